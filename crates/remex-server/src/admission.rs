@@ -4,6 +4,8 @@
 //! Pure apart from its lock: no I/O, and time is an argument. Whatever one origin does, others get in. Start at
 //! [`AdmissionControl`].
 
+mod reports;
+
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     hash::Hash,
@@ -15,12 +17,11 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{auth::SocketOwner, identity::Identity, limits::Limits};
+pub(crate) use reports::Refused;
+use reports::Reports;
 
 /// Origins whose wrong tokens are remembered.
 const FAILED_ORIGINS: usize = 4096;
-
-/// How often refused half-open connections are reported.
-const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Where a TCP connection comes from, as far as limits are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,8 +100,7 @@ struct State {
     by_identity: HashMap<Identity, usize>,
     by_origin: HashMap<Origin, usize>,
     failures: HashMap<Origin, Failures>,
-    /// When a refused half-open connection was last reported.
-    reported: Option<Instant>,
+    reports: Reports,
 }
 
 #[derive(Debug)]
@@ -193,15 +193,9 @@ impl AdmissionControl {
         limits.failed_login_delay.saturating_mul(factor).min(limits.failed_login_delay_max)
     }
 
-    /// Claims the report of a refused half-open connection; returns `false` if one was reported less than a minute
-    /// ago, because a flood must not fill the log.
-    pub(crate) fn claim_report(&self, now: Instant) -> bool {
-        let mut state = self.state();
-        let is_due = state.reported.is_none_or(|last| now.duration_since(last) >= REPORT_INTERVAL);
-        if is_due {
-            state.reported = Some(now);
-        }
-        is_due
+    /// Counts a refusal. If it is to be logged, returns how many of its kind were not logged before it.
+    pub(crate) fn report(&self, kind: Refused, now: Instant) -> Option<u64> {
+        self.state().reports.count(kind, now)
     }
 
     /// Returns whether there is any connection, including half-open ones.

@@ -3,7 +3,6 @@
 //! Start at [`TlsListener`].
 
 use std::{
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -62,19 +61,13 @@ impl TlsListener {
         self: &Arc<Self>,
         host: &Host,
         stream: TcpStream,
-        peer: SocketAddr,
         limit: Duration,
     ) -> Result<(Stream, Option<PeerCertificate>), NotSecured> {
         self.refresh(host).await;
-        let accepted = match tokio::time::timeout(limit, self.tls.accept(stream)).await {
+        match tokio::time::timeout(limit, self.tls.accept(stream)).await {
             Ok(accepted) => accepted.map_err(NotSecured::from),
             Err(_) => Err(NotSecured::TimedOut),
-        };
-        accepted.inspect_err(|error| match error {
-            // Probes that only connect are common.
-            NotSecured::Failed(NotEncrypted::Closed) => {}
-            error => tracing::warn!(%peer, %error, "refused a client on a TLS port"),
-        })
+        }
     }
 
     /// Loads the files if they have changed.

@@ -246,6 +246,16 @@ fn a_key_that_is_removed_disconnects_the_clients_of_its_tokens() {
 }
 
 #[test]
+fn many_wrong_tokens_do_not_fill_the_log() {
+    let guarded = Guarded::with_tokens(ONE);
+    for _ in 0..200 {
+        assert_eq!(guarded.status(OTHER), 401);
+    }
+    let log = guarded.server.stop().stderr;
+    assert_eq!(log.matches("login refused").count(), 10, "{log}");
+}
+
+#[test]
 fn a_connection_ends_when_its_token_expires_and_its_session_does_not() {
     let secret = Guarded::with_secret(&["--ws-max-clock-skew-seconds", "0"]);
     let claims = |exp: u64| json!({"exp": exp, "sub": "ann"});

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{CLOSE_GRACE, Server};
 use crate::{
-    admission::{Crowded, HalfOpenPermit, Origin, Permit},
+    admission::{Crowded, HalfOpenPermit, Origin, Permit, Refused},
     audit::Login,
     auth::{Denied, Proof, SocketOwner, TcpPeer},
     config::MetricsAccess,
@@ -41,8 +41,8 @@ impl Server {
             Ok(permit) => permit,
             Err(crowded) => {
                 self.host.metrics().connections_refused.add(1);
-                if self.admission.claim_report(Instant::now()) {
-                    tracing::warn!(peer = %ends.peer, error = %crowded, "refusing connections without requests");
+                if let Some(suppressed) = self.admission.report(Refused::HalfOpen, Instant::now()) {
+                    tracing::warn!(peer = %ends.peer, error = %crowded, suppressed, "refusing connections without requests");
                 }
                 if tls.is_none() {
                     refuse_at_once(stream, Refusal::Limited { reason: crowded.reason() });
@@ -113,15 +113,13 @@ impl Server {
         let (stream, certificate) = match &tls {
             None => (Stream::from(stream), None),
             Some(tls) => tls
-                .accept(&self.host, stream, peer, config.head_timeout)
+                .accept(&self.host, stream, config.head_timeout)
                 .await
                 .inspect_err(|error| self.on_tls_failure(&peer.to_string(), error))?,
         };
-        let received = receive(stream, &config).await.inspect_err(|error| {
-            if *error == NotUpgraded::Tls {
-                tracing::warn!(%peer, %error, "refused a client");
-            }
-        })?;
+        let received = receive(stream, &config)
+            .await
+            .inspect_err(|error| self.on_bad_request(&peer.to_string(), error))?;
         let received = match received {
             Received::Page(page) if self.metrics == MetricsAccess::Open => {
                 page.answer(CONTENT_TYPE, &self.metrics_text()).await;
@@ -193,7 +191,9 @@ impl Server {
         let permit = self.admission.admit(identity, origin, &self.host.limits());
         let permit = permit.inspect_err(|crowded| {
             self.host.metrics().connections_refused.add(1);
-            tracing::warn!(%identity, error = %crowded, "refused a client");
+            if let Some(suppressed) = self.admission.report(Refused::Crowded, Instant::now()) {
+                tracing::warn!(%identity, error = %crowded, suppressed, "refused a client");
+            }
         })?;
         Ok(Noticed::new(permit, &self.host))
     }
@@ -217,7 +217,9 @@ impl Server {
     fn on_login(&self, peer: &str, admitted: &Result<Credential, Denied>) {
         if let Err(denied) = admitted {
             self.host.metrics().logins_failed.add(1);
-            tracing::warn!(peer, error = %denied, "login refused");
+            if let Some(suppressed) = self.admission.report(Refused::Login, Instant::now()) {
+                tracing::warn!(peer, error = %denied, suppressed, "login refused");
+            }
         }
         if self.host.audit().is_on() {
             let identity = admitted.as_ref().ok().map(|credential| credential.identity.to_string());
@@ -233,10 +235,32 @@ impl Server {
         if matches!(error, NotSecured::Failed(NotEncrypted::Closed)) {
             return;
         }
+        if let Some(suppressed) = self.admission.report(Refused::Tls, Instant::now()) {
+            tracing::warn!(peer, %error, suppressed, "refused a client on a TLS port");
+        }
+        self.on_stranger(peer, &format!("TLS failed: {error}"));
+    }
+
+    /// Counts and records a client whose request was refused before it could authenticate.
+    fn on_bad_request(&self, peer: &str, error: &NotUpgraded) {
+        if *error == NotUpgraded::Tls
+            && let Some(suppressed) = self.admission.report(Refused::Tls, Instant::now())
+        {
+            tracing::warn!(peer, %error, suppressed, "refused a client");
+        }
+        match error {
+            NotUpgraded::Answered { status: 403 } => self.on_stranger(peer, "the origin is not allowed"),
+            NotUpgraded::Answered { status: 421 } => self.on_stranger(peer, "the host name is not allowed"),
+            NotUpgraded::Answered { status: 408 } => self.on_stranger(peer, "the request took too long"),
+            _ => {}
+        }
+    }
+
+    /// Counts and records a login that failed before a credential was presented.
+    fn on_stranger(&self, peer: &str, outcome: &str) {
         self.host.metrics().logins_failed.add(1);
         if self.host.audit().is_on() {
-            let login = Login { peer, identity: None, outcome: &format!("TLS failed: {error}") };
-            self.host.audit().record(login.line());
+            self.host.audit().record(Login { peer, identity: None, outcome }.line());
         }
     }
 }
