@@ -174,7 +174,7 @@ impl Calls {
         let host = Arc::clone(self.context.host());
         let entry = match &is_allowed {
             _ if !host.audit().is_on() => None,
-            Ok(()) => Entry::of(&call, &self.peer).map(Box::new),
+            Ok(()) => Some(Box::new(Entry::of(&call, &self.peer))),
             Err(_) => Some(Box::new(Entry::refusal(&call, &self.peer))),
         };
         let (method, started) = (call.method(), Instant::now());
@@ -196,9 +196,9 @@ impl Calls {
             return responder.error(&error);
         }
         if host.audit().is_required()
-            && let Some(entry) = responder.entry()
+            && let Some(entry) = responder.entry().filter(|entry| entry.is_action())
+            && let Some(line) = entry.line(Outcome::Begun, responder.request_bytes(), 0)
         {
-            let line = entry.line(Outcome::Begun, responder.request_bytes(), 0);
             if let Err(error) = host.audit().record_first(line).await {
                 return responder.error(&error);
             }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use remex_proto::{Call, HostPath, fs::OpenMode};
+use remex_proto::{Call, ErrorKind, HostPath, fs::OpenMode};
 use serde::Serialize;
 
 /// Longer command lines are truncated, in bytes.
@@ -22,21 +22,25 @@ pub(crate) struct PeerInfo {
 
 /// How an action ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome<'a> {
+pub(crate) enum Outcome {
     /// Written before the action, where recording is required.
     Begun,
     Ok,
-    /// The kind of the error.
-    Failed(&'a str),
+    Failed(ErrorKind),
 }
 
-impl Outcome<'_> {
-    fn word(&self) -> &str {
+impl Outcome {
+    fn word(self) -> &'static str {
         match self {
             Outcome::Begun => "begun",
             Outcome::Ok => "ok",
-            Outcome::Failed(kind) => kind,
+            Outcome::Failed(kind) => kind.word(),
         }
+    }
+
+    /// Returns whether the client asked for what it may not have.
+    fn is_refusal(self) -> bool {
+        matches!(self, Outcome::Failed(ErrorKind::PermissionDenied | ErrorKind::UnknownSession))
     }
 }
 
@@ -122,32 +126,55 @@ struct Subject {
     url: Option<String>,
 }
 
-/// An action in progress.
+/// A request in progress.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    event: &'static str,
+    event: Event,
     method: &'static str,
     subject: Subject,
     peer: Arc<PeerInfo>,
     started: Instant,
 }
 
+/// Which line a request becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// Always one, with this word.
+    Action(&'static str),
+    /// One if it is refused.
+    Refusal,
+}
+
 impl Entry {
-    /// Returns the entry of a call, if calls like it are recorded.
-    pub(crate) fn of(call: &Call, peer: &Arc<PeerInfo>) -> Option<Self> {
-        let (event, subject) = describe(call)?;
-        Some(Entry { event, method: call.method(), subject, peer: Arc::clone(peer), started: Instant::now() })
+    /// Returns the entry of a call.
+    pub(crate) fn of(call: &Call, peer: &Arc<PeerInfo>) -> Self {
+        let event = action(call).map_or(Event::Refusal, Event::Action);
+        Entry { event, ..Entry::refusal(call, peer) }
     }
 
     /// Returns the entry of a call that was refused because the credential does not allow it.
     pub(crate) fn refusal(call: &Call, peer: &Arc<PeerInfo>) -> Self {
-        let subject = describe(call).map(|(_, subject)| subject).unwrap_or_default();
-        let peer = Arc::clone(peer);
-        Entry { event: "refusal", method: call.method(), subject, peer, started: Instant::now() }
+        let (subject, peer) = (Subject::of(call), Arc::clone(peer));
+        Entry { event: Event::Refusal, method: call.method(), subject, peer, started: Instant::now() }
     }
 
-    /// Returns the line.
-    pub(crate) fn line(&self, outcome: Outcome<'_>, request_bytes: usize, answer_bytes: usize) -> Vec<u8> {
+    /// Returns whether the call becomes a line whatever its outcome is.
+    pub(crate) fn is_action(&self) -> bool {
+        self.event != Event::Refusal
+    }
+
+    /// Returns the line, if an entry with this outcome becomes one.
+    pub(crate) fn line(
+        &self,
+        outcome: Outcome,
+        request_bytes: usize,
+        answer_bytes: usize,
+    ) -> Option<Vec<u8>> {
+        let event = match self.event {
+            Event::Action(word) => word,
+            Event::Refusal if outcome.is_refusal() => "refusal",
+            Event::Refusal => return None,
+        };
         let is_over = outcome != Outcome::Begun;
         let line = Line {
             method: Some(self.method),
@@ -156,9 +183,9 @@ impl Entry {
             duration_ms: is_over.then(|| milliseconds(self.started.elapsed())),
             request_bytes: Some(request_bytes as u64),
             answer_bytes: is_over.then_some(answer_bytes as u64),
-            ..Line::new(self.event).about(&self.peer)
+            ..Line::new(event).about(&self.peer)
         };
-        line.encode()
+        Some(line.encode())
     }
 }
 
@@ -199,53 +226,98 @@ pub(super) fn dropped(count: u64) -> Vec<u8> {
     Line { count: Some(count), ..Line::new("dropped") }.encode()
 }
 
-/// Returns the event and the subject of a call that is recorded.
-fn describe(call: &Call) -> Option<(&'static str, Subject)> {
-    let of_process = |process: &str, session: &Option<String>| Subject {
-        process: Some(process.to_owned()),
-        session: session.clone(),
-        ..Subject::default()
-    };
-    let of_paths = |paths: &[&HostPath]| Subject {
-        paths: paths.iter().map(|path| shown(path)).collect(),
-        ..Subject::default()
-    };
+/// Returns the event of a call that is always recorded.
+fn action(call: &Call) -> Option<&'static str> {
     Some(match call {
-        Call::ProcessStart(start) => {
-            let subject = Subject {
-                process: Some(start.process_id.clone()),
-                argv: Some(truncated(&start.argv)),
-                cwd: Some(shown(&start.cwd)),
-                ..Subject::default()
-            };
-            ("start", subject)
-        }
-        Call::ProcessSignal(signal) => {
-            let subject = of_process(&signal.process_id, &signal.session_id);
-            ("signal", Subject { signal: Some(signal.signal.to_string()), ..subject })
-        }
-        Call::ProcessTerminate(request) => {
-            ("terminate", of_process(&request.process_id, &request.session_id))
-        }
-        Call::SessionEnd(request) => {
-            ("terminate", Subject { session: Some(request.session_id.clone()), ..Subject::default() })
-        }
-        Call::FsReadFile(request) => ("read", of_paths(&[&request.path])),
-        Call::FsOpen(request) if request.mode == OpenMode::Read => ("read", of_paths(&[&request.path])),
-        Call::FsOpen(request) => ("write", of_paths(&[&request.path])),
-        Call::FsWriteFile(request) => ("write", of_paths(&[&request.path])),
-        Call::FsCreateDirectory(request) => ("write", of_paths(&[&request.path])),
-        Call::FsSetPermissions(request) => ("write", of_paths(&[&request.path])),
-        Call::FsSetTimes(request) => ("write", of_paths(&[&request.path])),
-        Call::FsSymlink(request) => ("write", of_paths(&[&request.path])),
-        Call::FsCopy(request) => ("write", of_paths(&[&request.source_path, &request.destination_path])),
-        Call::FsRename(request) => ("write", of_paths(&[&request.source_path, &request.destination_path])),
-        Call::FsRemove(request) => ("remove", of_paths(&[&request.path])),
-        Call::HttpRequest(request) => {
-            ("http", Subject { url: Some(without_secrets(&request.url)), ..Subject::default() })
-        }
+        Call::ProcessStart(_) => "start",
+        Call::ProcessSignal(_) => "signal",
+        Call::ProcessTerminate(_) | Call::SessionEnd(_) => "terminate",
+        Call::FsReadFile(_) => "read",
+        Call::FsOpen(request) if request.mode == OpenMode::Read => "read",
+        Call::FsOpen(_)
+        | Call::FsWriteFile(_)
+        | Call::FsCreateDirectory(_)
+        | Call::FsSetPermissions(_)
+        | Call::FsSetTimes(_)
+        | Call::FsSymlink(_)
+        | Call::FsCopy(_)
+        | Call::FsRename(_) => "write",
+        Call::FsRemove(_) => "remove",
+        Call::HttpRequest(_) => "http",
         _ => return None,
     })
+}
+
+impl Subject {
+    /// Returns what a call is about.
+    fn of(call: &Call) -> Self {
+        match call {
+            Call::Initialize(request) => Subject::session(request.resume_session_id.session()),
+            Call::ProcessStart(start) => Subject {
+                argv: Some(truncated(&start.argv)),
+                cwd: Some(shown(&start.cwd)),
+                ..Subject::process(&start.process_id, &None)
+            },
+            Call::ProcessSignal(request) => Subject {
+                signal: Some(request.signal.to_string()),
+                ..Subject::process(&request.process_id, &request.session_id)
+            },
+            Call::ProcessTerminate(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessRead(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessWrite(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessCloseStdin(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessRelease(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessForget(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessResize(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessWait(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessSnapshot(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessList(request) => Subject::session(request.session_id.as_deref()),
+            Call::SessionEnd(request) => Subject::session(Some(&request.session_id)),
+            Call::SessionObserve(request) => Subject::session(Some(&request.session_id)),
+            Call::SessionUnobserve(request) => Subject::session(Some(&request.session_id)),
+            Call::FsReadFile(request) => Subject::paths([&request.path]),
+            Call::FsOpen(request) => Subject::paths([&request.path]),
+            Call::FsWriteFile(request) => Subject::paths([&request.path]),
+            Call::FsCreateDirectory(request) => Subject::paths([&request.path]),
+            Call::FsSetPermissions(request) => Subject::paths([&request.path]),
+            Call::FsSetTimes(request) => Subject::paths([&request.path]),
+            Call::FsSymlink(request) => Subject::paths([&request.path]),
+            Call::FsCopy(request) => Subject::paths([&request.source_path, &request.destination_path]),
+            Call::FsRename(request) => Subject::paths([&request.source_path, &request.destination_path]),
+            Call::FsRemove(request) => Subject::paths([&request.path]),
+            Call::FsGetMetadata(request) => Subject::paths([&request.path]),
+            Call::FsCanonicalize(request) => Subject::paths([&request.path]),
+            Call::FsReadDirectory(request) => Subject::paths([&request.path]),
+            Call::FsWalk(request) => Subject::paths([&request.path]),
+            Call::FsReadLink(request) => Subject::paths([&request.path]),
+            Call::FsHash(request) => Subject::paths([&request.path]),
+            Call::FsWatch(request) => Subject::paths([&request.path]),
+            Call::FsWatchMissing(request) => Subject::paths(request.missing.iter().chain(&request.present)),
+            Call::EnvironmentConfigRead(request) => Subject::paths([&request.cwd]),
+            Call::HttpRequest(request) => {
+                Subject { url: Some(without_secrets(&request.url)), ..Subject::default() }
+            }
+            Call::SessionList(_)
+            | Call::FsReadBlock(_)
+            | Call::FsWriteBlock(_)
+            | Call::FsClose(_)
+            | Call::FsUnwatch(_)
+            | Call::EnvironmentInfo(_)
+            | Call::EnvironmentStatus(_) => Subject::default(),
+        }
+    }
+
+    fn process(process: &str, session: &Option<String>) -> Self {
+        Subject { process: Some(process.to_owned()), ..Subject::session(session.as_deref()) }
+    }
+
+    fn session(session: Option<&str>) -> Self {
+        Subject { session: session.map(str::to_owned), ..Subject::default() }
+    }
+
+    fn paths<'a>(paths: impl IntoIterator<Item = &'a HostPath>) -> Self {
+        Subject { paths: paths.into_iter().map(shown).collect(), ..Subject::default() }
+    }
 }
 
 fn shown(path: &HostPath) -> String {
@@ -350,13 +422,16 @@ mod tests {
         let params =
             r#"{"processId":"p","argv":["env"],"cwd":"/","tty":false,"env":{"KEY":"hidden"},"arg0":null}"#;
         let start = Call::parse("process/start", Some(params)).unwrap();
-        let line = Entry::of(&start, &peer).unwrap().line(Outcome::Ok, 3, 4);
+        let line = Entry::of(&start, &peer).line(Outcome::Ok, 3, 4).unwrap();
         let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["event"], "start");
         assert_eq!(line["argv"], serde_json::json!(["env"]));
         assert_eq!((&line["identity"], &line["outcome"]), (&"owner".into(), &"ok".into()));
         assert!(!line.to_string().contains("hidden"), "{line}");
         let write = Call::parse("process/write", Some(r#"{"processId":"p","chunk":"aGk="}"#)).unwrap();
-        assert!(Entry::of(&write, &peer).is_none());
+        assert_eq!(Entry::of(&write, &peer).line(Outcome::Ok, 3, 4), None);
+        let refused = Outcome::Failed(ErrorKind::UnknownSession);
+        let line = String::from_utf8(Entry::of(&write, &peer).line(refused, 3, 4).unwrap()).unwrap();
+        assert!(line.contains("\"event\":\"refusal\"") && !line.contains("aGk="), "{line}");
     }
 }

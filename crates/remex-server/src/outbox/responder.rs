@@ -43,19 +43,20 @@ pub(crate) struct Observation {
     pub(crate) host: Arc<Host>,
     pub(crate) method: &'static str,
     pub(crate) started: Instant,
-    /// The entry for the audit file, if the request is recorded.
+    /// The entry for the audit file, if there is one.
     pub(crate) entry: Option<Box<Entry>>,
     pub(crate) trace: RequestTrace,
 }
 
 impl Observation {
     fn finish(self, error: Option<ErrorKind>, request_bytes: usize, answer_bytes: usize) {
-        let error = error.map(ErrorKind::word);
-        self.trace.span.record("outcome", error.unwrap_or("ok"));
-        self.host.metrics().on_answer(self.method, error, self.started.elapsed());
-        if let Some(entry) = self.entry {
-            let outcome = error.map_or(Outcome::Ok, Outcome::Failed);
-            self.host.audit().record(entry.line(outcome, request_bytes, answer_bytes));
+        let word = error.map(ErrorKind::word);
+        self.trace.span.record("outcome", word.unwrap_or("ok"));
+        self.host.metrics().on_answer(self.method, word, self.started.elapsed());
+        let outcome = error.map_or(Outcome::Ok, Outcome::Failed);
+        let line = self.entry.and_then(|entry| entry.line(outcome, request_bytes, answer_bytes));
+        if let Some(line) = line {
+            self.host.audit().record(line);
         }
     }
 }
@@ -101,7 +102,7 @@ impl Responder {
         self
     }
 
-    /// Returns the entry of the request for the audit file, if it is recorded.
+    /// Returns the entry of the request for the audit file, if there is one.
     pub(crate) fn entry(&self) -> Option<&Entry> {
         self.observation.as_ref()?.entry.as_deref()
     }
