@@ -2,27 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use std::{
-    fs,
-    io::{Read as _, Write as _},
-    net::TcpStream,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{fs, path::PathBuf, sync::Arc};
 
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Client, PATIENCE, Server, exchange, finish, upgrade};
+use crate::support::{Client, Server, exchange, finish, tls_status, upgrade};
 
 /// A directory with a configuration file and what it names.
-struct Files {
+pub(crate) struct Files {
     directory: TempDir,
 }
 
 impl Files {
-    fn new(config: &str) -> Self {
+    pub(crate) fn new(config: &str) -> Self {
         let files = Files { directory: tempfile::tempdir().unwrap() };
         files.write("server.toml", config);
         files
@@ -32,7 +26,7 @@ impl Files {
         fs::write(self.path(name), text).unwrap();
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -40,13 +34,13 @@ impl Files {
         self.path("server.toml").to_str().unwrap().to_owned()
     }
 
-    fn serve(&self, flags: &[&str]) -> Server {
+    pub(crate) fn serve(&self, flags: &[&str]) -> Server {
         Server::serve(&[&["--config", &self.config(), "--log", "info"], flags].concat())
     }
 }
 
 /// Writes another configuration, has the server read it, and waits until it is in effect.
-fn reload(server: &Server, files: &Files, config: &str) {
+pub(crate) fn reload(server: &Server, files: &Files, config: &str) {
     files.write("server.toml", config);
     server.signal(Signal::HUP);
     server.stderr_line("configuration reloaded");
@@ -141,8 +135,7 @@ fn a_reload_replaces_tokens_and_closes_the_connections_of_those_that_are_gone() 
     assert_eq!(status(&server, &["Authorization: Bearer 8c3f5a07e1d94b62a0f7c85e19d36b24"]), 401);
 
     reload(&server, &files, &config("new"));
-    let end = old.wait_end();
-    let close = end.close.expect("the server closes with a reason");
+    let close = old.closed_for("its token is gone");
     assert_eq!(
         (close.0, close.1.as_str()),
         (1008, "the credential of this connection is no longer valid; connect with another one")
@@ -227,18 +220,8 @@ fn ready_over_tls(server: &Server, trusted: &rcgen::CertifiedKey<rcgen::KeyPair>
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let name = rustls::pki_types::ServerName::try_from("build.example.com").unwrap();
-    let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
-    let stream = TcpStream::connect(server.address().strip_prefix("wss://").unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut stream = rustls::StreamOwned::new(connection, stream);
-    if let Err(error) = write!(stream, "GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n") {
-        return error.to_string();
-    }
-    let mut answer = Vec::new();
-    // The server may close without the last word of TLS.
-    let _ = stream.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap_or_default().to_owned()
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    tls_status(server, config, "build.example.com", &request).unwrap_or_else(|error| error.to_string())
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! These are one test program, because each would compile and link the harness anew.
 
 mod admission;
+mod attacks;
 mod audit;
 mod caps;
 mod configuration;

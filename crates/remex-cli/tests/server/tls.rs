@@ -11,7 +11,7 @@ use std::{
 use crate::support::{InTime as _, PATIENCE, Pki, Server, exchange, finish, install, request};
 
 /// Returns a `ClientHello` of TLS 1.`minor`, by hand: no client offers 1.1 any more.
-fn hello(minor: u8) -> Vec<u8> {
+pub(crate) fn hello(minor: u8) -> Vec<u8> {
     let mut body = vec![3, minor + 1];
     body.extend([7; 32]);
     // No session; ECDHE with ECDSA and AES-GCM; no compression.
@@ -26,7 +26,7 @@ fn hello(minor: u8) -> Vec<u8> {
 }
 
 /// Sends bytes to a port, and returns what comes until it is closed.
-fn send(server: &Server, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn send(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let address = server.address().split_once("://").expect("an address has a scheme").1;
     let mut stream = TcpStream::connect(address).expect("the listener accepts");
     stream.set_read_timeout(Some(PATIENCE)).expect("a minute is a time-out");

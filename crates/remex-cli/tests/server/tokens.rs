@@ -53,7 +53,7 @@ fn a_token_that_is_removed_disconnects_its_clients_and_leaves_their_session() {
     let session = one.initialize()["sessionId"].as_str().unwrap().to_owned();
     one.start("p", &["/bin/sleep", "1000"], json!({}));
     guarded.rewrite(OTHER);
-    let (code, reason) = one.wait_end().close.expect("a close frame");
+    let (code, reason) = one.closed_for("its token was removed");
     assert_eq!((code, reason.contains("no longer valid")), (1008, true), "{reason}");
     assert!(other.call("process/list", json!({})).is_ok(), "others stay connected");
 
@@ -62,7 +62,7 @@ fn a_token_that_is_removed_disconnects_its_clients_and_leaves_their_session() {
     again.resume(&session);
     assert!(again.call("process/read", json!({"processId": "p"})).is_ok(), "the session was detached");
     guarded.rewrite(&format!("{ONE} name=one scope=processes:read\n"));
-    let (code, reason) = again.wait_end().close.expect("a close frame");
+    let (code, reason) = again.closed_for("the scopes of its token changed");
     assert_eq!((code, reason.contains("have changed")), (1008, true), "{reason}");
 }
 
@@ -79,7 +79,7 @@ fn a_token_file_that_hangs_blocks_no_one() {
     // Lets the reader go on, and finish.
     drop(fs::OpenOptions::new().write(true).open(&guarded.file).unwrap());
     guarded.rewrite(OTHER);
-    assert_eq!(client.wait_end().close.expect("a close frame").0, 1008);
+    assert_eq!(client.closed_for("its token was replaced").0, 1008);
     assert_eq!([ONE, OTHER].map(|token| guarded.status(token)), [401, 101]);
 }
 
@@ -239,7 +239,7 @@ fn a_key_that_is_removed_disconnects_the_clients_of_its_tokens() {
     let guarded = Guarded::with_secret(&[]);
     let ann = guarded.client(&jwt(&json!({"exp": now() + 600, "sub": "ann"})));
     guarded.rewrite("Qw4pZ8sK1xV6nT3bM9hL2cD7fG5jR0yA");
-    let (code, reason) = ann.wait_end().close.expect("a close frame");
+    let (code, reason) = ann.closed_for("the key of its token was removed");
     assert_eq!((code, reason.contains("no longer valid")), (1008, true), "{reason}");
     guarded.rewrite(SECRET);
     guarded.client(&jwt(&json!({"exp": now() + 600, "sub": "ann"})));
@@ -262,7 +262,7 @@ fn a_connection_ends_when_its_token_expires_and_its_session_does_not() {
     let brief = secret.connect(&jwt(&claims(now() + 6)));
     let session = brief.initialize()["sessionId"].as_str().unwrap().to_owned();
     brief.start("p", &["/bin/sleep", "1000"], json!({}));
-    let (code, reason) = brief.wait_end().close.expect("a close frame");
+    let (code, reason) = brief.closed_for("its signed token expired");
     assert_eq!((code, reason.contains("expired")), (1008, true), "{reason}");
     // The same subject with a new token goes on.
     let next = secret.connect(&jwt(&claims(now() + 600)));
@@ -273,7 +273,7 @@ fn a_connection_ends_when_its_token_expires_and_its_session_does_not() {
     let guarded = Guarded::with_tokens(&line);
     let word = line.split(' ').next().unwrap();
     let client = guarded.client(word);
-    let (code, reason) = client.wait_end().close.expect("a close frame");
+    let (code, reason) = client.closed_for("its token expired");
     assert_eq!((code, reason.contains("expired")), (1008, true), "{reason}");
     assert_eq!(guarded.status(word), 401);
 }

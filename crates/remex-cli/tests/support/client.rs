@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
 use rustls::ClientConfig;
@@ -18,6 +19,9 @@ use super::{
     start_params,
     wire::Wire,
 };
+
+/// How soon a server must close a connection whose credential has become invalid; it checks every second.
+const SOON: Duration = Duration::from_secs(45);
 
 /// A connection to a server, and everything that came over it.
 pub(crate) struct Client {
@@ -202,6 +206,12 @@ impl Client {
     /// Waits until the server has ended the connection.
     pub(crate) fn wait_end(&self) -> End {
         self.inbox.wait_end()
+    }
+
+    /// Waits until the server closes the connection because of `why`, and returns code and reason.
+    pub(crate) fn closed_for(&self, why: &str) -> (u16, String) {
+        let end = self.inbox.wait_end_within(SOON, &format!("the server to close the connection: {why}"));
+        end.close.unwrap_or_else(|| panic!("{why}: a close frame, not {}", end.how))
     }
 
     /// Stops taking messages from the socket, at most one more.

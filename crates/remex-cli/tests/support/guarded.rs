@@ -10,6 +10,7 @@ use std::{
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ring::hmac;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use super::{Client, Server, exchange, upgrade};
@@ -78,6 +79,12 @@ impl Guarded {
         client.initialize();
         client
     }
+}
+
+/// Returns the token of this name, which has enough entropy for the server.
+pub(crate) fn token_of(name: &str) -> String {
+    let digest = Sha256::digest(format!("the token of {name}"));
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Writes a file that only its owner can read.

@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt::Write as _,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -136,7 +136,7 @@ impl Inbox {
 
     /// Waits until `find` finds something; fails the test when it never does or cannot any more.
     pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&mut Seen) -> Option<T>) -> T {
-        match self.wait_or_end(what, |seen| find(seen)) {
+        match self.wait_or_end(PATIENCE, what, |seen| find(seen)) {
             Ok(found) => found,
             Err(_) => panic!("the connection ended before {what}\n{}", self.lock().summary()),
         }
@@ -144,14 +144,24 @@ impl Inbox {
 
     /// Waits until the connection has ended.
     pub(crate) fn wait_end(&self) -> End {
-        match self.wait_or_end("the end of the connection", |_| None::<()>) {
+        self.wait_end_within(PATIENCE, "the end of the connection")
+    }
+
+    /// Waits until the connection has ended, at most this long.
+    pub(crate) fn wait_end_within(&self, patience: Duration, what: &str) -> End {
+        match self.wait_or_end(patience, what, |_| None::<()>) {
             Ok(()) => unreachable!("nothing is ever found"),
             Err(end) => end,
         }
     }
 
-    fn wait_or_end<T>(&self, what: &str, mut find: impl FnMut(&mut Seen) -> Option<T>) -> Result<T, End> {
-        let deadline = Instant::now() + PATIENCE;
+    fn wait_or_end<T>(
+        &self,
+        patience: Duration,
+        what: &str,
+        mut find: impl FnMut(&mut Seen) -> Option<T>,
+    ) -> Result<T, End> {
+        let deadline = Instant::now() + patience;
         let mut seen = self.lock();
         loop {
             if let Some(found) = find(&mut seen) {

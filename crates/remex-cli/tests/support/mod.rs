@@ -35,7 +35,8 @@ pub(crate) use self::{
     codex::program as codex_program,
     disconnecting_proxy::DisconnectingProxy,
     guarded::{
-        AuditLog, Guarded, SECRET, base64url, jwt, sign, unix_now, unsigned, upgrade_status, write_private,
+        AuditLog, Guarded, SECRET, base64url, jwt, sign, token_of, unix_now, unsigned, upgrade_status,
+        write_private,
     },
     http::{Answer, exchange, request, upgrade},
     hung::{HungFs, Interrupts},
@@ -48,7 +49,7 @@ pub(crate) use self::{
     place::{Place, uri},
     reader::Reader,
     server::{Finished, Server, Watched, finish, program},
-    tls::{Authority, Pki},
+    tls::{Authority, Pki, tls_status, tls_stream},
     web::{Web, WebRequest, read_web_request, web_answer},
 };
 

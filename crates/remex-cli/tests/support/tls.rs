@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    net::IpAddr,
+    io::{self, Read as _, Write as _},
+    net::{IpAddr, TcpStream},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -13,13 +14,13 @@ use rcgen::{
     KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::Server;
+use super::{PATIENCE, Server};
 
 /// A directory with certificates and keys in PEM format.
 pub(crate) struct Pki {
@@ -147,6 +148,34 @@ impl Authority {
         let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("sha256:{digits}")
     }
+}
+
+/// Sends a request over TLS to a server that has this name in its certificate; returns the status of the answer.
+pub(crate) fn tls_status(
+    server: &Server,
+    config: ClientConfig,
+    name: &str,
+    request: &str,
+) -> io::Result<String> {
+    let mut stream = tls_stream(server, config, name);
+    stream.write_all(request.as_bytes())?;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer[9..]).into_owned())
+}
+
+/// Connects to the TLS port of a server; the handshake begins with the first use.
+pub(crate) fn tls_stream(
+    server: &Server,
+    config: ClientConfig,
+    name: &str,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let connection = ClientConnection::new(Arc::new(config), name).expect("the configuration fits");
+    let address = server.address().strip_prefix("wss://").expect("the port has TLS");
+    let stream = TcpStream::connect(address).expect("the listener accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a minute is a time-out");
+    StreamOwned::new(connection, stream)
 }
 
 fn named(common: &str) -> CertificateParams {
