@@ -155,8 +155,9 @@ impl AuditLog {
             }
             assert!(
                 Instant::now() < deadline,
-                "waited for {count} lines with {members}, found {} in {all:#?}",
-                found.len()
+                "waited for {count} lines with {members}, found {} in\n{}",
+                found.len(),
+                self.text()
             );
             // Nothing tells that another program has written to a file, short of watching it.
             std::thread::sleep(Duration::from_millis(5));

@@ -118,7 +118,7 @@ fn trickle(stream: &mut (impl io::Read + io::Write), bytes: &[u8], deadline: Ins
 
 #[test]
 fn slow_clients_of_a_tls_port_time_out_and_hold_up_nobody() {
-    const PACE: Duration = Duration::from_millis(100);
+    const PACE: Duration = Duration::from_millis(250);
     let (pki, _) = Pki::new();
     let audit = pki.path("audit");
     let server = pki.serve(&["--audit", audit.to_str().expect("the path is text")]);
