@@ -238,7 +238,8 @@ impl Authenticator {
                 &listed.ok_or_else(|| Denied::UnknownCertificate(certificate.name.clone()))?.scopes
             }
         };
-        Ok(credential(Identity::Certificate(certificate.name.as_str().into()), scopes))
+        let identity = Identity::Certificate(certificate.name.as_str().into());
+        Ok(Credential { expires_at: Some(certificate.expires_at), ..credential(identity, scopes) })
     }
 }
 
@@ -337,10 +338,15 @@ mod tests {
         assert_eq!(check(with_token("newer"), &credential, proof), Some(Revoked::Invalid));
     }
 
+    fn certificate(name: &str, key: u8) -> PeerCertificate {
+        let expires_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        PeerCertificate { name: name.to_owned(), key_sha256: [key; 32], expires_at }
+    }
+
     #[test]
     fn a_certificate_is_an_identity_and_a_list_admits_only_what_it_names() {
-        let ann = PeerCertificate { name: "ann".to_owned(), key_sha256: [1; 32] };
-        let bob = PeerCertificate { name: "bob".to_owned(), key_sha256: [2; 32] };
+        let ann = certificate("ann", 1);
+        let bob = certificate("bob", 2);
         let present = |certificate| TcpPeer {
             bearer: None,
             certificate: Some(certificate),
@@ -362,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_wrong_token_is_refused_whatever_the_certificate() {
-        let ann = PeerCertificate { name: "ann".to_owned(), key_sha256: [1; 32] };
+        let ann = certificate("ann", 1);
         let auth = Authenticator::new(Auth { tokens: vec![token("right", None)], ..Auth::default() }, ME);
         let present = |bearer| TcpPeer { bearer, certificate: Some(&ann), owner: SocketOwner::Remote };
         assert_eq!(admitted(&auth, &present(Some("wrong"))), Err(Denied::UnknownToken));

@@ -133,9 +133,27 @@ impl Authority {
 
     /// Makes a client certificate in `FILE.pem`, with a common name and further names: `spiffe://…` or DNS names.
     pub(crate) fn client(&self, file: &str, common: &str, names: &[&str]) {
+        self.client_with(file, common, names, |_| {});
+    }
+
+    /// Makes a client certificate that expires after this time.
+    pub(crate) fn brief_client(&self, file: &str, common: &str, lifetime: Duration) {
+        self.client_with(file, common, &[], |params| {
+            params.not_after = (std::time::SystemTime::now() + lifetime).into();
+        });
+    }
+
+    fn client_with(
+        &self,
+        file: &str,
+        common: &str,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) {
         let mut params = named(common);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.subject_alt_names = names.iter().map(|name| alternative(name)).collect();
+        change(&mut params);
         self.issue(file, &params);
     }
 

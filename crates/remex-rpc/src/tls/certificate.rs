@@ -1,6 +1,9 @@
 //! What a certificate says about its owner.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::{
@@ -18,6 +21,8 @@ pub struct PeerCertificate {
     pub name: String,
     /// The SHA-256 digest of its public key, as `openssl pkey -pubin -outform DER | sha256sum` prints it.
     pub key_sha256: [u8; 32],
+    /// When it expires.
+    pub expires_at: SystemTime,
 }
 
 impl PeerCertificate {
@@ -36,7 +41,9 @@ impl PeerCertificate {
         });
         let common = || certificate.subject().iter_common_name().next()?.as_str().ok().map(str::to_owned);
         let name = spiffe.or(dns).or_else(common).filter(|name| !name.is_empty())?;
-        Some(PeerCertificate { name, key_sha256 })
+        let not_after = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
+        let expires_at = SystemTime::UNIX_EPOCH + Duration::from_secs(not_after);
+        Some(PeerCertificate { name, key_sha256, expires_at })
     }
 }
 

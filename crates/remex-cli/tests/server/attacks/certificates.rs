@@ -69,6 +69,22 @@ fn a_certificate_that_is_removed_from_the_list_is_disconnected_and_refused() {
 }
 
 #[test]
+fn a_connection_ends_when_its_certificate_expires() {
+    let (pki, authority) = Pki::new();
+    authority.brief_client("ann", "ann", Duration::from_secs(6));
+    let server = pki.serve_mutual(&[]);
+    let ann = connect(&server, &pki, "ann");
+    let (code, reason) = ann.closed_for("its certificate expired");
+    assert_eq!((code, reason.contains("expired")), (1008, true), "{reason}");
+    // A certificate counts as valid until the end of its last second.
+    let deadline = Instant::now() + PATIENCE;
+    let ready = request("GET", "/readyz", &[]);
+    while tls_status(&server, pki.client_config(Some("ann")), "localhost", &ready).is_ok() {
+        assert!(Instant::now() < deadline, "waited for the server to refuse an expired certificate");
+    }
+}
+
+#[test]
 fn a_tls_port_refuses_strangers_and_records_each() {
     let (pki, authority) = Pki::new();
     authority.client("ann", "ann", &[]);
