@@ -6,6 +6,7 @@
 mod client;
 mod echo;
 mod files;
+mod half_open;
 mod idle;
 mod output;
 mod spawn;
@@ -28,6 +29,7 @@ pub(crate) const ALL: &[Measure] = &[
     output::PIPE_LINES,
     output::PTY_LINES,
     echo::ECHO,
+    half_open::HALF_OPEN,
     idle::PIPE,
     idle::PTY,
     idle::CONNECTIONS,

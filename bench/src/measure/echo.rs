@@ -15,7 +15,7 @@ use super::{Figures, Goal, Measure, Row, Scale, Unit};
 use crate::{Stdio, bare::Terminal, client::Client, message::Message, server::Server, stats::percentile_us};
 
 /// The byte tells that the terminal is in raw mode, so that nothing but `cat` will echo.
-const CAT: &[&str] = &["sh", "-c", "stty raw -echo; printf r; exec cat"];
+pub(super) const CAT: &[&str] = &["sh", "-c", "stty raw -echo; printf r; exec cat"];
 const WARM_UP: usize = 50;
 
 pub(super) const ECHO: Measure = Measure {
@@ -133,7 +133,7 @@ fn bare_echo(scale: &Scale) -> Result<Figures> {
     Ok(vec![("p50", percentile_us(&mut durations, 50)), ("p99", percentile_us(&mut durations, 99))])
 }
 
-fn sample(scale: &Scale, mut once: impl FnMut() -> Result<Duration>) -> Result<Vec<Duration>> {
+pub(super) fn sample(scale: &Scale, mut once: impl FnMut() -> Result<Duration>) -> Result<Vec<Duration>> {
     for _ in 0..WARM_UP {
         once()?;
     }
@@ -141,7 +141,7 @@ fn sample(scale: &Scale, mut once: impl FnMut() -> Result<Duration>) -> Result<V
 }
 
 /// Writes one byte; the clock stops at its echo, but the answer to the write is waited for too.
-fn round_trip(client: &mut Client, cat: u64) -> Result<Duration> {
+pub(super) fn round_trip(client: &mut Client, cat: u64) -> Result<Duration> {
     let begin = Instant::now();
     let write = client.write_byte(cat)?;
     let (mut echoed, mut answered) = (None, false);
@@ -161,7 +161,7 @@ fn round_trip(client: &mut Client, cat: u64) -> Result<Duration> {
     }
 }
 
-fn wait_for_output(client: &mut Client, wanted: u64) -> Result<()> {
+pub(super) fn wait_for_output(client: &mut Client, wanted: u64) -> Result<()> {
     loop {
         match client.next_message()? {
             Message::Output { process, .. } if process == wanted => return Ok(()),
