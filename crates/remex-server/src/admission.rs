@@ -387,14 +387,6 @@ mod tests {
     }
 
     #[test]
-    fn one_refusal_a_minute_is_reported() {
-        let (admission, start) = (AdmissionControl::default(), Instant::now());
-        assert!(admission.claim_report(start));
-        assert!(!admission.claim_report(start + REPORT_INTERVAL / 2));
-        assert!(admission.claim_report(start + REPORT_INTERVAL));
-    }
-
-    #[test]
     fn the_table_of_wrong_tokens_is_bounded() {
         let (admission, limits, start) = (AdmissionControl::default(), Limits::default(), Instant::now());
         for number in 0..2 * u32::try_from(FAILED_ORIGINS).unwrap() {

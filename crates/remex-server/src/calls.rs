@@ -198,10 +198,9 @@ impl Calls {
         if host.audit().is_required()
             && let Some(entry) = responder.entry().filter(|entry| entry.is_action())
             && let Some(line) = entry.line(Outcome::Begun, responder.request_bytes(), 0)
+            && let Err(error) = host.audit().record_first(line).await
         {
-            if let Err(error) = host.audit().record_first(line).await {
-                return responder.error(&error);
-            }
+            return responder.error(&error);
         }
         let (own, context) = (Arc::clone(&ready.session), &mut self.context);
         let Ready { files, watches, http, capabilities, .. } = ready;
