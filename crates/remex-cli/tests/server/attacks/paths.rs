@@ -141,6 +141,9 @@ fn every_way_out_of_a_prefix_is_refused_and_recorded() {
         (at("in/away-file"), false),
         (at("in/away-new"), false),
         (at("inside/f"), true),
+        // On the way to the prefix.
+        (root.display().to_string(), true),
+        (at("in/.."), true),
         (format!("/proc/self/root{}", at("out/f")), true),
         (format!("/proc/thread-self/cwd/..{}", at("out/f")), true),
         (by_uri("in/%2e%2e/out/f"), true),
@@ -262,6 +265,15 @@ fn a_watch_inside_tells_nothing_about_what_a_link_leads_to() {
     assert!(!told.concat().contains("unseen"), "{told:?}");
 }
 
+/// Ends the swaps also when the test fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_directory_that_is_swapped_for_a_link_during_requests_leads_nowhere() {
     const REQUESTS: usize = 600;
@@ -277,6 +289,7 @@ fn a_directory_that_is_swapped_for_a_link_during_requests_leads_nowhere() {
                 swaps.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let _over = SetOnDrop(&is_over);
         let path = directory.join("f");
         let mut inside = 0;
         for _ in 0..REQUESTS / 3 {
@@ -295,7 +308,6 @@ fn a_directory_that_is_swapped_for_a_link_during_requests_leads_nowhere() {
             }
             inside += usize::from(read.is_ok()) + usize::from(write.is_ok());
         }
-        is_over.store(true, Ordering::Relaxed);
         assert!(inside > 0, "some requests found the directory");
     });
     assert!(swaps.load(Ordering::Relaxed) > 100, "{swaps:?} swaps");
