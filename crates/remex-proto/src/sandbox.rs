@@ -72,6 +72,31 @@ pub struct Context {
     /// What `project_roots` stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_roots: Option<Vec<HostPath>>,
+    /// Replaces `cwd` and `workspaceRoots` where permissions are concerned; file requests have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_context: Option<PolicyContext>,
+    /// The home directory of the user on this host, as the client knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_home_dir: Option<HostPath>,
+    /// What `tmpdir` stands for in requests that have no environment variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temporary_directories: Option<Vec<HostPath>>,
+    /// Asks the base server for its older way to confine processes; changes nothing that is allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub use_legacy_landlock: Option<bool>,
+}
+
+/// What permissions are relative to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxPolicyContext"))]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyContext {
+    /// What relative permissions start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<HostPath>,
+    /// What `project_roots` stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_roots: Option<Vec<HostPath>>,
 }
 
 /// What is allowed. Unlike everything else on the wire its members are in snake case.
@@ -128,6 +153,21 @@ pub struct Entry {
     pub path: EntryPath,
     /// The access.
     pub access: Access,
+    /// What to do if the path does not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_path_behavior: Option<MissingPathBehavior>,
+}
+
+/// What an entry means if its path does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxMissingPathBehavior"))]
+#[serde(rename_all = "snake_case")]
+pub enum MissingPathBehavior {
+    /// Nothing: the path may be created as if the entry were not listed.
+    Skip,
+    /// A word that this version does not know; the same as no word.
+    #[serde(other)]
+    Other,
 }
 
 impl Entry {
@@ -230,6 +270,39 @@ mod tests {
     }
 
     #[test]
+    fn a_context_has_what_clients_send_and_ignores_the_rest() {
+        let context: Context = serde_json::from_str(
+            r#"{"permissions":{"type":"managed","network":"restricted","file_system":{"type":"restricted","entries":[
+                {"path":{"type":"special","value":{"kind":"tmpdir"}},"access":"write"},
+                {"path":{"type":"path","path":"file:///a"},"access":"read","missing_path_behavior":"skip"},
+                {"path":{"type":"path","path":"file:///b"},"access":"deny","missing_path_behavior":"create"},
+                {"path":{"type":"path","path":"file:///c"},"access":"deny","missing_path_behavior":null}]}},
+                "cwd":"file:///w","workspaceRoots":["file:///w"],"policyContext":{"cwd":"file:///p",
+                "workspaceRoots":["file:///p","file:///q"],"later":1},"userHomeDir":"file:///home/user",
+                "temporaryDirectories":["file:///tmp"],"windowsSandboxLevel":"disabled",
+                "windowsSandboxProxySettingsMode":"reconcile","useLegacyLandlock":false,"later":{}}"#,
+        )
+        .unwrap();
+        let path = |text: &str| HostPath::parse(text).unwrap();
+        let policy_context = context.policy_context.clone().unwrap();
+        assert_eq!(policy_context.cwd, Some(path("file:///p")));
+        assert_eq!(policy_context.workspace_roots, Some(vec![path("file:///p"), path("file:///q")]));
+        assert_eq!(context.user_home_dir, Some(path("file:///home/user")));
+        assert_eq!(context.temporary_directories, Some(vec![path("file:///tmp")]));
+        assert_eq!(context.use_legacy_landlock, Some(false));
+        let Permissions::Managed { file_system: FileSystem::Restricted { entries }, .. } =
+            &context.permissions
+        else {
+            panic!("{context:?}")
+        };
+        let (skip, other) = (MissingPathBehavior::Skip, MissingPathBehavior::Other);
+        let found: Vec<_> = entries.iter().map(|entry| entry.missing_path_behavior).collect();
+        assert_eq!(found, [None, Some(skip), Some(other), None]);
+        let again: Context = serde_json::from_str(&serde_json::to_string(&context).unwrap()).unwrap();
+        assert_eq!(again, context);
+    }
+
+    #[test]
     fn a_context_that_does_not_decode_is_an_error() {
         for text in [
             "{}",
@@ -240,6 +313,7 @@ mod tests {
             r#"{"permissions":{"type":"other"},"windowsSandboxLevel":"disabled"}"#,
             r#"{"permissions":{"type":"managed","network":"enabled"},"windowsSandboxLevel":"disabled"}"#,
             r#"{"permissions":{"type":"external","network":"some"},"windowsSandboxLevel":"disabled"}"#,
+            r#"{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","policyContext":{"cwd":"w"}}"#,
         ] {
             assert!(serde_json::from_str::<Sandbox>(text).is_err(), "{text}");
         }
