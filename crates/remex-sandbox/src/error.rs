@@ -1,0 +1,107 @@
+//! Why a profile does not become a policy.
+
+use std::path::{Path, PathBuf};
+
+/// A profile that cannot be resolved, and so must not be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot apply {what}: {why}")]
+pub struct PolicyError {
+    /// The part of the profile, in the client's own words.
+    pub what: String,
+    /// The reason.
+    pub why: Reason,
+    /// What to do about it.
+    pub hint: &'static str,
+}
+
+impl PolicyError {
+    pub(crate) fn new(what: impl Into<String>, why: Reason) -> Self {
+        let hint = why.hint();
+        Self { what: what.into(), why, hint }
+    }
+}
+
+/// Why a part of a profile cannot be applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// The path is on another machine.
+    #[error("the path is not on this host")]
+    Foreign,
+    /// Something relative, but nothing to start from.
+    #[error("neither `workspaceRoots` nor `cwd` says where it starts")]
+    NoRoots,
+    /// A subpath that leaves its root.
+    #[error("the subpath is not relative, or has `..`")]
+    Subpath,
+    /// A pattern that cannot be parsed.
+    #[error("{0}")]
+    Pattern(&'static str),
+    /// A pattern that grants access.
+    #[error("a pattern can deny access, but it cannot grant access to paths that do not exist yet")]
+    GrantPattern,
+    /// A pattern below the home directory of the user, which the context does not name.
+    #[error("it starts at the home directory, and the context has no `userHomeDir`")]
+    NoHome,
+    /// A name that the client itself does not know.
+    #[error("its path is unknown, so nothing can protect it")]
+    UnknownSpecial,
+    /// The file system did not say where a path leads.
+    #[error("cannot find out where `{}` leads: {error}", path.display())]
+    Unresolved {
+        /// The path that failed.
+        path: PathBuf,
+        /// The answer of the file system.
+        error: String,
+    },
+    /// A grant through a link that confined programs can replace.
+    #[error("it leads through the symbolic link `{}`, which the same profile makes writable", link.display())]
+    WritableLink {
+        /// Where the link is.
+        link: PathBuf,
+    },
+    /// A protected path that is a link in a writable directory.
+    #[error("`{}` is a symbolic link in a writable directory, so a process could replace it", path.display())]
+    ReplaceableLink {
+        /// Where the link is.
+        path: PathBuf,
+    },
+    /// A protected path that does not exist in a writable directory.
+    #[error("`{}` does not exist in a writable directory, so a process could create it", path.display())]
+    Creatable {
+        /// The path.
+        path: PathBuf,
+    },
+    /// More than a server resolves for one request.
+    #[error("the profile has more than {limit} {what}")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many are accepted.
+        limit: usize,
+    },
+}
+
+impl Reason {
+    pub(crate) fn unresolved(path: &Path, error: impl ToString) -> Self {
+        Self::Unresolved { path: path.to_owned(), error: error.to_string() }
+    }
+
+    fn hint(&self) -> &'static str {
+        match self {
+            Self::Foreign => "use a path of the host that the server runs on",
+            Self::NoRoots => "send `workspaceRoots` or `cwd` in the sandbox context",
+            Self::Subpath => "use a subpath such as `.git`, or an entry with an absolute path",
+            Self::Pattern(_) => "correct the pattern, or use an entry with a path",
+            Self::GrantPattern => "grant access to a directory, or use a pattern that ends in `/**`",
+            Self::NoHome => "write the home directory as an absolute path",
+            Self::UnknownSpecial => "update the client, or remove the entry from its profile",
+            Self::Unresolved { .. } => "check that the server may search the directories on the way",
+            Self::WritableLink { .. } => "use the path that the link leads to",
+            Self::ReplaceableLink { .. } => "replace the link by what it leads to, or remove the entry",
+            Self::Creatable { .. } => {
+                "create it first, or add `missing_path_behavior: \"skip\"` to the entry"
+            }
+            Self::TooLarge { .. } => "use fewer and more general entries",
+        }
+    }
+}

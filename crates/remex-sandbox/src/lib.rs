@@ -1,0 +1,23 @@
+//! What a sandbox profile allows on this host.
+//!
+//! Turns the profile of a client, with its directories and environment, into a [`Policy`] that says for every path
+//! whether it may be read, written or neither. Pure: it decides, and others enforce. The only view of the file system
+//! is the trait [`Host`]. Start at [`resolve`].
+
+mod access;
+mod error;
+mod host;
+mod pattern;
+mod policy;
+mod preset;
+mod resolve;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use access::{Access, Action};
+pub use error::{PolicyError, Reason};
+pub use host::{Host, Kind, Node, SystemHost};
+pub use pattern::Pattern;
+pub use policy::{Link, Obstacle, Policy, Rule};
+pub use preset::Preset;
+pub use resolve::{Request, resolve};
