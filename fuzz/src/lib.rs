@@ -7,11 +7,13 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a target reports")]
 
 mod message;
+mod sandbox;
 mod stream;
 mod text;
 mod token;
 
 pub use message::message;
+pub use sandbox::{sandbox, sandbox_pattern};
 pub use stream::{frame_reader, lines, websocket};
 pub use text::{blob, env_policy, environments, host_path, listen_address, server_config};
 pub use token::{jwks, jwt, scopes, token_file};

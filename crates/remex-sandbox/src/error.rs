@@ -82,7 +82,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub(crate) fn unresolved(path: &Path, error: impl ToString) -> Self {
+    pub(crate) fn unresolved(path: &Path, error: &(impl ToString + ?Sized)) -> Self {
         Self::Unresolved { path: path.to_owned(), error: error.to_string() }
     }
 

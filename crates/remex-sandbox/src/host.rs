@@ -93,7 +93,7 @@ pub(crate) fn locate(host: &impl Host, path: &Path) -> Result<Located, Reason> {
         located.path.push(name);
         located.kind = match parent {
             Kind::Directory => {
-                match host.node(&located.path).map_err(|error| Reason::unresolved(&located.path, error))? {
+                match host.node(&located.path).map_err(|error| Reason::unresolved(&located.path, &error))? {
                     Node::Missing => Kind::Missing,
                     Node::File => Kind::File,
                     Node::Directory => Kind::Directory,

@@ -187,7 +187,7 @@ fn scenario(line: Line, base: &Path) -> Scenario {
     let expected = match line.refused {
         Some(reason) => Expected::Refused(reason),
         None => Expected::Resolved {
-            cases: line.cases.iter().flat_map(|(path, words)| parse_cases(at(path), words)).collect(),
+            cases: line.cases.iter().flat_map(|(path, words)| parse_cases(&at(path), words)).collect(),
             obstacles: line.obstacles.iter().map(|path| at(path)).collect(),
         },
     };
@@ -255,11 +255,11 @@ fn parse_entry(text: &str, at: &impl Fn(&str) -> PathBuf) -> Entry {
 }
 
 /// Parses words such as `read+` and `write-`; `~` instead of `-` is a refusal beyond mounts.
-fn parse_cases(path: PathBuf, words: &str) -> Vec<Case> {
+fn parse_cases(path: &Path, words: &str) -> Vec<Case> {
     let case = |word: &str| {
         let (action, sign) = word.split_at(word.len() - 1);
         Case {
-            path: path.clone(),
+            path: path.to_owned(),
             action: match action {
                 "read" => Action::Read,
                 "write" => Action::Write,

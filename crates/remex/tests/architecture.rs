@@ -13,8 +13,10 @@ use std::{
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 17] = [
+const ARROWS: [(&str, &str); 18] = [
     ("remex-rpc", "remex-proto"),
+    // Profiles arrive in the types of the wire.
+    ("remex-sandbox", "remex-proto"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),
     ("remex-server", "remex-process"),
@@ -162,6 +164,10 @@ const PROCESS_LAYERS: [&str; 21] = [
     "watchdog",
 ];
 
+/// The modules of the sandbox crate from the bottom to the top: each uses only those before it.
+const SANDBOX_LAYERS: [&str; 8] =
+    ["access", "error", "host", "pattern", "policy", "preset", "resolve", "testing"];
+
 /// The folders of the program from the bottom to the top: each uses only those before it.
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
 
@@ -234,6 +240,11 @@ fn each_module_of_the_protocol_crate_uses_only_those_below_it() {
 #[test]
 fn each_module_of_the_process_crate_uses_only_those_below_it() {
     check_layers("remex-process", &PROCESS_LAYERS);
+}
+
+#[test]
+fn each_module_of_the_sandbox_crate_uses_only_those_below_it() {
+    check_layers("remex-sandbox", &SANDBOX_LAYERS);
 }
 
 #[test]

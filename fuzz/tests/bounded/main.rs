@@ -83,6 +83,16 @@ fn a_configuration_prints_as_itself_and_every_mistake_is_on_one_of_its_lines() {
 }
 
 #[test]
+fn a_sandbox_profile_is_refused_or_becomes_one_policy() {
+    run("sandbox", 10_000, remex_fuzz::sandbox);
+}
+
+#[test]
+fn a_sandbox_pattern_denies_what_it_means() {
+    run("sandbox_pattern", 5_000, remex_fuzz::sandbox_pattern);
+}
+
+#[test]
 fn a_request_head_gets_one_answer_however_it_arrives() {
     let port = http_head::Port::open();
     run("http_head", 1_500, |head| port.check(head));
