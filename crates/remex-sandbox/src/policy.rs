@@ -107,7 +107,8 @@ impl Policy {
 
     /// Returns what is allowed at a canonical path, whether it exists or not.
     ///
-    /// A path that is relative or has `..` is denied. Allocates nothing.
+    /// A path that is relative or has `..` is denied. Allocates nothing, except for the first path that each thread
+    /// compares with patterns.
     pub fn access(&self, path: &Path) -> Access {
         let is_canonical =
             path.has_root() && !path.components().any(|component| component == Component::ParentDir);
