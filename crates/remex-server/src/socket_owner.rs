@@ -6,6 +6,7 @@
 use std::{
     fs, io,
     net::{IpAddr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use rustix::net::{
@@ -34,13 +35,44 @@ pub(crate) fn find(local: SocketAddr, peer: SocketAddr) -> SocketOwner {
     if !peer.ip().is_loopback() && peer.ip() != local.ip() {
         return SocketOwner::Remote;
     }
-    let found = ask_kernel(local, peer).or_else(|_| search_table(local, peer));
-    match found {
+    match DIAGNOSIS.look_up(local, peer, ask_kernel, search_table) {
         Ok(Some(uid)) if !is_unmapped(uid) => SocketOwner::User(uid),
         Ok(_) => SocketOwner::Unknown,
         Err(error) => {
             tracing::warn!(%error, "cannot determine the user of a loopback connection");
             SocketOwner::Unknown
+        }
+    }
+}
+
+/// What this program has found out about `sock_diag`.
+static DIAGNOSIS: Diagnosis = Diagnosis { is_complete: AtomicBool::new(false) };
+
+/// Whether `sock_diag` can be relied upon to know a socket.
+///
+/// A kernel without its module for TCP answers as if there were no such socket. Only one that knows our own end of the
+/// connection would know the peer's.
+struct Diagnosis {
+    is_complete: AtomicBool,
+}
+
+impl Diagnosis {
+    /// Returns the owner of the peer's end: from `ask` if that can be relied upon, else from `search`, which is slower.
+    fn look_up(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        ask: impl Fn(SocketAddr, SocketAddr) -> io::Result<Option<u32>>,
+        search: impl Fn(SocketAddr, SocketAddr) -> io::Result<Option<u32>>,
+    ) -> io::Result<Option<u32>> {
+        match ask(local, peer) {
+            Ok(Some(uid)) => Ok(Some(uid)),
+            Ok(None) if self.is_complete.load(Ordering::Relaxed) => Ok(None),
+            Ok(None) if ask(peer, local).is_ok_and(|own| own.is_some()) => {
+                self.is_complete.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Ok(None) | Err(_) => search(local, peer),
         }
     }
 }
@@ -75,7 +107,7 @@ fn ask_kernel(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
     parse_reply(&reply[..len], &id)
 }
 
-/// Returns the owner from the kernel's answer, or `None` if there is no such socket in this network namespace.
+/// Returns the owner from the kernel's answer, or `None` if it knows no such socket in this network namespace.
 fn parse_reply(reply: &[u8], id: &[u8; SOCKET_ID]) -> io::Result<Option<u32>> {
     const ENOENT: i32 = 2;
     let short = || io::Error::new(io::ErrorKind::InvalidData, "short answer of sock_diag");
@@ -194,6 +226,28 @@ mod tests {
             assert_eq!(search_table(local, peer).unwrap(), Some(me), "{address}");
             drop(client);
         }
+    }
+
+    #[test]
+    fn a_kernel_that_knows_no_tcp_socket_is_not_believed() {
+        let (client, server) = connected("127.0.0.1:0");
+        let (local, peer) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
+        let fresh = || Diagnosis { is_complete: AtomicBool::new(false) };
+        let me = Some(rustix::process::geteuid().as_raw());
+        // Without its module for TCP, `sock_diag` answers ENOENT to everything.
+        let diagnosis = fresh();
+        for _ in 0..2 {
+            let found = diagnosis.look_up(local, peer, |_, _| Ok(None), search_table);
+            assert_eq!(found.unwrap(), me);
+        }
+        // The peer is in another network namespace, our own end is not: the answer is right, and nothing is searched.
+        let diagnosis = fresh();
+        for _ in 0..2 {
+            let ask = |to, from| if from == peer { Ok(None) } else { ask_kernel(to, from) };
+            let found = diagnosis.look_up(local, peer, ask, |_, _| panic!("searched the table"));
+            assert_eq!(found.unwrap(), None);
+        }
+        drop(client);
     }
 
     #[test]
