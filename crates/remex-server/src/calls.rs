@@ -196,7 +196,7 @@ impl Calls {
             return responder.error(&error);
         }
         if host.audit().is_required()
-            && let Some(entry) = responder.entry().filter(|entry| entry.is_action())
+            && let Some(entry) = responder.entry()
             && let Some(line) = entry.line(Outcome::Begun, responder.request_bytes(), 0)
             && let Err(error) = host.audit().record_first(line).await
         {

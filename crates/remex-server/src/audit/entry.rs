@@ -158,11 +158,6 @@ impl Entry {
         Entry { event: Event::Refusal, method: call.method(), subject, peer, started: Instant::now() }
     }
 
-    /// Returns whether the call becomes a line whatever its outcome is.
-    pub(crate) fn is_action(&self) -> bool {
-        self.event != Event::Refusal
-    }
-
     /// Returns the line, if an entry with this outcome becomes one.
     pub(crate) fn line(
         &self,
