@@ -84,10 +84,10 @@ pub struct Auth {
     pub token_file: Option<PathBuf>,
     /// Digests of tokens.
     pub token_sha256: Vec<[u8; 32]>,
-    /// What clients with a verified certificate may do while `certificates` is empty.
+    /// What clients with a verified certificate may do while `certificates` is unset.
     pub certificate_scope: Scopes,
-    /// The only certificates that may connect, if there are any.
-    pub certificates: Vec<CertificateGrant>,
+    /// The only certificates that may connect: none of them if the list is empty, all if there is no list.
+    pub certificates: Option<Vec<CertificateGrant>>,
     /// Signed tokens.
     pub jwt: Jwt,
 }
@@ -154,7 +154,7 @@ impl Default for ServerConfig {
                 token_file: None,
                 token_sha256: Vec::new(),
                 certificate_scope: Scopes::all(),
-                certificates: Vec::new(),
+                certificates: None,
                 jwt: Jwt {
                     secret_file: None,
                     jwks_file: None,

@@ -272,10 +272,12 @@ fn another_escape_character_leaves_and_a_tilde_is_a_key() {
 fn attach_has_a_program_draw_its_screen_anew_though_the_size_is_the_same() {
     let home = Home::new();
     // As programs do, it draws only if the size is another one when it looks.
-    let script = "size=$(stty size); echo ready $size; \
+    let script = "size=$(stty size); \
                   trap 'new=$(stty size); test \"$new\" = \"$size\" || echo drawn for $new; size=$new' WINCH; \
-                  while :; do sleep 0.05; done";
+                  echo ready $size; while :; do sleep 0.05; done";
     home.say(&["run", "--detach", "-t", "--name", "screen", "--", "sh", "-c", script]);
+    let log = Screen::remex(&home, &["logs", "--follow", "screen"]);
+    log.wait_for("ready 24 80");
     let screen = Screen::remex(&home, &["attach", "screen"]);
     screen.wait_for("ready 24 80\ndrawn for 24 79\ndrawn for 24 80");
     // Also for somebody who leaves at once.

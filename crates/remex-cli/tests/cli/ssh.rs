@@ -160,7 +160,7 @@ fn without_a_terminal_the_remedy_is_told() {
     let said = say_without_terminal(&far.near, &run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
     assert!(said.err.contains("Host key verification failed"), "{said:?}");
-    let hint = "hint: run `ssh far true` at a terminal; once that works without a prompt, this works too";
+    let hint = "hint: run `ssh far true` at a terminal; when that works without a prompt, try again";
     assert!(said.err.contains(hint), "{said:?}");
 }
 

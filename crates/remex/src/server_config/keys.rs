@@ -139,8 +139,8 @@ const KEYS: [Key; 28] = [
     key("auth", "hosts", Kind::Texts, r#"["build.example.com"]"#, &["Names that clients may use for this host, besides its host name and those in the certificate."]),
     key("auth", "token_file", Kind::Path, r#""token.txt""#, &["The file with the token that clients on TCP ports must present."]),
     key("auth", "token_sha256", Kind::Digests, r#"["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]"#, &["SHA-256 digests of further tokens, each 64 hexadecimal digits."]),
-    key("auth", "certificate_scope", Kind::Scopes, r#""all""#, &["What clients with a certificate that `tls.client_ca` signed may do, if `certificates` is empty."]),
-    key("auth", "certificates", Kind::Certificates, r#"[{ name = "spiffe://example.com/ci", scope = "processes" }]"#, &["The only client certificates that may connect: `name` is the SPIFFE URI, DNS name or common name, `key_sha256` the", "digest of the public key, if only that key may connect."]),
+    key("auth", "certificate_scope", Kind::Scopes, r#""all""#, &["What clients with a certificate that `tls.client_ca` signed may do, unless `certificates` is set."]),
+    key("auth", "certificates", Kind::Certificates, r#"[{ name = "spiffe://example.com/ci", scope = "processes" }]"#, &["The only client certificates that may connect; an empty list admits none. `name` is the SPIFFE URI, DNS name or", "common name, `key_sha256` the digest of the public key, if only that key may connect."]),
     key("auth.jwt", "secret_file", Kind::Path, r#""jwt-secret.txt""#, &["The file with the secret that the issuer signs with (HS256)."]),
     key("auth.jwt", "jwks_file", Kind::Path, r#""jwks.json""#, &["The file with the public keys of the issuer."]),
     key("auth.jwt", "issuer", Kind::Text, r#""https://login.example.com""#, &["The issuer that a token must have."]),
@@ -212,7 +212,7 @@ impl Key {
             ("auth", "token_file", Value::Path(path)) => auth.token_file = Some(path),
             ("auth", "token_sha256", Value::Digests(digests)) => auth.token_sha256 = digests,
             ("auth", "certificate_scope", Value::Scopes(scopes)) => auth.certificate_scope = scopes,
-            ("auth", "certificates", Value::Certificates(listed)) => auth.certificates = listed,
+            ("auth", "certificates", Value::Certificates(listed)) => auth.certificates = Some(listed),
             ("auth.jwt", "secret_file", Value::Path(path)) => auth.jwt.secret_file = Some(path),
             ("auth.jwt", "jwks_file", Value::Path(path)) => auth.jwt.jwks_file = Some(path),
             ("auth.jwt", "issuer", Value::Text(issuer)) => auth.jwt.issuer = Some(issuer),
@@ -256,7 +256,9 @@ impl Key {
             ("auth", "token_file") => path(&auth.token_file),
             ("auth", "token_sha256") => Some(list(auth.token_sha256.iter().map(|digest| text(&hex(digest))))),
             ("auth", "certificate_scope") => Some(scopes(&auth.certificate_scope)),
-            ("auth", "certificates") => Some(list(auth.certificates.iter().map(certificate))),
+            ("auth", "certificates") => {
+                auth.certificates.as_ref().map(|listed| list(listed.iter().map(certificate)))
+            }
             ("auth.jwt", "secret_file") => path(&auth.jwt.secret_file),
             ("auth.jwt", "jwks_file") => path(&auth.jwt.jwks_file),
             ("auth.jwt", "issuer") => auth.jwt.issuer.as_deref().map(text),

@@ -98,11 +98,18 @@ fn values_are_read() {
     assert_eq!(config.auth.users[0], User { name: "ann".to_owned(), scope: Scopes::all() });
     assert_eq!(config.auth.users[1].scope.to_string(), "http");
     assert_eq!(config.auth.token_sha256[0][..2], [0x9f, 0x86]);
-    assert_eq!(config.auth.certificates[0].name, "ci");
+    assert_eq!(config.auth.certificates.as_ref().unwrap()[0].name, "ci");
     assert_eq!(config.auth.jwt.issuer.as_deref(), Some("https://login.example.com"));
     assert_eq!((config.limits.message_bytes, config.limits.stdin_bytes), (16 << 20, 4096));
     assert_eq!(config.limits.requests_per_second, Some(50));
     assert_eq!(config.metrics.listen, Some("127.0.0.1:9464".parse().unwrap()));
+}
+
+#[test]
+fn an_empty_list_of_certificates_is_not_a_missing_one() {
+    let listed = |text: &str| parse(text).unwrap().auth.certificates;
+    assert_eq!(listed(""), None);
+    assert_eq!(listed("[auth]\ncertificates = []"), Some(Vec::new()));
 }
 
 #[test]

@@ -141,10 +141,9 @@ pub(super) fn make_absolute(config: &mut ServerConfig) -> Result<(), Failure> {
 pub(super) fn auth(config: &ServerConfig) -> Result<Auth, Failure> {
     let settings = &config.auth;
     let users: Result<_, _> = settings.users.iter().map(user).collect();
-    let certificates = if settings.certificates.is_empty() {
-        CertificatePolicy::Any(settings.certificate_scope.clone())
-    } else {
-        CertificatePolicy::Only(settings.certificates.clone())
+    let certificates = match &settings.certificates {
+        None => CertificatePolicy::Any(settings.certificate_scope.clone()),
+        Some(listed) => CertificatePolicy::Only(listed.clone()),
     };
     let bearer = bearer::load(settings)?;
     Ok(Auth {

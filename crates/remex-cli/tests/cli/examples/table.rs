@@ -53,6 +53,8 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex run --on build -t -- top", typed(&[Step { shows: &["PID"], keys: "q" }])),
     ("remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'", ends("nightly")),
     ("remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls", ends("notes.txt")),
+    ("remex run --limit cpu=10s --limit memory=512M -- sort notes.txt", ends("remember the milk")),
+    ("remex run --limit cpu=10s --limit memory=512M -- sh -c 'ulimit -t'", ends("10")),
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),

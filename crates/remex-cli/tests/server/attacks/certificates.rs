@@ -66,6 +66,11 @@ fn a_certificate_that_is_removed_from_the_list_is_disconnected_and_refused() {
     let bob = connect(&server, &pki, "bob");
     reload(&server, &files, &listing(&pki, "{ name = 'bob', scope = 'metrics' }"));
     bob.closed_for("its scopes changed");
+
+    let bob = connect(&server, &pki, "bob");
+    reload(&server, &files, &listing(&pki, ""));
+    bob.closed_for("the list is empty");
+    assert_eq!(status(&server, &pki, "bob"), "403");
 }
 
 #[test]
