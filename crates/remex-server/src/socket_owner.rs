@@ -104,11 +104,11 @@ fn ask_kernel(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
     let mut reply = [0; 512];
     // The kernel has answered by now.
     let (len, _) = recv(&socket, &mut reply, RecvFlags::DONTWAIT)?;
-    parse_reply(&reply[..len], &id)
+    parse_reply(&reply[..len], peer, local)
 }
 
 /// Returns the owner from the kernel's answer, or `None` if it knows no such socket in this network namespace.
-fn parse_reply(reply: &[u8], id: &[u8; SOCKET_ID]) -> io::Result<Option<u32>> {
+fn parse_reply(reply: &[u8], source: SocketAddr, destination: SocketAddr) -> io::Result<Option<u32>> {
     const ENOENT: i32 = 2;
     let short = || io::Error::new(io::ErrorKind::InvalidData, "short answer of sock_diag");
     let header = reply.get(..HEADER).ok_or_else(short)?;
@@ -121,13 +121,28 @@ fn parse_reply(reply: &[u8], id: &[u8; SOCKET_ID]) -> io::Result<Option<u32>> {
         };
     }
     let body = reply.get(HEADER..REPLY).ok_or_else(short)?;
-    let (state, found) = (body[1], &body[4..4 + SOCKET_ID]);
-    // Ports and addresses: a listener on the peer's port would be found as well.
-    let is_the_one = found[..36] == id[..36] && OWNED_STATES.contains(&state);
+    let (family, state, id) = (body[0], body[1], &body[4..4 + SOCKET_ID]);
+    // A listener on the peer's port would be found as well.
+    let is_the_one = parse_id(family, id) == Some((source, destination)) && OWNED_STATES.contains(&state);
     let number = |at: usize| u32::from_ne_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
     let (uid, inode) = (number(4 + SOCKET_ID + 12), number(4 + SOCKET_ID + 16));
     // A socket that no process has open any more counts as root's.
     Ok((is_the_one && inode != 0).then_some(uid))
+}
+
+/// Returns both addresses of a socket, in canonical form: a program may use an IPv6 socket for IPv4.
+fn parse_id(family: u8, id: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    let is_ipv4 = u16::from(family) == AddressFamily::INET.as_raw();
+    let address = |at: usize, port: usize| {
+        let ip = if is_ipv4 {
+            IpAddr::from(<[u8; 4]>::try_from(id.get(at..at + 4)?).ok()?)
+        } else {
+            IpAddr::from(<[u8; 16]>::try_from(id.get(at..at + 16)?).ok()?)
+        };
+        let port = u16::from_be_bytes([*id.get(port)?, *id.get(port + 1)?]);
+        Some(canonical(SocketAddr::new(ip, port)))
+    };
+    Some((address(4, 0)?, address(20, 2)?))
 }
 
 /// Encodes the addresses of a socket as the kernel expects them.
@@ -247,6 +262,18 @@ mod tests {
             let found = diagnosis.look_up(local, peer, ask, |_, _| panic!("searched the table"));
             assert_eq!(found.unwrap(), None);
         }
+        drop(client);
+    }
+
+    #[test]
+    fn an_ipv6_socket_that_speaks_ipv4_is_found() {
+        // As Java does for every address.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = TcpStream::connect((std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped(), port)).unwrap();
+        let (_server, peer) = listener.accept().unwrap();
+        let me = SocketOwner::User(rustix::process::geteuid().as_raw());
+        assert_eq!(find(listener.local_addr().unwrap(), peer), me);
         drop(client);
     }
 
