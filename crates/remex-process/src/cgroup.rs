@@ -113,9 +113,11 @@ impl CgroupError {
                  2 only"
             }
             Self::InUse(_) => "give each server a cgroup of its own",
-            Self::Refused { .. } => {
-                "give the user of the server write access to it, and keep processes of other programs out of it"
-            }
+            Self::Refused { error, .. } => match error.kind() {
+                io::ErrorKind::NotFound => "create it with `mkdir`, or check the path",
+                io::ErrorKind::ResourceBusy => "move the processes of other programs out of it",
+                _ => "give the user of the server write access to it",
+            },
         }
     }
 }
@@ -313,7 +315,7 @@ impl Controllers {
     }
 }
 
-/// Enables controllers for the children of a cgroup; returns those that are enabled.
+/// Enables controllers for the children of a cgroup; returns those that are enabled, at least one.
 fn enable(root: &Path, wanted: Controllers) -> Result<Controllers, CgroupError> {
     let file = root.join("cgroup.subtree_control");
     let before = Controllers::parse(&read(&file)?);
@@ -327,7 +329,12 @@ fn enable(root: &Path, wanted: Controllers) -> Result<Controllers, CgroupError> 
     let pids = switch(wanted.pids, before.pids, "+pids");
     match (memory, pids) {
         (Err(error), Ok(false) | Err(_)) | (Ok(false), Err(error)) => Err(error),
-        (memory, pids) => Ok(Controllers { memory: memory.unwrap_or(false), pids: pids.unwrap_or(false) }),
+        (memory, pids) => {
+            for error in [memory.as_ref().err(), pids.as_ref().err()].into_iter().flatten() {
+                tracing::warn!(%error, "this limit of processes cannot be enforced by a cgroup");
+            }
+            Ok(Controllers { memory: memory.unwrap_or(false), pids: pids.unwrap_or(false) })
+        }
     }
 }
 

@@ -34,12 +34,17 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
         _ if errno == Some(Errno::ROFS) => {
             format!("the file system of `{path}` is read-only; choose another path, or remount it writable")
         }
-        ErrorKind::PermissionDenied => format!("the server's user lacks permission for that at `{path}`"),
-        ErrorKind::InvalidInput => format!("the system rejects that operation on `{path}`"),
+        ErrorKind::PermissionDenied => {
+            format!(
+                "change the permissions of `{path}` or its directories, or use an account that has access"
+            )
+        }
+        _ if errno == Some(Errno::NAMETOOLONG) => "choose a shorter name".to_owned(),
+        ErrorKind::InvalidInput => format!("check that `{path}` and its file system support that operation"),
         ErrorKind::AlreadyExists => format!("remove `{path}` first, or choose another name"),
         ErrorKind::IsADirectory => format!("`{path}` is a directory; list it, or name a file"),
-        ErrorKind::NotADirectory => format!("a parent of `{path}` is not a directory"),
-        ErrorKind::NotEmpty => format!("`{path}` is not empty; remove it with `recursive: true`"),
+        ErrorKind::NotADirectory => format!("check the path: a parent of `{path}` is not a directory"),
+        ErrorKind::NotEmpty => format!("empty `{path}` first, or remove it with everything in it"),
         ErrorKind::SymbolicLink => {
             format!("`{path}` contains a symbolic link that is not followed here, or a loop of links")
         }
@@ -51,7 +56,7 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
             format!("`{path}` is a socket, or a device that does not exist; name a regular file")
         }
         ErrorKind::CrossDevice => format!("`{path}` is on another file system; copy, then remove"),
-        _ => format!("the operation on `{path}` failed"),
+        _ => format!("check the file system of `{path}`; the kernel log of its host may say more"),
     };
     RpcError::new(kind, error.to_string()).with_code(code).with_hint(hint)
 }

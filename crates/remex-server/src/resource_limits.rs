@@ -13,6 +13,9 @@ use remex_proto::{
 
 use crate::config::CgroupUse;
 
+/// The least memory that a process may be limited to. With less, programs crash before they can say why.
+const LEAST_MEMORY: u64 = 4 << 20;
+
 /// Enforces the limits of children with what the host offers.
 #[derive(Debug)]
 pub(crate) struct LimitEnforcer {
@@ -80,6 +83,9 @@ impl LimitEnforcer {
         if limits.is_empty() {
             return Ok((rlimits, None));
         }
+        if let Some(bytes) = limits.memory_bytes.filter(|bytes| bytes.get() < LEAST_MEMORY) {
+            return Err(too_little_memory(bytes.get()));
+        }
         let mut set = |member: &str, rlimit: Rlimit, value: Option<NonZeroU64>| -> Result<(), RpcError> {
             let Some(value) = value.map(NonZeroU64::get) else { return Ok(()) };
             if value > rlimit.most() {
@@ -122,6 +128,11 @@ impl LimitEnforcer {
              unit, or `remex serve --cgroup DIR`)",
         )
     }
+}
+
+fn too_little_memory(bytes: u64) -> RpcError {
+    let message = format!("`limits.memoryBytes` is {bytes}, and no program starts with so little memory");
+    RpcError::new(ErrorKind::InvalidParams, message).with_hint(format!("ask for at least {LEAST_MEMORY}"))
 }
 
 fn too_high(member: &str, value: u64, most: u64) -> RpcError {

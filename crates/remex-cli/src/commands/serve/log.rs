@@ -2,7 +2,10 @@
 //!
 //! Start at [`start`].
 
-use std::io;
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
 
 use remex_server::SetParent;
 use tracing_subscriber::EnvFilter;
@@ -44,7 +47,7 @@ pub(super) fn start(text: &str) -> Result<Log, Failure> {
     }
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(|| EscapedLines(io::stderr()))
         .with_ansi(false)
         .with_filter_reloading();
     let handle = log.reload_handle();
@@ -63,7 +66,10 @@ fn exporting(filter: EnvFilter, exporter: &Exporter) -> SetLog {
     use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _};
 
     let (filter, handle) = reload::Layer::new(filter);
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false).with_filter(filter);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(|| EscapedLines(io::stderr()))
+        .with_ansi(false)
+        .with_filter(filter);
     tracing_subscriber::registry().with(lines).with(exporter.layer()).init();
     Box::new(move |filter| _ = handle.reload(filter))
 }
@@ -74,6 +80,40 @@ pub(super) fn filter(text: &str) -> Result<EnvFilter, Failure> {
         Failure::usage(format!("cannot use `{text}` for `log` in the configuration file"), FILTER_HINT)
             .because(error.to_string())
     })
+}
+
+/// Escapes control characters within lines: clients choose ids and programs, and must not forge lines or reach the
+/// terminal of somebody who reads the log.
+struct EscapedLines<W>(W);
+
+impl<W: Write> Write for EscapedLines<W> {
+    /// Takes one line, as the log writes them.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_all(&escaped(line))?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn escaped(line: &[u8]) -> Cow<'_, [u8]> {
+    let text = String::from_utf8_lossy(line);
+    let content = text.strip_suffix('\n').unwrap_or(&text);
+    if !content.contains(char::is_control) {
+        return line.into();
+    }
+    let mut escaped = String::with_capacity(2 * line.len());
+    for character in content.chars() {
+        if character.is_control() {
+            escaped.extend(character.escape_default());
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped.push_str(&text[content.len()..]);
+    escaped.into_bytes().into()
 }
 
 #[cfg(feature = "otlp")]
@@ -98,4 +138,23 @@ impl Spans {
     }
 
     pub(super) fn shut_down(self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_stays_one_line_whatever_a_client_chooses() {
+        for (line, expected) in [
+            ("WARN process=p\n", "WARN process=p\n"),
+            ("WARN process=p\nERROR forged\n", "WARN process=p\\nERROR forged\n"),
+            ("a\u{1b}[2J\r\u{9b}é", "a\\u{1b}[2J\\r\\u{9b}é"),
+            ("\n", "\n"),
+        ] {
+            let mut out = EscapedLines(Vec::new());
+            out.write_all(line.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8(out.0).unwrap(), expected);
+        }
+    }
 }

@@ -300,7 +300,7 @@ fn without_any_mark_the_jobs_of_a_process_end_with_its_session() {
     let mut command = Command::new("prlimit");
     command.args(["--locks=5", "--rss=5", "--rttime=5", env!("CARGO_BIN_EXE_remex"), "serve"]);
     let server = Server::launch(command, 1);
-    server.stderr_line("all limits that could mark processes are too low");
+    server.stderr_line("cannot tag processes, because the hard limits are too low");
     let client = server.connect();
     let session = client.initialize()["sessionId"].clone();
     let script = r#"$| = 1; if (!fork) { setpgrp; print "$$\n" } sleep 1000"#;
