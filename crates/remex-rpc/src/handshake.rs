@@ -309,6 +309,8 @@ impl Answer {
     const OTHER_VERSION: Answer =
         Answer::new(400, "Bad Request", "this server supports only version 13 of the WebSocket protocol\n")
             .with_headers("Sec-WebSocket-Version: 13\r\n");
+    const HAS_BODY: Answer =
+        Answer::new(400, "Bad Request", "a request to become a WebSocket has no body: send none\n");
     const REFUSED: Answer =
         Answer::new(401, "Unauthorized", "send a valid token as `Authorization: Bearer TOKEN`\n")
             .with_headers("WWW-Authenticate: Bearer\r\n");
@@ -409,6 +411,12 @@ fn upgrade(headers: &Headers<'_>, http_version: Option<u8>) -> Result<String, An
     let asked = headers.has_word("Connection", "upgrade") && headers.has_word("Upgrade", "websocket");
     if !asked || http_version != Some(1) {
         return Err(Answer::NOT_AN_UPGRADE);
+    }
+    // Its bytes would be read as frames: whoever chooses the body of a request would choose the messages.
+    if headers.contains("Transfer-Encoding")
+        || headers.contains("Content-Length") && headers.only("Content-Length") != Some("0")
+    {
+        return Err(Answer::HAS_BODY);
     }
     if headers.only("Sec-WebSocket-Version") != Some("13") {
         return Err(Answer::OTHER_VERSION);

@@ -154,6 +154,22 @@ async fn other_requests_are_refused_with_the_right_status() {
 }
 
 #[tokio::test]
+async fn an_upgrade_with_a_body_is_refused() {
+    for body in [
+        "Content-Length: 5\r\n\r\nframe",
+        "Content-Length: 0\r\ncontent-length: 5\r\n\r\nframe",
+        "content-length:\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nframe\r\n0\r\n\r\n",
+        "transfer-encoding: identity\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        let request = format!("GET / HTTP/1.1\r\n{UPGRADE}{body}");
+        let answer = assert_status(&request, &HandshakeConfig::default(), 400).await;
+        assert!(answer.contains("has no body"), "{answer:?}");
+    }
+    assert_admitted(&format!("GET / HTTP/1.1\r\n{UPGRADE}Content-Length: 0\r\n\r\n"), "anybody").await;
+}
+
+#[tokio::test]
 async fn an_answer_survives_a_body_that_nobody_reads() {
     let body = "x".repeat(1 << 20);
     assert_status(
