@@ -6,7 +6,10 @@ use bytes::Bytes;
 use remex_proto::{ErrorKind, RpcError, http as wire};
 use reqwest::{
     Method, Url,
-    header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue},
+    header::{
+        CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
+        UPGRADE,
+    },
 };
 
 /// Environment variables that no client may use, in any case: they belong to the operator of the host.
@@ -29,6 +32,10 @@ const WITHHELD: [&str; 14] = [
 
 /// The most headers of one request; far more would make the header map panic.
 const MAX_HEADERS: usize = 10_000;
+
+/// Headers about the connection that change nothing for the client; they are left out.
+const LEFT_OUT: [HeaderName; 4] =
+    [CONNECTION, TE, HeaderName::from_static("keep-alive"), HeaderName::from_static("proxy-connection")];
 
 /// A checked request.
 #[derive(Debug)]
@@ -97,9 +104,28 @@ impl Outgoing {
         if name == CONTENT_LENGTH && value.as_bytes() != len.to_string().as_bytes() {
             return Err(wrong(format!("the body has {len} bytes")).with_hint("omit this header"));
         }
-        self.headers.append(name, value);
+        if let Some(why) = forbidden(&name, &value) {
+            let message = format!("http/request header `{name}` cannot be sent: {why}");
+            return Err(invalid(message).with_hint("omit this header"));
+        }
+        if !LEFT_OUT.contains(&name) {
+            self.headers.append(name, value);
+        }
         Ok(())
     }
+}
+
+/// Returns why no client may choose this header, which is about the connection and not about the request.
+///
+/// With them, a request would become a connection of another protocol, as the server's user.
+fn forbidden(name: &HeaderName, value: &HeaderValue) -> Option<&'static str> {
+    let mut words = value.as_bytes().split(|&byte| byte == b',');
+    let asks_for_upgrade =
+        name == CONNECTION && words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
+    if asks_for_upgrade || name == UPGRADE || name.as_str().starts_with("sec-websocket-") {
+        return Some("a request cannot become a WebSocket or another protocol");
+    }
+    (name == TRANSFER_ENCODING || name == TRAILER).then_some("the server decides how the body is sent")
 }
 
 /// Returns whether a URL is an HTTP or HTTPS URL.
@@ -130,4 +156,65 @@ fn look_up<'a>(
 
 pub(super) fn invalid(message: String) -> RpcError {
     RpcError::new(ErrorKind::InvalidParams, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use remex_proto::http::{Header, HttpRequest, RedirectPolicy};
+
+    use super::*;
+
+    fn check(headers: &[(&str, &str, Option<&str>)]) -> Result<Outgoing, RpcError> {
+        let header = |(name, value, variable): &(&str, &str, Option<&str>)| Header {
+            name: (*name).to_owned(),
+            value: (*value).to_owned(),
+            value_env_var: variable.map(str::to_owned),
+        };
+        let request = HttpRequest {
+            method: "GET".to_owned(),
+            url: "http://web.example/".to_owned(),
+            headers: headers.iter().map(header).collect(),
+            body_base64: None,
+            timeout_ms: None,
+            redirect_policy: RedirectPolicy::Follow,
+            request_id: "r".to_owned(),
+            stream_response: false,
+        };
+        Outgoing::check(request, &[("WORD".into(), "grade".into())])
+    }
+
+    #[test]
+    fn headers_that_change_the_protocol_are_refused_by_name() {
+        for (name, value, variable) in [
+            ("Upgrade", "websocket", None),
+            ("upgrade", "h2c", None),
+            ("Connection", "Upgrade", None),
+            ("connection", "keep-alive ,\tUPGRADE", None),
+            ("connection", "up", Some("WORD")),
+            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==", None),
+            ("sec-websocket-version", "13", None),
+            ("Transfer-Encoding", "chunked", None),
+            ("trailer", "expires", None),
+        ] {
+            let error = check(&[("accept", "*/*", None), (name, value, variable)]).expect_err(name);
+            assert_eq!(error.kind, ErrorKind::InvalidParams, "{name}");
+            let start = format!("http/request header `{}` cannot be sent: ", name.to_ascii_lowercase());
+            assert!(error.message.starts_with(&start), "{}", error.message);
+            assert_eq!(error.hint.as_deref(), Some("omit this header"));
+        }
+    }
+
+    #[test]
+    fn other_headers_about_the_connection_are_left_out() {
+        let outgoing = check(&[
+            ("Connection", "keep-alive", None),
+            ("connection", "close, x-hop", None),
+            ("Keep-Alive", "timeout=5", None),
+            ("Proxy-Connection", "keep-alive", None),
+            ("TE", "trailers", None),
+            ("x-hop", "stays", None),
+        ]);
+        let sent: Vec<_> = outgoing.unwrap().headers.keys().map(HeaderName::to_string).collect();
+        assert_eq!(sent, ["x-hop"]);
+    }
 }
