@@ -37,7 +37,8 @@ pub(crate) struct TcpPeer<'a> {
 pub(crate) enum SocketOwner {
     /// A user of this host, as the kernel knows it.
     User(u32),
-    /// The peer is on this host, but in another network namespace, so the kernel does not tell.
+    /// The peer is on this host, but in another network namespace, so the kernel does not tell; or it is this program,
+    /// which makes an HTTP request for a client.
     Unknown,
     /// The peer is on another host.
     Remote,

@@ -3,6 +3,8 @@
 //! The kernel knows: `sock_diag` looks one socket up, and `/proc/net/tcp` lists all of them where that is not
 //! available. Start at [`find`].
 
+mod own;
+
 use std::{
     fs, io,
     net::{IpAddr, SocketAddr},
@@ -14,6 +16,7 @@ use rustix::net::{
 };
 
 use crate::auth::SocketOwner;
+pub(crate) use own::will_connect_to;
 
 /// The message type of a query for one socket.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -35,14 +38,22 @@ pub(crate) fn find(local: SocketAddr, peer: SocketAddr) -> SocketOwner {
     if !peer.ip().is_loopback() && peer.ip() != local.ip() {
         return SocketOwner::Remote;
     }
-    match DIAGNOSIS.look_up(local, peer, ask_kernel, search_table) {
-        Ok(Some(uid)) if !is_unmapped(uid) => SocketOwner::User(uid),
+    let look_up = || DIAGNOSIS.look_up(local, peer, ask_kernel, search_table);
+    match look_up().and_then(|found| own::unless_own(found, local.port(), look_up)) {
+        Ok(Some(OwnedSocket { uid, .. })) if !is_unmapped(uid) => SocketOwner::User(uid),
         Ok(_) => SocketOwner::Unknown,
         Err(error) => {
             tracing::warn!(%error, "cannot determine the user of a loopback connection");
             SocketOwner::Unknown
         }
     }
+}
+
+/// A socket that a process has open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OwnedSocket {
+    uid: u32,
+    inode: u64,
 }
 
 /// What this program has found out about `sock_diag`.
@@ -62,11 +73,11 @@ impl Diagnosis {
         &self,
         local: SocketAddr,
         peer: SocketAddr,
-        ask: impl Fn(SocketAddr, SocketAddr) -> io::Result<Option<u32>>,
-        search: impl Fn(SocketAddr, SocketAddr) -> io::Result<Option<u32>>,
-    ) -> io::Result<Option<u32>> {
+        ask: impl Fn(SocketAddr, SocketAddr) -> io::Result<Option<OwnedSocket>>,
+        search: impl Fn(SocketAddr, SocketAddr) -> io::Result<Option<OwnedSocket>>,
+    ) -> io::Result<Option<OwnedSocket>> {
         match ask(local, peer) {
-            Ok(Some(uid)) => Ok(Some(uid)),
+            Ok(Some(found)) => Ok(Some(found)),
             Ok(None) if self.is_complete.load(Ordering::Relaxed) => Ok(None),
             Ok(None) if ask(peer, local).is_ok_and(|own| own.is_some()) => {
                 self.is_complete.store(true, Ordering::Relaxed);
@@ -83,7 +94,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// Looks up the peer's socket with `sock_diag`.
-fn ask_kernel(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
+fn ask_kernel(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<OwnedSocket>> {
     let socket = socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -108,7 +119,11 @@ fn ask_kernel(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
 }
 
 /// Returns the owner from the kernel's answer, or `None` if it knows no such socket in this network namespace.
-fn parse_reply(reply: &[u8], source: SocketAddr, destination: SocketAddr) -> io::Result<Option<u32>> {
+fn parse_reply(
+    reply: &[u8],
+    source: SocketAddr,
+    destination: SocketAddr,
+) -> io::Result<Option<OwnedSocket>> {
     const ENOENT: i32 = 2;
     let short = || io::Error::new(io::ErrorKind::InvalidData, "short answer of sock_diag");
     let header = reply.get(..HEADER).ok_or_else(short)?;
@@ -127,7 +142,7 @@ fn parse_reply(reply: &[u8], source: SocketAddr, destination: SocketAddr) -> io:
     let number = |at: usize| u32::from_ne_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
     let (uid, inode) = (number(4 + SOCKET_ID + 12), number(4 + SOCKET_ID + 16));
     // A socket that no process has open any more counts as root's.
-    Ok((is_the_one && inode != 0).then_some(uid))
+    Ok((is_the_one && inode != 0).then_some(OwnedSocket { uid, inode: inode.into() }))
 }
 
 /// Returns both addresses of a socket, in canonical form: a program may use an IPv6 socket for IPv4.
@@ -167,14 +182,14 @@ fn family(address: SocketAddr) -> u8 {
 }
 
 /// Looks the peer's socket up in the list of all sockets.
-fn search_table(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
+fn search_table(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<OwnedSocket>> {
     let mut tables = fs::read_to_string("/proc/net/tcp")?;
     tables.push_str(&fs::read_to_string("/proc/net/tcp6").unwrap_or_default());
     Ok(tables.lines().find_map(|line| owner_in_line(line, local, peer)))
 }
 
 /// Returns the owner if a line of `/proc/net/tcp` describes the peer's end.
-fn owner_in_line(line: &str, local: SocketAddr, peer: SocketAddr) -> Option<u32> {
+fn owner_in_line(line: &str, local: SocketAddr, peer: SocketAddr) -> Option<OwnedSocket> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (source, destination) = (words.next()?, words.next()?);
     let state = u8::from_str_radix(words.next()?, 16).ok()?;
@@ -187,7 +202,7 @@ fn owner_in_line(line: &str, local: SocketAddr, peer: SocketAddr) -> Option<u32>
     // Queues, timer and retransmissions come before the owner, one more number before the inode.
     let uid = words.nth(3)?.parse().ok()?;
     let inode: u64 = words.nth(1)?.parse().ok()?;
-    (inode != 0).then_some(uid)
+    (inode != 0).then_some(OwnedSocket { uid, inode })
 }
 
 /// Parses an address such as `0100007F:1F90`: words of 32 bits in the byte order of the host.
@@ -237,8 +252,8 @@ mod tests {
             let (client, server) = connected(address);
             let (local, peer) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
             assert_eq!(find(local, peer), SocketOwner::User(me), "{address}");
-            assert_eq!(ask_kernel(local, peer).unwrap(), Some(me), "{address}");
-            assert_eq!(search_table(local, peer).unwrap(), Some(me), "{address}");
+            assert_eq!(ask_kernel(local, peer).unwrap().map(|found| found.uid), Some(me), "{address}");
+            assert_eq!(ask_kernel(local, peer).unwrap(), search_table(local, peer).unwrap(), "{address}");
             drop(client);
         }
     }
@@ -253,7 +268,7 @@ mod tests {
         let diagnosis = fresh();
         for _ in 0..2 {
             let found = diagnosis.look_up(local, peer, |_, _| Ok(None), search_table);
-            assert_eq!(found.unwrap(), me);
+            assert_eq!(found.unwrap().map(|found| found.uid), me);
         }
         // The peer is in another network namespace, our own end is not: the answer is right, and nothing is searched.
         let diagnosis = fresh();
@@ -275,6 +290,16 @@ mod tests {
         let me = SocketOwner::User(rustix::process::geteuid().as_raw());
         assert_eq!(find(listener.local_addr().unwrap(), peer), me);
         drop(client);
+    }
+
+    #[test]
+    fn a_connection_that_this_program_made_for_a_client_has_no_user() {
+        let me = rustix::process::geteuid().as_raw();
+        let (_client, server) = connected("127.0.0.1:0");
+        let (local, peer) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
+        assert_eq!(find(local, peer), SocketOwner::User(me));
+        will_connect_to(local.port());
+        assert_eq!(find(local, peer), SocketOwner::Unknown);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     config::{Proxies, Trust},
+    socket_owner,
     threads::{FileThreads, Threads},
 };
 
@@ -67,7 +68,12 @@ impl WebClient {
     }
 
     /// Returns the clients for a URL; the first call creates them, reading certificates on `files`.
+    ///
+    /// Must be called for every URL before a request is sent to it, also after a redirect.
     pub(crate) async fn clients(&self, files: &FileThreads, url: &Url) -> Result<&Clients, RpcError> {
+        if let Some(port) = url.port_or_known_default() {
+            socket_owner::will_connect_to(port);
+        }
         let made = self.built.get_or_try_init(|| make(&self.proxies, &self.trust, files)).await?;
         let obstacle = if url.scheme() == "https" { &made.no_https } else { &made.no_http };
         match obstacle {
