@@ -75,6 +75,14 @@ pub struct Start {
     pub limits: ResourceLimits,
 }
 
+impl Start {
+    /// Returns the program and its arguments: those of `argvBase64` if it is present.
+    pub fn words(&self) -> impl Iterator<Item = &[u8]> {
+        let text = if self.argv_base64.is_none() { self.argv.as_slice() } else { &[] };
+        text.iter().map(String::as_bytes).chain(self.argv_base64.iter().flatten().map(|word| &**word))
+    }
+}
+
 /// How the output of one process is kept; absent members mean the base's 1 MiB, 30 s and pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -249,7 +249,7 @@ impl Subject {
         match call {
             Call::Initialize(request) => Subject::session(request.resume_session_id.session()),
             Call::ProcessStart(start) => Subject {
-                argv: Some(truncated(&start.argv)),
+                argv: Some(truncated(start.words())),
                 cwd: Some(shown(&start.cwd)),
                 ..Subject::process(&start.process_id, &None)
             },
@@ -319,18 +319,17 @@ fn shown(path: &HostPath) -> String {
     path.native().map_or_else(|_| path.to_uri(), |native| native.to_string_lossy().into_owned())
 }
 
-/// Truncates a command line, argument by argument.
-fn truncated(argv: &[String]) -> Vec<String> {
+/// Returns the words of a command line up to its limit; bytes that are not UTF-8 are replaced.
+fn truncated<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
     let mut left = MAX_ARGV;
     let mut kept = Vec::new();
-    for argument in argv {
-        if argument.len() > left {
-            let end = (0..=left).rev().find(|at| argument.is_char_boundary(*at)).unwrap_or(0);
-            kept.push(format!("{}…", &argument[..end]));
+    for word in argv {
+        if word.len() > left {
+            kept.push(format!("{}…", String::from_utf8_lossy(&word[..left])));
             break;
         }
-        left -= argument.len();
-        kept.push(argument.clone());
+        left -= word.len();
+        kept.push(String::from_utf8_lossy(word).into_owned());
     }
     kept
 }
@@ -405,10 +404,20 @@ mod tests {
 
     #[test]
     fn a_huge_command_line_is_truncated() {
-        let argv = vec!["x".to_owned(), "é".repeat(MAX_ARGV), "never shown".to_owned()];
-        let kept = truncated(&argv);
+        let argv = ["x".to_owned(), "é".repeat(MAX_ARGV), "never shown".to_owned()];
+        let kept = truncated(argv.iter().map(String::as_bytes));
         assert_eq!(kept.len(), 2);
-        assert!(kept[1].len() <= MAX_ARGV + 3 && kept[1].ends_with('…'));
+        assert!(kept[1].len() <= MAX_ARGV + 6 && kept[1].ends_with('…'));
+    }
+
+    #[test]
+    fn the_recorded_command_is_the_one_that_runs() {
+        let peer = Arc::new(PeerInfo { connection: 1, peer: "unix".into(), identity: "owner".into() });
+        let params = r#"{"processId":"p","argv":["/bin/true"],"argvBase64":["L2Jpbi9ybQ==","/w=="],"cwd":"/","tty":false,"env":{},"arg0":null}"#;
+        let start = Call::parse("process/start", Some(params)).unwrap();
+        let line = Entry::of(&start, &peer).line(Outcome::Ok, 3, 4).unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(line["argv"], serde_json::json!(["/bin/rm", "\u{fffd}"]));
     }
 
     #[test]

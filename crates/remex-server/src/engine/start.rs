@@ -340,10 +340,7 @@ fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcErr
 
 /// Returns the program and its arguments.
 fn words(request: &wire::Start) -> Vec<OsString> {
-    match &request.argv_base64 {
-        Some(words) => words.iter().map(|word| OsString::from_vec(word.to_vec())).collect(),
-        None => request.argv.iter().map(Into::into).collect(),
-    }
+    request.words().map(|word| OsString::from_vec(word.to_vec())).collect()
 }
 
 /// Returns the part of a command line that is kept for lists; bytes that are not UTF-8 are replaced.
