@@ -11,7 +11,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread,
@@ -25,6 +25,9 @@ use file::AuditFile;
 
 /// Lines that may wait for the disk.
 const WAITING_LINES: usize = 8192;
+
+/// Bytes of lines that may wait for the disk.
+const WAITING_BYTES: usize = 16 << 20;
 
 /// Where and how to keep the audit file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +59,31 @@ pub(crate) struct Audit {
 struct Log {
     jobs: SyncSender<Job>,
     is_required: bool,
+    waiting: Arc<Waiting>,
     /// Lines that were discarded because the disk was too slow.
     dropped: Arc<AtomicU64>,
+}
+
+/// The lines that wait for the disk.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: AtomicUsize,
+}
+
+impl Log {
+    /// Queues a line, unless too many wait.
+    fn send(&self, len: usize, job: Job) -> Result<(), TrySendError<Job>> {
+        let before = self.waiting.bytes.fetch_add(len, Ordering::Relaxed);
+        let sent =
+            if before + len > WAITING_BYTES { Err(TrySendError::Full(job)) } else { self.jobs.try_send(job) };
+        sent.inspect_err(|_| self.waiting.remove(len))
+    }
+}
+
+impl Waiting {
+    fn remove(&self, len: usize) {
+        self.bytes.fetch_sub(len, Ordering::Relaxed);
+    }
 }
 
 enum Job {
@@ -76,11 +102,12 @@ impl Audit {
     pub(crate) fn start(config: Option<&AuditConfig>) -> io::Result<Self> {
         let Some(config) = config else { return Ok(Audit::default()) };
         let file = AuditFile::open(config)?;
-        let (jobs, waiting) = sync_channel(WAITING_LINES);
+        let (jobs, queue) = sync_channel(WAITING_LINES);
+        let waiting = Arc::new(Waiting::default());
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer { file, waiting, dropped: Arc::clone(&dropped) };
+        let writer = Writer { file, queue, waiting: Arc::clone(&waiting), dropped: Arc::clone(&dropped) };
         thread::Builder::new().name("remex-audit".to_owned()).spawn(move || writer.run())?;
-        Ok(Audit { log: Some(Log { jobs, is_required: config.is_required, dropped }) })
+        Ok(Audit { log: Some(Log { jobs, is_required: config.is_required, waiting, dropped }) })
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -95,7 +122,7 @@ impl Audit {
     /// Queues a line; if the disk is too slow, it is counted and discarded.
     pub(crate) fn record(&self, line: Vec<u8>) {
         let Some(log) = &self.log else { return };
-        if log.jobs.try_send(Job::Line(line)).is_err() {
+        if log.send(line.len(), Job::Line(line)).is_err() {
             log.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -108,7 +135,7 @@ impl Audit {
     pub(crate) async fn record_first(&self, line: Vec<u8>) -> Result<(), RpcError> {
         let Some(log) = &self.log else { return Ok(()) };
         let (done, written) = oneshot::channel();
-        match log.jobs.try_send(Job::Acknowledged(line, done)) {
+        match log.send(line.len(), Job::Acknowledged(line, done)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Err(unrecorded("too many records wait for the disk")),
             Err(TrySendError::Disconnected(_)) => return Err(unrecorded("the audit thread has ended")),
@@ -144,7 +171,8 @@ fn unrecorded(reason: &str) -> RpcError {
 /// The thread that writes the file.
 struct Writer {
     file: AuditFile,
-    waiting: Receiver<Job>,
+    queue: Receiver<Job>,
+    waiting: Arc<Waiting>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -152,11 +180,16 @@ impl Writer {
     /// Writes lines until the server ends.
     fn run(mut self) {
         let mut reported = 0;
-        while let Ok(job) = self.waiting.recv() {
+        while let Ok(job) = self.queue.recv() {
             match job {
-                Job::Line(line) => drop(self.file.write(&line)),
+                Job::Line(line) => {
+                    let _ = self.file.write(&line);
+                    self.waiting.remove(line.len());
+                }
                 Job::Acknowledged(line, done) => {
-                    let _ = done.send(self.file.write(&line));
+                    let written = self.file.write(&line);
+                    self.waiting.remove(line.len());
+                    let _ = done.send(written);
                 }
                 Job::Reopen => self.file.reopen(),
             }
@@ -184,6 +217,21 @@ mod tests {
         let audit = Audit::start(Some(&full)).unwrap();
         let error = audit.record_first(b"{}\n".to_vec()).await.unwrap_err();
         assert!(error.message.contains("cannot be recorded"), "{error}");
+    }
+
+    /// Returns an audit whose disk takes nothing, and what keeps its queue open.
+    fn stuck() -> (Audit, Receiver<Job>) {
+        let (jobs, queue) = sync_channel(WAITING_LINES);
+        let log = Log { jobs, is_required: true, waiting: Arc::default(), dropped: Arc::default() };
+        (Audit { log: Some(log) }, queue)
+    }
+
+    #[test]
+    fn long_lines_that_wait_for_the_disk_are_limited_by_their_bytes() {
+        let (audit, queue) = stuck();
+        (0..20).for_each(|_| audit.record(vec![b'x'; 1 << 20]));
+        assert_eq!(audit.dropped(), 4);
+        assert_eq!(queue.try_iter().count(), WAITING_BYTES >> 20);
     }
 
     #[test]

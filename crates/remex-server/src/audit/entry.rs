@@ -1,6 +1,7 @@
 //! What a line of the audit file says.
 
 use std::{
+    borrow::Cow,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -8,8 +9,17 @@ use std::{
 use remex_proto::{Call, ErrorKind, HostPath, fs::OpenMode};
 use serde::Serialize;
 
-/// Longer command lines are truncated, in bytes.
-const MAX_ARGV: usize = 16 << 10;
+/// Longer texts are truncated, in bytes.
+const MAX_TEXT: usize = 4 << 10;
+
+/// Longer lists of words or paths are truncated, in bytes.
+const MAX_LIST: usize = 16 << 10;
+
+/// What a word or path of a list costs besides its bytes.
+const ITEM: usize = 4;
+
+/// How many paths a line has at most.
+const MAX_PATHS: usize = 64;
 
 /// Where a connection comes from, as lines show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,15 +63,15 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     connection: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<&'a str>,
+    identity: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    peer: Option<&'a str>,
+    peer: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<&'a str>,
     #[serde(flatten)]
     subject: Option<&'a Subject>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<&'a str>,
+    outcome: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,8 +103,8 @@ impl<'a> Line<'a> {
     fn about(self, peer: &'a PeerInfo) -> Self {
         Line {
             connection: Some(peer.connection),
-            identity: Some(&peer.identity),
-            peer: Some(&peer.peer),
+            identity: Some(cut(&peer.identity)),
+            peer: Some(cut(&peer.peer)),
             ..self
         }
     }
@@ -122,6 +132,9 @@ struct Subject {
     signal: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paths: Vec<String>,
+    /// How many words or paths are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    omitted: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
 }
@@ -174,7 +187,7 @@ impl Entry {
         let line = Line {
             method: Some(self.method),
             subject: Some(&self.subject),
-            outcome: Some(outcome.word()),
+            outcome: Some(outcome.word().into()),
             duration_ms: is_over.then(|| milliseconds(self.started.elapsed())),
             request_bytes: Some(request_bytes as u64),
             answer_bytes: is_over.then_some(answer_bytes as u64),
@@ -197,9 +210,9 @@ pub(crate) struct Login<'a> {
 impl Login<'_> {
     pub(crate) fn line(&self) -> Vec<u8> {
         let line = Line {
-            peer: Some(self.peer),
-            identity: self.identity,
-            outcome: Some(self.outcome),
+            peer: Some(cut(self.peer)),
+            identity: self.identity.map(cut),
+            outcome: Some(cut(self.outcome)),
             ..Line::new("login")
         };
         line.encode()
@@ -248,13 +261,17 @@ impl Subject {
     fn of(call: &Call) -> Self {
         match call {
             Call::Initialize(request) => Subject::session(request.resume_session_id.session()),
-            Call::ProcessStart(start) => Subject {
-                argv: Some(truncated(start.words())),
-                cwd: Some(shown(&start.cwd)),
-                ..Subject::process(&start.process_id, &None)
-            },
+            Call::ProcessStart(start) => {
+                let (argv, omitted) = truncated(start.words());
+                Subject {
+                    argv: Some(argv),
+                    omitted,
+                    cwd: Some(shown(&start.cwd)),
+                    ..Subject::process(&start.process_id, &None)
+                }
+            }
             Call::ProcessSignal(request) => Subject {
-                signal: Some(request.signal.to_string()),
+                signal: Some(cut(&request.signal.to_string()).into_owned()),
                 ..Subject::process(&request.process_id, &request.session_id)
             },
             Call::ProcessTerminate(request) => Subject::process(&request.process_id, &request.session_id),
@@ -290,7 +307,7 @@ impl Subject {
             Call::FsWatchMissing(request) => Subject::paths(request.missing.iter().chain(&request.present)),
             Call::EnvironmentConfigRead(request) => Subject::paths([&request.cwd]),
             Call::HttpRequest(request) => {
-                Subject { url: Some(without_secrets(&request.url)), ..Subject::default() }
+                Subject { url: Some(cut(&without_secrets(&request.url)).into_owned()), ..Subject::default() }
             }
             Call::SessionList(_)
             | Call::FsReadBlock(_)
@@ -303,35 +320,57 @@ impl Subject {
     }
 
     fn process(process: &str, session: &Option<String>) -> Self {
-        Subject { process: Some(process.to_owned()), ..Subject::session(session.as_deref()) }
+        Subject { process: Some(cut(process).into_owned()), ..Subject::session(session.as_deref()) }
     }
 
     fn session(session: Option<&str>) -> Self {
-        Subject { session: session.map(str::to_owned), ..Subject::default() }
+        Subject { session: session.map(|session| cut(session).into_owned()), ..Subject::default() }
     }
 
     fn paths<'a>(paths: impl IntoIterator<Item = &'a HostPath>) -> Self {
-        Subject { paths: paths.into_iter().map(shown).collect(), ..Subject::default() }
+        let mut paths = paths.into_iter();
+        let (mut kept, mut left) = (Vec::new(), MAX_LIST);
+        while kept.len() < MAX_PATHS && left > 0 {
+            let Some(path) = paths.next() else { break };
+            let path = shown(path);
+            left = left.saturating_sub(path.len() + ITEM);
+            kept.push(path);
+        }
+        Subject { paths: kept, omitted: Some(paths.count()).filter(|count| *count > 0), ..Subject::default() }
     }
 }
 
 fn shown(path: &HostPath) -> String {
-    path.native().map_or_else(|_| path.to_uri(), |native| native.to_string_lossy().into_owned())
+    let native = path.native();
+    cut(&native.map_or_else(|_| path.to_uri().into(), |native| native.to_string_lossy())).into_owned()
 }
 
-/// Returns the words of a command line up to its limit; bytes that are not UTF-8 are replaced.
-fn truncated<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
-    let mut left = MAX_ARGV;
-    let mut kept = Vec::new();
-    for word in argv {
-        if word.len() > left {
-            kept.push(format!("{}…", String::from_utf8_lossy(&word[..left])));
-            break;
-        }
-        left -= word.len();
-        kept.push(String::from_utf8_lossy(word).into_owned());
+/// Truncates a text that is too long for a line, and says how long it was.
+fn cut(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_TEXT {
+        return Cow::Borrowed(text);
     }
-    kept
+    let end = (0..=MAX_TEXT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    Cow::Owned(format!("{}…[{} bytes]", &text[..end], text.len()))
+}
+
+/// Returns the words of a command line up to its limit, and how many are left out; bytes that are not UTF-8 are
+/// replaced.
+fn truncated<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> (Vec<String>, Option<usize>) {
+    let (mut argv, mut left) = (argv.into_iter(), MAX_LIST);
+    let mut kept = Vec::new();
+    while left > 0
+        && let Some(word) = argv.next()
+    {
+        let text = String::from_utf8_lossy(&word[..word.len().min(left)]);
+        kept.push(if word.len() > left {
+            format!("{text}…[{} bytes]", word.len())
+        } else {
+            text.into_owned()
+        });
+        left = left.saturating_sub(word.len() + ITEM);
+    }
+    (kept, Some(argv.count()).filter(|count| *count > 0))
 }
 
 /// Removes user, password, query and fragment of a URL.
@@ -404,10 +443,43 @@ mod tests {
 
     #[test]
     fn a_huge_command_line_is_truncated() {
-        let argv = ["x".to_owned(), "é".repeat(MAX_ARGV), "never shown".to_owned()];
-        let kept = truncated(argv.iter().map(String::as_bytes));
-        assert_eq!(kept.len(), 2);
-        assert!(kept[1].len() <= MAX_ARGV + 6 && kept[1].ends_with('…'));
+        let argv = ["x".to_owned(), "é".repeat(MAX_LIST), "never shown".to_owned()];
+        let (kept, omitted) = truncated(argv.iter().map(String::as_bytes));
+        assert_eq!((kept.len(), omitted), (2, Some(1)));
+        let mark = format!("…[{} bytes]", 2 * MAX_LIST);
+        assert!(kept[1].len() <= MAX_LIST + 3 + mark.len() && kept[1].ends_with(&mark));
+
+        let (kept, omitted) = truncated(std::iter::repeat_n(&b""[..], 1 << 20));
+        assert_eq!((kept.len(), omitted), (MAX_LIST / ITEM, Some((1 << 20) - MAX_LIST / ITEM)));
+    }
+
+    #[test]
+    fn no_request_makes_a_long_line() {
+        let peer =
+            Arc::new(PeerInfo { connection: 1, peer: "unix".into(), identity: "i".repeat(1 << 20).into() });
+        let long = "x".repeat(1 << 20);
+        let paths = vec![format!("/{}", &long[..8 << 10]); 100];
+        let short = vec!["/a"; 100];
+        for (method, params, omitted) in [
+            ("fs/readFile", serde_json::json!({"path": format!("/{long}")}), None),
+            ("fs/watchMissing", serde_json::json!({"watchId": 1, "missing": paths}), Some(96)),
+            ("fs/watchMissing", serde_json::json!({"watchId": 1, "missing": short}), Some(36)),
+            ("process/read", serde_json::json!({"processId": long, "sessionId": long}), None),
+            ("session/end", serde_json::json!({"sessionId": long}), None),
+            (
+                "http/request",
+                serde_json::json!({"method": "GET", "url": format!("http://a/{long}"), "requestId": "r", "headers": []}),
+                None,
+            ),
+        ] {
+            let call = Call::parse(method, Some(&params.to_string())).expect(method);
+            let line =
+                Entry::of(&call, &peer).line(Outcome::Failed(ErrorKind::PermissionDenied), 3, 4).unwrap();
+            assert!(line.len() < 32 << 10, "{method}: {} bytes", line.len());
+            let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!(line["omitted"].as_u64(), omitted, "{method}");
+            assert!(line["identity"].as_str().unwrap().ends_with("…[1048576 bytes]"));
+        }
     }
 
     #[test]
