@@ -15,6 +15,7 @@ use std::{
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread,
+    time::Duration,
 };
 
 use remex_proto::{ErrorKind, RpcError};
@@ -28,6 +29,12 @@ const WAITING_LINES: usize = 8192;
 
 /// Bytes of lines that may wait for the disk.
 const WAITING_BYTES: usize = 16 << 20;
+
+/// How long the end of the server waits for the disk to take the last lines.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long to wait for room in a full queue before looking again.
+const QUEUE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where and how to keep the audit file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,19 +67,21 @@ struct Log {
     jobs: SyncSender<Job>,
     is_required: bool,
     waiting: Arc<Waiting>,
-    /// Lines that were discarded because the disk was too slow.
+    /// Lines that were discarded because the disk was too slow or full.
     dropped: Arc<AtomicU64>,
 }
 
 /// The lines that wait for the disk.
 #[derive(Debug, Default)]
 struct Waiting {
+    lines: AtomicUsize,
     bytes: AtomicUsize,
 }
 
 impl Log {
     /// Queues a line, unless too many wait.
     fn send(&self, len: usize, job: Job) -> Result<(), TrySendError<Job>> {
+        self.waiting.lines.fetch_add(1, Ordering::Relaxed);
         let before = self.waiting.bytes.fetch_add(len, Ordering::Relaxed);
         let sent =
             if before + len > WAITING_BYTES { Err(TrySendError::Full(job)) } else { self.jobs.try_send(job) };
@@ -82,6 +91,7 @@ impl Log {
 
 impl Waiting {
     fn remove(&self, len: usize) {
+        self.lines.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(len, Ordering::Relaxed);
     }
 }
@@ -91,6 +101,8 @@ enum Job {
     /// Reports whether the line was written.
     Acknowledged(Vec<u8>, oneshot::Sender<io::Result<()>>),
     Reopen,
+    /// Reports that everything before it was handled.
+    Flush(oneshot::Sender<()>),
 }
 
 impl Audit {
@@ -155,6 +167,27 @@ impl Audit {
         }
     }
 
+    /// Waits until the lines so far are written, a few seconds at most; what is left then is counted and logged.
+    pub(crate) async fn flush(&self) {
+        let Some(log) = &self.log else { return };
+        let (done, mut flushed) = oneshot::channel();
+        let flush = async {
+            let mut job = Job::Flush(done);
+            while let Err(TrySendError::Full(refused)) = log.jobs.try_send(job) {
+                job = refused;
+                tokio::time::sleep(QUEUE_PAUSE).await;
+            }
+            // An error means that the thread has ended; what waits says what that cost.
+            let _ = (&mut flushed).await;
+        };
+        let _ = tokio::time::timeout(CLOSE_LIMIT, flush).await;
+        let lost = log.waiting.lines.load(Ordering::Relaxed);
+        if lost > 0 {
+            log.dropped.fetch_add(lost as u64, Ordering::Relaxed);
+            tracing::error!(lost, "the server ends before the audit file took its last lines");
+        }
+    }
+
     /// Returns how many lines were discarded.
     pub(crate) fn dropped(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.dropped.load(Ordering::Relaxed))
@@ -181,9 +214,12 @@ impl Writer {
     fn run(mut self) {
         let mut reported = 0;
         while let Ok(job) = self.queue.recv() {
+            let mut flushed = None;
             match job {
                 Job::Line(line) => {
-                    let _ = self.file.write(&line);
+                    if self.file.write(&line).is_err() {
+                        self.dropped.fetch_add(1, Ordering::Relaxed);
+                    }
                     self.waiting.remove(line.len());
                 }
                 Job::Acknowledged(line, done) => {
@@ -192,10 +228,14 @@ impl Writer {
                     let _ = done.send(written);
                 }
                 Job::Reopen => self.file.reopen(),
+                Job::Flush(done) => flushed = Some(done),
             }
             let dropped = self.dropped.load(Ordering::Relaxed);
             if dropped > reported && self.file.write(&entry::dropped(dropped - reported)).is_ok() {
                 reported = dropped;
+            }
+            if let Some(flushed) = flushed {
+                let _ = flushed.send(());
             }
         }
     }
@@ -232,6 +272,32 @@ mod tests {
         (0..20).for_each(|_| audit.record(vec![b'x'; 1 << 20]));
         assert_eq!(audit.dropped(), 4);
         assert_eq!(queue.try_iter().count(), WAITING_BYTES >> 20);
+    }
+
+    #[tokio::test]
+    async fn lines_that_a_full_disk_does_not_take_are_counted() {
+        let audit = Audit::start(Some(&AuditConfig::new("/dev/full".into()))).unwrap();
+        (0..3).for_each(|_| audit.record(b"{}\n".to_vec()));
+        audit.flush().await;
+        assert_eq!(audit.dropped(), 3);
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_the_last_lines() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = AuditConfig::new(directory.path().join("audit"));
+        let audit = Audit::start(Some(&config)).unwrap();
+        (0..5000).for_each(|_| audit.record(b"{}\n".to_vec()));
+        audit.flush().await;
+        assert_eq!(std::fs::read(&config.path).unwrap().len(), 3 * 5000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_does_not_wait_long_for_a_disk_that_hangs() {
+        let (audit, _queue) = stuck();
+        (0..WAITING_LINES).for_each(|_| audit.record(b"{}\n".to_vec()));
+        audit.flush().await;
+        assert_eq!(audit.dropped(), WAITING_LINES as u64);
     }
 
     #[test]

@@ -292,6 +292,7 @@ impl Server {
         if let Some(cgroups) = self.host.limit_enforcer().cgroups() {
             cgroups.remove_empty();
         }
+        self.host.audit().flush().await;
         self.dismiss_watchdog(ended);
     }
 

@@ -83,7 +83,7 @@ impl Server {
                     ("incoming", host.incoming().total()),
                 ],
             );
-            let help = "Lines of the audit file that were discarded because the disk was too slow.";
+            let help = "Lines of the audit file that were discarded because the disk was too slow or full.";
             gauges.counter("remex_audit_dropped_total", help, host.audit().dropped());
         })
     }
