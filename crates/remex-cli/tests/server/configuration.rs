@@ -104,8 +104,10 @@ fn mistakes_in_the_file_are_named_with_their_lines_and_nothing_starts() {
     let finished = finish(&["serve", "--config", &files.config()]);
     assert_eq!(finished.code(), Some(2), "{finished:?}");
     let (file, stderr) = (files.config(), &finished.stderr);
-    assert!(stderr.contains(&format!("{file}:2: unknown key `lgo`; did you mean `log`?")), "{stderr}");
-    assert!(stderr.contains(&format!("{file}:4: `sessions` is not a number")), "{stderr}");
+    let unknown = format!("{file}:2: unknown key `lgo`\n  hint: did you mean `log`?\n");
+    assert!(stderr.contains(&unknown), "{stderr}");
+    let wrong = format!("{file}:4: `sessions` is not a number\n  hint: write `sessions = 100`\n");
+    assert!(stderr.contains(&wrong), "{stderr}");
     let missing = finish(&["serve", "--config", "/nonexistent/server.toml"]);
     assert_eq!(missing.code(), Some(1), "{missing:?}");
     assert!(missing.stderr.contains("cannot read `/nonexistent/server.toml`"), "{missing:?}");
