@@ -12,6 +12,7 @@ mod handshake;
 mod http;
 mod listener;
 pub mod memory;
+mod regular_file;
 mod send_buffer;
 mod stdio;
 mod stream;
@@ -30,6 +31,7 @@ pub use handshake::{
     refuse_at_once,
 };
 pub use listener::{Accepted, BindError, Inherited, Listener};
+pub use regular_file::open_regular;
 pub use send_buffer::SendBuffer;
 pub use stdio::stdio;
 pub use stream::Stream;

@@ -15,7 +15,7 @@ pub(crate) const FILTER_HINT: &str =
     "use a level such as `info`, or add levels of modules as in `info,remex_server=debug`";
 
 /// Flags of `remex serve`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Read settings from this TOML file; flags override them. SIGHUP reloads it. For compatibility, `KEY=VALUE` is

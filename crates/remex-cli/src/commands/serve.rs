@@ -12,7 +12,7 @@ use std::{
     ffi::OsStr,
     io::{self, Read as _},
     str::FromStr as _,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use remex_rpc::{
     AddressError, Inherited, ListenAddress, Listener,
     tls::{ServerFiles, ServerTls},
 };
-use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server};
+use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server, token::CredentialFiles};
 use tokio::{
     runtime::Builder,
     signal::unix::{Signal, SignalKind, signal},
@@ -159,15 +159,15 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
         let (reader, writer) = remex_rpc::stdio();
         serving.spawn(Arc::clone(&server).serve_stdio(reader, writer));
     }
-    let mut reloader = Reloader {
-        flags,
+    let exit_when_idle = plan.config.exit_when_idle;
+    let reloader = Arc::new(Mutex::new(Reloader {
+        flags: flags.clone(),
         server: Arc::clone(&server),
         tls: plan.tls,
         addresses: bound,
         set_log,
         config: plan.config,
-    };
-    let exit_when_idle = reloader.config.exit_when_idle;
+    }));
     tokio::select! {
         // Listeners serve forever, so this means that stdio has ended.
         () = async { while serving.join_next().await.is_some() {} } => {}
@@ -176,7 +176,7 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
         () = ended(stdin) => {}
         () = idle(&server, exit_when_idle) => {}
         () = server.return_freed_memory() => {}
-        () = reloads(&mut hangup, &mut reloader) => {}
+        () = reloads(&mut hangup, &reloader) => {}
     }
     tokio::select! {
         () = server.shut_down() => {}
@@ -194,10 +194,10 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
 }
 
 /// Reloads the configuration at each SIGHUP; never ends.
-async fn reloads(hangup: &mut Option<Signal>, reloader: &mut Reloader<'_>) {
+async fn reloads(hangup: &mut Option<Signal>, reloader: &Arc<Mutex<Reloader>>) {
     let Some(hangup) = hangup else { return std::future::pending().await };
     while hangup.recv().await.is_some() {
-        reloader.reload();
+        reload::reload(reloader).await;
     }
     std::future::pending::<()>().await;
 }
@@ -259,7 +259,7 @@ fn plan(config: ServerConfig, inherited: Vec<Inherited>) -> Result<Plan, Failure
             exposure::check_socket(&config, "ws", &socket)?;
         }
     }
-    let auth = settings::auth(&config)?;
+    let auth = settings::auth(&config, CredentialFiles::load)?;
     let token = match &config.auth.token_file {
         _ if !auth.requires_bearer() => Token::Nothing,
         Some(path) => Token::File(path.clone()),

@@ -4,7 +4,10 @@
 
 use std::{fs, path::PathBuf, sync::Arc};
 
-use rustix::process::Signal;
+use rustix::{
+    fs::{CWD, Mode, mkfifoat},
+    process::Signal,
+};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -104,9 +107,9 @@ fn mistakes_in_the_file_are_named_with_their_lines_and_nothing_starts() {
     let finished = finish(&["serve", "--config", &files.config()]);
     assert_eq!(finished.code(), Some(2), "{finished:?}");
     let (file, stderr) = (files.config(), &finished.stderr);
-    let unknown = format!("{file}:2: unknown key `lgo`\n  hint: did you mean `log`?\n");
+    let unknown = format!("{file}:2: unknown key `lgo`\n  hint: did you mean `log`?");
     assert!(stderr.contains(&unknown), "{stderr}");
-    let wrong = format!("{file}:4: `sessions` is not a number\n  hint: write `sessions = 100`\n");
+    let wrong = format!("{file}:4: `sessions` is not a number\n  hint: write `sessions = 100`");
     assert!(stderr.contains(&wrong), "{stderr}");
     let missing = finish(&["serve", "--config", "/nonexistent/server.toml"]);
     assert_eq!(missing.code(), Some(1), "{missing:?}");
@@ -124,6 +127,30 @@ fn an_address_that_others_can_reach_needs_authentication_and_a_secure_one_a_cert
     assert_eq!(bare.code(), Some(2), "{bare:?}");
     assert!(bare.stderr.contains("cannot listen on wss://127.0.0.1:0 without a certificate"), "{bare:?}");
     assert!(bare.stderr.contains("--tls-cert PATH --tls-key PATH"), "{bare:?}");
+}
+
+#[test]
+fn a_fifo_in_place_of_a_file_stops_neither_reloads_nor_the_server() {
+    let files = Files::new("[auth]\ntoken_file = 'tokens'\n");
+    files.write("tokens", "1b7d0e93c5a2f8646e0d9b3a7c51f248\n");
+    let mut server = files.serve(&[]);
+    let replace_by_fifo = || {
+        fs::remove_file(files.path("tokens")).unwrap();
+        mkfifoat(CWD, files.path("tokens"), Mode::RUSR | Mode::WUSR).unwrap();
+    };
+    replace_by_fifo();
+    server.signal(Signal::HUP);
+    let refusal = server.stderr_line("the configuration was not reloaded");
+    assert!(refusal.contains("it is not a regular file"), "{refusal}");
+    // The previous token stays valid, and its removal counts as soon as there is a file again.
+    let client = with_token(&server, "1b7d0e93c5a2f8646e0d9b3a7c51f248");
+    files.write("tokens.new", "8c3f5a07e1d94b62a0f7c85e19d36b24\n");
+    fs::rename(files.path("tokens.new"), files.path("tokens")).unwrap();
+    assert_eq!(client.closed_for("its token is gone").0, 1008);
+    replace_by_fifo();
+    server.signal(Signal::HUP);
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().code(), Some(0));
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Validity {
     /// If the file cannot be read, or has no valid certificates.
     pub fn of_file(path: &Path) -> Result<Self, TlsError> {
         let mut validity = Validity { not_before: i64::MIN, not_after: i64::MAX };
-        for der in pem::certificates(path)? {
+        for der in pem::certificates(path, pem::open_any)? {
             let (_, certificate) =
                 X509Certificate::from_der(&der).map_err(|error| pem::invalid(path, &error))?;
             let dates = certificate.validity();

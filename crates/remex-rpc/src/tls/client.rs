@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use super::{
     HTTP, Pin, TlsError, TlsFailure, VERSIONS,
     failure::WrongKey,
-    pem::{certificates, invalid, private_key, roots},
+    pem::{certificates, invalid, open_any, private_key, roots},
 };
 use crate::Stream;
 
@@ -58,7 +58,7 @@ impl ClientTls {
         let mut config = match &files.identity {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => builder
-                .with_client_auth_cert(certificates(chain)?, private_key(key)?)
+                .with_client_auth_cert(certificates(chain, open_any)?, private_key(key, open_any)?)
                 .map_err(|error| invalid(key, &error))?,
         };
         config.alpn_protocols = vec![HTTP.to_vec()];
@@ -88,7 +88,7 @@ fn verifier(
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let given = match &files.ca {
-        Some(path) => Some(chain_verifier(Arc::new(roots(path)?), provider)),
+        Some(path) => Some(chain_verifier(Arc::new(roots(path, open_any)?), provider)),
         None => None,
     };
     Ok(match (files.pin, given) {

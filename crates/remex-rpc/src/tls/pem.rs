@@ -1,6 +1,10 @@
 //! Reads certificates and keys from files.
 
-use std::{fs, path::Path};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
 
 use rustls::{
     RootCertStore,
@@ -9,9 +13,17 @@ use rustls::{
 
 use super::TlsError;
 
+/// Opens a file: [`open_any`], or [`crate::open_regular`] where a FIFO must not make a running server wait.
+pub(super) type Open = fn(&Path) -> io::Result<File>;
+
+/// Opens a file of any kind, such as a pipe of the shell.
+pub(super) fn open_any(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
 /// Reads all certificates of a file.
-pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = read(path)?;
+pub(super) fn certificates(path: &Path, open: Open) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = read(path, open)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = certificates.map_err(|error| invalid(path, &error))?;
     if certificates.is_empty() {
@@ -21,15 +33,15 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 /// Reads the first private key of a file.
-pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(&read(path)?)
+pub(super) fn private_key(path: &Path, open: Open) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(&read(path, open)?)
         .map_err(|_| TlsError::Empty { path: path.to_owned(), what: "private key" })
 }
 
 /// Reads a file of CAs.
-pub(super) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+pub(super) fn roots(path: &Path, open: Open) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
+    for certificate in certificates(path, open)? {
         roots.add(certificate).map_err(|error| invalid(path, &error))?;
     }
     Ok(roots)
@@ -39,6 +51,10 @@ pub(super) fn invalid(path: &Path, reason: &impl ToString) -> TlsError {
     TlsError::Invalid { path: path.to_owned(), reason: reason.to_string() }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|error| TlsError::Unreadable { path: path.to_owned(), error })
+fn read(path: &Path, open: Open) -> Result<Vec<u8>, TlsError> {
+    let mut bytes = Vec::new();
+    match open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(TlsError::Unreadable { path: path.to_owned(), error }),
+    }
 }

@@ -18,9 +18,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     HANDSHAKE_RECORD, HTTP, PeerCertificate, TlsError, TlsFailure, VERSIONS, certificate,
-    pem::{certificates, invalid, private_key, roots},
+    pem::{Open, certificates, invalid, open_any, private_key, roots},
 };
-use crate::Stream;
+use crate::{Stream, open_regular};
 
 /// How long a refused peer may take to read why.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -94,7 +94,7 @@ impl ServerTls {
     ///
     /// If one of them is missing, malformed, or does not fit the others.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
-        let loaded = files.load()?;
+        let loaded = files.load(open_any)?;
         let tried = Mutex::new(loaded.versions.clone());
         Ok(ServerTls { files, loaded: Mutex::new(Arc::new(loaded)), tried })
     }
@@ -103,14 +103,14 @@ impl ServerTls {
     ///
     /// # Errors
     ///
-    /// Like [`ServerTls::load`]; the previous contents stay in use.
+    /// Like [`ServerTls::load`], or if one of them is no regular file now; the previous contents stay in use.
     pub fn reload(&self) -> Result<bool, TlsError> {
         let versions = self.files.versions();
         self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&versions);
         if versions == self.loaded().versions {
             return Ok(false);
         }
-        let loaded = Arc::new(self.files.load()?);
+        let loaded = Arc::new(self.files.load(open_regular)?);
         *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
         Ok(true)
     }
@@ -173,12 +173,12 @@ impl ServerTls {
 }
 
 impl ServerFiles {
-    fn load(&self) -> Result<Loaded, TlsError> {
+    fn load(&self, open: Open) -> Result<Loaded, TlsError> {
         // Taken first: a change while the files are read is noticed next time.
         let versions = self.versions();
-        let chain = certificates(&self.certificate)?;
+        let chain = certificates(&self.certificate, open)?;
         let names = chain.first().map(certificate::dns_names).unwrap_or_default().into();
-        let key = private_key(&self.key)?;
+        let key = private_key(&self.key, open)?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&VERSIONS)
@@ -186,7 +186,8 @@ impl ServerFiles {
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider);
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path, open)?), provider);
                 builder.with_client_cert_verifier(verifier.build().map_err(|error| invalid(path, &error))?)
             }
         };

@@ -10,10 +10,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use remex_rpc::open_regular;
+
 use super::{ClaimPolicy, FileError, Key, KeyError, TokenFile, TokenGrant, Verifier};
 
 /// The longest file, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
+
+/// Opens a file for reading.
+type Open = fn(&Path) -> io::Result<File>;
 
 /// Where tokens and keys are, and what signed tokens must claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,7 +106,20 @@ impl CredentialFiles {
     ///
     /// If one of them cannot be read or used.
     pub fn load(paths: CredentialPaths) -> Result<Self, CredentialError> {
-        let contents = paths.read()?;
+        Self::load_with(paths, |path| File::open(path))
+    }
+
+    /// Loads the files for a server that runs already.
+    ///
+    /// # Errors
+    ///
+    /// Like [`CredentialFiles::load`], or if one of them is no regular file: a FIFO would make the server wait.
+    pub fn load_again(paths: CredentialPaths) -> Result<Self, CredentialError> {
+        Self::load_with(paths, open_regular)
+    }
+
+    fn load_with(paths: CredentialPaths, open: Open) -> Result<Self, CredentialError> {
+        let contents = paths.read(open)?;
         let loaded = Arc::new(paths.parse(&contents)?);
         let state = Mutex::new(State { contents, loaded, rejected: None });
         Ok(CredentialFiles { paths, state })
@@ -111,9 +129,9 @@ impl CredentialFiles {
     ///
     /// # Errors
     ///
-    /// Like [`CredentialFiles::load`], once for each cause; the previous contents stay in use.
+    /// Like [`CredentialFiles::load_again`], once for each cause; the previous contents stay in use.
     pub fn reload(&self) -> Result<bool, CredentialError> {
-        let parsed = self.paths.read().and_then(|contents| {
+        let parsed = self.paths.read(open_regular).and_then(|contents| {
             if self.state().contents == contents {
                 return Ok(None);
             }
@@ -157,11 +175,11 @@ impl PartialEq for CredentialFiles {
 impl Eq for CredentialFiles {}
 
 impl CredentialPaths {
-    fn read(&self) -> Result<Contents, CredentialError> {
+    fn read(&self, open: Open) -> Result<Contents, CredentialError> {
         let read = |path: &Option<PathBuf>| {
             path.as_deref()
                 .map(|path| {
-                    read(path).map_err(|error| CredentialError::Unreadable { path: path.into(), error })
+                    read(path, open).map_err(|error| CredentialError::Unreadable { path: path.into(), error })
                 })
                 .transpose()
         };
@@ -197,9 +215,9 @@ impl CredentialPaths {
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(path: &Path, open: Open) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?;
+    open(path)?.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_LEN {
         let problem = format!("it is longer than {MAX_FILE_LEN} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
@@ -220,6 +238,8 @@ fn warn_if_others_can_read(path: &Path) {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
 
     use super::*;
 
@@ -260,6 +280,28 @@ mod tests {
         fs::write(&path, format!("{OTHER} name=e")).unwrap();
         assert!(files.reload().unwrap());
         assert_eq!(names(&files), ["e"]);
+    }
+
+    #[test]
+    fn a_fifo_is_read_at_the_start_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let paths = CredentialPaths { tokens: Some(path.clone()), ..CredentialPaths::default() };
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let writer = std::thread::spawn({
+            let path = path.clone();
+            move || fs::write(path, format!("{TOKEN} name=a"))
+        });
+        let files = CredentialFiles::load(paths.clone()).unwrap();
+        writer.join().unwrap().unwrap();
+        // A read would wait for a writer.
+        let error = files.reload().unwrap_err().to_string();
+        assert!(error.contains("it is not a regular file"), "{error}");
+        assert!(CredentialFiles::load_again(paths).is_err());
+        assert_eq!(files.loaded().tokens.len(), 1);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, format!("{OTHER} name=b")).unwrap();
+        assert!(files.reload().unwrap());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::render::failure::Failure;
 
 /// Hidden flags for compatibility.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct BaseFlags {
     /// A feature to enable; ignored
     #[arg(long, value_name = "FEATURE", hide = true)]

@@ -102,8 +102,11 @@ fn override_keys(flags: &Flags, auth: &mut Auth) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Reads credential files: [`CredentialFiles::load`] or [`CredentialFiles::load_again`].
+pub(super) type Load = fn(CredentialPaths) -> Result<CredentialFiles, CredentialError>;
+
 /// Reads the files that the settings name.
-pub(super) fn load(auth: &Auth) -> Result<Bearer, Failure> {
+pub(super) fn load(auth: &Auth, load: Load) -> Result<Bearer, Failure> {
     let tokens = auth.token_sha256.iter().map(|sha256| {
         let name = TokenGrant::default_name(sha256);
         TokenGrant { name, sha256: *sha256, scopes: Scopes::all(), expires_at: None }
@@ -121,8 +124,7 @@ pub(super) fn load(auth: &Auth) -> Result<Bearer, Failure> {
                 max_clock_skew: jwt.max_clock_skew,
             },
         };
-        let files =
-            CredentialFiles::load(paths).map_err(|error| failure(&error, auth.token_file.as_deref()))?;
+        let files = load(paths).map_err(|error| failure(&error, auth.token_file.as_deref()))?;
         bearer.files = Some(Arc::new(files));
     }
     Ok(bearer)

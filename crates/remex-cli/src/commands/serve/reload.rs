@@ -2,22 +2,22 @@
 //!
 //! All or nothing: a file with a mistake changes nothing. Start at [`Reloader`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use remex::server_config::ServerConfig;
 use remex_rpc::{ListenAddress, tls::ServerTls};
-use remex_server::{Limits, Reload, Server};
+use remex_server::{Limits, Reload, Server, token::CredentialFiles};
 use tracing_subscriber::EnvFilter;
 
 use super::{exposure, log, settings};
 use crate::{args::serve::Flags, render::failure::Failure};
 
 /// Replaces the log filter of a running program.
-pub(super) type SetLog = Box<dyn Fn(EnvFilter)>;
+pub(super) type SetLog = Box<dyn Fn(EnvFilter) + Send>;
 
 /// What a reload needs.
-pub(super) struct Reloader<'a> {
-    pub(super) flags: &'a Flags,
+pub(super) struct Reloader {
+    pub(super) flags: Flags,
     pub(super) server: Arc<Server>,
     pub(super) tls: Option<Arc<ServerTls>>,
     /// Where the server listens, which a reload does not change.
@@ -27,9 +27,17 @@ pub(super) struct Reloader<'a> {
     pub(super) config: ServerConfig,
 }
 
-impl Reloader<'_> {
+/// Reloads on a thread of its own: files and the user database may hang, and signals must not wait for them.
+pub(super) async fn reload(reloader: &Arc<Mutex<Reloader>>) {
+    let reloader = Arc::clone(reloader);
+    let reload = move || reloader.lock().unwrap_or_else(PoisonError::into_inner).reload();
+    // A panic has been reported.
+    let _ = tokio::task::spawn_blocking(reload).await;
+}
+
+impl Reloader {
     /// Applies the file, or logs why it is not applied.
-    pub(super) fn reload(&mut self) {
+    fn reload(&mut self) {
         if let Err(failure) = self.apply() {
             tracing::error!(
                 error = failure.message(),
@@ -40,8 +48,8 @@ impl Reloader<'_> {
 
     fn apply(&mut self) -> Result<(), Failure> {
         // Everything that can fail comes first.
-        let config = settings::effective(self.flags)?;
-        let auth = settings::auth(&config)?;
+        let config = settings::effective(&self.flags)?;
+        let auth = settings::auth(&config, CredentialFiles::load_again)?;
         let filter = log::filter(&config.log)?;
         // Certificates of listeners stay those of the start, so they are judged with them.
         let judged = ServerConfig { tls: self.config.tls.clone(), ..config.clone() };

@@ -137,15 +137,15 @@ pub(super) fn make_absolute(config: &mut ServerConfig) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns who may connect, with the tokens and users that the settings name.
-pub(super) fn auth(config: &ServerConfig) -> Result<Auth, Failure> {
+/// Returns who may connect, with the tokens, which `load` reads, and the users that the settings name.
+pub(super) fn auth(config: &ServerConfig, load: bearer::Load) -> Result<Auth, Failure> {
     let settings = &config.auth;
     let users: Result<_, _> = settings.users.iter().map(user).collect();
     let certificates = match &settings.certificates {
         None => CertificatePolicy::Any(settings.certificate_scope.clone()),
         Some(listed) => CertificatePolicy::Only(listed.clone()),
     };
-    let bearer = bearer::load(settings)?;
+    let bearer = bearer::load(settings, load)?;
     Ok(Auth {
         owner: settings.owner_scope.clone(),
         users: users?,
