@@ -281,7 +281,9 @@ impl Connection {
         self.outbox.on_sign_of_life();
         match value {
             ToServer::Call { id, call, trace } => {
-                self.turn().await;
+                if !self.turn().await {
+                    return None;
+                }
                 let responder = Responder::new(&self.outbox, id.clone(), outbox::of_call(&call));
                 self.calls.call(id, call, trace, responder).await;
             }
@@ -312,7 +314,9 @@ impl Connection {
                     tracing::debug!(connection = self.outbox.id, %identity, request = %id, %error, "trace ignored");
                     None
                 });
-                self.turn().await;
+                if !self.turn().await {
+                    return;
+                }
                 let responder = Responder::new(&self.outbox, id.clone(), len);
                 match *call {
                     Ok(call) => self.calls.call(id, call, trace.map(Box::new), responder).await,
@@ -329,16 +333,17 @@ impl Connection {
         }
     }
 
-    /// Waits until the identity may send another request; nothing is read from this connection meanwhile.
-    async fn turn(&self) {
-        let Some(per_second) = self.sessions.host().limits().requests_per_second else { return };
+    /// Waits until the identity may send another request, and reads nothing meanwhile; false if the connection closes.
+    async fn turn(&self) -> bool {
+        let Some(per_second) = self.sessions.host().limits().requests_per_second else { return true };
         let wait = self.rate.take(per_second, std::time::Instant::now());
         if !wait.is_zero() {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = self.outbox.wait_until_closing() => {}
+                () = self.outbox.wait_until_closing() => return false,
             }
         }
+        true
     }
 
     fn note(&mut self, note: ClientNote) {
