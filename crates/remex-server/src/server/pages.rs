@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use remex_rpc::{Accepted, Listener, Received, Refusal, receive};
+use tokio::net::TcpStream;
 
 use super::{ACCEPT_PAUSE, Server};
 use crate::{admission::Origin, budget::Budget, host::Phase, metrics::CONTENT_TYPE, socket_owner};
@@ -23,13 +24,9 @@ impl Server {
                     let Ok(permit) = self.admission.begin(origin, &self.host.limits()) else { continue };
                     let server = Arc::clone(&self);
                     self.host.spawn(async move {
-                        let config = server.handshake_config(None);
-                        match receive(stream, &config).await {
-                            Ok(Received::Page(page)) => {
-                                page.answer(CONTENT_TYPE, &server.metrics_text()).await;
-                            }
-                            Ok(Received::Upgrade(upgrade)) => drop(upgrade.refuse(Refusal::Forbidden).await),
-                            Err(_) => {}
+                        tokio::select! {
+                            () = server.answer_page(stream) => {}
+                            () = permit.evicted() => {}
                         }
                         drop(permit);
                     });
@@ -40,6 +37,15 @@ impl Server {
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
+        }
+    }
+
+    async fn answer_page(&self, stream: TcpStream) {
+        let config = self.handshake_config(None);
+        match receive(stream, &config).await {
+            Ok(Received::Page(page)) => page.answer(CONTENT_TYPE, &self.metrics_text()).await,
+            Ok(Received::Upgrade(upgrade)) => drop(upgrade.refuse(Refusal::Forbidden).await),
+            Err(_) => {}
         }
     }
 
