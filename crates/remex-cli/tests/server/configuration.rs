@@ -154,6 +154,22 @@ fn a_fifo_in_place_of_a_file_stops_neither_reloads_nor_the_server() {
 }
 
 #[test]
+fn each_reload_names_the_changes_of_the_audit_that_need_a_restart() {
+    let files = Files::new("[audit]\nfile = 'audit'\n");
+    let server = files.serve(&[]);
+    for _ in 0..2 {
+        files.write("server.toml", "[audit]\nfile = 'other'\nrequired = true\n");
+        server.signal(Signal::HUP);
+        for key in ["audit.file", "audit.required"] {
+            let warning = server.stderr_line("takes effect when the server starts again");
+            assert!(warning.contains(key), "{warning}");
+        }
+        server.stderr_line("configuration reloaded");
+    }
+    assert!(!files.path("other").exists());
+}
+
+#[test]
 fn a_reload_replaces_tokens_and_closes_the_connections_of_those_that_are_gone() {
     let config = |name: &str| format!("[auth]\ntoken_file = '{name}'\n");
     let files = Files::new(&config("old"));

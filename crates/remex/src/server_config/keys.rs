@@ -146,12 +146,12 @@ const KEYS: [Key; 28] = [
     key("auth.jwt", "issuer", Kind::Text, r#""https://login.example.com""#, &["The issuer that a token must have."]),
     key("auth.jwt", "audience", Kind::Text, r#""remex""#, &["The audience that a token must have."]),
     key("auth.jwt", "max_clock_skew", Kind::Time, r#""30s""#, &["By how much the clocks of issuer and server may differ."]),
-    key("audit", "file", Kind::Path, r#""/var/log/remex/audit.jsonl""#, &["Where it is written. Unset, nothing is recorded."]),
-    key("audit", "max_bytes", Kind::Size, r#""64MiB""#, &["The size at which a new file begins."]),
-    key("audit", "keep", Kind::Count, "10", &["How many full files are kept."]),
-    key("audit", "required", Kind::Flag, "true", &["Whether requests are refused while they cannot be recorded."]),
-    fixed("metrics", "listen", Kind::Socket, r#""127.0.0.1:9464""#, &["An address of its own for `/metrics`, which is also on every WebSocket port for credentials with the scope `metrics`."]),
-    fixed("metrics", "open", Kind::Flag, "true", &["Whether that address needs no credential."]),
+    fixed("audit", "file", Kind::Path, r#""/var/log/remex/audit.jsonl""#, &["Where it is written. Unset, nothing is recorded."]),
+    fixed("audit", "max_bytes", Kind::Size, r#""64MiB""#, &["The size at which a new file begins."]),
+    fixed("audit", "keep", Kind::Count, "10", &["How many full files are kept."]),
+    fixed("audit", "required", Kind::Flag, "true", &["Whether requests are refused while they cannot be recorded."]),
+    fixed("metrics", "listen", Kind::Socket, r#""127.0.0.1:9464""#, &["An address of its own for `/metrics`, which everyone who can reach it can read. `/metrics` is also on every WebSocket", "port, for credentials with the scope `metrics`."]),
+    fixed("metrics", "open", Kind::Flag, "true", &["Whether `/metrics` needs no credential on WebSocket ports either."]),
 ];
 
 /// Limits that have a key of their own at the top of the file.

@@ -57,16 +57,17 @@ impl Reloader {
         if let Some(tls) = &self.tls {
             tls.reload().map_err(|error| Failure::new(error.message(), error.hint()))?;
         }
-        for key in self.config.needs_restart(&config) {
-            tracing::warn!(key, "a changed setting takes effect when the server starts again");
-        }
-        (self.set_log)(filter);
-        self.server.set_limits(keep_fixed(&self.config.limits, &config.limits));
+        // The server checks who connects, so nobody is admitted earlier.
         for address in &self.addresses {
             if let ListenAddress::Unix(path) = address {
                 settings::share_socket(&config, path)?;
             }
         }
+        for key in self.config.needs_restart(&config) {
+            tracing::warn!(key, "a changed setting takes effect when the server starts again");
+        }
+        (self.set_log)(filter);
+        self.server.set_limits(keep_fixed(&self.config.limits, &config.limits));
         self.server.set_auth(auth);
         self.server.reopen_audit();
         tracing::info!("configuration reloaded");
@@ -94,6 +95,8 @@ fn keep_restart(old: &ServerConfig, new: ServerConfig) -> ServerConfig {
         exit_when_idle: old.exit_when_idle,
         tls: old.tls.clone(),
         metrics: old.metrics.clone(),
+        audit: old.audit.clone(),
+        cgroup: old.cgroup.clone(),
         limits: keep_fixed(&old.limits, &new.limits),
         ..new
     }

@@ -3,7 +3,7 @@
 //! Start at [`effective`].
 
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -157,15 +157,20 @@ pub(super) fn auth(config: &ServerConfig, load: bearer::Load) -> Result<Auth, Fa
     })
 }
 
-/// Lets other users reach a unix socket if some of them may connect; the server checks who each of them is.
+/// Lets other users reach a unix socket if some of them may connect, else its owner only; the server checks who each is.
 ///
-/// A socket is made for its owner only, and one that systemd passes stays as systemd made it.
+/// A socket that systemd passes stays as systemd made it.
 pub(super) fn share_socket(config: &ServerConfig, path: &Path) -> Result<(), Failure> {
     let is_ours = !config.listen.iter().any(|url| url == super::SYSTEMD);
-    if config.auth.users.is_empty() || !is_ours {
+    if !is_ours {
         return Ok(());
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(cannot("share the socket"))
+    let mode = if config.auth.users.is_empty() { 0o600 } else { 0o666 };
+    match fs::set_permissions(path, fs::Permissions::from_mode(mode)) {
+        // Nobody can reach a socket that was removed.
+        Err(error) if mode == 0o600 && error.kind() == io::ErrorKind::NotFound => Ok(()),
+        set => set.map_err(cannot("set the permissions of the socket")),
+    }
 }
 
 /// Returns the grant for a user of this host, given by name or number.
