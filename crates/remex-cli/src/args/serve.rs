@@ -32,7 +32,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "URL")]
     pub(crate) listen: Vec<String>,
 
-    /// How WebSocket clients authenticate; required on every address that is not loopback
+    /// How WebSocket clients authenticate; required on every address that is not loopback, unless
+    /// `--tls-client-ca` identifies the clients
     #[arg(long, value_name = "METHOD")]
     pub(crate) ws_auth: Option<AuthMethod>,
 
