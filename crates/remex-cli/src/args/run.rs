@@ -68,7 +68,7 @@ Examples:
     remex run -- uname -a
   On an environment, with your standard input:
     remex run --on build -- wc -l < notes.txt
-  In a terminal that survives disconnects:
+  In a terminal that survives short disconnects:
     remex run --on build -t -- top
   In the background on your local remex server:
     remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'
@@ -79,7 +79,8 @@ Examples:
 
 The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 if it is not executable or not found, 2 after a usage or configuration error, and 125 after any other failure of remex.
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.
-When the command exits, remex ends the processes that it left behind; use `--detach` to keep something running.";
+When the command exits, remex ends the processes that it left behind; use `--detach` to keep something running.
+After a disconnect, remex reconnects for five minutes; then the server ends the command and discards its output. Use `--detach` for a command that must survive longer.";
 
 /// Checks the name of a process, which must be easy to type and to display.
 pub(crate) fn process_name(text: &str) -> Result<String, InvalidArg> {

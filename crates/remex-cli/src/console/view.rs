@@ -29,7 +29,7 @@ use crate::{
     },
     remote::{
         endpoint::{Endpoint, EndpointKind},
-        reconnect::Notices,
+        reconnect::{self, Notices},
     },
     render::{failure::Failure, text::amount},
 };
@@ -206,7 +206,11 @@ impl Console {
                     ));
                 }
                 ConsoleEvent::Event(Err(error)) => {
-                    return Err(Endpoint::explain(self.endpoint, error.into()));
+                    let failure = Endpoint::explain(self.endpoint, error.into());
+                    return Err(match self.when_ended {
+                        WhenEnded::End => reconnect::explain_end(failure),
+                        WhenEnded::Leave => failure,
+                    });
                 }
                 ConsoleEvent::Gone(failure) => return Err(failure),
                 ConsoleEvent::Interrupt | ConsoleEvent::Quit if self.interrupts == Interrupts::Leave => {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use remex_client::{Client, ConnectionState, Options};
+use remex_client::{Client, ConnectionState, Options, SessionLost};
 
 use crate::{
     remote::endpoint::{Endpoint, EndpointKind},
@@ -27,6 +27,16 @@ pub(crate) fn keep_session(options: &mut Options) {
 pub(crate) async fn end(client: Client) {
     if client.connection_state() == ConnectionState::Connected {
         let _ = tokio::time::timeout(END_TIMEOUT, client.end()).await;
+    }
+}
+
+/// Adds to the failure of a foreground command what becomes of it when its client gives up reconnecting.
+pub(crate) fn explain_end(failure: Failure) -> Failure {
+    match failure.loss() {
+        Some(SessionLost::ReconnectTimedOut { .. }) => failure
+            .with_clause("the server ends the command now")
+            .with_hint("use `remex run --detach` for a command that must survive longer disconnects"),
+        _ => failure,
     }
 }
 
@@ -89,5 +99,27 @@ impl Notices {
             notices.push(format!("reconnected after {}", span(lost_at.elapsed())));
         }
         notices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remex_client::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_foreground_command_ends_when_its_client_gives_up() {
+        let refused =
+            Error::Unreachable { target: "ws://far:1".to_owned(), reason: "refused".to_owned(), hint: None };
+        let lost =
+            SessionLost::ReconnectTimedOut { after: Duration::from_secs(300), last: Box::new(refused) };
+        let failure = explain_end(Error::Lost(lost).into());
+        assert!(failure.message().contains("within 300s"), "{}", failure.message());
+        assert!(failure.message().ends_with("; the server ends the command now"), "{}", failure.message());
+        assert!(failure.hint().unwrap().contains("`remex run --detach`"), "{:?}", failure.hint());
+
+        let other = explain_end(Error::Lost(SessionLost::TakenOver).into());
+        assert_eq!(other.message(), "another client took over the session");
     }
 }

@@ -291,10 +291,12 @@ impl From<Error> for Failure {
             )),
             _ => error.hint().map(str::to_owned),
         };
-        if let Error::Lost(loss @ SessionLost::Forgotten { .. }) = error {
+        if let Error::Lost(SessionLost::Forgotten { .. }) = &error {
             failure.what = "the server no longer knows this session".to_owned();
             failure.why = Some("it was restarted, or the session was ended or away too long".to_owned());
             failure.hint = Some("what ran in the session has ended; start it again".to_owned());
+        }
+        if let Error::Lost(loss) = error {
             failure.loss = Some(loss);
         }
         failure
