@@ -62,7 +62,7 @@ pub(crate) enum Command {
     Attach(attach::Flags),
     /// Send a signal to a process, or end it with everything it started
     Kill(kill::Flags),
-    /// Wait for processes to exit, and exit with the code of the last one
+    /// Wait for processes to exit, and exit with the code of the last one named
     Wait(wait::Flags),
     /// Remove exited processes and their output
     Rm(rm::Flags),
