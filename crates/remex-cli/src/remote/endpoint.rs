@@ -19,7 +19,7 @@ use remex::{
 };
 use remex_client::{
     Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target, TraceContext,
-    environment::{Id, LocalInclusion},
+    environment::{Definitions, Id, LocalInclusion},
 };
 
 use crate::{
@@ -488,8 +488,10 @@ fn is_leaving(error: &Error) -> bool {
 }
 
 fn unknown(word: &str, environments: &Configured) -> Failure {
+    let Definitions { environments, local, .. } = &environments.definitions;
+    let local = (*local == LocalInclusion::Included).then_some("local");
     let names: Vec<_> =
-        environments.definitions.environments.iter().map(|definition| definition.id.as_str()).collect();
+        local.into_iter().chain(environments.iter().map(|definition| definition.id.as_str())).collect();
     let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Failure::of(
         Kind::NotFound,

@@ -58,7 +58,7 @@ fn an_invalid_value_from_a_variable_names_the_variable() {
         let command = &mut home.remex(args);
         home::said(&command.env(variable, value).stdin(Stdio::null()).output().unwrap())
     };
-    let unknown = "unknown environment `nope`; known: none\n  hint: add it with `remex env add nope ssh://user@host` or \
+    let unknown = "unknown environment `nope`; known: local\n  hint: add it with `remex env add nope ssh://user@host` or \
                    `remex env add nope ws://host:port`, or see `remex env list`";
     let from_variable =
         |remedy: &str| format!("remex: REMEX_ON: {unknown}; or unset REMEX_ON, or {remedy}\n");

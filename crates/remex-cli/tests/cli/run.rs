@@ -398,7 +398,7 @@ fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
     let said = home.say(&["run", "--on", "nobody", "--", "true"]);
     assert_eq!(
         said.err,
-        "remex: unknown environment `nobody`; known: none\n  hint: add it with `remex env add nobody \
+        "remex: unknown environment `nobody`; known: local\n  hint: add it with `remex env add nobody \
          ssh://user@host` or `remex env add nobody ws://host:port`, or see `remex env list`\n"
     );
     let server = Server::start();

@@ -384,7 +384,7 @@ fn mistakes_are_told_with_what_to_do() {
         (
             &["cp", "elsewhere:a", "b"],
             3,
-            "unknown environment `elsewhere`; known: build".to_owned(),
+            "unknown environment `elsewhere`; known: local, build".to_owned(),
             "add it with `remex env add elsewhere ssh://user@host` or `remex env add elsewhere ws://host:port`, or see \
              `remex env list`",
         ),
