@@ -183,6 +183,10 @@ impl Endpoint {
                 .because(error.message)
                 .with_hint(error.hint.as_deref().unwrap_or(NO_TOKEN_FILE))
         })?;
+        if token.is_empty() {
+            let what = format!("the token file `{}` is empty", path.display());
+            return Err(Failure::usage(what, "write the token to it"));
+        }
         let mut endpoint = Self::named_with(word, *by, TokenFrom::Elsewhere)?;
         let Target::WebSocket(socket) = &mut endpoint.target else {
             return Err(Failure::usage(format!("`{word}` does not use a token"), "omit `--token-file`")
