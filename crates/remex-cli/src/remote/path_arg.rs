@@ -98,13 +98,27 @@ fn split(typed: &OsStr) -> Result<(HostArg, &OsStr), InvalidArg> {
     let colon = bytes.iter().position(|byte| *byte == b':');
     match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
         Some((scheme, rest)) if rest.starts_with(b"//") && !scheme.contains(&b'/') => {
-            Err(InvalidArg::new("an address needs brackets", format!("write `[{}]:path`", typed.display())))
+            let typed = typed.to_string_lossy();
+            let (address, path) = suggested(&typed);
+            Err(InvalidArg::new("an address needs brackets", format!("write `[{address}]:{path}`")))
         }
         Some((b"", path)) => Ok((HostArg::Selected, OsStr::from_bytes(path))),
         // A slash before the colon makes it a path, as in `./a:b`.
         Some((name, path)) if !name.contains(&b'/') => Ok((there(name), OsStr::from_bytes(path))),
         _ => Ok((HostArg::Local, typed)),
     }
+}
+
+/// Splits an address with a path behind it, as in `ws://host:7070:src`, at the colon before the path.
+fn suggested(typed: &str) -> (&str, &str) {
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let authority = typed.find("://").map_or(0, |at| at + 3);
+    // The colons in an IPv6 address are not separators.
+    let start = typed[authority..].find(']').map_or(authority, |at| authority + at + 1);
+    let colons = typed[start..].match_indices(':').map(|(at, _)| start + at);
+    let mut pieces = colons.map(|at| (&typed[..at], &typed[at + 1..]));
+    let is_path = |(_, rest): &(&str, &str)| !is_port(rest.split([':', '/']).next().unwrap_or_default());
+    pieces.find(is_path).unwrap_or((typed, "path"))
 }
 
 /// Prints a note if all paths are on this machine although an environment is selected, which other commands would use.
@@ -373,6 +387,25 @@ mod tests {
         }
         for wrong in ["", "ws://host:1", "unix:///a"] {
             assert!(PathArg::parse(wrong.into()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_hint_puts_brackets_around_the_address_only() {
+        for (typed, hint) in [
+            ("ws://127.0.0.1:39141:x", "[ws://127.0.0.1:39141]:x"),
+            ("ws://127.0.0.1:39141:/a/b:c", "[ws://127.0.0.1:39141]:/a/b:c"),
+            ("ws://127.0.0.1:39141:", "[ws://127.0.0.1:39141]:"),
+            ("ws://127.0.0.1:39141", "[ws://127.0.0.1:39141]:path"),
+            ("ws://[::1]:7070:x", "[ws://[::1]:7070]:x"),
+            ("ws://[::1]:7070", "[ws://[::1]:7070]:path"),
+            ("ssh://you@far.example:src", "[ssh://you@far.example]:src"),
+            ("ssh://you@far.example", "[ssh://you@far.example]:path"),
+            ("unix:///run/own.sock:~/a", "[unix:///run/own.sock]:~/a"),
+            ("unix:///run/own.sock", "[unix:///run/own.sock]:path"),
+        ] {
+            let error = PathArg::parse(typed.into()).unwrap_err();
+            assert_eq!(error.hint, format!("write `{hint}`"), "{typed}");
         }
     }
 
