@@ -321,7 +321,7 @@ fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
         [] => Err(Failure::of(
             Kind::NotFound,
             format!("unknown process `{}`{}", plain(word), choices(rows)),
-            "see `remex ps --all`; exited processes are removed after some time",
+            "see `remex ps --all`; exited processes are removed a day after they exit",
         )),
         _ => {
             let names: Vec<_> = matching.iter().map(|row| plain(&row.name)).collect();

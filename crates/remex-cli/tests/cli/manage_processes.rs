@@ -123,7 +123,7 @@ fn names_are_whole_or_the_beginning_of_one() {
         ended(
             3,
             "remex: unknown process `nothing`; known: build, builder, lint; nothing was killed\n  \
-             hint: see `remex ps --all`; exited processes are removed after some time\n"
+             hint: see `remex ps --all`; exited processes are removed a day after they exit\n"
         )
     );
     assert_eq!(user.say(&["kill", ""]).code, Some(2));
