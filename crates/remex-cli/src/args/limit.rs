@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use remex::units::{parse_duration, parse_size};
 use remex_client::process::ResourceLimits;
 
-use crate::render::failure::InvalidArg;
+use crate::render::failure::{Failure, InvalidArg};
 
 /// The names, each with what it limits.
 pub(super) const NAMES: [(&str, &str); 5] = [
@@ -48,16 +48,22 @@ pub(crate) fn limit(text: &str) -> Result<Limit, InvalidArg> {
     }
 }
 
-/// Combines limits; of several with the same name, the last one counts.
-pub(crate) fn combined(limits: &[Limit]) -> ResourceLimits {
-    let last = |name: &str| limits.iter().rev().find(|limit| limit.name == name).map(|limit| limit.value);
-    ResourceLimits {
-        cpu_seconds: last("cpu"),
-        memory_bytes: last("memory"),
-        open_files: last("files"),
-        processes: last("processes"),
-        file_bytes: last("file-size"),
+/// Combines limits; refuses several with the same name.
+pub(crate) fn combined(limits: &[Limit]) -> Result<ResourceLimits, Failure> {
+    for (at, Limit { name, .. }) in limits.iter().enumerate() {
+        if limits[..at].iter().any(|earlier| earlier.name == *name) {
+            let what = format!("`--limit {name}` is given more than once");
+            return Err(Failure::usage(what, "give each limit once"));
+        }
     }
+    let value = |name: &str| limits.iter().find(|limit| limit.name == name).map(|limit| limit.value);
+    Ok(ResourceLimits {
+        cpu_seconds: value("cpu"),
+        memory_bytes: value("memory"),
+        open_files: value("files"),
+        processes: value("processes"),
+        file_bytes: value("file-size"),
+    })
 }
 
 fn seconds(text: &str) -> Option<u64> {
@@ -121,13 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_counts() {
-        let limits = ["files=5", "memory=1K", "files=7"].map(|text| limit(text).unwrap());
+    fn each_limit_is_given_once() {
+        let limits = ["memory=1K", "files=7"].map(|text| limit(text).unwrap());
         let expected = ResourceLimits {
             memory_bytes: NonZeroU64::new(1024),
             open_files: NonZeroU64::new(7),
             ..ResourceLimits::default()
         };
-        assert_eq!(combined(&limits), expected);
+        assert_eq!(combined(&limits).unwrap(), expected);
+        let twice = ["files=5", "memory=1K", "files=7"].map(|text| limit(text).unwrap());
+        assert_eq!(combined(&twice).unwrap_err().message(), "`--limit files` is given more than once");
     }
 }

@@ -44,7 +44,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         terminal: flags.terminal,
         input: if piped { Input::Piped } else { Input::None },
         timeout: flags.timeout,
-        limits: limit::combined(&flags.limit),
+        limits: limit::combined(&flags.limit)?,
         name: flags.name.clone(),
         mode: if flags.detach { RunMode::Background } else { RunMode::Foreground },
     };
