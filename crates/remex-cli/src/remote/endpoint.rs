@@ -467,7 +467,11 @@ fn configured_environments() -> Result<Configured, Failure> {
 pub(crate) fn unusable(kind: Kind, error: &environments::Error) -> Failure {
     match error {
         environments::Error::Invalid(errors) => {
-            Failure::in_file(kind, errors.0.iter().map(|error| (error.message(), error.hint())))
+            let hint = |line| format!("correct line {line}, or see `remex env --help`");
+            let errors = errors.0.iter();
+            let errors =
+                errors.map(|error| (error.message(), Some(error.hint().unwrap_or_else(|| hint(error.line)))));
+            Failure::in_file(kind, errors)
         }
         _ => Failure::bare(kind, error.message()).with_hint_if_known(error.hint()),
     }

@@ -79,7 +79,12 @@ fn unusable(error: &Error) -> Failure {
             Failure::bare(Kind::Failed, error.to_string()).with_hint_if_known(error.hint().map(str::to_owned))
         }
         Error::Invalid(errors) => {
-            Failure::in_file(Kind::Usage, errors.0.iter().map(|error| (error.message(), error.hint())))
+            let hint =
+                |line| format!("correct line {line}; `remex serve --print-config` prints a valid file");
+            let errors = errors.0.iter();
+            let errors =
+                errors.map(|error| (error.message(), Some(error.hint().unwrap_or_else(|| hint(error.line)))));
+            Failure::in_file(Kind::Usage, errors)
         }
     }
 }
