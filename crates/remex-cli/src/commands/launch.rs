@@ -2,6 +2,8 @@
 //!
 //! Start at [`Launch`].
 
+mod refusal;
+
 use std::{
     ffi::OsString,
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -21,10 +23,7 @@ use crate::{
         processes::Processes,
         reconnect,
     },
-    render::{
-        failure::{Failure, Kind},
-        text,
-    },
+    render::failure::{Failure, Kind},
 };
 
 /// How long a disconnect may last before a foreground command is given up, by client and server.
@@ -181,17 +180,8 @@ impl Launch<'_> {
         if let Some(limit) = self.timeout {
             command = command.timeout(limit);
         }
-        command.input(self.input).limits(self.limits).retain(self.retain()).start().await.map_err(|error| {
-            let failure = Failure::from(error);
-            match program.to_str() {
-                Some(line) if failure.kind() == Kind::ProgramNotFound && is_line(line, args) => failure
-                    .with_hint(format!(
-                        "it is not run through a shell: remove the quotes, or use `sh -c {}`",
-                        text::quoted(line)
-                    )),
-                _ => failure,
-            }
-        })
+        let started = command.input(self.input).limits(self.limits).retain(self.retain()).start().await;
+        started.map_err(|error| refusal::explain(error, self.endpoint.kind, program, args))
     }
 
     fn retain(&self) -> Retain {
@@ -242,11 +232,6 @@ fn expand_home(path: &str) -> PathBuf {
         (Some(rest), Some(home)) if rest.starts_with('/') => home.join(rest.trim_start_matches('/')),
         _ => PathBuf::from(path),
     }
-}
-
-/// Returns whether a whole command line was given as the program.
-fn is_line(program: &str, args: &[OsString]) -> bool {
-    args.is_empty() && program.contains(char::is_whitespace)
 }
 
 /// Returns the failure for a server that ends its processes with the connection.
