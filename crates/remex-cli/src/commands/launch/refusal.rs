@@ -1,6 +1,9 @@
 //! Explains why a server did not start a command, in the words of the command line.
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
+};
 
 use remex_client::{Error, ErrorKind};
 
@@ -31,6 +34,9 @@ pub(super) fn explain(error: Error, server: EndpointKind, program: &OsStr, args:
                 text::quoted(line)
             ))
         }
+        _ if failure.kind() == Kind::ProgramNotFound && program.as_bytes().contains(&b'/') => {
+            failure.with_hint("check the path; if it is a script, check its first line (`#!`)")
+        }
         _ => failure,
     }
 }
@@ -38,7 +44,8 @@ pub(super) fn explain(error: Error, server: EndpointKind, program: &OsStr, args:
 /// Names limits as they were typed, and this process if it is the one that cannot enforce them.
 fn limits_as_typed(error: Error, server: EndpointKind) -> Error {
     let Error::Refused(mut refusal) = error else { return error };
-    let Some((member, typed)) = LIMITS.into_iter().find(|(member, _)| refusal.message.contains(member)) else {
+    let Some((member, typed)) = LIMITS.into_iter().find(|(member, _)| refusal.message.contains(member))
+    else {
         return Error::Refused(refusal);
     };
     refusal.message = refusal.message.replace(member, typed);
@@ -59,7 +66,8 @@ fn limits_as_typed(error: Error, server: EndpointKind) -> Error {
                 hint.replace("start the server with a higher limit", &format!("raise `ulimit -H{flag}`"))
             }),
             ErrorKind::NotSupported => Some(
-                "omit the limit, run remex as another user, or use a server that has a cgroup (`--on`)".to_owned(),
+                "omit the limit, run remex as another user, or use a server that has a cgroup (`--on`)"
+                    .to_owned(),
             ),
             _ => refusal.hint,
         };
@@ -91,14 +99,21 @@ mod tests {
                 .with_hint("ask for at most 20000, or start the server with a higher limit")
         };
         let (message, hint) = explained(too_high(), EndpointKind::Remote, "true");
-        assert_eq!(
-            message,
-            "`--limit files` is 30000, but the hard limit of the server itself is 20000"
-        );
+        assert_eq!(message, "`--limit files` is 30000, but the hard limit of the server itself is 20000");
         assert_eq!(hint, "ask for at most 20000, or start the server with a higher limit");
         let (message, hint) = explained(too_high(), EndpointKind::InProcess, "true");
         assert_eq!(message, "`--limit files` is 30000, but the hard limit of this process is 20000");
         assert_eq!(hint, "ask for at most 20000, or raise `ulimit -Hn`");
+    }
+
+    #[test]
+    fn a_path_is_not_searched_for() {
+        let missing =
+            || RpcError::new(ErrorKind::ProgramNotFound, "not found").with_hint("check the variable PATH");
+        let hint = |program| explained(missing(), EndpointKind::Remote, program).1;
+        assert_eq!(hint("prog"), "check the variable PATH");
+        assert_eq!(hint("/nosuch/prog"), "check the path; if it is a script, check its first line (`#!`)");
+        assert!(hint("a/prog x").contains("`sh -c 'a/prog x'`"));
     }
 
     #[test]
@@ -107,7 +122,10 @@ mod tests {
                        cgroup for it: it uses none";
         let error = RpcError::new(ErrorKind::NotSupported, message).with_hint("give it a cgroup");
         let (message, hint) = explained(error, EndpointKind::InProcess, "true");
-        assert!(message.starts_with("cannot enforce `--limit processes`: this process runs as root"), "{message}");
+        assert!(
+            message.starts_with("cannot enforce `--limit processes`: this process runs as root"),
+            "{message}"
+        );
         assert!(hint.contains("run remex as another user") && hint.contains("`--on`"), "{hint}");
     }
 }
