@@ -77,6 +77,7 @@ async fn console(
         escape: flags.escape.escape,
         endpoint,
         timeout_notice: TIMED_OUT.to_owned(),
+        cpu_notice: None,
         interrupts: if flags.read_only { Interrupts::Leave } else { Interrupts::Pass },
     };
     Ok((console, row.name.clone(), redraw))

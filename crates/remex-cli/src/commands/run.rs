@@ -49,6 +49,10 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         mode: if flags.detach { RunMode::Background } else { RunMode::Foreground },
     };
     let timeout_notice = timeout_notice(&flags.command, flags.timeout);
+    let cpu_notice =
+        launch.limits.cpu_seconds.is_some().then(|| {
+            format!("ended `{}`: it used its CPU time (`--limit cpu`)", shown_program(&flags.command))
+        });
     let launched = launch.start().await?;
     if flags.detach {
         return leave(&endpoint, launched).await;
@@ -59,17 +63,22 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         when_ended: WhenEnded::End,
         escape: flags.escape.escape,
         timeout_notice,
+        cpu_notice,
     };
     show(&endpoint, launched, shown).await
 }
 
 /// Returns the notice for a command that `--timeout` ends.
 fn timeout_notice(command: &[OsString], timeout: Option<Duration>) -> String {
-    let program = command.first().map(|program| plain(&program.to_string_lossy())).unwrap_or_default();
     match timeout {
-        Some(limit) => format!("ended `{program}` after {limit:?} (`--timeout`)"),
+        Some(limit) => format!("ended `{}` after {limit:?} (`--timeout`)", shown_program(command)),
         None => TIMED_OUT.to_owned(),
     }
+}
+
+/// Returns the program of a command, for messages.
+fn shown_program(command: &[OsString]) -> String {
+    command.first().map(|program| plain(&program.to_string_lossy()).into()).unwrap_or_default()
 }
 
 /// How a started command is attached to the console.
@@ -81,6 +90,8 @@ pub(super) struct ConsoleOptions {
     pub(super) escape: escape::Character,
     /// The notice if the timeout of the command ends it.
     pub(super) timeout_notice: String,
+    /// The notice if it uses up its CPU time, in case that is limited.
+    pub(super) cpu_notice: Option<String>,
 }
 
 /// Shows a command until it exits or is detached, and ends or keeps its session.
@@ -101,6 +112,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
         when_ended: shown.when_ended,
         interrupts: Interrupts::Pass,
         timeout_notice: shown.timeout_notice,
+        cpu_notice: shown.cpu_notice,
         escape: shown.escape,
         endpoint: endpoint.kind,
     };

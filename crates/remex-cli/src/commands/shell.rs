@@ -45,6 +45,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         when_ended: WhenEnded::Leave,
         escape: flags.escape.escape,
         timeout_notice: TIMED_OUT.to_owned(),
+        cpu_notice: None,
     };
     show(&endpoint, launched, shown).await
 }

@@ -63,6 +63,8 @@ pub(crate) struct Console {
     pub(crate) interrupts: Interrupts,
     /// The notice if the timeout of the process ends it.
     pub(crate) timeout_notice: String,
+    /// The notice if it used up its CPU time, in case that is limited.
+    pub(crate) cpu_notice: Option<String>,
     /// The escape character.
     pub(crate) escape: Character,
     /// The kind of its server: the exit of the user's own server is detected sooner.
@@ -193,6 +195,11 @@ impl Console {
                     }
                     if exit.cause == Some(ExitCause::Timeout) {
                         say(raw, &self.timeout_notice);
+                    }
+                    if let Some(notice) = &self.cpu_notice
+                        && exit.signal.as_deref() == Some("SIGXCPU")
+                    {
+                        say(raw, notice);
                     }
                     return match output.finish(&mut signals.interrupt).await {
                         None => Ok(Ending::Exited(code(exit.code, exit.cause))),

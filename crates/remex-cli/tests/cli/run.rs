@@ -83,6 +83,15 @@ fn a_mistyped_option_is_refused_instead_of_run() {
 }
 
 #[test]
+fn a_command_that_used_its_cpu_time_says_so() {
+    let said = Home::new().say(&["run", "--limit", "cpu=1s", "--", "sh", "-c", "while :; do :; done"]);
+    assert_eq!(said.code, Some(152));
+    assert_eq!(said.err, "remex: ended `sh`: it used its CPU time (`--limit cpu`)\n");
+    let said = Home::new().say(&["run", "--", "sh", "-c", "kill -XCPU $$"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(152), ""));
+}
+
+#[test]
 fn a_time_limit_ends_it_with_124() {
     let said = Home::new().say(&["run", "--timeout", "100ms", "--", "sh", "-c", "echo begun; sleep 1000"]);
     assert_eq!((said.code, said.out.as_str()), (Some(124), "begun\n"));
