@@ -107,10 +107,13 @@ impl BindError {
             Self::InUse { .. } => "end it, or choose another path",
             Self::Occupied { .. } => "remove the file, or choose another path",
             Self::PathTooLong { .. } => "choose a shorter directory",
-            Self::Failed { kind, .. } => match kind {
+            Self::Failed { address, kind } => match kind {
                 io::ErrorKind::NotFound => "create the directory, or choose another",
                 io::ErrorKind::NotADirectory => "choose another path",
-                io::ErrorKind::PermissionDenied => "choose another directory, or a port above 1023",
+                io::ErrorKind::PermissionDenied if matches!(address, ListenAddress::Unix(_)) => {
+                    "choose a directory in which you may create files"
+                }
+                io::ErrorKind::PermissionDenied => "choose a port above 1023",
                 io::ErrorKind::AddrInUse => {
                     "choose another port (0 picks a free one), or stop the program that uses it"
                 }
@@ -273,6 +276,17 @@ mod tests {
             "cannot listen on `ws://{address}`: address in use; choose another port (0 picks a free one), or stop the program that uses it"
         );
         assert_eq!(again.to_string(), expected);
+    }
+
+    #[test]
+    fn a_refusal_is_explained_for_sockets_and_for_ports() {
+        for (address, hint) in [
+            ("unix:///etc/x.sock", "choose a directory in which you may create files"),
+            ("ws://127.0.0.1:80", "choose a port above 1023"),
+        ] {
+            let address = address.parse().unwrap();
+            assert_eq!(BindError::Failed { address, kind: io::ErrorKind::PermissionDenied }.hint(), hint);
+        }
     }
 
     #[tokio::test]
