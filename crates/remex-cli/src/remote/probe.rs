@@ -337,7 +337,13 @@ async fn clock(client: &Client) -> CheckOutcome {
     let apart = Duration::from_millis(started.started_at_ms.abs_diff(middle));
     let direction = if started.started_at_ms > middle { "ahead" } else { "behind" };
     if apart <= CLOCK_TOLERANCE + uncertain {
-        return works(format!("at most {} from this machine's clock", short(apart.max(uncertain))));
+        let most = farthest(apart, uncertain);
+        return Ok(CheckResult {
+            verdict: Verdict::Ok,
+            what: format!("at most {} from this machine's clock", short(most)),
+            hint: None,
+            measured: Some(most),
+        });
     }
     Ok(CheckResult {
         verdict: Verdict::Warning,
@@ -345,6 +351,12 @@ async fn clock(client: &Client) -> CheckOutcome {
         hint: Some("use NTP on both machines; times in listings are those of the server".to_owned()),
         measured: None,
     })
+}
+
+/// Returns how far apart two clocks are at most, if one was read at an unknown moment of a call that took `uncertain`.
+fn farthest(apart: Duration, uncertain: Duration) -> Duration {
+    // Both clocks are read in whole milliseconds.
+    apart + uncertain / 2 + Duration::from_millis(1)
 }
 
 /// Disconnects, resumes the session, and returns the new client.
@@ -385,4 +397,22 @@ async fn resume(
 fn is_unknown_method(error: &Error) -> bool {
     error.refusal() == Some(ErrorKind::UnknownMethod)
         || matches!(error, Error::Refused(refusal) if refusal.code == METHOD_NOT_FOUND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_no_farther_apart_than_reported() {
+        let ms = Duration::from_millis;
+        let (before, took) = (ms(1000), ms(40));
+        for offset in [0, 5, 30, 500] {
+            for within in [0, 13, 40] {
+                let started = before + ms(within + offset);
+                let apart = started.abs_diff(before + took / 2);
+                assert!(farthest(apart, took) >= ms(offset), "{offset} ms apart, read after {within} ms");
+            }
+        }
+    }
 }

@@ -223,7 +223,7 @@ async fn namespaces(host: &Host<'_>) -> Finding {
 async fn cgroups(host: &Host<'_>) -> Finding {
     let what = match host.read("/sys/fs/cgroup/cgroup.controllers").await {
         Some(controllers) => format!("version 2 ({})", controllers.trim()),
-        None => "version 2 not available".to_owned(),
+        None => "version 2 not mounted at /sys/fs/cgroup".to_owned(),
     };
     Finding::ok("cgroups", format!("{what}; not required"))
 }
