@@ -514,3 +514,14 @@ fn a_signal_ends_a_change_that_waits_for_another() {
         );
     }
 }
+
+#[test]
+fn an_environment_without_an_installation_is_not_added() {
+    let home = Home::new();
+    home.program("ssh", "#!/bin/sh\nexit 255\n");
+    let said = home.say(&["env", "add", "build", "ssh://build.example", "--install"]);
+    assert_ne!(said.code, Some(0));
+    let first = said.err.lines().next().unwrap();
+    assert!(first.ends_with("; `build` was not added"), "{said:?}");
+    assert!(!home.environments().exists());
+}

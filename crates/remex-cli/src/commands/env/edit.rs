@@ -51,7 +51,7 @@ pub(super) fn add(flags: &Add) -> Outcome {
     };
     EnvironmentsFile::open()?.check_is_new(&id)?;
     if settings.install {
-        address.install()?;
+        address.install().map_err(|failure| failure.with_clause(&format!("`{id}` was not added")))?;
     }
     let mut file = EnvironmentsFile::open()?;
     file.check_is_new(&id)?;
