@@ -33,8 +33,8 @@ pub(crate) const GENERAL: &str = "\
 Exit codes:
   0    success
   1    the command failed, or a check found a problem
-  2    usage error, or an error in a configuration file
-  3    process, environment or file not found
+  2    usage error, an error in a configuration file, or a file named by a flag that cannot be read
+  3    process, environment, or file named as an operand, not found
   4    cannot connect, or the connection was lost for good
   128 + N  signal N ended remex
   141  the reader of the output closed the pipe
@@ -42,7 +42,7 @@ Exit codes:
 Exit codes of run, shell, attach and wait:
   N    the process exited with code N
   128 + N  signal N ended the process, or remex
-  2    usage error, or an error in a configuration file
+  2    usage error, an error in a configuration file, or a file named by a flag that cannot be read
   124  `run --timeout` ended the process, or `wait --timeout` gave up
   125  any other failure of remex, such as a lost connection
   126  the program is not executable

@@ -19,7 +19,7 @@ use std::{
 use remex::server_config::ServerConfig;
 use remex_rpc::{
     AddressError, Inherited, ListenAddress, Listener,
-    tls::{ServerFiles, ServerTls},
+    tls::{ServerFiles, ServerTls, TlsError},
 };
 use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server, token::CredentialFiles};
 use tokio::{
@@ -316,6 +316,9 @@ fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {
     let (Some(certificate), Some(key)) = (&config.tls.cert, &config.tls.key) else { return Ok(None) };
     let (certificate, key) = (certificate.clone(), key.clone());
     let files = ServerFiles { certificate, key, client_ca: config.tls.client_ca.clone() };
-    let tls = ServerTls::load(files).map_err(|error| Failure::new(error.message(), error.hint()))?;
+    let tls = ServerTls::load(files).map_err(|error| {
+        let kind = if matches!(error, TlsError::Unreadable { .. }) { Kind::Usage } else { Kind::Failed };
+        Failure::of(kind, error.message(), error.hint())
+    })?;
     Ok(Some(Arc::new(tls)))
 }

@@ -39,8 +39,8 @@ fn new(flags: &New) -> Outcome {
         .transpose()
         .map_err(|error| Failure::usage(format!("cannot use `--scope`: {error}"), error.hint()))?;
     let key = match (&flags.secret_file, &flags.key) {
-        (Some(path), _) => read_key(path, SigningKey::shared_secret)?,
-        (None, Some(path)) => read_key(path, SigningKey::ed25519)?,
+        (Some(path), _) => read_key(path, SigningKey::shared_secret).map_err(Failure::named_by_flag)?,
+        (None, Some(path)) => read_key(path, SigningKey::ed25519).map_err(Failure::named_by_flag)?,
         (None, None) => return capability(flags, scopes.as_ref()),
     };
     signed(flags, scopes.as_ref(), &key)
@@ -169,7 +169,10 @@ fn read_key(
     path: &Path,
     parse: impl Fn(&[u8]) -> Result<SigningKey, SignError>,
 ) -> Result<SigningKey, Failure> {
-    let bytes = fs::read(path).map_err(|error| Failure::io(&format!("read `{}`", path.display()), &error))?;
+    let bytes = fs::read(path).map_err(|error| {
+        Failure::io(&format!("read `{}`", path.display()), &error)
+            .with_hint("check the path and its permissions")
+    })?;
     parse(&bytes).map_err(|error| {
         Failure::new(format!("cannot sign with `{}`", path.display()), error.hint())
             .because(error.to_string())

@@ -31,9 +31,9 @@ pub(crate) struct Failure {
 pub(crate) enum Kind {
     /// Any other failure.
     Failed,
-    /// The command line is invalid.
+    /// The command line is invalid, or a file that it names with a flag cannot be read.
     Usage,
-    /// A process, an environment or a file does not exist.
+    /// A process, an environment or a file that is an operand does not exist.
     NotFound,
     /// The server could not be reached, or the connection was lost for good.
     Unreachable,
@@ -187,6 +187,14 @@ impl Failure {
     pub(crate) fn on_the_way(mut self) -> Self {
         if self.kind == Kind::NotFound {
             self.kind = Kind::Failed;
+        }
+        self
+    }
+
+    /// Turns `NotFound` into a usage error, for a file that a flag names.
+    pub(crate) fn named_by_flag(mut self) -> Self {
+        if self.kind == Kind::NotFound {
+            self.kind = Kind::Usage;
         }
         self
     }

@@ -52,3 +52,33 @@ fn whoever_says_with_an_option_where_files_are_learns_to_write_it_before_them() 
         assert_eq!((said.code, said.err), (Some(2), expected), "{args:?}");
     }
 }
+
+#[test]
+fn a_missing_file_that_a_flag_names_is_a_usage_error() {
+    let listen = "wss://127.0.0.1:0";
+    for args in [
+        &["serve", "--config", "nosuch"][..],
+        &["serve", "--ws-auth", "capability-token", "--ws-token-file", "nosuch"],
+        &["serve", "--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", "nosuch"],
+        &["serve", "--listen", listen, "--tls-cert", "nosuch", "--tls-key", "nosuch"],
+        &["ps", "--on", "ws://127.0.0.1:1", "--token-file", "nosuch"],
+        &["token", "new", "--expires", "1d", "--secret-file", "nosuch"],
+        &["token", "new", "--expires", "1d", "--key", "nosuch"],
+    ] {
+        let said = Home::new().say(args);
+        assert_eq!(said.code, Some(2), "{args:?}: {said:?}");
+        assert_eq!(said.err.lines().count(), 2, "{args:?}: {said:?}");
+    }
+    assert_eq!(Home::new().say(&["token", "jwks", "nosuch"]).code, Some(3));
+}
+
+#[test]
+fn an_empty_token_file_is_refused_before_connecting() {
+    let home = Home::new();
+    std::fs::write(home.path("token.txt"), "\n").unwrap();
+    std::fs::set_permissions(home.path("token.txt"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
+    let said = home.say(&["ps", "--on", "ws://127.0.0.1:1", "--token-file", "token.txt"]);
+    let expected = "remex: the token file `token.txt` is empty\n  hint: write the token to it\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(2), expected));
+}

@@ -112,7 +112,7 @@ fn mistakes_in_the_file_are_named_with_their_lines_and_nothing_starts() {
     let wrong = format!("{file}:4: `sessions` is not a number\n  hint: write `sessions = 100`");
     assert!(stderr.contains(&wrong), "{stderr}");
     let missing = finish(&["serve", "--config", "/nonexistent/server.toml"]);
-    assert_eq!(missing.code(), Some(1), "{missing:?}");
+    assert_eq!(missing.code(), Some(2), "{missing:?}");
     assert!(missing.stderr.contains("cannot read `/nonexistent/server.toml`"), "{missing:?}");
 }
 

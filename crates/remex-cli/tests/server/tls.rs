@@ -84,14 +84,14 @@ fn files_that_do_not_fit_are_refused_at_the_start() {
         let (certificate, key) = (pki.arg(certificate), pki.arg(key));
         finish(&["serve", "--listen", "wss://127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key])
     };
-    for (certificate, key, why) in [
-        ("gone.pem", "server.key", "gone.pem`: No such file or directory"),
-        ("empty.pem", "server.key", "empty.pem` contains no certificate in PEM format"),
-        ("server.pem", "server.pem", "server.pem` contains no private key in PEM format"),
-        ("server.pem", "other.key", "other.key`: "),
+    for (certificate, key, code, why) in [
+        ("gone.pem", "server.key", 2, "gone.pem`: No such file or directory"),
+        ("empty.pem", "server.key", 1, "empty.pem` contains no certificate in PEM format"),
+        ("server.pem", "server.pem", 1, "server.pem` contains no private key in PEM format"),
+        ("server.pem", "other.key", 1, "other.key`: "),
     ] {
         let finished = serve(certificate, key);
-        assert_eq!(finished.code(), Some(1), "{finished:?}");
+        assert_eq!(finished.code(), Some(code), "{finished:?}");
         assert!(finished.stderr.contains(why), "{why}: {finished:?}");
     }
 }

@@ -141,9 +141,10 @@ fn failure(error: &CredentialError, token_file: Option<&Path>) -> Failure {
                 }
                 _ => "check the path and its permissions".to_owned(),
             };
-            Failure::new(format!("cannot read the token file `{shown}`"), hint).because(cause.to_string())
+            Failure::usage(format!("cannot read the token file `{shown}`"), hint).because(cause.to_string())
         }
-        CredentialError::Unreadable { .. } | CredentialError::Tokens { .. } | CredentialError::Key { .. } => {
+        CredentialError::Unreadable { .. } => Failure::usage(error.to_string(), error.hint()),
+        CredentialError::Tokens { .. } | CredentialError::Key { .. } => {
             Failure::new(error.to_string(), error.hint())
         }
     }

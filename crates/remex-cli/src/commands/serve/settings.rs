@@ -76,7 +76,7 @@ pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
 fn unusable(error: &Error) -> Failure {
     match error {
         Error::Unreadable { .. } => {
-            Failure::bare(Kind::Failed, error.to_string()).with_hint_if_known(error.hint().map(str::to_owned))
+            Failure::bare(Kind::Usage, error.to_string()).with_hint_if_known(error.hint().map(str::to_owned))
         }
         Error::Invalid(errors) => {
             let hint =
