@@ -82,3 +82,20 @@ fn an_empty_token_file_is_refused_before_connecting() {
     let expected = "remex: the token file `token.txt` is empty\n  hint: write the token to it\n";
     assert_eq!((said.code, said.err.as_str()), (Some(2), expected));
 }
+
+#[test]
+fn a_syntax_error_in_a_file_names_the_line_to_correct() {
+    let home = Home::new();
+    std::fs::write(home.path("server.toml"), "log = \"info\"\nlisten = [\n").unwrap();
+    let said = home.say(&["serve", "--config", "server.toml"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("\n  hint: correct line "), "{said:?}");
+    assert!(said.err.ends_with("; `remex serve --print-config` prints a valid file\n"), "{said:?}");
+
+    std::fs::write(home.environments(), "default = \n").unwrap();
+    std::fs::set_permissions(home.environments(), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
+    let said = home.say(&["ps", "--on", "build"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.ends_with("\n  hint: correct line 1, or see `remex env --help`\n"), "{said:?}");
+}
