@@ -78,7 +78,7 @@ fn timeout_notice(command: &[OsString], timeout: Option<Duration>) -> String {
 
 /// Returns the program of a command, for messages.
 fn shown_program(command: &[OsString]) -> String {
-    command.first().map(|program| plain(&program.to_string_lossy()).into()).unwrap_or_default()
+    command.first().map(|program| plain(&program.to_string_lossy())).unwrap_or_default()
 }
 
 /// How a started command is attached to the console.
