@@ -5,6 +5,7 @@
 mod certificates;
 mod credentials;
 mod floods;
+mod http;
 mod methods;
 mod paths;
 mod scopes;
