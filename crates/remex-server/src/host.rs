@@ -81,7 +81,12 @@ impl Host {
     /// # Errors
     ///
     /// If the host cannot create these threads.
-    pub(crate) fn new(mut config: Config, tags: Tags, enforcer: LimitEnforcer) -> io::Result<Self> {
+    pub(crate) fn new(
+        mut config: Config,
+        audit: Audit,
+        tags: Tags,
+        enforcer: LimitEnforcer,
+    ) -> io::Result<Self> {
         config.host.info.process_limits = Some(enforcer.methods().clone());
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let limits = config.limits;
@@ -98,7 +103,7 @@ impl Host {
             tasks: TaskTracker::new(),
             phase: watch::Sender::new(Phase::Serving),
             activity: watch::Sender::new(()),
-            audit: Audit::start(config.audit.as_ref())?,
+            audit,
             metrics: Metrics::default(),
             set_parent: config.set_parent,
             oom_kills: AtomicU64::new(oom_kills()),

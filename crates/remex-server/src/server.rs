@@ -11,6 +11,7 @@ mod welcome;
 use std::{
     future::Future,
     io,
+    path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admission::AdmissionControl,
+    audit::Audit,
     auth::Authenticator,
     config::{Auth, Config, MetricsAccess},
     connection::{self, Link, Transport, Validity},
@@ -82,6 +84,8 @@ enum CreateErrorKind {
     Threads(io::Error),
     /// The cgroup that was named for it cannot be used.
     Cgroup(CgroupError),
+    /// The audit file cannot be opened.
+    Audit { path: PathBuf, error: io::Error },
 }
 
 impl CreateError {
@@ -92,6 +96,9 @@ impl CreateError {
                 format!("cannot start the threads that start processes: {error}")
             }
             CreateErrorKind::Cgroup(error) => format!("cannot limit processes by cgroups: {error}"),
+            CreateErrorKind::Audit { path, error } => {
+                format!("cannot open the audit file `{}`: {error}", path.display())
+            }
         }
     }
 
@@ -100,14 +107,8 @@ impl CreateError {
         match &self.0 {
             CreateErrorKind::Threads(_) => "raise the limits on threads and descriptors",
             CreateErrorKind::Cgroup(error) => error.hint(),
+            CreateErrorKind::Audit { .. } => "create the directory, or check the path and its permissions",
         }
-    }
-}
-
-impl From<io::Error> for CreateError {
-    fn from(error: io::Error) -> Self {
-        // Not as its source: the message contains it already.
-        Self(CreateErrorKind::Threads(error))
     }
 }
 
@@ -116,7 +117,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the host cannot create the threads that start processes, or the cgroup in the configuration cannot be used.
+    /// If the host cannot create the threads that start processes, or the cgroup or the audit file in the
+    /// configuration cannot be used.
     pub fn new(config: Config) -> Result<Arc<Self>, CreateError> {
         let tags = Tags::new();
         // Before any process is started, because none may be beside the cgroups of children.
@@ -132,7 +134,13 @@ impl Server {
         });
         let metrics = config.metrics;
         let auth = Authenticator::new(config.auth.clone(), rustix::process::geteuid().as_raw());
-        let host = Arc::new(Host::new(config, tags, enforcer)?);
+        let audit = Audit::start(config.audit.as_ref()).map_err(|error| {
+            let path = config.audit.as_ref().map(|audit| audit.path.clone()).unwrap_or_default();
+            CreateError(CreateErrorKind::Audit { path, error })
+        })?;
+        let host = Host::new(config, audit, tags, enforcer)
+            .map_err(|error| CreateError(CreateErrorKind::Threads(error)))?;
+        let host = Arc::new(host);
         Ok(Arc::new(Server {
             auth: watch::Sender::new(Arc::new(auth)),
             is_watching_credentials: AtomicBool::new(false),
