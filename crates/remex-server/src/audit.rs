@@ -30,6 +30,9 @@ const WAITING_LINES: usize = 8192;
 /// Bytes of lines that may wait for the disk.
 const WAITING_BYTES: usize = 16 << 20;
 
+/// How long a request waits for its line to be written.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+
 /// How long the end of the server waits for the disk to take the last lines.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -152,10 +155,11 @@ impl Audit {
             Err(TrySendError::Full(_)) => return Err(unrecorded("too many records wait for the disk")),
             Err(TrySendError::Disconnected(_)) => return Err(unrecorded("the audit thread has ended")),
         }
-        match written.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(unrecorded(&error.to_string())),
-            Err(_) => Err(unrecorded("the audit thread has ended")),
+        match tokio::time::timeout(WRITE_LIMIT, written).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(error))) => Err(unrecorded(&error.to_string())),
+            Err(_) => Err(unrecorded("the disk takes too long")),
+            Ok(Err(_)) => Err(unrecorded("the audit thread has ended")),
         }
     }
 
@@ -298,6 +302,24 @@ mod tests {
         (0..WAITING_LINES).for_each(|_| audit.record(b"{}\n".to_vec()));
         audit.flush().await;
         assert_eq!(audit.dropped(), WAITING_LINES as u64);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_hangs_refuses_what_must_be_recorded() {
+        let (audit, _queue) = stuck();
+        let recorded = tokio::time::timeout(2 * WRITE_LIMIT, audit.record_first(b"{}\n".to_vec())).await;
+        let error = recorded.expect("a refusal in time").unwrap_err();
+        assert!(error.message.contains("takes too long"), "{error}");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_an_error_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let error = Audit::start(Some(&AuditConfig::new(path))).unwrap_err();
+        assert!(error.to_string().contains("nobody reads"), "{error}");
     }
 
     #[test]

@@ -7,6 +7,11 @@ use std::{
     path::PathBuf,
 };
 
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::Errno,
+};
+
 use super::AuditConfig;
 
 /// The open file.
@@ -15,6 +20,8 @@ pub(super) struct AuditFile {
     config: AuditConfig,
     file: File,
     len: u64,
+    /// Whether it is a file on a disk, not a device or a pipe such as `/dev/stdout`.
+    is_rotated: bool,
     /// Whether the last write failed, so that a failure is logged once.
     is_failing: bool,
 }
@@ -22,13 +29,14 @@ pub(super) struct AuditFile {
 impl AuditFile {
     pub(super) fn open(config: &AuditConfig) -> io::Result<Self> {
         let file = append_to(config)?;
-        let len = file.metadata()?.len();
-        Ok(AuditFile { config: config.clone(), file, len, is_failing: false })
+        let metadata = file.metadata()?;
+        let (len, is_rotated) = (metadata.len(), metadata.is_file());
+        Ok(AuditFile { config: config.clone(), file, len, is_rotated, is_failing: false })
     }
 
     /// Appends a line, which ends with a line feed, completely or not at all.
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.len > 0 && self.len + line.len() as u64 > self.config.max_bytes {
+        if self.is_rotated && self.len > 0 && self.len + line.len() as u64 > self.config.max_bytes {
             self.rotate();
         }
         let written = self.file.write_all(line);
@@ -86,7 +94,16 @@ impl AuditFile {
 }
 
 fn append_to(config: &AuditConfig) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(&config.path)
+    // Opening a pipe that nobody reads must not block.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let opened =
+        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(&config.path);
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NXIO) => io::Error::other("it is a socket, or a pipe that nobody reads"),
+        _ => error,
+    })?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 #[cfg(test)]
