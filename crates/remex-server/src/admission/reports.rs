@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 /// How long the counts of a kind last.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// A kind of refusal that is logged only so often; metrics and the audit file count each one.
+/// A kind of refusal that is logged only so often; metrics count each one.
+///
+/// The audit file has a line for each of [`Refused::Login`] and [`Refused::Tls`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// Too many half-open connections.

@@ -249,6 +249,7 @@ impl Server {
             tracing::warn!(peer, %error, suppressed, "refused a client");
         }
         match error {
+            NotUpgraded::Tls => self.on_stranger(peer, "TLS on a port without it"),
             NotUpgraded::Answered { status: 403 } => self.on_stranger(peer, "the origin is not allowed"),
             NotUpgraded::Answered { status: 421 } => self.on_stranger(peer, "the host name is not allowed"),
             NotUpgraded::Answered { status: 408 } => self.on_stranger(peer, "the request took too long"),
