@@ -32,6 +32,27 @@ use crate::{
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+fn config(limits: Limits) -> Config {
+    let info = serde_json::from_value(json!({"shell": {"name": "sh", "path": "/bin/sh"}})).unwrap();
+    Config {
+        limits,
+        host_env: Vec::new(),
+        auth: Auth::default(),
+        host: HostInfo {
+            info,
+            hostname: String::new(),
+            codex_home: None,
+            codex_system_dir: "/nonexistent".into(),
+        },
+        proxies: Proxies::default(),
+        trust: Trust::default(),
+        audit: None,
+        metrics: MetricsAccess::default(),
+        cgroup: CgroupUse::None,
+        set_parent: None,
+    }
+}
+
 /// A server with its own socket.
 pub(crate) struct TestServer {
     pub(crate) server: Arc<Server>,
@@ -44,25 +65,7 @@ impl TestServer {
     }
 
     async fn with(limits: Limits) -> Self {
-        let info = serde_json::from_value(json!({"shell": {"name": "sh", "path": "/bin/sh"}})).unwrap();
-        let config = Config {
-            limits,
-            host_env: Vec::new(),
-            auth: Auth::default(),
-            host: HostInfo {
-                info,
-                hostname: String::new(),
-                codex_home: None,
-                codex_system_dir: "/nonexistent".into(),
-            },
-            proxies: Proxies::default(),
-            trust: Trust::default(),
-            audit: None,
-            metrics: MetricsAccess::default(),
-            cgroup: CgroupUse::None,
-            set_parent: None,
-        };
-        let (server, directory) = (Server::new(config).unwrap(), tempfile::tempdir().unwrap());
+        let (server, directory) = (Server::new(config(limits)).unwrap(), tempfile::tempdir().unwrap());
         let address = format!("unix://{}", directory.path().join("socket").display());
         let listener = Listener::bind(&address.parse().unwrap()).await.unwrap();
         tokio::spawn(Arc::clone(&server).serve(listener));
@@ -199,4 +202,15 @@ fn start_params(id: &str, script: &str) -> Value {
     json!({
         "processId": id, "argv": ["/bin/sh", "-c", script], "cwd": "/", "env": {}, "tty": false, "pipeStdin": true,
     })
+}
+
+#[tokio::test]
+async fn an_audit_file_that_cannot_be_opened_is_named() {
+    let audit = Some(crate::AuditConfig::new("/nonexistent/audit".into()));
+    let error = Server::new(Config { audit, ..config(Limits::default()) }).unwrap_err();
+    assert!(
+        error.message().starts_with("cannot open the audit file `/nonexistent/audit`: No such file"),
+        "{error}"
+    );
+    assert!(error.hint().contains("create the directory"), "{error}");
 }
