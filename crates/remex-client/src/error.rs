@@ -94,7 +94,7 @@ pub enum Error {
     },
     /// The server evicted output before it was read.
     Gap {
-        /// How much; unknown for a very late reader, or on a server of the base dialect.
+        /// How much; unknown for a very late reader, or on a server that does not count it, such as Codex's own.
         bytes: Option<u64>,
     },
     /// Too much of a body was buffered unread, on a server without backpressure.
@@ -116,7 +116,7 @@ pub enum Error {
         /// The failure, for people.
         message: String,
     },
-    /// An agent refused a call.
+    /// An [`Agent`](crate::agent::Agent) refused a call, such as one about a process that has ended.
     Agent(Refusal),
     /// The arguments of the call are invalid.
     Usage {

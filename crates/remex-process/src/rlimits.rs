@@ -7,11 +7,12 @@ use crate::sys;
 /// What a limit bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rlimit {
-    /// CPU time in seconds: SIGXCPU at the limit, SIGKILL a second later.
+    /// CPU time in seconds: SIGXCPU at the limit, and SIGKILL after one more second of CPU time, or at once at the hard
+    /// limit of this program.
     CpuTime,
     /// Bytes of address space: further mappings fail.
     AddressSpace,
-    /// Open descriptors: the lowest number that none can have.
+    /// Open descriptors: one more than the highest number that a descriptor may have.
     OpenFiles,
     /// Processes and threads of the user, wherever they were started: further forks fail.
     Processes,
@@ -74,7 +75,8 @@ impl Rlimit {
 }
 
 impl Rlimits {
-    /// Sets one limit; soft and hard, so that the child cannot raise it.
+    /// Sets one limit, soft and hard, so that a child without `CAP_SYS_RESOURCE` cannot raise it; for CPU time, the hard
+    /// one is a second higher.
     #[must_use]
     pub fn with(mut self, limit: Rlimit, value: u64) -> Self {
         self.0[limit as usize] = Some(value);

@@ -1,7 +1,6 @@
 //! How many requests per second an identity may send.
 //!
-//! A token bucket: after a pause, as many requests as belong to one second may come at once. Pure: time is an
-//! argument. Start at [`Rates`].
+//! A token bucket: after a pause, as many requests as belong to one second may come at once. Start at [`Rates`].
 
 use std::{
     collections::HashMap,
@@ -11,7 +10,8 @@ use std::{
 
 use crate::identity::Identity;
 
-/// How many identities are remembered before those without connections are forgotten.
+/// How many identities are remembered before those are forgotten that have no connection and have sent nothing for a
+/// second.
 const REMEMBERED: usize = 1024;
 
 /// The rates of all identities.
@@ -33,8 +33,9 @@ impl Rates {
     pub(crate) fn of(&self, identity: &Identity) -> Arc<Rate> {
         let mut rates = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
         if rates.len() >= REMEMBERED {
-            let now = Instant::now();
-            rates.retain(|_, rate| Arc::strong_count(rate) > 1 || rate.next().is_some_and(|next| next > now));
+            // From then on, a new bucket is as full as theirs.
+            let full = Instant::now().checked_sub(Duration::from_secs(1));
+            rates.retain(|_, rate| Arc::strong_count(rate) > 1 || *rate.next() > full);
         }
         Arc::clone(rates.entry(identity.clone()).or_default())
     }
@@ -64,9 +65,9 @@ mod tests {
     #[test]
     fn requests_beyond_the_rate_wait_and_a_pause_allows_a_burst_of_one_second() {
         let (rate, start) = (Rate::default(), Instant::now() + Duration::from_secs(100));
-        // Nothing was sent before, so all of a second's requests may come at once.
-        let later = start + Duration::from_secs(10);
         assert_eq!(rate.take(4, start), Duration::ZERO);
+        // After a pause, all of a second's requests may come at once.
+        let later = start + Duration::from_secs(10);
         let waits: Vec<_> = (0..6).map(|_| rate.take(4, later).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 0, 250, 500]);
         let afterwards = later + Duration::from_millis(750);

@@ -124,7 +124,7 @@ pub enum ScopeError {
         reason: &'static str,
     },
     /// Nothing is allowed.
-    #[error("the list of scopes is empty")]
+    #[error("it allows nothing")]
     Empty,
     /// The text is too long.
     #[error("the list of scopes is longer than {MAX_LEN} bytes")]
@@ -134,8 +134,13 @@ pub enum ScopeError {
 impl ScopeError {
     /// Returns what to do about it.
     pub fn hint(&self) -> &'static str {
-        "use `all`, `processes[=MAX]`, `processes:read`, `files:read[=/PATH]`, `files:write[=/PATH]`, `http`, \
-         `metrics`, `sandbox=read-only|workspace-write` or `admin`"
+        match self {
+            Self::Empty => "add what it allows, such as `processes`; `sandbox=…` only restricts that",
+            Self::Unknown { .. } | Self::Invalid { .. } | Self::TooLong => {
+                "use `all`, `processes[=MAX]`, `processes:read`, `files:read[=/PATH]`, `files:write[=/PATH]`, `http`, \
+                 `metrics`, `sandbox=read-only|workspace-write` or `admin`"
+            }
+        }
     }
 }
 

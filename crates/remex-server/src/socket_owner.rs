@@ -119,11 +119,7 @@ fn ask_kernel(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<OwnedSoc
 }
 
 /// Returns the owner from the kernel's answer, or `None` if it knows no such socket in this network namespace.
-fn parse_reply(
-    reply: &[u8],
-    source: SocketAddr,
-    destination: SocketAddr,
-) -> io::Result<Option<OwnedSocket>> {
+fn parse_reply(reply: &[u8], source: SocketAddr, destination: SocketAddr) -> io::Result<Option<OwnedSocket>> {
     const ENOENT: i32 = 2;
     let short = || io::Error::new(io::ErrorKind::InvalidData, "short answer of sock_diag");
     let header = reply.get(..HEADER).ok_or_else(short)?;

@@ -36,7 +36,7 @@ pub(crate) fn limit(text: &str) -> Result<Limit, InvalidArg> {
         ));
     };
     let (parsed, hint) = match name {
-        "cpu" => (seconds(value), "give whole seconds, such as `10s` or `5m`"),
+        "cpu" => (seconds(value), "give at least one whole second, with its unit, such as `10s` or `5m`"),
         "memory" | "file-size" => {
             (size(value), "give a size of at least one byte, such as `64K`, `512M` or `2GiB`")
         }
@@ -112,8 +112,8 @@ mod tests {
                 "disk=1G",
                 "`disk` cannot be limited; use one of `cpu`, `memory`, `files`, `processes`, `file-size`",
             ),
-            ("cpu=500ms", "`500ms` is not a limit for `cpu`; give whole seconds"),
-            ("cpu=0s", "whole seconds"),
+            ("cpu=500ms", "`500ms` is not a limit for `cpu`; give at least one whole second"),
+            ("cpu=0s", "at least one whole second"),
             ("memory=0", "at least one byte"),
             ("memory=1.5G", "`1.5G` is not a limit for `memory`"),
             ("memory=-1", "at least one byte"),

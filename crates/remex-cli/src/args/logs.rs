@@ -20,7 +20,7 @@ pub(crate) struct Flags {
     #[arg(short, long)]
     pub(crate) follow: bool,
 
-    /// Only output since this time: `5m` ago, a time of day such as `14:30`, or `2026-11-15T14:30:00Z`
+    /// Only output since this time: `5m` ago, the last `14:30` (local time), or `2026-11-15T14:30:00Z`
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) since: Option<u64>,
 
@@ -36,7 +36,7 @@ pub(crate) struct Flags {
     #[arg(short = 'n', long, value_name = "LINES")]
     pub(crate) tail: Option<usize>,
 
-    /// Prefix each line with its time
+    /// Prefix each line with its time, in UTC
     #[arg(short, long)]
     pub(crate) timestamps: bool,
 }

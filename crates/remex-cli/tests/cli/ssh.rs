@@ -260,7 +260,9 @@ fn a_machine_that_the_program_is_not_for_is_left_alone() {
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.err.contains("cannot install remex: this program is for Linux "), "{said:?}");
     assert!(
-        said.err.contains("but the host is Linux riscv64\n  hint: build remex for that host"),
+        said.err.contains(
+            "but the host is Linux riscv64; `box` was not added\n  hint: build remex for that host"
+        ),
         "{said:?}"
     );
     assert!(!far.home.path(".local").exists());

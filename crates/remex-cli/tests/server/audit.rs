@@ -99,6 +99,12 @@ fn every_login_action_and_refusal_is_recorded_with_who_and_what() {
     assert_eq!(wrong.expect("an answer").status, 401);
     audited.line(&json!({"event": "login", "outcome": "unknown token"}));
 
+    let hello = "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}";
+    let address = audited.server.address().trim_start_matches("ws://").to_owned();
+    let mut stream = std::net::TcpStream::connect(address).expect("the listener accepts");
+    std::io::Write::write_all(&mut stream, hello.as_bytes()).expect("the server reads");
+    audited.line(&json!({"event": "login", "outcome": "TLS on a port without it"}));
+
     drop(reader);
     audited.line(&json!({"event": "connection", "identity": "token:reader"}));
     let text = fs::read_to_string(audited.directory.path().join("audit")).expect("it exists");

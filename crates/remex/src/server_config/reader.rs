@@ -284,7 +284,6 @@ impl Reader<'_> {
         needs(tls.cert.is_some() && tls.key.is_none(), "tls.cert", "tls.key");
         needs(tls.key.is_some() && tls.cert.is_none(), "tls.key", "tls.cert");
         needs(tls.client_ca.is_some() && tls.cert.is_none(), "tls.client_ca", "tls.cert");
-        needs(config.metrics.open && config.metrics.listen.is_none(), "metrics.open", "metrics.listen");
     }
 
     fn on_unknown(&mut self, table: &'static str, written: &Spanned<DeString<'_>>) {

@@ -113,6 +113,11 @@ fn an_empty_list_of_certificates_is_not_a_missing_one() {
 }
 
 #[test]
+fn metrics_can_be_open_without_a_port_of_their_own() {
+    assert!(parse("[metrics]\nopen = true").unwrap().metrics.open);
+}
+
+#[test]
 fn all_mistakes_are_named_with_their_lines() {
     let text = r#"
 lisen = ["stdio"]

@@ -348,7 +348,7 @@ fn mistakes_are_told_with_what_to_do() {
             &["cp", "site", "build:file/such"],
             1,
             "cannot copy to `build:file/such`: Not a directory (os error 20)".to_owned(),
-            &format!("a parent of `{home}/file/such` is not a directory"),
+            &format!("check the path: a parent of `{home}/file/such` is not a directory"),
         ),
         (
             &["cp", "site/index", "build:file/"],
@@ -431,6 +431,7 @@ fn a_terminal_that_cannot_erase_a_line_gets_no_progress() {
     let line = "TERM=dumb exec remex cp image build:";
     let mut screen = Screen::open(&world.here, "sh", &["-c", line]);
     assert_eq!(screen.end(), Some(0));
+    screen.wait_for("1 file copied");
     let shown = screen.raw();
     assert!(shown.starts_with("remex: 1 file copied, 48MiB in "), "{shown:?}");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");

@@ -41,7 +41,7 @@ everywhere! {
         a_command_tells_its_output_and_how_it_ends
         a_signal_is_told_as_a_shell_tells_it
         what_is_written_comes_back_once_and_in_order
-        megabytes_arrive_whole_and_in_order
+        output_that_any_server_retains_arrives_whole_and_in_order
         a_terminal_speaks_on_one_stream
         a_program_that_is_not_there_is_named
         a_wait_finds_a_text_that_arrives_in_pieces
@@ -60,6 +60,7 @@ everywhere! {
         a_large_file_goes_up_and_comes_down_whole
     ;
     ours:
+        megabytes_arrive_whole_and_in_order
         closing_the_input_ends_a_filter
         dropping_the_input_closes_it
         communicate_writes_and_reads_at_the_same_time

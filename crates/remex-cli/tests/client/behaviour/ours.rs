@@ -8,11 +8,15 @@ use remex_client::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::Place;
 pub(crate) use super::files::{
     a_change_is_told, a_file_is_replaced_only_if_it_is_what_was_believed,
     a_tree_goes_up_and_comes_down_the_same, the_web_is_asked_from_there,
 };
+use super::{Place, base::assert_arrives};
+
+pub(crate) async fn megabytes_arrive_whole_and_in_order(place: Place) {
+    assert_arrives(&place, 1_000_000, 100_000).await;
+}
 
 pub(crate) async fn closing_the_input_ends_a_filter(place: Place) {
     let client = place.client().await;
