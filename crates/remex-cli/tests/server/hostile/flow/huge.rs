@@ -1,6 +1,6 @@
 //! Single messages that take long to parse.
 
-use std::{thread, time::Instant};
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -19,12 +19,6 @@ fn huge_messages_hold_up_nobody_else() {
     const ROUNDS: usize = 3;
     let server = Server::start();
     let messages: Vec<_> = (0..ROUNDS).map(|round| many_keys(1000 + round)).collect();
-    let alone = server.client();
-    let begin = Instant::now();
-    alone.send_text(&messages[0]);
-    alone.reply(&json!(1000));
-    let huge = begin.elapsed();
-
     // As many as there are workers would be enough to keep all of them busy.
     let senders: Vec<_> =
         (0..2 * thread::available_parallelism().map_or(2, usize::from)).map(|_| server.client()).collect();
@@ -33,13 +27,14 @@ fn huge_messages_hold_up_nobody_else() {
         messages.iter().for_each(|message| sender.send_text(message));
     }
     let is_done = |sender: &Client| sender.look(|seen| seen.has_reply(&json!(1000 + ROUNDS - 1)));
-    let mut slow = 0;
+    let mut answered = 0;
     while !senders.iter().all(is_done) {
-        let begin = Instant::now();
         other.call("environment/status", json!({})).unwrap();
-        slow += usize::from(begin.elapsed() > huge / 2);
+        answered += 1;
     }
-    assert!(slow < 3, "{slow} requests of others waited for half as long as a huge one takes ({huge:?})");
+    // A server that is busy with them would answer between two of them at best.
+    let huge = senders.len() * ROUNDS;
+    assert!(answered > 2 * huge, "{answered} requests of others were answered beside {huge} huge ones");
 }
 
 #[test]
