@@ -37,7 +37,7 @@ impl Server {
                 }
                 (Ok(_), _) => {}
                 (Err(error), _) => {
-                    tracing::error!(%error, hint = error.hint(), "cannot reload the credential files; the previous contents stay valid");
+                    tracing::error!(%error, "cannot reload the credential files; the previous contents stay valid");
                 }
             }
         });

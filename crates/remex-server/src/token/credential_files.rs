@@ -8,7 +8,6 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
 };
 
 use remex_rpc::open_regular;
@@ -17,9 +16,6 @@ use super::{ClaimPolicy, FileError, Key, KeyError, TokenFile, TokenGrant, Verifi
 
 /// The longest file, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
-
-/// How long a token file must have no token before that revokes all: a program may empty the file before it writes.
-const EMPTY_GRACE: Duration = Duration::from_secs(1);
 
 /// Opens a file for reading.
 type Open = fn(&Path) -> io::Result<File>;
@@ -51,17 +47,6 @@ struct State {
     loaded: Arc<Loaded>,
     /// Why the contents of the files cannot be used now; reported once.
     rejected: Option<String>,
-    /// Since when the token file has no token while the previous ones are in use.
-    empty_since: Option<Instant>,
-}
-
-/// What a token file without tokens is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum NoToken {
-    /// A mistake.
-    Refuse,
-    /// The revocation of all tokens.
-    Accept,
 }
 
 /// The bytes of the files, in the order of the paths.
@@ -121,7 +106,7 @@ impl CredentialFiles {
     ///
     /// If one of them cannot be read or used.
     pub fn load(paths: CredentialPaths) -> Result<Self, CredentialError> {
-        Self::load_with(paths, |path| File::open(path), NoToken::Refuse)
+        Self::load_with(paths, |path| File::open(path))
     }
 
     /// Loads the files for a server that runs already.
@@ -129,15 +114,14 @@ impl CredentialFiles {
     /// # Errors
     ///
     /// Like [`CredentialFiles::load`], or if one of them is no regular file: a FIFO would make the server wait.
-    /// A token file without tokens is none: it revokes them all.
     pub fn load_again(paths: CredentialPaths) -> Result<Self, CredentialError> {
-        Self::load_with(paths, open_regular, NoToken::Accept)
+        Self::load_with(paths, open_regular)
     }
 
-    fn load_with(paths: CredentialPaths, open: Open, no_token: NoToken) -> Result<Self, CredentialError> {
+    fn load_with(paths: CredentialPaths, open: Open) -> Result<Self, CredentialError> {
         let contents = paths.read(open)?;
-        let loaded = Arc::new(paths.parse(&contents, no_token)?);
-        let state = Mutex::new(State { contents, loaded, rejected: None, empty_since: None });
+        let loaded = Arc::new(paths.parse(&contents)?);
+        let state = Mutex::new(State { contents, loaded, rejected: None });
         Ok(CredentialFiles { paths, state })
     }
 
@@ -147,32 +131,21 @@ impl CredentialFiles {
     ///
     /// Like [`CredentialFiles::load_again`], once for each cause; the previous contents stay in use.
     pub fn reload(&self) -> Result<bool, CredentialError> {
-        self.reload_at(Instant::now())
-    }
-
-    fn reload_at(&self, now: Instant) -> Result<bool, CredentialError> {
         let parsed = self.paths.read(open_regular).and_then(|contents| {
             if self.state().contents == contents {
                 return Ok(None);
             }
-            let loaded = self.paths.parse(&contents, NoToken::Accept)?;
+            let loaded = self.paths.parse(&contents)?;
             Ok(Some((contents, Arc::new(loaded))))
         });
         let mut state = self.state();
         match parsed {
             Ok(None) => {
-                (state.rejected, state.empty_since) = (None, None);
+                state.rejected = None;
                 Ok(false)
             }
             Ok(Some((contents, loaded))) => {
-                let is_emptied = loaded.tokens.is_empty() && !state.loaded.tokens.is_empty();
-                if is_emptied && now.duration_since(*state.empty_since.get_or_insert(now)) < EMPTY_GRACE {
-                    return Ok(false);
-                }
-                if is_emptied {
-                    tracing::warn!("the token file contains no token; all its tokens are revoked");
-                }
-                *state = State { contents, loaded, rejected: None, empty_since: None };
+                *state = State { contents, loaded, rejected: None };
                 Ok(true)
             }
             Err(error) => {
@@ -213,17 +186,13 @@ impl CredentialPaths {
         Ok([read(&self.tokens)?, read(&self.shared_secret)?, read(&self.jwks)?])
     }
 
-    fn parse(&self, contents: &Contents, no_token: NoToken) -> Result<Loaded, CredentialError> {
+    fn parse(&self, contents: &Contents) -> Result<Loaded, CredentialError> {
         let [tokens, secret, jwks] = contents;
         let mut loaded = Loaded { tokens: Vec::new(), verifier: None };
         if let (Some(path), Some(bytes)) = (&self.tokens, tokens) {
             let text = String::from_utf8_lossy(bytes);
-            let file = match TokenFile::parse(&text) {
-                Err(FileError::Empty) if no_token == NoToken::Accept => {
-                    TokenFile { tokens: Vec::new(), has_secrets: false }
-                }
-                parsed => parsed.map_err(|error| CredentialError::Tokens { path: path.clone(), error })?,
-            };
+            let file = TokenFile::parse(&text)
+                .map_err(|error| CredentialError::Tokens { path: path.clone(), error })?;
             if file.has_secrets {
                 warn_if_others_can_read(path);
             }
@@ -299,28 +268,18 @@ mod tests {
         assert!(files.reload().unwrap());
         assert_eq!(names(&files), ["c", "d"]);
 
-        fs::write(&path, "weak").unwrap();
-        assert!(files.reload().is_err());
-        assert!(!files.reload().unwrap(), "reported once");
-        assert_eq!(names(&files), ["c", "d"]);
+        for broken in ["", "weak"] {
+            fs::write(&path, broken).unwrap();
+            assert!(files.reload().is_err());
+            assert!(!files.reload().unwrap(), "reported once");
+            assert_eq!(names(&files), ["c", "d"]);
+        }
         fs::remove_file(&path).unwrap();
         assert!(files.reload().is_err());
         assert_eq!(names(&files), ["c", "d"]);
         fs::write(&path, format!("{OTHER} name=e")).unwrap();
         assert!(files.reload().unwrap());
         assert_eq!(names(&files), ["e"]);
-
-        // A file that stays without tokens revokes them; one that is being written does not.
-        let now = Instant::now();
-        fs::write(&path, "").unwrap();
-        assert!(!files.reload_at(now).unwrap());
-        fs::write(&path, format!("{OTHER} name=e")).unwrap();
-        assert!(!files.reload_at(now + EMPTY_GRACE).unwrap());
-        fs::write(&path, "# nobody\n").unwrap();
-        assert!(!files.reload_at(now + EMPTY_GRACE).unwrap());
-        assert_eq!(names(&files), ["e"]);
-        assert!(files.reload_at(now + 2 * EMPTY_GRACE).unwrap());
-        assert!(names(&files).is_empty());
     }
 
     #[test]
