@@ -193,8 +193,8 @@ impl AdmissionControl {
         limits.failed_login_delay.saturating_mul(factor).min(limits.failed_login_delay_max)
     }
 
-    /// Counts a refusal. If it is to be logged, returns how many of its kind were not logged before it, if any.
-    pub(crate) fn report(&self, kind: Refused, now: Instant) -> Option<Option<u64>> {
+    /// Counts a refusal. If it is to be logged, returns how many of its kind were not logged before it.
+    pub(crate) fn report(&self, kind: Refused, now: Instant) -> Option<u64> {
         self.state().reports.count(kind, now)
     }
 

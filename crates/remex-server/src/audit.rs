@@ -12,7 +12,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::{Receiver, Sender, channel},
     },
     thread,
     time::Duration,
@@ -36,8 +36,7 @@ const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// How long the end of the server waits for the disk to take the last lines.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long to wait for room in a full queue before looking again.
-const QUEUE_PAUSE: Duration = Duration::from_millis(10);
+const THREAD_ENDED: &str = "the audit thread has ended";
 
 /// Where and how to keep the audit file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +66,7 @@ pub(crate) struct Audit {
 
 #[derive(Debug)]
 struct Log {
-    jobs: SyncSender<Job>,
+    jobs: Sender<Job>,
     is_required: bool,
     waiting: Arc<Waiting>,
     /// Lines that were discarded because the disk was too slow or full.
@@ -82,12 +81,19 @@ struct Waiting {
 }
 
 impl Log {
-    /// Queues a line, unless too many wait.
-    fn send(&self, len: usize, job: Job) -> Result<(), TrySendError<Job>> {
-        self.waiting.lines.fetch_add(1, Ordering::Relaxed);
-        let before = self.waiting.bytes.fetch_add(len, Ordering::Relaxed);
-        let sent =
-            if before + len > WAITING_BYTES { Err(TrySendError::Full(job)) } else { self.jobs.try_send(job) };
+    /// Queues a line of `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not queued: too many lines wait, or the thread has ended.
+    fn send(&self, len: usize, job: Job) -> Result<(), &'static str> {
+        let lines = self.waiting.lines.fetch_add(1, Ordering::Relaxed) + 1;
+        let bytes = self.waiting.bytes.fetch_add(len, Ordering::Relaxed) + len;
+        let sent = if lines > WAITING_LINES || bytes > WAITING_BYTES {
+            Err("too many records wait for the disk")
+        } else {
+            self.jobs.send(job).map_err(|_| THREAD_ENDED)
+        };
         sent.inspect_err(|_| self.waiting.remove(len))
     }
 }
@@ -117,7 +123,7 @@ impl Audit {
     pub(crate) fn start(config: Option<&AuditConfig>) -> io::Result<Self> {
         let Some(config) = config else { return Ok(Audit::default()) };
         let file = AuditFile::open(config)?;
-        let (jobs, queue) = sync_channel(WAITING_LINES);
+        let (jobs, queue) = channel();
         let waiting = Arc::new(Waiting::default());
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = Writer { file, queue, waiting: Arc::clone(&waiting), dropped: Arc::clone(&dropped) };
@@ -150,41 +156,29 @@ impl Audit {
     pub(crate) async fn record_first(&self, line: Vec<u8>) -> Result<(), RpcError> {
         let Some(log) = &self.log else { return Ok(()) };
         let (done, written) = oneshot::channel();
-        match log.send(line.len(), Job::Acknowledged(line, done)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(unrecorded("too many records wait for the disk")),
-            Err(TrySendError::Disconnected(_)) => return Err(unrecorded("the audit thread has ended")),
-        }
+        log.send(line.len(), Job::Acknowledged(line, done)).map_err(unrecorded)?;
         match tokio::time::timeout(WRITE_LIMIT, written).await {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(error))) => Err(unrecorded(&error.to_string())),
             Err(_) => Err(unrecorded("the disk takes too long")),
-            Ok(Err(_)) => Err(unrecorded("the audit thread has ended")),
+            Ok(Err(_)) => Err(unrecorded(THREAD_ENDED)),
         }
     }
 
     /// Opens the file again, after another program has moved it.
     pub(crate) fn reopen(&self) {
         if let Some(log) = &self.log {
-            // With a full queue, the next request to reopen does it.
-            let _ = log.jobs.try_send(Job::Reopen);
+            let _ = log.jobs.send(Job::Reopen);
         }
     }
 
     /// Waits until the lines so far are written, a few seconds at most; what is left then is counted and logged.
     pub(crate) async fn flush(&self) {
         let Some(log) = &self.log else { return };
-        let (done, mut flushed) = oneshot::channel();
-        let flush = async {
-            let mut job = Job::Flush(done);
-            while let Err(TrySendError::Full(refused)) = log.jobs.try_send(job) {
-                job = refused;
-                tokio::time::sleep(QUEUE_PAUSE).await;
-            }
-            // An error means that the thread has ended; what waits says what that cost.
-            let _ = (&mut flushed).await;
-        };
-        let _ = tokio::time::timeout(CLOSE_LIMIT, flush).await;
+        let (done, flushed) = oneshot::channel();
+        // An error means that the thread has ended; what waits says what that cost.
+        let _ = log.jobs.send(Job::Flush(done));
+        let _ = tokio::time::timeout(CLOSE_LIMIT, flushed).await;
         let lost = log.waiting.lines.load(Ordering::Relaxed);
         if lost > 0 {
             log.dropped.fetch_add(lost as u64, Ordering::Relaxed);
@@ -265,7 +259,7 @@ mod tests {
 
     /// Returns an audit whose disk takes nothing, and what keeps its queue open.
     fn stuck() -> (Audit, Receiver<Job>) {
-        let (jobs, queue) = sync_channel(WAITING_LINES);
+        let (jobs, queue) = channel();
         let log = Log { jobs, is_required: true, waiting: Arc::default(), dropped: Arc::default() };
         (Audit { log: Some(log) }, queue)
     }
@@ -276,6 +270,15 @@ mod tests {
         (0..20).for_each(|_| audit.record(vec![b'x'; 1 << 20]));
         assert_eq!(audit.dropped(), 4);
         assert_eq!(queue.try_iter().count(), WAITING_BYTES >> 20);
+    }
+
+    #[test]
+    fn the_file_is_reopened_even_if_the_most_lines_wait() {
+        let (audit, queue) = stuck();
+        (0..=WAITING_LINES).for_each(|_| audit.record(b"{}\n".to_vec()));
+        assert_eq!(audit.dropped(), 1);
+        audit.reopen();
+        assert!(matches!(queue.try_iter().last(), Some(Job::Reopen)));
     }
 
     #[tokio::test]

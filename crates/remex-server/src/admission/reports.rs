@@ -44,8 +44,8 @@ struct Count {
 }
 
 impl Reports {
-    /// Counts a refusal. If it is to be logged, returns how many of its kind were not logged before it, if any.
-    pub(super) fn count(&mut self, kind: Refused, now: Instant) -> Option<Option<u64>> {
+    /// Counts a refusal. If it is to be logged, returns how many of its kind were not logged before it.
+    pub(super) fn count(&mut self, kind: Refused, now: Instant) -> Option<u64> {
         let count = &mut self.kinds[kind as usize];
         if count.began.is_none_or(|began| now.duration_since(began) >= INTERVAL) {
             (count.began, count.logged) = (Some(now), 0);
@@ -55,7 +55,7 @@ impl Reports {
             return None;
         }
         count.logged += 1;
-        Some(Some(std::mem::take(&mut count.suppressed)).filter(|suppressed| *suppressed > 0))
+        Some(std::mem::take(&mut count.suppressed))
     }
 }
 
@@ -67,15 +67,15 @@ mod tests {
     fn ten_refusals_of_a_kind_are_logged_a_minute_and_the_rest_is_counted() {
         let (mut reports, start) = (Reports::default(), Instant::now());
         for _ in 0..10 {
-            assert_eq!(reports.count(Refused::Login, start), Some(None));
+            assert_eq!(reports.count(Refused::Login, start), Some(0));
         }
         for _ in 0..3 {
             assert_eq!(reports.count(Refused::Login, start + INTERVAL / 2), None);
         }
-        assert_eq!(reports.count(Refused::Tls, start), Some(None), "kinds do not silence each other");
-        assert_eq!(reports.count(Refused::Login, start + INTERVAL), Some(Some(3)));
-        assert_eq!(reports.count(Refused::Login, start + INTERVAL), Some(None));
-        assert_eq!(reports.count(Refused::HalfOpen, start), Some(None));
+        assert_eq!(reports.count(Refused::Tls, start), Some(0), "kinds do not silence each other");
+        assert_eq!(reports.count(Refused::Login, start + INTERVAL), Some(3));
+        assert_eq!(reports.count(Refused::Login, start + INTERVAL), Some(0));
+        assert_eq!(reports.count(Refused::HalfOpen, start), Some(0));
         assert_eq!(reports.count(Refused::HalfOpen, start), None);
     }
 }
