@@ -98,11 +98,11 @@ pub(crate) struct Flags {
     #[arg(long, requires = "audit")]
     pub(crate) audit_required: bool,
 
-    /// Serve `/metrics` to everyone on a port of its own, such as `http://127.0.0.1:9464`
+    /// Serve `/metrics` on a port of its own too, such as `http://127.0.0.1:9464`
     #[arg(long, value_name = "URL", value_parser = metrics_address)]
     pub(crate) metrics_listen: Option<SocketAddr>,
 
-    /// Serve `/metrics` on the listeners of clients without authentication
+    /// Serve `/metrics` without authentication, on every port
     #[arg(long)]
     pub(crate) metrics_open: bool,
 

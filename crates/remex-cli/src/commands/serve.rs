@@ -152,7 +152,9 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
     if let Some(address) = plan.config.metrics.listen {
         let bound = Listener::bind(&ListenAddress::WebSocket(address)).await;
         let listener = bound.map_err(|error| Failure::new(error.message(), error.hint()))?;
-        tracing::info!(address = %listener.address(), "serving metrics");
+        if let ListenAddress::WebSocket(address) = listener.address() {
+            Greeting::say_metrics(*address);
+        }
         serving.spawn(Arc::clone(&server).serve_metrics(listener));
     }
     if has_stdio {

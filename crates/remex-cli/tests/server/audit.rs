@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::{ErrorKind, Read as _},
+    net::{SocketAddr, TcpStream},
     path::Path,
     time::{Duration, Instant},
 };
@@ -9,7 +11,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{AuditLog, Client, Server, exchange, upgrade};
+use crate::support::{AuditLog, Client, PATIENCE, Server, exchange, upgrade};
 
 const TOKEN: &str = "rV7xq0Dk2mYw9ZsT4uJc1A";
 const READER: &str = "0f2a61c9d84be35770ac19e2f4d6b8a3";
@@ -43,12 +45,22 @@ impl Audited {
     }
 
     fn metrics(&self, token: Option<&str>) -> (u16, String) {
-        let authorization =
-            token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-        let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\n{authorization}\r\n");
-        let answer = exchange(self.server.address(), request).expect("an answer");
-        (answer.status, answer.body)
+        metrics_at(self.server.address(), token)
     }
+
+    /// Returns the address of the port that serves nothing but metrics.
+    fn metrics_port(&self) -> String {
+        let line = self.server.stderr_line("remex serves metrics on ");
+        let (_, address) = line.rsplit_once("http://").expect("the line has the URL");
+        format!("ws://{}", address.trim_end_matches("/metrics"))
+    }
+}
+
+fn metrics_at(address: &str, token: Option<&str>) -> (u16, String) {
+    let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\n{authorization}\r\n");
+    let answer = exchange(address, request).expect("an answer");
+    (answer.status, answer.body)
 }
 
 fn path(directory: &Path, name: &str) -> String {
@@ -101,7 +113,7 @@ fn every_login_action_and_refusal_is_recorded_with_who_and_what() {
 
     let hello = "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}";
     let address = audited.server.address().trim_start_matches("ws://").to_owned();
-    let mut stream = std::net::TcpStream::connect(address).expect("the listener accepts");
+    let mut stream = TcpStream::connect(address).expect("the listener accepts");
     std::io::Write::write_all(&mut stream, hello.as_bytes()).expect("the server reads");
     audited.line(&json!({"event": "login", "outcome": "TLS on a port without it"}));
 
@@ -176,6 +188,40 @@ fn open_metrics_need_no_token_and_open_nothing_else() {
     assert_eq!(audited.metrics(None).0, 200);
     let upgraded = exchange(audited.server.address(), upgrade("/", &[]));
     assert_eq!(upgraded.expect("an answer").status, 401);
+}
+
+#[test]
+fn a_port_for_metrics_alone_needs_a_credential_too_unless_they_are_open() {
+    let listen = ["--metrics-listen", "http://127.0.0.1:0"];
+    let audited = Audited::start(&listen);
+    let port = audited.metrics_port();
+    for (token, status) in [(None, 401), (Some("wrong"), 401), (Some(READER), 403), (Some(TOKEN), 200)] {
+        assert_eq!(metrics_at(&port, token).0, status, "{token:?}");
+    }
+    audited.line(&json!({"event": "login", "identity": "token:reader"}));
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    assert_eq!(exchange(&port, upgrade("/", &[&bearer])).expect("an answer").status, 403);
+
+    let open = Audited::start(&[&listen[..], &["--metrics-open"]].concat());
+    assert_eq!(metrics_at(&open.metrics_port(), None).0, 200);
+}
+
+#[test]
+fn connections_that_stay_silent_on_the_port_for_metrics_are_limited() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let config = path(directory.path(), "server.toml");
+    let limits = "[limits]\nhalf_open = 8\nhalf_open_per_address = 4\n";
+    fs::write(&config, limits).expect("a file can be written");
+    let audited = Audited::start(&["--config", &config, "--metrics-listen", "http://127.0.0.1:0"]);
+    let port = audited.metrics_port();
+    let address: SocketAddr =
+        port.trim_start_matches("ws://").parse().expect("an address is an IP and a port");
+    let held: Vec<_> = (0..4).map(|_| TcpStream::connect(address).expect("a connection")).collect();
+    let mut refused = TcpStream::connect(address).expect("the kernel accepts it");
+    refused.set_read_timeout(Some(PATIENCE)).expect("a socket has a timeout");
+    let read = refused.read(&mut [0]);
+    assert!(matches!(read, Ok(0)) || read.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
+    drop(held);
 }
 
 #[test]

@@ -1,15 +1,21 @@
 //! `/metrics`: what the server counts, and what its state is now.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use remex_rpc::{Accepted, Listener, Received, Refusal, receive};
 use tokio::net::TcpStream;
 
 use super::{ACCEPT_PAUSE, Server};
-use crate::{admission::Origin, budget::Budget, host::Phase, metrics::CONTENT_TYPE, socket_owner};
+use crate::{
+    admission::{HalfOpenPermit, Origin},
+    auth::SocketOwner,
+    budget::Budget,
+    host::Phase,
+    socket_owner,
+};
 
 impl Server {
-    /// Serves `/metrics` and the health checks to everyone who can reach `listener`, and nothing else.
+    /// Serves `/metrics` and the health checks, and nothing else.
     pub async fn serve_metrics(self: Arc<Self>, listener: Listener) {
         let mut phase = self.host.phase().subscribe();
         loop {
@@ -21,11 +27,14 @@ impl Server {
                 Ok(Accepted::Tcp { stream, peer, local }) => {
                     let owner = socket_owner::find(local, peer);
                     let origin = Origin::new(peer.ip(), owner, rustix::process::geteuid().as_raw());
-                    let Ok(permit) = self.admission.begin(origin, &self.host.limits()) else { continue };
+                    let Ok(permit) = self.admission.begin(origin, &self.host.limits()) else {
+                        self.host.metrics().connections_refused.add(1);
+                        continue;
+                    };
                     let server = Arc::clone(&self);
                     self.host.spawn(async move {
                         tokio::select! {
-                            () = server.answer_page(stream) => {}
+                            () = server.on_request(stream, peer, owner, &permit) => {}
                             () = permit.evicted() => {}
                         }
                         drop(permit);
@@ -40,10 +49,15 @@ impl Server {
         }
     }
 
-    async fn answer_page(&self, stream: TcpStream) {
-        let config = self.handshake_config(None);
-        match receive(stream, &config).await {
-            Ok(Received::Page(page)) => page.answer(CONTENT_TYPE, &self.metrics_text()).await,
+    async fn on_request(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        owner: SocketOwner,
+        permit: &HalfOpenPermit,
+    ) {
+        match receive(stream, &self.handshake_config(None)).await {
+            Ok(Received::Page(page)) => drop(self.answer_page(page, peer, None, owner, permit).await),
             Ok(Received::Upgrade(upgrade)) => drop(upgrade.refuse(Refusal::Forbidden).await),
             Err(_) => {}
         }

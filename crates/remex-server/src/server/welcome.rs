@@ -9,8 +9,9 @@ use std::{
 
 use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
-    FrameReader, Framing, HandshakeConfig, HostNames, NotUpgraded, Readiness, Received, Refusal, Stream,
-    receive, refuse_at_once, tls::NotEncrypted,
+    FrameReader, Framing, HandshakeConfig, HostNames, NotUpgraded, Page, Readiness, Received, Refusal,
+    Stream, receive, refuse_at_once,
+    tls::{NotEncrypted, PeerCertificate},
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -120,36 +121,22 @@ impl Server {
         let received = receive(stream, &config)
             .await
             .inspect_err(|error| self.on_bad_request(&peer.to_string(), error))?;
-        let received = match received {
-            Received::Page(page) if self.metrics == MetricsAccess::Open => {
-                page.answer(CONTENT_TYPE, &self.metrics_text()).await;
-                return Err(NotAdmitted::Answered);
+        let upgrade = match received {
+            Received::Page(page) => {
+                return Err(self.answer_page(page, peer, certificate.as_ref(), owner, half_open).await);
             }
-            received => received,
+            Received::Upgrade(upgrade) => upgrade,
         };
-        let bearer = match &received {
-            Received::Upgrade(upgrade) => upgrade.bearer(),
-            Received::Page(page) => page.bearer(),
-        };
-        let presented = TcpPeer { bearer, certificate: certificate.as_ref(), owner };
-        if bearer.is_some() {
-            self.reload_credentials().await;
-        }
-        let admitted = self.authenticator().tcp(&presented, SystemTime::now());
-        self.on_login(&peer.to_string(), &admitted);
+        let presented = TcpPeer { bearer: upgrade.bearer(), certificate: certificate.as_ref(), owner };
+        let admitted = self.log_in(&presented, peer, half_open).await;
         let admitted = admitted.map(|credential| (Proof::of_tcp(&credential, &presented), credential));
-        if admitted.as_ref().is_err_and(Denied::is_wrong_token) {
-            self.delay_failed_login(half_open.origin()).await;
-        }
-        match (received, admitted) {
-            (Received::Upgrade(upgrade), Err(denied)) => {
+        match admitted {
+            Err(denied) => {
                 upgrade.refuse(denied.refusal()).await;
                 Err(denied.into())
             }
-            (Received::Upgrade(upgrade), Ok(_)) if self.host.is_stopping() => {
-                Err(upgrade.refuse(Refusal::ShuttingDown).await.into())
-            }
-            (Received::Upgrade(upgrade), Ok((proof, credential))) => {
+            Ok(_) if self.host.is_stopping() => Err(upgrade.refuse(Refusal::ShuttingDown).await.into()),
+            Ok((proof, credential)) => {
                 let permit = match self.admit(&credential.identity, Some(half_open.origin())) {
                     Ok(permit) => permit,
                     Err(crowded) => {
@@ -163,13 +150,48 @@ impl Server {
                 let validity = Validity::revocable(credential, proof, self.auth.subscribe());
                 Ok((Link { transport, validity, peer: peer.to_string().into() }, permit))
             }
-            (Received::Page(page), Err(denied)) => Err(page.refuse(denied.refusal()).await.into()),
-            (Received::Page(page), Ok((_, credential))) if credential.scopes.allow(Permission::Metrics) => {
-                page.answer(CONTENT_TYPE, &self.metrics_text()).await;
-                Err(NotAdmitted::Answered)
-            }
-            (Received::Page(page), Ok(_)) => Err(page.refuse(Refusal::Forbidden).await.into()),
         }
+    }
+
+    /// Answers a request for `/metrics` if the client may read them, and returns how it ended.
+    pub(super) async fn answer_page(
+        self: &Arc<Self>,
+        page: Page,
+        peer: SocketAddr,
+        certificate: Option<&PeerCertificate>,
+        owner: SocketOwner,
+        half_open: &HalfOpenPermit,
+    ) -> NotAdmitted {
+        if self.metrics == MetricsAccess::Authenticated {
+            let presented = TcpPeer { bearer: page.bearer(), certificate, owner };
+            match self.log_in(&presented, peer, half_open).await {
+                Err(denied) => return page.refuse(denied.refusal()).await.into(),
+                Ok(credential) if !credential.scopes.allow(Permission::Metrics) => {
+                    return page.refuse(Refusal::Forbidden).await.into();
+                }
+                Ok(_) => {}
+            }
+        }
+        page.answer(CONTENT_TYPE, &self.metrics_text()).await;
+        NotAdmitted::Answered
+    }
+
+    /// Authenticates the sender of a request; a wrong token is answered late.
+    async fn log_in(
+        self: &Arc<Self>,
+        presented: &TcpPeer<'_>,
+        peer: SocketAddr,
+        half_open: &HalfOpenPermit,
+    ) -> Result<Credential, Denied> {
+        if presented.bearer.is_some() {
+            self.reload_credentials().await;
+        }
+        let admitted = self.authenticator().tcp(presented, SystemTime::now());
+        self.on_login(&peer.to_string(), &admitted);
+        if admitted.as_ref().is_err_and(Denied::is_wrong_token) {
+            self.delay_failed_login(half_open.origin()).await;
+        }
+        admitted
     }
 
     /// Delays the answer to a wrong token, longer each time.

@@ -150,8 +150,8 @@ const KEYS: [Key; 28] = [
     fixed("audit", "max_bytes", Kind::Size, r#""64MiB""#, &["The size at which a new file begins."]),
     fixed("audit", "keep", Kind::Count, "10", &["How many full files are kept."]),
     fixed("audit", "required", Kind::Flag, "true", &["Whether requests are refused while they cannot be recorded."]),
-    fixed("metrics", "listen", Kind::Socket, r#""127.0.0.1:9464""#, &["An address of its own for `/metrics`, which everyone who can reach it can read. `/metrics` is also on every WebSocket", "port, for credentials with the scope `metrics`."]),
-    fixed("metrics", "open", Kind::Flag, "true", &["Whether `/metrics` needs no credential on WebSocket ports either."]),
+    fixed("metrics", "listen", Kind::Socket, r#""127.0.0.1:9464""#, &["An address of its own for `/metrics` and the health checks. `/metrics` is also on every WebSocket port."]),
+    fixed("metrics", "open", Kind::Flag, "true", &["Whether everyone who can reach a port can read `/metrics`; otherwise it needs a credential with the scope `metrics`."]),
 ];
 
 /// Limits that have a key of their own at the top of the file.

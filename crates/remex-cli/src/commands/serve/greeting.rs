@@ -4,6 +4,7 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
+    net::SocketAddr,
     path::PathBuf,
 };
 
@@ -28,6 +29,12 @@ pub(super) enum Token {
 }
 
 impl Greeting {
+    /// Prints the address of the port that serves only metrics.
+    #[allow(clippy::print_stderr)] // For the user.
+    pub(super) fn say_metrics(address: SocketAddr) {
+        eprintln!("remex serves metrics on http://{address}/metrics");
+    }
+
     /// Prints the listen address.
     #[allow(clippy::print_stderr)] // For the user.
     pub(super) fn say(&self, address: &ListenAddress) -> io::Result<()> {
