@@ -86,25 +86,25 @@ impl LimitEnforcer {
         if let Some(bytes) = limits.memory_bytes.filter(|bytes| bytes.get() < LEAST_MEMORY) {
             return Err(too_little_memory(bytes.get()));
         }
-        let mut set = |member: &str, rlimit: Rlimit, value: Option<NonZeroU64>| -> Result<(), RpcError> {
+        let mut set = |what: &str, rlimit: Rlimit, value: Option<NonZeroU64>| -> Result<(), RpcError> {
             let Some(value) = value.map(NonZeroU64::get) else { return Ok(()) };
             if value > rlimit.most() {
-                return Err(too_high(member, value, rlimit.most()));
+                return Err(too_high(what, value, rlimit.most()));
             }
             rlimits = rlimits.with(rlimit, value);
             Ok(())
         };
-        set("cpuSeconds", Rlimit::CpuTime, limits.cpu_seconds)?;
-        set("openFiles", Rlimit::OpenFiles, limits.open_files)?;
-        set("fileBytes", Rlimit::FileSize, limits.file_bytes)?;
+        set("CPU seconds (`cpuSeconds`)", Rlimit::CpuTime, limits.cpu_seconds)?;
+        set("open files (`openFiles`)", Rlimit::OpenFiles, limits.open_files)?;
+        set("the size of files (`fileBytes`)", Rlimit::FileSize, limits.file_bytes)?;
         if self.methods.memory_bytes == LimitMethod::Cgroup {
             in_cgroup.memory_bytes = limits.memory_bytes.map(NonZeroU64::get);
         } else {
-            set("memoryBytes", Rlimit::AddressSpace, limits.memory_bytes)?;
+            set("memory (`memoryBytes`)", Rlimit::AddressSpace, limits.memory_bytes)?;
         }
         match self.methods.processes {
             LimitMethod::Cgroup => in_cgroup.processes = limits.processes.map(NonZeroU64::get),
-            LimitMethod::Rlimit => set("processes", Rlimit::Processes, limits.processes)?,
+            LimitMethod::Rlimit => set("processes (`processes`)", Rlimit::Processes, limits.processes)?,
             LimitMethod::Unavailable if limits.processes.is_some() => return Err(self.cannot_count()),
             LimitMethod::Unavailable => {}
         }
@@ -121,22 +121,23 @@ impl LimitEnforcer {
     fn cannot_count(&self) -> RpcError {
         let why = self.methods.without_cgroup.as_deref().unwrap_or("it has none");
         let message = format!(
-            "cannot enforce `limits.processes`: the server runs as root, which the kernel exempts, and has no cgroup for it: {why}"
+            "cannot limit the number of processes: the kernel exempts root, as which remex runs here, and there is no cgroup: {why}"
         );
         RpcError::new(ErrorKind::NotSupported, message).with_hint(
-            "omit the limit, run the server as another user, or give it a cgroup with the controller `pids` (`Delegate=yes` in its \
-             unit, or `remex serve --cgroup DIR`)",
+            "omit the limit, run remex as another user, or use a server that has a cgroup with the controller `pids` (`Delegate=yes` \
+             in its unit, or `remex serve --cgroup DIR`)",
         )
     }
 }
 
 fn too_little_memory(bytes: u64) -> RpcError {
-    let message = format!("`limits.memoryBytes` is {bytes}, and no program starts with so little memory");
+    let message =
+        format!("the limit on memory (`memoryBytes`) is {bytes}, but no program starts with so little");
     RpcError::new(ErrorKind::InvalidParams, message).with_hint(format!("ask for at least {LEAST_MEMORY}"))
 }
 
-fn too_high(member: &str, value: u64, most: u64) -> RpcError {
-    let message = format!("`limits.{member}` is {value}, but the hard limit of the server itself is {most}");
+fn too_high(what: &str, value: u64, most: u64) -> RpcError {
+    let message = format!("the limit on {what} is {value}, but remex itself has a hard limit of {most}");
     RpcError::new(ErrorKind::LimitExceeded, message)
-        .with_hint(format!("ask for at most {most}, or start the server with a higher limit"))
+        .with_hint(format!("ask for at most {most}, or start remex with a higher hard limit (`ulimit -H`)"))
 }

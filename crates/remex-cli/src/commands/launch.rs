@@ -181,7 +181,7 @@ impl Launch<'_> {
             command = command.timeout(limit);
         }
         let started = command.input(self.input).limits(self.limits).retain(self.retain()).start().await;
-        started.map_err(|error| refusal::explain(error, self.endpoint.kind, program, args))
+        started.map_err(|error| refusal::explain(error, program, args))
     }
 
     fn retain(&self) -> Retain {
