@@ -269,8 +269,8 @@ impl Client {
             // The connection was lost after the server had ended the session, so there is nothing to resume.
             Ok(_) | Err(Error::Lost(SessionLost::Forgotten { .. })) => Ok(()),
             // The request was resent after a disconnect, and the first one had already taken effect.
-            Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownSession) => Ok(()),
-            Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownMethod) => Ok(()),
+            Err(error) if error.kind() == Some(remex_proto::ErrorKind::UnknownSession) => Ok(()),
+            Err(error) if error.kind() == Some(remex_proto::ErrorKind::UnknownMethod) => Ok(()),
             Err(Error::Refused(refusal)) if refusal.code == remex_proto::error::METHOD_NOT_FOUND => Ok(()),
             Err(error) => Err(error),
         }

@@ -177,10 +177,10 @@ impl Error {
     /// use remex_client::ErrorKind;
     ///
     /// let error = client.command("no-such-program").start().await.unwrap_err();
-    /// assert_eq!(error.refusal(), Some(ErrorKind::ProgramNotFound));
+    /// assert_eq!(error.kind(), Some(ErrorKind::ProgramNotFound));
     /// # Ok(()) }
     /// ```
-    pub fn refusal(&self) -> Option<ErrorKind> {
+    pub fn kind(&self) -> Option<ErrorKind> {
         match self {
             Error::Refused(error) => Some(error.kind),
             _ => None,

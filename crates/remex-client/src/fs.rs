@@ -182,7 +182,7 @@ impl Fs {
     /// fs.write_if(&path, "one\ntwo\n", IfMatch::Content(hash), Write::Atomic).await?;
     ///
     /// let late = fs.write_if(&path, "one\nthree\n", IfMatch::Content(hash), Write::Atomic).await;
-    /// assert_eq!(late.unwrap_err().refusal(), Some(ErrorKind::ContentChanged));
+    /// assert_eq!(late.unwrap_err().kind(), Some(ErrorKind::ContentChanged));
     /// # Ok(()) }
     /// ```
     pub async fn write_if(

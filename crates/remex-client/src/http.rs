@@ -266,7 +266,7 @@ impl Request {
     ///
     /// assert_eq!(client.http().get(&url).send().await?.body, "ok\n");
     /// let nobody = client.http().get("http://127.0.0.1:1").send().await;
-    /// assert_eq!(nobody.unwrap_err().refusal(), Some(ErrorKind::HttpFailed));
+    /// assert_eq!(nobody.unwrap_err().kind(), Some(ErrorKind::HttpFailed));
     /// # Ok(()) }
     /// ```
     pub async fn send(self) -> Result<Response, Error> {

@@ -101,7 +101,7 @@ pub enum Prompts {
 ///
 /// let options = Options { session: Session::Resume("nightly".to_owned()), ..Options::default() };
 /// let nobody = Client::connect_with(remex::Local::here()?.target(), options).await;
-/// assert_eq!(nobody.unwrap_err().refusal(), Some(ErrorKind::UnknownSession));
+/// assert_eq!(nobody.unwrap_err().kind(), Some(ErrorKind::UnknownSession));
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -80,7 +80,7 @@ async fn read(remote_path: &RemotePath) -> Result<Option<Vec<u8>>, Failure> {
     }
     let metadata = match fs.metadata(&remote_path.path).await {
         Ok(metadata) => metadata,
-        Err(error) if error.refusal() == Some(ErrorKind::NotFound) => {
+        Err(error) if error.kind() == Some(ErrorKind::NotFound) => {
             let parent = remote_path.path.parent().unwrap_or(Path::new("/"));
             return match fs.metadata(parent).await {
                 Ok(parent) if parent.is_directory => Ok(None),
@@ -228,7 +228,7 @@ async fn write(remote_path: &RemotePath, before: Option<&[u8]>, content: &[u8]) 
                     return Ok(());
                 }
             }
-            Err(error) if error.refusal() == Some(ErrorKind::ContentChanged) => {
+            Err(error) if error.kind() == Some(ErrorKind::ContentChanged) => {
                 return Err(Failure::new("it has been modified in the meantime", "edit it again"));
             }
             Err(error) => return Err(error.into()),

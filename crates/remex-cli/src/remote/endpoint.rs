@@ -492,7 +492,7 @@ fn tell<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
 /// Returns whether the server is exiting after its idle timeout.
 fn is_leaving(error: &Error) -> bool {
     matches!(error, Error::Unreachable { .. } | Error::Protocol { .. })
-        || error.refusal() == Some(ErrorKind::ShuttingDown)
+        || error.kind() == Some(ErrorKind::ShuttingDown)
 }
 
 fn unknown(word: &str, environments: &Configured) -> Failure {

@@ -395,7 +395,7 @@ async fn resume(
 }
 
 fn is_unknown_method(error: &Error) -> bool {
-    error.refusal() == Some(ErrorKind::UnknownMethod)
+    error.kind() == Some(ErrorKind::UnknownMethod)
         || matches!(error, Error::Refused(refusal) if refusal.code == METHOD_NOT_FOUND)
 }
 

@@ -269,7 +269,7 @@ impl Processes {
     /// An older server may not report their pids.
     pub(crate) async fn living(&self, row: &Row) -> Result<Option<Vec<u32>>, Failure> {
         let entry = match self.process_ref(row).entry().await {
-            Err(error) if error.refusal() == Some(ErrorKind::UnknownSession) => return Ok(None),
+            Err(error) if error.kind() == Some(ErrorKind::UnknownSession) => return Ok(None),
             entry => entry?,
         };
         Ok(entry.filter(|entry| entry.resident_bytes.is_some()).map(|entry| entry.living_pids))

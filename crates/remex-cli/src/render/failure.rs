@@ -275,7 +275,7 @@ impl From<Error> for Failure {
             Error::TimedOut { what: "connecting" | "the handshake", .. } => Kind::Unreachable,
             Error::Local { kind: io::ErrorKind::BrokenPipe, .. } => Kind::BrokenPipe,
             Error::Local { kind: io::ErrorKind::NotFound, .. } => Kind::NotFound,
-            _ => match error.refusal() {
+            _ => match error.kind() {
                 Some(ErrorKind::NotFound | ErrorKind::UnknownProcess | ErrorKind::UnknownSession) => {
                     Kind::NotFound
                 }
@@ -286,7 +286,7 @@ impl From<Error> for Failure {
         };
         let mut failure = Self::bare(kind, error.what());
         failure.why = error.why().map(Cow::into_owned);
-        failure.refusal = error.refusal();
+        failure.refusal = error.kind();
         failure.hint = match &error {
             Error::ProgramEnded { program, .. } => Some(format!("run {program} by hand and see what it says")),
             Error::Unauthorized { presented: true, .. } => Some(

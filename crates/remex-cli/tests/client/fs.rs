@@ -59,13 +59,13 @@ async fn whole_files_are_written_as_asked_and_read_back() {
         assert_ne!(local::metadata(&path).unwrap().ino(), inode);
         assert_eq!(&fs.read(&path).await.unwrap()[..], b"two");
         let refused = fs.write_if(&path, "x", IfMatch::Absent, Write::InPlace).await.unwrap_err();
-        assert_eq!(refused.refusal(), Some(ErrorKind::ContentChanged));
+        assert_eq!(refused.kind(), Some(ErrorKind::ContentChanged));
         let hash = fs.hash(&path).await.unwrap().hash;
         let next = fs.write_if(&path, "three", IfMatch::Content(hash), Write::Atomic).await.unwrap();
         assert_eq!(next, fs.hash_part(&path, 0, 5).await.unwrap().hash);
         assert_eq!(&fs.read(place.uri("a")).await.unwrap()[..], b"three");
         let missing = fs.read(place.path("b")).await.unwrap_err();
-        assert_eq!(missing.refusal(), Some(ErrorKind::NotFound));
+        assert_eq!(missing.kind(), Some(ErrorKind::NotFound));
         assert!(matches!(fs.read("a/b").await, Err(Error::Usage { .. })));
     }
 }
@@ -83,7 +83,7 @@ async fn names_directories_and_links_change_as_asked() {
     fs.copy_all(path("d"), path("twin")).await.unwrap();
     fs.rename(path("d/copy"), path("moved")).await.unwrap();
     let refused = fs.rename_new(path("moved"), path("d/file")).await.unwrap_err();
-    assert_eq!(refused.refusal(), Some(ErrorKind::AlreadyExists));
+    assert_eq!(refused.kind(), Some(ErrorKind::AlreadyExists));
     fs.symlink("d/file", path("link")).await.unwrap();
     assert_eq!(fs.read_link(path("link")).await.unwrap().target, "d/file");
     assert!(fs.metadata(path("link")).await.unwrap().is_symlink);
@@ -110,7 +110,7 @@ async fn names_directories_and_links_change_as_asked() {
 
     fs.remove(path("link")).await.unwrap();
     assert!(fs.remove(path("link")).await.is_err());
-    assert_eq!(fs.remove(path("d")).await.unwrap_err().refusal(), Some(ErrorKind::NotEmpty));
+    assert_eq!(fs.remove(path("d")).await.unwrap_err().kind(), Some(ErrorKind::NotEmpty));
     fs.remove_all(path("d")).await.unwrap();
     fs.remove_all(path("d")).await.unwrap();
     assert!(!fs.exists(path("d")).await.unwrap());
@@ -254,12 +254,12 @@ async fn an_upload_replaces_regular_files_only() {
     let _socket = std::os::unix::net::UnixListener::bind(place.path("socket")).unwrap();
     for name in ["pipe", "socket"] {
         let refused = fs.upload(&b"x"[..], place.path(name), |_| {}).await.unwrap_err();
-        assert_eq!(refused.refusal(), Some(ErrorKind::NotAFile), "{refused}");
+        assert_eq!(refused.kind(), Some(ErrorKind::NotAFile), "{refused}");
         for len in [1, MIB] {
             local::create_dir_all(place.path("tree")).unwrap();
             local::write(place.path("tree").join(name), content(len)).unwrap();
             let refused = fs.upload_tree(place.path("tree"), place.path(""), |_| {}).await.unwrap_err();
-            assert_eq!(refused.refusal(), Some(ErrorKind::NotAFile), "{refused}");
+            assert_eq!(refused.kind(), Some(ErrorKind::NotAFile), "{refused}");
         }
         local::remove_dir_all(place.path("tree")).unwrap();
         assert!(!local::metadata(place.path(name)).unwrap().is_file());
@@ -355,7 +355,7 @@ async fn an_upload_that_is_refused_speaks_of_its_destination() {
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.path("missing/file");
     let refused = fs.upload(&b"x"[..], &path, |_| {}).await.unwrap_err();
-    assert_eq!(refused.refusal(), Some(ErrorKind::NotFound));
+    assert_eq!(refused.kind(), Some(ErrorKind::NotFound));
     let text = format!("{refused} {:?}", refused.hint());
     assert!(!text.contains(".remex-"), "{text}");
 }

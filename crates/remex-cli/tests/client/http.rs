@@ -76,7 +76,7 @@ async fn a_secret_of_the_host_goes_into_a_header_without_coming_here() {
     assert_eq!(web.next().header("authorization"), Some("Bearer s3cret"));
     let refused =
         http.get(web.url("/")).header_from_env("a", "", "NO_SUCH_VARIABLE").send().await.unwrap_err();
-    assert_eq!(refused.refusal(), Some(ErrorKind::InvalidParams));
+    assert_eq!(refused.kind(), Some(ErrorKind::InvalidParams));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,7 +89,7 @@ async fn a_failed_exchange_says_why() {
         http.get(format!("http://{free}/")).send().await.map(drop),
         http.get(format!("http://{free}/")).stream().await.map(drop),
     ] {
-        assert_eq!(failed.unwrap_err().refusal(), Some(ErrorKind::HttpFailed));
+        assert_eq!(failed.unwrap_err().kind(), Some(ErrorKind::HttpFailed));
     }
     let web = Web::start(|_, stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nfew").unwrap();
@@ -99,7 +99,7 @@ async fn a_failed_exchange_says_why() {
     assert_eq!(response.body.chunk().await.unwrap().as_deref(), Some(&b"few"[..]));
     for _ in 0..2 {
         let cut_short = response.body.chunk().await.unwrap_err();
-        assert_eq!(cut_short.refusal(), Some(ErrorKind::HttpFailed), "{cut_short}");
+        assert_eq!(cut_short.kind(), Some(ErrorKind::HttpFailed), "{cut_short}");
     }
 }
 

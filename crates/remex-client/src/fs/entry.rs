@@ -246,7 +246,7 @@ impl Fs {
     /// fs.write(&from, "new").await?;
     /// fs.write(&to, "old").await?;
     /// let error = fs.rename_new(&from, &to).await.unwrap_err();
-    /// assert_eq!(error.refusal(), Some(ErrorKind::AlreadyExists));
+    /// assert_eq!(error.kind(), Some(ErrorKind::AlreadyExists));
     /// # Ok(()) }
     /// ```
     pub async fn rename_new(&self, from: impl AsHostPath, to: impl AsHostPath) -> Result<(), Error> {
@@ -301,7 +301,7 @@ impl Fs {
         loop {
             match self.client.call_without_limit(symlink(target, path.clone())).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.refusal() == Some(ErrorKind::AlreadyExists) => {
+                Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => {
                     match self.read_link(&path).await {
                         Ok(there) if there.target_base64[..] == *target => return Ok(()),
                         Err(gone) if is_not_found(&gone) => {}

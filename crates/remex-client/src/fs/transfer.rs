@@ -210,7 +210,7 @@ impl Transfer {
                 Err(error) => hide(running.part(), error, &self.destination),
             };
             let is_of_others = matches!(
-                error.refusal(),
+                error.kind(),
                 Some(ErrorKind::AlreadyExists | ErrorKind::NotAFile | ErrorKind::PermissionDenied)
             );
             match error {
@@ -354,7 +354,7 @@ impl RunningTransfer<'_> {
     /// Only its owner can do that; an incomplete file with other permissions is not ours.
     async fn reclaim(&mut self, error: &Error) -> bool {
         let Transfer { from, source, to, .. } = self.transfer;
-        let is_open = error.refusal() == Some(ErrorKind::NotAFile);
+        let is_open = error.kind() == Some(ErrorKind::NotAFile);
         if !is_open || self.own.is_some() || std::mem::replace(&mut self.is_reclaimed, true) {
             return false;
         }

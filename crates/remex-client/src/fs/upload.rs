@@ -375,7 +375,7 @@ async fn open(
         match opening.await {
             Ok(handle) => return Ok(handle),
             Err(error)
-                if error.refusal() == Some(ErrorKind::AlreadyExists) && Instant::now() < patient_until =>
+                if error.kind() == Some(ErrorKind::AlreadyExists) && Instant::now() < patient_until =>
             {
                 tokio::time::sleep(LOCK_POLL_INTERVAL).await;
             }

@@ -289,7 +289,7 @@ impl ProcessRef {
 
     /// Returns whether an error says that the process, or its session, no longer exists.
     pub fn is_forgotten(error: &Error) -> bool {
-        matches!(error.refusal(), Some(ErrorKind::UnknownProcess | ErrorKind::UnknownSession))
+        matches!(error.kind(), Some(ErrorKind::UnknownProcess | ErrorKind::UnknownSession))
     }
 
     async fn wait_until(&self, until: wire::Until, limit: Duration) -> Result<wire::Waited, Error> {

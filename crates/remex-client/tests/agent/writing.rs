@@ -94,7 +94,7 @@ async fn a_process_that_has_closed_its_input_refuses_and_its_output_stays() {
     let step = stage.step(handle, Write::Bytes(b"hello")).await;
     let (id, _) = stage.server.expect("process/write").await;
     stage.server.answer(&id, json!({"status": "stdinClosed", "accepted": false})).await;
-    assert_eq!(step.await.unwrap().unwrap_err().refusal(), Some(ErrorKind::StdinClosed));
+    assert_eq!(step.await.unwrap().unwrap_err().kind(), Some(ErrorKind::StdinClosed));
     stage.unseen(4).await;
     assert_eq!(stage.step_and_yield(handle).await.output, whole("kept"));
 }

@@ -62,7 +62,7 @@ pub(super) async fn copy_tasks(
 async fn find_metadata(path: &RemotePath) -> Result<Option<Metadata>, Failure> {
     match path.at.fs.metadata(&path.path).await {
         Ok(metadata) => Ok(Some(metadata)),
-        Err(error) if error.refusal() == Some(ErrorKind::NotFound) => Ok(None),
+        Err(error) if error.kind() == Some(ErrorKind::NotFound) => Ok(None),
         Err(error) => Err(cannot_copy_to(path, error)),
     }
 }
@@ -76,7 +76,7 @@ async fn check_parent(destination: &RemotePath) -> Result<(), Failure> {
         Ok(_) => {
             Err(Failure::new(what, "check the path").because(format!("{parent_shown} is not a directory")))
         }
-        Err(error) if error.refusal() == Some(ErrorKind::NotFound) => {
+        Err(error) if error.kind() == Some(ErrorKind::NotFound) => {
             Err(Failure::of(Kind::NotFound, what, "check the path, or create the directory first")
                 .because(format!("directory {parent_shown} does not exist")))
         }
@@ -90,7 +90,7 @@ async fn resolve(destination: &RemotePath) -> Result<PathBuf, Failure> {
     let native = |path: HostPath| path.native().map(Path::to_owned).unwrap_or_default();
     match fs.canonicalize(&destination.path).await {
         Ok(path) => return Ok(native(path)),
-        Err(error) if error.refusal() == Some(ErrorKind::NotFound) => {}
+        Err(error) if error.kind() == Some(ErrorKind::NotFound) => {}
         Err(error) => return Err(cannot_copy_to(destination, error)),
     }
     let (Some(parent), Some(name)) = (destination.path.parent(), destination.path.file_name()) else {

@@ -136,7 +136,7 @@ impl OutputReader {
                 }
             }
             Err(error) => {
-                let refusal = error.refusal();
+                let refusal = error.kind();
                 self.is_over = matches!(refusal, Some(ErrorKind::UnknownProcess | ErrorKind::UnknownSession));
             }
         }

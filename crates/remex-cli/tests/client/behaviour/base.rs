@@ -76,7 +76,7 @@ pub(crate) async fn a_terminal_speaks_on_one_stream(place: Place) {
 pub(crate) async fn a_program_that_is_not_there_is_named(place: Place) {
     let client = place.client().await;
     let error = client.command("/nowhere/at-all").start().await.unwrap_err();
-    assert!(error.refusal().is_some(), "{error:?}");
+    assert!(error.kind().is_some(), "{error:?}");
     let output = client.command("true").output().await.unwrap();
     assert!(output.exit.is_success(), "the session goes on");
 }
@@ -100,7 +100,7 @@ pub(crate) async fn a_wait_finds_a_text_that_arrives_in_pieces(place: Place) {
         matches!(process.wait_for(&later).await.unwrap(), WaitOutcome::Matched { bytes, .. } if bytes == "ady")
     );
     let error = process.wait_for(&Until::Output("(".to_owned())).await.unwrap_err();
-    assert_eq!(error.refusal(), Some(ErrorKind::InvalidParams));
+    assert_eq!(error.kind(), Some(ErrorKind::InvalidParams));
 }
 
 pub(crate) async fn a_wait_ends_with_the_process(place: Place) {

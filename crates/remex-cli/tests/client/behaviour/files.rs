@@ -72,7 +72,7 @@ pub(crate) async fn a_file_is_replaced_only_if_it_is_what_was_believed(place: Pl
     let hash = fs.write_if(&path, "one", IfMatch::Absent, Write::Atomic).await.unwrap();
     std::fs::write(&path, "somebody else").unwrap();
     let error = fs.write_if(&path, "two", IfMatch::Content(hash), Write::Atomic).await.unwrap_err();
-    assert_eq!(error.refusal(), Some(ErrorKind::ContentChanged));
+    assert_eq!(error.kind(), Some(ErrorKind::ContentChanged));
     assert_eq!(fs.read(&path).await.unwrap(), "somebody else");
 }
 

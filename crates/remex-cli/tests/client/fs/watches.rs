@@ -52,7 +52,7 @@ async fn a_watch_of_nothing_is_refused_and_a_lost_session_ends_one() {
     let client = Client::connect(Target::parse(server.address()).unwrap()).await.unwrap();
     let (fs, place) = (client.fs(), Place::new());
     let refused = fs.watch(place.path("nothing"), Depth::Everything).await.unwrap_err();
-    assert_eq!(refused.refusal(), Some(ErrorKind::NotFound));
+    assert_eq!(refused.kind(), Some(ErrorKind::NotFound));
     let mut watch = fs.watch(place.path(""), Depth::Everything).await.unwrap();
     let (ended, ()) = tokio::join!(watch.next(), client.disconnect());
     assert!(matches!(ended, Err(Error::Lost(_))), "{ended:?}");

@@ -61,7 +61,7 @@ pub(super) async fn take_up(from: &CopyPath, to: &CopyPath, there: Option<&Metad
         };
         if !is_needed {
             match fs.remove(to.path.join(&name)).await {
-                Err(error) if error.refusal() != Some(ErrorKind::NotFound) => return Err(error),
+                Err(error) if error.kind() != Some(ErrorKind::NotFound) => return Err(error),
                 _ => {}
             }
         }

@@ -32,7 +32,7 @@ impl Command {
     /// process.kill().await?;
     ///
     /// let error = client.command("no-such-program").start().await.unwrap_err();
-    /// assert_eq!(error.refusal(), Some(ErrorKind::ProgramNotFound));
+    /// assert_eq!(error.kind(), Some(ErrorKind::ProgramNotFound));
     /// # Ok(()) }
     /// ```
     pub async fn start(self) -> Result<Process, Error> {
