@@ -3,7 +3,10 @@
 use clap::Args;
 use regex_automata::{meta::Regex, util::syntax};
 
-use crate::args::{moment::moment, shared::On};
+use crate::{
+    args::{moment::moment, shared::On},
+    render::failure::InvalidArg,
+};
 
 /// Flags of `remex logs`.
 #[derive(Debug, Args)]
@@ -33,7 +36,7 @@ pub(crate) struct Flags {
     pub(crate) grep: Option<Regex>,
 
     /// Only the last lines of the output so far
-    #[arg(short = 'n', long, value_name = "LINES")]
+    #[arg(short = 'n', long, value_name = "LINES", value_parser = lines, allow_negative_numbers = true)]
     pub(crate) tail: Option<usize>,
 
     /// Prefix each line with its time, in UTC
@@ -55,14 +58,28 @@ Examples:
     remex logs --follow build lint
 ";
 
+fn lines(text: &str) -> Result<usize, InvalidArg> {
+    text.parse().map_err(|_| InvalidArg::new("it is not a number of lines", "write a number such as `20`"))
+}
+
 /// Compiles a regular expression over bytes, which also matches invalid UTF-8.
-pub(crate) fn pattern(text: &str) -> Result<Regex, String> {
+pub(crate) fn pattern(text: &str) -> Result<Regex, InvalidArg> {
     Regex::builder()
         .syntax(syntax::Config::new().utf8(false))
         .configure(Regex::config().utf8_empty(false))
         .build(text)
-        .map_err(|error| match error.syntax_error() {
-            Some(syntax) => syntax.to_string(),
-            None => error.to_string(),
+        .map_err(|error| {
+            let (why, at) = match error.syntax_error() {
+                Some(regex_syntax::Error::Parse(error)) => {
+                    (error.kind().to_string(), Some(error.span().start))
+                }
+                Some(regex_syntax::Error::Translate(error)) => {
+                    (error.kind().to_string(), Some(error.span().start))
+                }
+                _ => (error.to_string(), None),
+            };
+            let place = at.map(|at| format!(", at character {}", at.column)).unwrap_or_default();
+            let hint = r"to find one of `\.+*?()|[]{}^$` itself, put a backslash before it";
+            InvalidArg::new(format!("{why}{place}"), hint)
         })
 }

@@ -136,7 +136,12 @@ fn explain(error: &Error) -> Failure {
         }
         ErrorKind::ValueValidation => {
             let source = error.source();
-            let what = format!("cannot use `{}` as `{argument}`", word(ContextKind::InvalidValue));
+            let value = word(ContextKind::InvalidValue);
+            let what = match argument {
+                // `remex resize` has this argument only to explain what to write instead.
+                "[SIZE]" => format!("unexpected argument `{value}`"),
+                _ => format!("cannot use `{value}` as `{argument}`"),
+            };
             let failure = match source.and_then(|source| source.downcast_ref::<InvalidArg>()) {
                 Some(invalid) => Failure::usage(what, invalid.hint.as_str()).because(invalid.why.as_str()),
                 None => Failure::usage(what, help).because(source.map(reason).unwrap_or_default()),

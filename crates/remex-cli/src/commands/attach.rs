@@ -42,7 +42,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         }
         Ok(Ending::Exited(code) | Ending::Signalled(code)) => Ok(code),
         Ok(Ending::OutputClosed) => Ok(141),
-        Err(failure) => Err(failure),
+        Err(failure) => Err(reconnect::explain_left(failure, &name, &super::run::reattach(&endpoint, &name))),
     };
     reconnect::end(client).await;
     outcome

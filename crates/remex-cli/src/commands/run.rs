@@ -133,7 +133,11 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
                 (Ok(Ending::OutputClosed) | Err(_), WhenEnded::Leave) => client.disconnect().await,
                 _ => reconnect::end(client).await,
             }
-            match ended? {
+            let explain = |failure| match shown.when_ended {
+                WhenEnded::Leave => reconnect::explain_left(failure, &name, &reattach(endpoint, &name)),
+                WhenEnded::End => failure,
+            };
+            match ended.map_err(explain)? {
                 Ending::Exited(code) | Ending::Signalled(code) => Ok(code),
                 Ending::OutputClosed => Ok(141),
                 Ending::Detached => Ok(0),
@@ -174,7 +178,8 @@ async fn leave(endpoint: &Endpoint, launched: Launched) -> Outcome {
     Ok(0)
 }
 
-fn reattach(endpoint: &Endpoint, name: &str) -> String {
+/// Returns the command that attaches to the process again.
+pub(super) fn reattach(endpoint: &Endpoint, name: &str) -> String {
     match endpoint.kind {
         EndpointKind::Remote => format!("remex attach --on {} {name}", endpoint.name),
         // Without `--here` it would use the selected environment.

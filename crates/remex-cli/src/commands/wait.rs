@@ -32,7 +32,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         Ok::<_, Failure>((client, processes))
     });
     let Ok(listed) = listed.await else {
-        print::note(format!("the server did not answer within {limit:?}"));
+        let what = format!("gave up after {limit:?}: the server does not answer");
+        Failure::new(what, "check it with `remex ps`, or raise `--timeout`").print();
         return Ok(TIMED_OUT);
     };
     let (client, processes) = listed?;
@@ -61,9 +62,13 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         print::json(&Listing {
             processes: ended.iter().map(|(row, end)| ExitJson::of(row, end.as_ref())).collect(),
         })?;
-    } else if code == TIMED_OUT {
-        for (row, _) in ended.iter().filter(|(_, end)| end.is_none()) {
-            print::note(format!("gave up after {limit:?}: `{}` is still running", plain(&row.name)));
+    } else {
+        let running = ended.iter().filter(|(_, end)| end.is_none());
+        let running: Vec<_> = running.map(|(row, _)| format!("`{}`", plain(&row.name))).collect();
+        if !running.is_empty() {
+            let verb = if running.len() == 1 { "is" } else { "are" };
+            let what = format!("gave up after {limit:?}: {} {verb} still running", running.join(", "));
+            Failure::new(what, "wait longer (`--timeout`), or look at the output with `remex logs`").print();
         }
     }
     let _ = client.end().await;

@@ -40,6 +40,16 @@ pub(crate) fn explain_end(failure: Failure) -> Failure {
     }
 }
 
+/// Adds how to return to a process that keeps running when its client gives up reconnecting.
+pub(crate) fn explain_left(failure: Failure, name: &str, reattach: &str) -> Failure {
+    match failure.loss() {
+        Some(SessionLost::ReconnectTimedOut { .. }) => failure
+            .with_clause(&format!("`{name}` keeps running as long as its server does"))
+            .with_hint(format!("when the server can be reached again, reattach with `{reattach}`")),
+        _ => failure,
+    }
+}
+
 /// Runs a command, and reports disconnects on stderr; fails when the user's server has exited.
 pub(crate) async fn with_notices<T>(
     kind: EndpointKind,
@@ -108,13 +118,24 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_foreground_command_ends_when_its_client_gives_up() {
+    fn given_up() -> Failure {
         let refused =
             Error::Unreachable { target: "ws://far:1".to_owned(), reason: "refused".to_owned(), hint: None };
         let lost =
             SessionLost::ReconnectTimedOut { after: Duration::from_secs(300), last: Box::new(refused) };
-        let failure = explain_end(Error::Lost(lost).into());
+        Error::Lost(lost).into()
+    }
+
+    #[test]
+    fn a_shell_can_be_reattached_after_its_client_gave_up() {
+        let failure = explain_left(given_up(), "shell", "remex attach --on far shell");
+        assert!(failure.message().contains("; `shell` keeps running"), "{}", failure.message());
+        assert!(failure.hint().unwrap().ends_with("`remex attach --on far shell`"), "{:?}", failure.hint());
+    }
+
+    #[test]
+    fn a_foreground_command_ends_when_its_client_gives_up() {
+        let failure = explain_end(given_up());
         assert!(failure.message().contains("within 300s"), "{}", failure.message());
         assert!(failure.message().ends_with("; the server ends the command now"), "{}", failure.message());
         assert!(failure.hint().unwrap().contains("`remex run --detach`"), "{:?}", failure.hint());

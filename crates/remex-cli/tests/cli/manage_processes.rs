@@ -144,7 +144,13 @@ fn names_are_whole_or_the_beginning_of_one() {
     assert_eq!(user.say(&["wait", "lint"]), ended(143, ""));
     // One that goes on does not hide that another has ended.
     let said = user.say(&["wait", "builder", "lint", "--timeout", "100ms"]);
-    assert_eq!(said, ended(124, "remex: gave up after 100ms: `builder` is still running\n"));
+    assert_eq!(
+        said,
+        ended(
+            124,
+            "remex: gave up after 100ms: `builder` is still running\n  hint: wait longer (`--timeout`), or look at the output with `remex logs`\n"
+        )
+    );
     assert_eq!(out(user.say(&["ps", "-q"])), "builder\n");
 }
 
@@ -293,7 +299,7 @@ fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
         user.say(&["wait", "first", "second", "--timeout", "50ms"]),
         ended(
             124,
-            "remex: gave up after 50ms: `first` is still running\nremex: gave up after 50ms: `second` is still running\n"
+            "remex: gave up after 50ms: `first`, `second` are still running\n  hint: wait longer (`--timeout`), or look at the output with `remex logs`\n"
         )
     );
     let mut wait = user.home.remex(&["wait", "second", "first", "--json"]);
@@ -339,7 +345,7 @@ fn a_terminal_takes_a_size_and_pipes_do_not() {
     assert_eq!(resize("pipes"), refused("`pipes`: it has no terminal", "start it with `remex run -t`"));
     assert_eq!(resize("screen"), refused("`screen`: it has exited (exit 0)", "see `remex ps`"));
     assert_eq!(user.say(&["resize", "screen", "--rows", "40"]).code, Some(2));
-    let ambiguous = "remex: cannot use `40x120` as `[SIZE]`: it does not say which number is the rows and which the \
+    let ambiguous = "remex: unexpected argument `40x120`: it does not say which number is the rows and which the \
                      columns\n  hint: write `--rows N --cols N`\n";
     assert_eq!(user.say(&["resize", "screen", "40x120"]), ended(2, ambiguous));
 }
@@ -585,5 +591,11 @@ fn the_timeout_of_wait_includes_a_server_that_never_answers() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("ws://{}", silent.local_addr().unwrap());
     let said = home.say(&["wait", "build", "--on", &url, "--timeout", "200ms"]);
-    assert_eq!(said, ended(124, "remex: the server did not answer within 200ms\n"));
+    assert_eq!(
+        said,
+        ended(
+            124,
+            "remex: gave up after 200ms: the server does not answer\n  hint: check it with `remex ps`, or raise `--timeout`\n"
+        )
+    );
 }
