@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc};
 
 use rustix::{
     fs::{CWD, Mode, mkfifoat},
@@ -11,7 +11,7 @@ use rustix::{
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Client, Server, exchange, finish, tls_status, upgrade};
+use crate::support::{AuditLog, Client, Server, exchange, finish, tls_status, upgrade};
 
 /// A directory with a configuration file and what it names.
 pub(crate) struct Files {
@@ -191,6 +191,47 @@ fn a_reload_replaces_tokens_and_closes_the_connections_of_those_that_are_gone() 
     // The same file once more changes nothing for those that it still admits.
     reload(&server, &files, &config("new"));
     new.call("process/list", json!({})).expect("the connection lasts");
+}
+
+#[test]
+fn requests_that_wait_for_their_turn_die_with_the_credential() {
+    let config = |name: &str| {
+        format!("[auth]\ntoken_file = '{name}'\n[audit]\nfile = 'audit'\n[limits]\nrequests_per_second = 1\n")
+    };
+    let files = Files::new(&config("old"));
+    files.write("old", "1b7d0e93c5a2f8646e0d9b3a7c51f248 name=old\n");
+    files.write("new", "8c3f5a07e1d94b62a0f7c85e19d36b24 name=new\n");
+    fs::create_dir(files.path("made")).unwrap();
+    let server = files.serve(&[]);
+    let client = with_token(&server, "1b7d0e93c5a2f8646e0d9b3a7c51f248");
+    for number in 0..8 {
+        let path = files.path("made").join(number.to_string());
+        client.send("fs/createDirectory", json!({"path": path}));
+    }
+    reload(&server, &files, &config("new"));
+    client.closed_for("its token is gone");
+    AuditLog::new(files.path("audit")).line(&json!({"event": "connection", "identity": "token:old"}));
+    let made = fs::read_dir(files.path("made")).unwrap().count();
+    // The first answer is that to `initialize`.
+    let answered =
+        client.look(|seen| seen.messages.iter().filter(|message| message["result"].is_object()).count()) - 1;
+    assert_eq!(made, answered, "nothing is done for a credential that is gone");
+}
+
+#[test]
+fn a_socket_is_closed_to_other_users_when_the_last_of_them_is_removed() {
+    let files = Files::new("");
+    let socket = files.path("socket");
+    let config =
+        |users: &str| format!("listen = ['unix://{}']\n[auth]\nusers = [{users}]\n", socket.display());
+    let mode = || fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
+    files.write("server.toml", &config("{ name = '65534' }"));
+    let server = files.serve(&[]);
+    assert_eq!(mode(), 0o666);
+    reload(&server, &files, &config(""));
+    assert_eq!(mode(), 0o600);
+    reload(&server, &files, &config("{ name = '65534' }"));
+    assert_eq!(mode(), 0o666);
 }
 
 #[test]
