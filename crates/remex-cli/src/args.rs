@@ -23,6 +23,7 @@ pub(crate) mod ps;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod sandbox;
 pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod shared;

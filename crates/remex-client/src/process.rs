@@ -6,6 +6,7 @@ mod command;
 mod events;
 mod output;
 mod reference;
+mod sandbox;
 mod stdin;
 mod wait;
 
@@ -25,6 +26,7 @@ pub use remex_proto::{
     },
     session::Entry as SessionEntry,
 };
+pub use sandbox::Sandbox;
 pub use stdin::Stdin;
 pub use wait::{Until, WaitOutcome};
 

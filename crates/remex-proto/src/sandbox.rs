@@ -2,6 +2,10 @@
 //!
 //! Only decoded here: a server that cannot enforce it refuses the request. Start at [`Sandbox`].
 
+mod preset;
+
+pub use preset::Preset;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::HostPath;

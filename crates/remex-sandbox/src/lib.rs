@@ -9,7 +9,6 @@ mod error;
 mod host;
 mod pattern;
 mod policy;
-mod preset;
 mod resolve;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -19,5 +18,5 @@ pub use error::{PolicyError, Reason};
 pub use host::{Host, Kind, Node, SystemHost};
 pub use pattern::Pattern;
 pub use policy::{Link, Obstacle, Policy, Rule};
-pub use preset::Preset;
+pub use remex_proto::sandbox::Preset;
 pub use resolve::{Request, resolve};

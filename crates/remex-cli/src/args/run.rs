@@ -7,6 +7,7 @@ use clap::Args;
 use crate::{
     args::{
         limit::{Limit, limit},
+        sandbox::Confine,
         shared::{Escape, On},
     },
     render::{failure::InvalidArg, text::duration},
@@ -57,6 +58,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME=VALUE", value_parser = limit)]
     pub(crate) limit: Vec<Limit>,
 
+    #[command(flatten)]
+    pub(crate) confine: Confine,
+
     /// The command and its arguments; not run through a shell, use `sh -c '…'` for that
     #[arg(required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
@@ -76,6 +80,8 @@ Examples:
     remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
   With at most ten seconds of CPU time and 512 MiB of memory:
     remex run --limit cpu=10s --limit memory=512M -- sort notes.txt
+  Confined: it may read everything, write only the working directory, and has no network:
+    remex run --sandbox workspace-write -- sort -o sorted.txt notes.txt
 
 The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 if it is not executable or not found, 2 after a usage or configuration error, and 125 after any other failure of remex.
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.

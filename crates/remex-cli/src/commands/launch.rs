@@ -2,6 +2,7 @@
 //!
 //! Start at [`Launch`].
 
+mod confine;
 mod refusal;
 
 use std::{
@@ -17,6 +18,7 @@ use remex_client::{
 };
 
 use crate::{
+    args::sandbox::Confine,
     console::{interrupt, terminal},
     remote::{
         endpoint::{CLIENT_NAME, Endpoint, EndpointKind},
@@ -49,6 +51,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) input: Input,
     pub(crate) timeout: Option<Duration>,
     pub(crate) limits: ResourceLimits,
+    pub(crate) confine: Confine,
     pub(crate) name: Option<String>,
     pub(crate) mode: RunMode,
 }
@@ -177,6 +180,9 @@ impl Launch<'_> {
         if let Some(directory) = self.directory(client)? {
             command = command.cwd(directory);
         }
+        if let Some(sandbox) = confine::sandbox(&self.confine, |path| self.absolute(client, path))? {
+            command = command.sandbox(sandbox);
+        }
         if let Some(limit) = self.timeout {
             command = command.timeout(limit);
         }
@@ -199,18 +205,26 @@ impl Launch<'_> {
 
     /// Returns the working directory; `None` for that of the server.
     fn directory(&self, client: &Client) -> Result<Option<OsString>, Failure> {
-        if self.endpoint.kind == EndpointKind::Remote {
-            let there =
-                self.cwd.as_deref().map(|path| Endpoint::remote_absolute(client, path)).transpose()?;
-            return Ok(there.map(OsString::from));
+        match &self.cwd {
+            Some(path) => self.absolute(client, path).map(Some),
+            None if self.endpoint.kind == EndpointKind::Remote => Ok(None),
+            None => current_directory().map(|here| Some(here.into_os_string())),
         }
-        let here = std::env::current_dir().map_err(|error| {
-            Failure::io("determine the current directory", &error)
-                .with_hint("change to an existing directory")
-        })?;
-        let directory = self.cwd.as_ref().map_or_else(|| here.clone(), |path| here.join(expand_home(path)));
-        Ok(Some(directory.into_os_string()))
     }
+
+    /// Completes a path that was typed: on a remote host, a relative one begins at the directory of the server.
+    fn absolute(&self, client: &Client, path: &str) -> Result<OsString, Failure> {
+        if self.endpoint.kind == EndpointKind::Remote {
+            return Endpoint::remote_absolute(client, path).map(OsString::from);
+        }
+        Ok(current_directory()?.join(expand_home(path)).into_os_string())
+    }
+}
+
+fn current_directory() -> Result<PathBuf, Failure> {
+    std::env::current_dir().map_err(|error| {
+        Failure::io("determine the current directory", &error).with_hint("change to an existing directory")
+    })
 }
 
 /// Ends empty sessions of earlier runs of this program.

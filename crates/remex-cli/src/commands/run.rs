@@ -45,6 +45,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         input: if piped { Input::Piped } else { Input::None },
         timeout: flags.timeout,
         limits: limit::combined(&flags.limit)?,
+        confine: flags.confine.clone(),
         name: flags.name.clone(),
         mode: if flags.detach { RunMode::Background } else { RunMode::Foreground },
     };

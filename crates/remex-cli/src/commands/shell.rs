@@ -7,7 +7,7 @@ use super::{
     run::{ConsoleOptions, show},
 };
 use crate::{
-    args::shell::Flags,
+    args::{sandbox::Confine, shell::Flags},
     commands::launch::{Launch, RunMode},
     console::{TIMED_OUT, WhenEnded},
     remote::endpoint::{DefaultEndpoint, EndpointKind},
@@ -35,6 +35,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         input: Input::Piped,
         timeout: None,
         limits: ResourceLimits::default(),
+        confine: Confine::default(),
         name: flags.name.clone(),
         mode: RunMode::Reattachable,
     };

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, ffi::OsString, fmt, num::NonZeroU16, time::Dura
 
 use remex_proto::{environment::Inherit, process::ResourceLimits};
 
-use super::Overflow;
+use super::{Overflow, Sandbox};
 use crate::{Client, shell_word::quoted};
 
 /// A command to start on the remote host.
@@ -40,6 +40,7 @@ pub struct Command {
     idle_timeout: Option<Duration>,
     linger: Option<Duration>,
     limits: ResourceLimits,
+    sandbox: Option<Sandbox>,
     retain: Retain,
     labels: BTreeMap<String, String>,
     on_drop: OnDrop,
@@ -158,6 +159,7 @@ impl Client {
             idle_timeout: None,
             linger: None,
             limits: ResourceLimits::default(),
+            sandbox: None,
             retain: Retain::default(),
             labels: BTreeMap::new(),
             on_drop: OnDrop::Leave,
@@ -385,6 +387,16 @@ impl Command {
     /// ```
     pub fn limits(mut self, limits: ResourceLimits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Confines it and its descendants.
+    ///
+    /// A server that cannot enforce all of it refuses the start.
+    ///
+    /// See [`Sandbox::read_only`] for an example.
+    pub fn sandbox(mut self, sandbox: Sandbox) -> Self {
+        self.sandbox = Some(sandbox);
         self
     }
 

@@ -1,6 +1,6 @@
 //! Starts a command.
 
-use std::{collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt as _, path::Path, sync::Arc};
+use std::{collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt as _, sync::Arc};
 
 use remex_proto::{Blob, ErrorKind, HostPath, environment::EnvPolicy, process as wire, sandbox::Sandbox};
 
@@ -9,8 +9,7 @@ use crate::{
     Client, Error,
     error::usage,
     event_queue::{EventQueue, History},
-    fs::AsHostPath as _,
-    process::{Handle, Output, Process, Stdin, millis},
+    process::{Handle, Output, Process, Stdin, millis, sandbox::host_path},
 };
 
 impl Command {
@@ -104,16 +103,12 @@ impl Command {
             ));
         }
         let cwd = match self.cwd {
-            Some(directory) => match directory.to_str() {
-                Some(text) => HostPath::parse(text).map_err(|error| {
-                    usage(format!("cannot run in `{text}`: {error}"), "give an absolute path")
-                })?,
-                None => Path::new(&directory).as_host_path()?,
-            },
+            Some(directory) => host_path(&directory)?,
             None => info
                 .and_then(|info| info.cwd.clone())
                 .unwrap_or_else(|| HostPath::from(std::path::PathBuf::from("/"))),
         };
+        let sandbox = self.sandbox.map_or(Ok(Sandbox::Disabled), |sandbox| sandbox.to_wire(&cwd))?;
         let env_policy = EnvPolicy {
             inherit: self.inherit,
             ignore_default_excludes: self.secrets == Secrets::Inherited,
@@ -134,7 +129,7 @@ impl Command {
             pipe_stdin: self.input == Input::Piped && self.terminal.is_none(),
             arg0: self.arg0,
             env_policy: Some(env_policy),
-            sandbox: Sandbox::default(),
+            sandbox,
             rows,
             cols,
             timeout_ms: self.timeout.map(millis),

@@ -1,8 +1,6 @@
 //! Profiles that people ask for by name.
 
-use remex_proto::sandbox::{
-    Access, Entry, EntryPath, FileSystem, MissingPathBehavior, Network, Permissions, Special,
-};
+use super::{Access, Entry, EntryPath, FileSystem, MissingPathBehavior, Network, Permissions, Special};
 
 /// What stays read-only in a writable workspace: who may change these decides what runs outside the sandbox.
 const PROTECTED: [&str; 4] = [".git", ".agents", ".codex", ".aws"];
@@ -33,8 +31,16 @@ impl Preset {
         Self::ALL.into_iter().find(|preset| preset.name() == name)
     }
 
-    /// Returns the profile, the same that a client would send.
+    /// Returns what it allows.
     pub fn permissions(self) -> Permissions {
+        Permissions::Managed {
+            file_system: FileSystem::Restricted { entries: self.entries() },
+            network: Network::Restricted,
+        }
+    }
+
+    /// Returns what it allows with files.
+    pub fn entries(self) -> Vec<Entry> {
         let mut entries = vec![entry(Special::Root, Access::Read)];
         if self == Self::WorkspaceWrite {
             entries.push(entry(Special::ProjectRoots { subpath: None }, Access::Write));
@@ -43,7 +49,7 @@ impl Preset {
                 ..entry(Special::ProjectRoots { subpath: Some(name.to_owned()) }, Access::Read)
             }));
         }
-        Permissions::Managed { file_system: FileSystem::Restricted { entries }, network: Network::Restricted }
+        entries
     }
 }
 
