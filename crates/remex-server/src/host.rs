@@ -21,6 +21,7 @@ use crate::{
     budget::Budget,
     compute::ComputePool,
     config::{Config, HostInfo},
+    confinement::Confinement,
     deadlines::Deadlines,
     limits::Limits,
     metrics::Metrics,
@@ -43,6 +44,7 @@ pub(crate) struct Host {
     tags: Tags,
     spawner: Spawner,
     enforcer: LimitEnforcer,
+    confinement: Confinement,
     file_threads: FileThreads,
     compute: ComputePool,
     web: WebClient,
@@ -109,6 +111,7 @@ impl Host {
             oom_kills: AtomicU64::new(oom_kills()),
             tags,
             enforcer,
+            confinement: Confinement::default(),
             info: config.host,
             env: config.host_env,
             limits: RwLock::new(Arc::new(limits)),
@@ -149,6 +152,11 @@ impl Host {
 
     pub(crate) fn limit_enforcer(&self) -> &LimitEnforcer {
         &self.enforcer
+    }
+
+    #[allow(dead_code, reason = "requests with a sandbox are still refused")]
+    pub(crate) fn confinement(&self) -> &Confinement {
+        &self.confinement
     }
 
     /// Removes the cgroups of processes that have ended, on a thread that may block.

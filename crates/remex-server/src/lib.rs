@@ -15,6 +15,7 @@ mod budget;
 mod clock;
 mod compute;
 mod config;
+mod confinement;
 mod deadlines;
 mod identity;
 mod io_error;

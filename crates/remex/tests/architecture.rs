@@ -13,13 +13,14 @@ use std::{
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 18] = [
+const ARROWS: [(&str, &str); 19] = [
     ("remex-rpc", "remex-proto"),
     // Profiles arrive in the types of the wire.
     ("remex-sandbox", "remex-proto"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),
     ("remex-server", "remex-process"),
+    ("remex-server", "remex-sandbox"),
     ("remex-client", "remex-proto"),
     ("remex-client", "remex-rpc"),
     // A client's trace becomes that of a span.
@@ -49,7 +50,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 38] = [
+const SERVER_LAYERS: [&str; 39] = [
     "clock",
     "trace",
     "limits",
@@ -72,6 +73,7 @@ const SERVER_LAYERS: [&str; 38] = [
     "deadlines",
     "io_error",
     "nofollow",
+    "confinement",
     "web",
     "watcher",
     "host",
