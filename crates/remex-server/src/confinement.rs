@@ -54,7 +54,6 @@ struct Key {
 
 impl Confinement {
     /// Resolves the sandbox of a file request. Blocks, and may hang as any file access.
-    #[allow(dead_code, reason = "file requests with a sandbox are still refused")]
     pub(crate) fn resolve_for_files(&self, sandbox: &Sandbox) -> Result<Arc<Policy>, RpcError> {
         self.resolve_on(&SystemHost, sandbox, None, None)
     }
@@ -211,10 +210,7 @@ mod tests {
         let entries = vec![
             special(Access::Read, Special::Root),
             special(Access::Write, Special::ProjectRoots { subpath: None }),
-            Entry {
-                missing_path_behavior: Some(MissingPathBehavior::Skip),
-                ..special(Access::Read, git)
-            },
+            Entry { missing_path_behavior: Some(MissingPathBehavior::Skip), ..special(Access::Read, git) },
             Entry {
                 path: EntryPath::GlobPattern { pattern: "**/.env".to_owned() },
                 access: Access::Deny,

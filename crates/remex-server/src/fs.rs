@@ -144,13 +144,14 @@ impl FileCalls {
     ) where
         W::Reply: Reply,
     {
-        let lock = match self.lock_unconfined(work.sandbox(), work.access()) {
+        let lock = match work.access().and_then(|access| self.lock(access)) {
             Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };
-        let guard = self.guard.clone();
+        let (guard, host) = (self.guard.clone(), Arc::clone(context.host()));
         let job = move |guards: JobGuards| {
-            let result = work.run(&guard, &responder.cancel_check());
+            let guard = guard.confined(host.confinement(), work.sandbox());
+            let result = guard.and_then(|guard| work.run(&guard, &responder.cancel_check()));
             drop(guards);
             responder.answer(result);
         };
@@ -191,22 +192,6 @@ impl FileCalls {
             slots: Arc::clone(&self.slots),
             making: self.making.clone(),
         }
-    }
-
-    /// Queues a lock on the paths of a request, unless it asks for a sandbox.
-    pub(crate) fn lock_unconfined(
-        &self,
-        sandbox: &Sandbox,
-        access: Result<PathAccess, RpcError>,
-    ) -> Result<PathLock, RpcError> {
-        if !sandbox.leaves_files_open() {
-            return Err(RpcError::new(
-                ErrorKind::SandboxUnavailable,
-                "sandbox intent cannot be enforced on this executor",
-            )
-            .with_hint("this server cannot confine file access; repeat the request without `sandbox`, or on another server"));
-        }
-        self.lock(access?)
     }
 
     /// Queues a lock on the paths of a request.

@@ -154,7 +154,6 @@ impl Host {
         &self.enforcer
     }
 
-    #[allow(dead_code, reason = "requests with a sandbox are still refused")]
     pub(crate) fn confinement(&self) -> &Confinement {
         &self.confinement
     }

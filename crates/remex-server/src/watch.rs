@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
+use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
@@ -52,7 +52,7 @@ impl Watches {
         request: wire::Watch,
         responder: Responder,
     ) {
-        let lock = files.lock_unconfined(&request.sandbox, PathAccess::looks(&request.path));
+        let lock = PathAccess::looks(&request.path).and_then(|access| files.lock(access));
         let (lock, end) = match lock
             .and_then(|lock| Ok((lock, self.reserve(context.host().limits().watches, request.watch_id)?)))
         {
@@ -183,6 +183,8 @@ struct TreeWatch {
     root: PathBuf,
     /// As the client spelled it.
     name: PathBuf,
+    /// Resolved anew for each report, because what it allows may change.
+    sandbox: Sandbox,
 }
 
 impl TreeWatch {
@@ -207,17 +209,21 @@ impl Watch {
 
     async fn begin_tree(&self, request: &wire::Watch, lock: PathLock) -> Result<TreeWatch, RpcError> {
         let name = native(&request.path)?.to_owned();
-        let (asked, guard) = (name.clone(), self.guard.clone());
-        let find = move || guard.canonicalize(&asked);
+        let (asked, guard) = (name.clone(), self.confine(&request.sandbox));
+        let find = move || {
+            let guard = guard()?;
+            Ok::<_, RpcError>((guard.canonicalize(&asked)?, guard))
+        };
         lock.acquired().await;
         let slot = self.slot().await;
-        let root = self.on_file_thread(slot, find).await??;
+        let (root, guard) = self.on_file_thread(slot, find).await??;
         drop(lock);
         let depth = if request.recursive.unwrap_or(true) { Depth::All } else { Depth::One };
         let watched = self.subscribe(WatchScope::Tree { root: root.clone(), depth });
         let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&watched.subscription));
-        self.on_file_thread(self.slot().await, move || tree::begin(&watcher, &subscription)).await??;
-        Ok(TreeWatch { watched, root, name })
+        let begin = move || tree::begin(&watcher, &subscription, &guard);
+        self.on_file_thread(self.slot().await, begin).await??;
+        Ok(TreeWatch { watched, root, name, sandbox: request.sandbox.clone() })
     }
 
     /// Reports changes until the client disconnects.
@@ -226,8 +232,11 @@ impl Watch {
         let reporting = async {
             loop {
                 subscription.notified().await;
-                self.settle(subscription).await;
-                let Some(ChangeBatch { changes, overflow }) = subscription.take() else { continue };
+                self.settle(tree).await;
+                let Some(batch) = subscription.take() else { continue };
+                let Some(ChangeBatch { changes, overflow }) = self.visible(tree, batch).await else {
+                    continue;
+                };
                 let changes = changes
                     .iter()
                     .map(|(path, kind)| wire::Change { path: tree.spell(path), kind: *kind })
@@ -243,29 +252,60 @@ impl Watch {
         }
     }
 
+    /// Removes the changes that the sandbox does not let the client see; returns `None` if none is left.
+    async fn visible(&self, tree: &TreeWatch, batch: ChangeBatch) -> Option<ChangeBatch> {
+        if tree.sandbox.leaves_files_open() {
+            return Some(batch);
+        }
+        let guard = self.confine(&tree.sandbox);
+        let guard = self.on_file_thread(self.slot().await, guard).await.and_then(|guard| guard);
+        let visible = match guard {
+            Ok(guard) => ChangeBatch {
+                changes: batch.changes.into_iter().filter(|(path, _)| guard.may_read(path)).collect(),
+                ..batch
+            },
+            Err(error) => {
+                tracing::warn!(error = %error.message, "a sandbox can no longer be applied to a watch");
+                ChangeBatch { changes: Vec::new(), overflow: true }
+            }
+        };
+        (visible.overflow || !visible.changes.is_empty()).then_some(visible)
+    }
+
     /// Waits until events have settled, and scans new directories while it waits.
-    async fn settle(&self, subscription: &Arc<Subscription>) {
+    async fn settle(&self, tree: &TreeWatch) {
+        let subscription = &tree.watched.subscription;
         let latest = Instant::now() + PATIENCE;
         loop {
-            self.scan(subscription).await;
+            self.scan(tree).await;
             let quiet = latest.min(Instant::now() + QUIET);
             if tokio::time::timeout_at(quiet, subscription.notified()).await.is_err() {
                 return;
             }
             if Instant::now() >= latest {
-                return self.scan(subscription).await;
+                return self.scan(tree).await;
             }
         }
     }
 
     /// Scans new directories, which were not watched before, and verifies removals.
-    async fn scan(&self, subscription: &Arc<Subscription>) {
+    async fn scan(&self, tree: &TreeWatch) {
+        let subscription = &tree.watched.subscription;
         if let Some(work) = subscription.work() {
             let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(subscription));
-            let _ = self
-                .on_file_thread(self.slot().await, move || tree::scan(&watcher, &subscription, work))
-                .await;
+            let guard = self.confine(&tree.sandbox);
+            let scan = move || match guard() {
+                Ok(guard) => tree::scan(&watcher, &subscription, work, &guard),
+                Err(_) => subscription.mark_incomplete(),
+            };
+            let _ = self.on_file_thread(self.slot().await, scan).await;
         }
+    }
+
+    /// Returns a function that finds what a sandbox allows now; it must run on a file thread.
+    fn confine(&self, sandbox: &Sandbox) -> impl FnOnce() -> Result<PathGuard, RpcError> + Send + use<> {
+        let (guard, host, sandbox) = (self.guard.clone(), Arc::clone(&self.host), sandbox.clone());
+        move || guard.confined(host.confinement(), &sandbox)
     }
 
     /// Returns `None` if there is nothing to wait for, or no way to notice it.

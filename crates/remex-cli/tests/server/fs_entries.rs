@@ -472,22 +472,6 @@ fn a_sandbox_that_leaves_files_open_changes_nothing() {
 }
 
 #[test]
-fn a_sandbox_that_restricts_files_is_refused_and_nothing_happens() {
-    let (server, place) = (Server::start(), zoo());
-    let client = server.client();
-    let readable = json!({"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"});
-    let writable = json!({"path": {"type": "path", "path": place.uri("")}, "access": "write"});
-    let before = (place.names(""), place.names("dir"));
-    for sandbox in [restricted(&json!([])), restricted(&json!([readable, writable]))] {
-        for (method, params) in operations(&place) {
-            let text = "sandbox intent cannot be enforced on this executor";
-            refused(&client, method, with(params, json!({"sandbox": sandbox})), (-32602, text));
-        }
-    }
-    assert_eq!((place.names(""), place.names("dir")), before);
-}
-
-#[test]
 fn what_was_removed_is_gone_also_when_others_remove_parts_of_it() {
     let (server, place) = (Server::start(), Place::in_memory());
     let client = server.client();

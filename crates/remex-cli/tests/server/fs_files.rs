@@ -15,7 +15,7 @@ use std::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Client, Place, Server, decode, encode, uri, with};
+use crate::support::{Client, Place, Server, decode, encode, with};
 
 fn write(client: &Client, uri: &str, content: &str, more: Value) -> Result<Value, Value> {
     client.call("fs/writeFile", with(json!({"path": uri, "dataBase64": encode(content)}), more))
@@ -350,47 +350,8 @@ fn a_hash_is_of_the_whole_file_or_of_a_part() {
     assert_eq!(client.refusal("fs/hash", json!({"path": place.uri("")})).0, -32600);
 }
 
-#[test]
-fn what_asks_for_confinement_is_refused_and_does_nothing() {
-    let (server, place) = (Server::start(), Place::new());
-    let client = server.client();
-    place.write("file", "old");
-    let sandbox = |permissions: Value| json!({"permissions": permissions, "windowsSandboxLevel": "disabled"});
-    let root_only = json!([{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}]);
-    let root =
-        |access: &str| json!({"path": {"type": "special", "value": {"kind": "root"}}, "access": access});
-    let denied = json!({"path": {"type": "path", "path": place.uri("")}, "access": "deny"});
-    let restricted = |entries: Value| {
-        let files = json!({"type": "restricted", "entries": entries});
-        sandbox(json!({"type": "managed", "file_system": files, "network": "restricted"}))
-    };
-    for confined in [restricted(root_only), restricted(json!([])), restricted(json!([root("write"), denied]))]
-    {
-        let error = write(&client, &place.uri("file"), "new", json!({"sandbox": confined})).unwrap_err();
-        assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-32602), &json!("sandboxUnavailable")));
-        let error =
-            client.call("fs/readFile", json!({"path": place.uri("file"), "sandbox": confined})).unwrap_err();
-        assert_eq!(error["message"], "sandbox intent cannot be enforced on this executor");
-        let open = json!({"handleId": "h", "path": place.uri("file"), "sandbox": confined});
-        assert_eq!(client.refusal("fs/open", open).0, -32602);
-    }
-    assert_eq!(place.read("file"), "old");
-    let unrestricted =
-        json!({"type": "managed", "file_system": {"type": "unrestricted"}, "network": "restricted"});
-    for open in [
-        sandbox(json!({"type": "disabled"})),
-        sandbox(json!({"type": "external", "network": "restricted"})),
-        sandbox(unrestricted),
-        restricted(json!([root("write")])),
-        Value::Null,
-    ] {
-        write(&client, &place.uri("file"), "new", json!({"sandbox": open})).unwrap();
-    }
-    assert_eq!(uri(&place.path("a b")), place.uri("a%20b"));
-}
-
 /// Starts a server whose user is not all-powerful.
-fn unprivileged(place: &Place) -> Server {
+pub(crate) fn unprivileged(place: &Place) -> Server {
     // The program may be where nobody else gets to.
     let program = place.path("remex");
     // Copied by another process: what other tests start meanwhile could inherit our descriptor, and a file that is

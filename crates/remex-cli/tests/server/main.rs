@@ -7,6 +7,7 @@ mod attacks;
 mod audit;
 mod caps;
 mod configuration;
+mod confined_files;
 mod consumed;
 mod dialects;
 mod endings;

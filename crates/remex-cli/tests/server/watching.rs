@@ -425,7 +425,7 @@ fn wrong_watches_are_refused() {
     let confined = json!({"permissions": {"type": "managed", "network": "restricted", "file_system":
         {"type": "restricted", "entries": []}}, "windowsSandboxLevel": "disabled"});
     let error = call(json!({"watchId": 2, "path": place.uri("w"), "sandbox": confined}));
-    assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-32602), &json!("sandboxUnavailable")));
+    assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-32600), &json!("permissionDenied")));
 
     for id in 2..=128 {
         place.watch(id, "w");

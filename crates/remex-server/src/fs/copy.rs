@@ -1,7 +1,7 @@
 //! Copying files, links and whole trees.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     fs::File,
     io::{self, Read as _},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -9,6 +9,7 @@ use std::{
 };
 
 use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire};
+use remex_sandbox::Action;
 use rustix::{
     fs::{FileType, Mode, OFlags, Stat, fchmod, fstat, ftruncate, mkdirat, openat, readlinkat, symlinkat},
     io::Errno,
@@ -19,7 +20,7 @@ use super::{
     CancelCheck, FileWork, PathAccess, PathGuard,
     descent::{self, Descent},
     directory,
-    guard::Located,
+    guard::{Located, TreeGuard},
     io_error, names, native,
     open::{Links, file_type, not_a_file, readable, reopen},
 };
@@ -38,10 +39,11 @@ impl FileWork for wire::Copy {
         let copied = match kind {
             FileType::RegularFile => {
                 let to = guard.target(destination, Links::Follow, FileAccess::Write)?;
-                copy_file(source, (to.directory(), to.name()), to.links_from_here(), wanted)
+                let links = to.links_from_here();
+                copy_file(source, (to.directory(), to.name()), links, &|| to.check_creation(), wanted)
             }
             FileType::Symlink => {
-                let to = guard.change(destination, Links::Follow)?;
+                let to = guard.change(destination, Links::Follow, Action::Create)?;
                 copy_link(source, (to.directory(), to.name()))
             }
             FileType::Directory if self.recursive => copy_tree(from, destination, guard, wanted),
@@ -134,28 +136,57 @@ fn copy_tree(
     if is_within(destination, source, guard)? {
         return Err(CopyError::IntoItself);
     }
+    let from = TreeGuard::new(source);
     let mut source = Descent::new(descent::open(source.directory(), source.name(), Links::Refuse)?)?;
     directory::create_all(guard, destination, Links::Follow)?;
     let to = guard.target(destination, Links::Follow, FileAccess::Write)?;
     let links = to.links_from_here();
+    let mut guards = TreeGuards { from, to: TreeGuard::new(&to) };
     let mut destination = Descent::new(descent::open(to.directory(), to.name(), links)?)?;
-    let mut levels = vec![copy_entries(&source, &destination, links, wanted)?];
+    let mut levels = vec![copy_entries(&source, &destination, links, &guards, wanted)?];
     while let Some(directories) = levels.last_mut() {
         let Some(name) = directories.pop() else {
             levels.pop();
             source.leave()?;
             destination.leave()?;
+            guards.from.leave();
+            guards.to.leave();
             continue;
         };
         source.enter(&name, Links::Refuse)?;
-        match mkdirat(destination.current(), &*name, Mode::from_raw_mode(0o777)) {
-            Ok(()) => destination.enter(&name, links)?,
-            Err(Errno::EXIST) => destination.enter(&name, links).map_err(|error| {
-                if error.kind() == io::ErrorKind::NotADirectory { Errno::EXIST.into() } else { error }
-            })?,
-            Err(error) => return Err(error.into()),
-        }
-        levels.push(copy_entries(&source, &destination, links, wanted)?);
+        enter_copy(&mut destination, &name, links, &guards)?;
+        guards.from.enter(&name);
+        guards.to.enter(&name);
+        levels.push(copy_entries(&source, &destination, links, &guards, wanted)?);
+    }
+    Ok(())
+}
+
+/// What may be read and written during the copy of a tree.
+struct TreeGuards {
+    from: TreeGuard,
+    to: TreeGuard,
+}
+
+/// Enters a directory in the destination, and creates it if it is missing.
+fn enter_copy(
+    destination: &mut Descent,
+    name: &CStr,
+    links: Links,
+    guards: &TreeGuards,
+) -> Result<(), CopyError> {
+    let created = match guards.to.check(names::os_str(name), Action::Create) {
+        Ok(()) => mkdirat(destination.current(), name, Mode::from_raw_mode(0o777)),
+        // It may be there; what is copied into it is checked by itself.
+        Err(refusal) if !destination.has(name) => return Err(refusal.into()),
+        Err(_) => Err(Errno::EXIST),
+    };
+    match created {
+        Ok(()) => destination.enter(name, links)?,
+        Err(Errno::EXIST) => destination.enter(name, links).map_err(|error| {
+            if error.kind() == io::ErrorKind::NotADirectory { Errno::EXIST.into() } else { error }
+        })?,
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }
@@ -165,6 +196,7 @@ fn copy_entries(
     source: &Descent,
     destination: &Descent,
     links: Links,
+    guards: &TreeGuards,
     wanted: &CancelCheck,
 ) -> Result<Vec<CString>, CopyError> {
     // A link in the destination may lead back here: the copy would copy itself without end.
@@ -174,9 +206,20 @@ fn copy_entries(
     let (from, to) = (source.current(), destination.current());
     let mut directories = Vec::new();
     names::for_each(from, |name, kind| {
+        let path = names::os_str(name);
+        if matches!(kind, FileType::RegularFile | FileType::Symlink | FileType::Directory) {
+            guards.from.check(path, Action::Read)?;
+        }
         match kind {
-            FileType::RegularFile => copy_file((from, name), (to, name), links, wanted)?,
-            FileType::Symlink => copy_link((from, name), (to, name))?,
+            FileType::RegularFile => {
+                guards.to.check(path, Action::Write)?;
+                let creation = || guards.to.check(path, Action::Create);
+                copy_file((from, name), (to, name), links, &creation, wanted)?;
+            }
+            FileType::Symlink => {
+                guards.to.check(path, Action::Create)?;
+                copy_link((from, name), (to, name))?;
+            }
             FileType::Directory => directories.push(name.to_owned()),
             _ => {}
         }
@@ -186,11 +229,12 @@ fn copy_entries(
 }
 
 /// Copies contents and mode of a regular file; copying a file onto itself changes nothing. `links` is about the
-/// destination.
+/// destination, and `check_creation` is called if that is missing.
 fn copy_file<P: Arg + Copy>(
     (from, source): (impl AsFd, P),
     (to, destination): (impl AsFd, P),
     links: Links,
+    check_creation: &dyn Fn() -> Result<(), RpcError>,
     wanted: &CancelCheck,
 ) -> Result<(), CopyError> {
     wanted.check()?;
@@ -201,9 +245,8 @@ fn copy_file<P: Arg + Copy>(
     }
     let mut source = readable(&found, &stat)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-    let Some(mut destination) = open_destination((to.as_fd(), destination), links, mode, &stat)? else {
-        return Ok(());
-    };
+    let opened = open_destination((to.as_fd(), destination), links, check_creation, mode, &stat)?;
+    let Some(mut destination) = opened else { return Ok(()) };
     // Set before the contents are copied, because the old mode may be more permissive.
     fchmod(&destination, mode)?;
     ftruncate(&destination, 0)?;
@@ -222,6 +265,7 @@ fn copy_file<P: Arg + Copy>(
 fn open_destination<P: Arg + Copy>(
     (directory, name): (BorrowedFd<'_>, P),
     links: Links,
+    check_creation: &dyn Fn() -> Result<(), RpcError>,
     mode: Mode,
     source: &Stat,
 ) -> Result<Option<File>, CopyError> {
@@ -229,6 +273,7 @@ fn open_destination<P: Arg + Copy>(
     let found = match openat(directory, name, OFlags::PATH | OFlags::CLOEXEC | links, Mode::empty()) {
         Ok(found) => found,
         Err(Errno::NOENT) => {
+            check_creation()?;
             // A FIFO created there in the meantime does not block, and is refused below.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             let created = openat(directory, name, flags | links, mode)?;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, fstat, openat},
+    fs::{AtFlags, Mode, OFlags, fstat, openat, statat},
     io::Errno,
 };
 
@@ -54,6 +54,11 @@ impl Descent {
     /// Returns whether a directory is the current one or one of its ancestors in this walk.
     pub(super) fn passed(&self, identity: Identity) -> bool {
         self.identity == identity || self.above.iter().any(|level| level.identity == identity)
+    }
+
+    /// Returns whether the current directory has an entry with a name.
+    pub(super) fn has(&self, name: &CStr) -> bool {
+        statat(&self.current, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// Enters the subdirectory `name`.

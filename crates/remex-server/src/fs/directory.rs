@@ -9,6 +9,7 @@ use std::{
 };
 
 use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
+use remex_sandbox::Action;
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, mkdirat, openat},
     io::Errno,
@@ -16,7 +17,7 @@ use rustix::{
 
 use super::{
     AnswerSize, FileWork, PathAccess, PathGuard, create_error, descent,
-    guard::Located,
+    guard::{Located, TreeGuard},
     io_error, metadata,
     names::{self, Smallest},
     native,
@@ -47,6 +48,7 @@ impl FileWork for wire::CreateDirectory {
             create_all(guard, path, links)?;
         } else {
             let at = guard.entry(path, links, FileAccess::Write)?;
+            at.check_creation()?;
             create(&at).map_err(|error| create_error(&error.into(), path))?;
         }
         Ok(Empty {})
@@ -88,7 +90,8 @@ fn create_all_judged(guard: &PathGuard, path: &Path, links: Links) -> Result<(),
 /// Creates a directory, unless it exists.
 fn create_judged(guard: &PathGuard, path: &Path, links: Links) -> Result<(), RpcError> {
     let at = guard.entry(path, links, FileAccess::Write);
-    let error = match at.map(|at| create(&at)) {
+    let created = at.and_then(|at| at.check_creation().map(|()| create(&at)));
+    let error = match created {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(Errno::EXIST)) => io_error(&Errno::EXIST.into(), path),
         Ok(Err(error)) => return Err(io_error(&error.into(), path)),
@@ -96,7 +99,11 @@ fn create_judged(guard: &PathGuard, path: &Path, links: Links) -> Result<(), Rpc
         Err(error) if error.kind == ErrorKind::PermissionDenied => error,
         Err(error) => return Err(error),
     };
-    match guard.target(path, links, FileAccess::Write)?.kind() {
+    // To leave an existing directory as it is, it suffices to know that it exists.
+    let found = guard
+        .target(path, links, FileAccess::Write)
+        .or_else(|_| guard.target(path, links, FileAccess::Read))?;
+    match found.kind() {
         Ok(FileType::Directory) => Ok(()),
         _ => Err(error),
     }
@@ -142,7 +149,7 @@ impl FileWork for wire::ReadDirectory {
         let failed = |error: io::Error| io_error(&error, path);
         let at = guard.target(path, Links::Follow, FileAccess::Read)?;
         let opened = descent::open(at.directory(), at.name(), at.links_from_here()).map_err(failed)?;
-        let directory = OpenDirectory { at, opened, guard };
+        let directory = OpenDirectory { tree: TreeGuard::new(&at), at, opened, guard };
         match page {
             Some(page) => page.read(&directory).map_err(failed),
             None => read_all(&directory).map_err(failed)?,
@@ -155,6 +162,7 @@ struct OpenDirectory<'a> {
     at: Located<'a>,
     opened: OwnedFd,
     guard: &'a PathGuard,
+    tree: TreeGuard,
 }
 
 impl OpenDirectory<'_> {
@@ -268,7 +276,8 @@ impl Page {
         name: &OsString,
         kind: FileType,
     ) -> io::Result<Option<wire::DirectoryEntry>> {
-        let metadata = if self.details {
+        // The name of what is denied is no secret, but nothing else is told about it.
+        let metadata = if self.details && directory.tree.allows(name, Action::Read) {
             match metadata::of_entry(&directory.opened, name) {
                 Ok(metadata) => Some(Box::new(metadata)),
                 Err(Errno::NOENT) => return Ok(None),

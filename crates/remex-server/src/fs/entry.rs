@@ -9,6 +9,7 @@ use std::{
 };
 
 use remex_proto::{Blob, ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
+use remex_sandbox::Action;
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, chmodat, fstat,
@@ -47,8 +48,8 @@ impl FileWork for wire::Rename {
     }
 
     fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
-        let source = &guard.change(native(&self.source_path)?, Links::Follow)?;
-        let destination = &guard.change(native(&self.destination_path)?, Links::Follow)?;
+        let source = &guard.change(native(&self.source_path)?, Links::Follow, Action::Remove)?;
+        let destination = &guard.change(native(&self.destination_path)?, Links::Follow, Action::Remove)?;
         guard.check_move(source, destination)?;
         let entries = (DirectoryEntry::named(source), DirectoryEntry::named(destination));
         let (from, to) = (source.directory(), destination.directory());
@@ -178,7 +179,7 @@ impl FileWork for wire::Symlink {
             let text = "the target of a symbolic link must not be empty or contain NUL bytes";
             return Err(RpcError::new(ErrorKind::InvalidInput, text));
         }
-        let at = guard.change(path, Links::Follow)?;
+        let at = guard.change(path, Links::Follow, Action::Create)?;
         symlinkat(OsStr::from_bytes(target), at.directory(), at.name())
             .map(|()| Empty {})
             .map_err(|error| create_error(&error.into(), path))

@@ -52,7 +52,7 @@ impl FileCalls {
         request: wire::ReadFile,
         responder: Responder,
     ) {
-        let lock = match self.lock_unconfined(&request.sandbox, PathAccess::reads(&request.path)) {
+        let lock = match PathAccess::reads(&request.path).and_then(|access| self.lock(access)) {
             Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };
@@ -164,7 +164,8 @@ impl Reading {
 
     fn open(&self) -> Result<(File, u64, &Path), RpcError> {
         let path = native(&self.request.path)?;
-        let at = self.guard.target(path, self.request.follow_symlinks.into(), FileAccess::Read)?;
+        let guard = self.guard.confined(self.large.host.confinement(), &self.request.sandbox)?;
+        let at = guard.target(path, self.request.follow_symlinks.into(), FileAccess::Read)?;
         let (file, size) = open::for_reading(&at)?;
         if size > MAX_FILE_LEN { Err(too_large()) } else { Ok((file, size, path)) }
     }

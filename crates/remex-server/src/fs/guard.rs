@@ -1,16 +1,18 @@
-//! Confines the file requests of a credential to the paths in its scopes.
+//! Confines file requests to the paths in the scopes of a credential, and to what the sandbox of a request allows.
 //!
-//! Every path of a request becomes a [`Located`], and system calls use that instead of the path. Without path
-//! limits, it is the path itself. With them, it is a name in an open directory that a walk from the root has
-//! reached through allowed paths only, and links are not followed from there: nothing that is moved or replaced
-//! by a link meanwhile can redirect the request. Start at [`PathGuard`].
+//! Every path of a request becomes a [`Located`], and system calls use that instead of the path. Without limits, it
+//! is the path itself. With them, it is a name in an open directory that was reached through allowed paths only, and
+//! links are not followed from there: nothing that is moved or replaced by a link meanwhile can redirect the request.
+//! Start at [`PathGuard`].
 
 mod limits;
+mod profile;
 #[cfg(test)]
 mod race;
 mod resolve;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use std::{
     ffi::OsStr,
@@ -19,7 +21,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use remex_proto::{ErrorKind, RpcError};
+use remex_proto::{ErrorKind, RpcError, sandbox::Sandbox};
+use remex_sandbox::{Action, Policy};
 use rustix::{
     fs::{AtFlags, CWD, FileType, OFlags, Stat, statat},
     io::Errno,
@@ -27,17 +30,21 @@ use rustix::{
 
 use super::{io_error, open::Links};
 use crate::{
+    confinement::Confinement,
     nofollow::{self, OpenParent},
     scope::{FileAccess, Permission, Scopes},
 };
 use limits::{Judgement, PathLimits};
-use resolve::{Arrival, Rules, Stop, Walk};
+use resolve::{Arrival, Judge, Rules, Stop};
+pub(super) use tree::{TreeGuard, check_removal};
 
-/// Where the file requests of a connection may go.
+/// Where file requests may go.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathGuard {
-    /// `None` without path limits.
+    /// What the credential allows; `None` without path limits.
     limits: Option<Arc<Limited>>,
+    /// What the sandbox allows; `None` if it leaves files open.
+    policy: Option<Arc<Policy>>,
 }
 
 #[derive(Debug)]
@@ -62,17 +69,26 @@ enum At {
     /// A name in a directory that was reached without following links.
     Entry(OpenParent),
     /// A name in a directory that was reached through allowed paths only.
-    Judged(Arrival),
+    Judged { arrival: Arrival, policy: Option<Arc<Policy>> },
 }
 
 impl PathGuard {
     pub(crate) fn new(scopes: &Arc<Scopes>) -> Self {
         let limited = || Arc::new(Limited { scopes: Arc::clone(scopes), limits: OnceLock::new() });
-        PathGuard { limits: scopes.has_path_limits().then(limited) }
+        PathGuard { limits: scopes.has_path_limits().then(limited), policy: None }
+    }
+
+    /// Returns the guard for one request, which may ask for a sandbox. Blocks, and may hang.
+    pub(crate) fn confined(&self, confinement: &Confinement, sandbox: &Sandbox) -> Result<Self, RpcError> {
+        if sandbox.leaves_files_open() {
+            return Ok(self.clone());
+        }
+        let policy = confinement.resolve_for_files(sandbox)?;
+        Ok(PathGuard { limits: self.limits.clone(), policy: (!policy.is_open()).then_some(policy) })
     }
 
     pub(crate) fn is_limited(&self) -> bool {
-        self.limits.is_some()
+        self.limits.is_some() || self.policy.is_some()
     }
 
     /// Refuses a method whose paths the guard does not see.
@@ -94,14 +110,10 @@ impl PathGuard {
         links: Links,
         access: FileAccess,
     ) -> Result<Located<'a>, RpcError> {
-        let at = match (&self.limits, links) {
-            (None, Links::Follow) => At::Path,
-            (None, Links::Refuse) => At::Entry(nofollow::find(path).map_err(|error| io_error(&error, path))?),
-            (Some(limited), _) => {
-                let arrival = limited.walk(path, Rules { parents: links, last: links }, access)?;
-                limited.check(&arrival, path, access)?;
-                At::Judged(arrival)
-            }
+        let at = match links {
+            _ if self.is_limited() => self.judge(path, Rules { parents: links, last: links }, access)?,
+            Links::Follow => At::Path,
+            Links::Refuse => At::Entry(nofollow::find(path).map_err(|error| io_error(&error, path))?),
         };
         Ok(Located { path, links, at })
     }
@@ -113,26 +125,35 @@ impl PathGuard {
         links: Links,
         access: FileAccess,
     ) -> Result<Located<'a>, RpcError> {
-        let Some(limited) = &self.limits else { return self.target(path, links, access) };
-        let arrival = limited.walk(path, Rules { parents: links, last: Links::Refuse }, access)?;
-        limited.check(&arrival, path, access)?;
-        Ok(Located { path, links, at: At::Judged(arrival) })
+        if !self.is_limited() {
+            return self.target(path, links, access);
+        }
+        let at = self.judge(path, Rules { parents: links, last: Links::Refuse }, access)?;
+        Ok(Located { path, links, at })
     }
 
-    /// Finds an entry that is to be created, removed or replaced.
-    pub(super) fn change<'a>(&self, path: &'a Path, links: Links) -> Result<Located<'a>, RpcError> {
-        if self.limits.is_some() && path.file_name().is_none() {
+    /// Finds an entry that is to be created, or to be removed or replaced.
+    pub(super) fn change<'a>(
+        &self,
+        path: &'a Path,
+        links: Links,
+        action: Action,
+    ) -> Result<Located<'a>, RpcError> {
+        if self.is_limited() && path.file_name().is_none() {
             return Err(io_error(&Errno::INVAL.into(), path));
         }
         let located = self.entry(path, links, FileAccess::Write)?;
         match (&self.limits, located.real()) {
             (Some(limited), Some(real)) if !limited.limits().may_replace(real) => Err(is_prefix(path)),
-            _ => Ok(located),
+            _ => located.check(action).map(|()| located),
         }
     }
 
     /// Refuses to move what may not be read to where it could be read.
     pub(super) fn check_move(&self, source: &Located<'_>, destination: &Located<'_>) -> Result<(), RpcError> {
+        if source.policy().is_some() && source.kind() == Ok(FileType::Directory) {
+            tree::check_move(source, destination)?;
+        }
         let (Some(limited), Some(from), Some(to)) = (&self.limits, source.real(), destination.real()) else {
             return Ok(());
         };
@@ -144,7 +165,7 @@ impl PathGuard {
 
     /// Returns the real path of what exists at a path.
     pub(crate) fn canonicalize(&self, path: &Path) -> Result<PathBuf, RpcError> {
-        if self.limits.is_none() {
+        if !self.is_limited() {
             return path.canonicalize().map_err(|error| io_error(&error, path));
         }
         let located = self.target(path, Links::Follow, FileAccess::Read)?;
@@ -157,14 +178,25 @@ impl PathGuard {
 
     /// Checks a path that is used without following links, and whose components may be missing.
     pub(crate) fn check_plain(&self, path: &Path) -> Result<(), RpcError> {
-        let Some(limited) = &self.limits else { return Ok(()) };
         let is_plain = !path.components().any(|component| component == std::path::Component::ParentDir);
-        let judgement = limited.limits().judge(path, FileAccess::Read);
-        if is_plain && judgement == Judgement::Inside { Ok(()) } else { Err(denied(path, FileAccess::Read)) }
+        if let Some(limited) = &self.limits
+            && !(is_plain && limited.limits().judge(path, FileAccess::Read) == Judgement::Inside)
+        {
+            return Err(denied(path, FileAccess::Read));
+        }
+        match &self.policy {
+            Some(policy) if !self.may_read(path) => Err(profile::refusal(policy, path, path, Action::Read)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the sandbox lets a real path be read.
+    pub(crate) fn may_read(&self, real: &Path) -> bool {
+        self.policy.as_ref().is_none_or(|policy| profile::allows(policy, real, Action::Read))
     }
 
     /// Returns the kind of what a link in a directory leads to; `None` for a broken link, or one that leads to
-    /// where the credential may not read.
+    /// where the request may not read.
     pub(super) fn kind_of_target(
         &self,
         directory: &Located<'_>,
@@ -183,6 +215,53 @@ impl PathGuard {
         };
         Some((FileType::from_raw_mode(stat.st_mode), (stat.st_dev, stat.st_ino)))
     }
+
+    /// Finds where a path leads, through what both the credential and the sandbox allow.
+    fn judge(&self, path: &Path, rules: Rules, access: FileAccess) -> Result<At, RpcError> {
+        let limits = self.limits.as_deref().map(Limited::limits);
+        let mut both = Both { limits, policy: self.policy.as_deref() };
+        let arrival = resolve::find(path, rules, &mut both).map_err(|stop| match stop {
+            Stop::Denied { real } => both.refusal(path, &real, access),
+            Stop::Failed(errno) => io_error(&errno.into(), path),
+        })?;
+        if limits.is_some_and(|limits| limits.judge(&arrival.real, access) != Judgement::Inside) {
+            return Err(denied(path, access));
+        }
+        if let Some(policy) = &self.policy {
+            profile::check(policy, path, &arrival, access)?;
+        }
+        Ok(At::Judged { arrival, policy: self.policy.clone() })
+    }
+}
+
+/// The limits of a credential and those of a sandbox: the narrowest holds.
+struct Both<'a> {
+    limits: Option<&'a PathLimits>,
+    policy: Option<&'a Policy>,
+}
+
+impl Both<'_> {
+    /// Returns the error for a real path that the walk may not look at.
+    fn refusal(&self, path: &Path, real: &Path, access: FileAccess) -> RpcError {
+        match (self.limits, self.policy) {
+            (None, Some(policy)) => profile::refusal(policy, path, real, access.into()),
+            (Some(limits), Some(policy)) if limits.may_pass(real) => {
+                profile::refusal(policy, path, real, access.into())
+            }
+            _ => denied(path, access),
+        }
+    }
+}
+
+impl Judge for Both<'_> {
+    fn may_pass(&mut self, path: &Path) -> bool {
+        self.limits.is_none_or(|limits| limits.may_pass(path))
+            && self.policy.is_none_or(|policy| profile::may_pass(policy, path))
+    }
+
+    fn may_follow(&mut self, _link: &Path) -> bool {
+        true
+    }
 }
 
 impl Limited {
@@ -193,21 +272,6 @@ impl Limited {
         // Not inside the cell: it would block others if this hangs.
         let limits = PathLimits::resolve(&self.scopes);
         self.limits.get_or_init(|| limits)
-    }
-
-    fn walk(&self, path: &Path, rules: Rules, access: FileAccess) -> Result<Arrival, RpcError> {
-        let mut limits = self.limits();
-        Walk::new(path, rules).and_then(|mut walk| walk.run(&mut limits)).map_err(|stop| match stop {
-            Stop::Denied => denied(path, access),
-            Stop::Failed(errno) => io_error(&errno.into(), path),
-        })
-    }
-
-    fn check(&self, arrival: &Arrival, path: &Path, access: FileAccess) -> Result<(), RpcError> {
-        match self.limits().judge(&arrival.real, access) {
-            Judgement::Inside => Ok(()),
-            Judgement::Ancestor | Judgement::Outside => Err(denied(path, access)),
-        }
     }
 }
 
@@ -236,7 +300,7 @@ impl<'a> Located<'a> {
     pub(super) fn parent(&self) -> Option<&OpenParent> {
         match &self.at {
             At::Path => None,
-            At::Entry(parent) | At::Judged(Arrival { parent, .. }) => Some(parent),
+            At::Entry(parent) | At::Judged { arrival: Arrival { parent, .. }, .. } => Some(parent),
         }
     }
 
@@ -244,7 +308,7 @@ impl<'a> Located<'a> {
     pub(super) fn into_parent(self) -> Result<OpenParent, &'a Path> {
         match self.at {
             At::Path => Err(self.path),
-            At::Entry(parent) | At::Judged(Arrival { parent, .. }) => Ok(parent),
+            At::Entry(parent) | At::Judged { arrival: Arrival { parent, .. }, .. } => Ok(parent),
         }
     }
 
@@ -252,7 +316,33 @@ impl<'a> Located<'a> {
     pub(super) fn real(&self) -> Option<&Path> {
         match &self.at {
             At::Path | At::Entry(_) => None,
-            At::Judged(arrival) => Some(&arrival.real),
+            At::Judged { arrival, .. } => Some(&arrival.real),
+        }
+    }
+
+    /// Returns what the sandbox allows, if it confines the request.
+    fn policy(&self) -> Option<&Arc<Policy>> {
+        match &self.at {
+            At::Path | At::Entry(_) => None,
+            At::Judged { policy, .. } => policy.as_ref(),
+        }
+    }
+
+    pub(super) fn is_confined(&self) -> bool {
+        self.policy().is_some()
+    }
+
+    /// Checks that a new file, directory or link may have the name: to write an existing file takes less.
+    pub(super) fn check_creation(&self) -> Result<(), RpcError> {
+        self.check(Action::Create)
+    }
+
+    fn check(&self, action: Action) -> Result<(), RpcError> {
+        match (self.policy(), self.real()) {
+            (Some(policy), Some(real)) if !policy.allows(real, action) => {
+                Err(profile::refusal(policy, self.path, real, action))
+            }
+            _ => Ok(()),
         }
     }
 

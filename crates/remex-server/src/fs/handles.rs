@@ -16,7 +16,6 @@ use remex_proto::{
     Blob, ErrorKind, HostPath, RequestId, RpcError,
     call::Empty,
     fs::{self as wire, OpenMode},
-    sandbox::Sandbox,
 };
 use rustix::{
     buffer::spare_capacity,
@@ -126,9 +125,10 @@ impl FileCalls {
             Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };
-        let guard = self.guard.clone();
+        let (guard, host) = (self.guard.clone(), Arc::clone(context.host()));
         self.run_job(context, id, lock, move |guards| {
-            let result = open(&request, &guard).map(|opened| {
+            let guard = guard.confined(host.confinement(), &request.sandbox);
+            let result = guard.and_then(|guard| open(&request, &guard)).map(|opened| {
                 opening.done(opened);
                 wire::OpenReply { handle_id: request.handle_id }
             });
@@ -154,7 +154,7 @@ impl FileCalls {
             OpenMode::Replace | OpenMode::Write => PathAccess::writes(&request.path),
         };
         let access = access.map(|access| access.and_writes_handle(connection, &request.handle_id));
-        self.lock_unconfined(&request.sandbox, access)
+        self.lock(access?)
     }
 
     pub(crate) fn read_block(
@@ -167,7 +167,7 @@ impl FileCalls {
         let access = PathAccess::default().and_reads_handle(context.connection(), &request.handle_id);
         let found = block_len(request.len, "read").and_then(|len| {
             let handle = self.handles.get(&request.handle_id)?;
-            Ok((len, handle, self.lock_unconfined(&Sandbox::Disabled, Ok(access))?))
+            Ok((len, handle, self.lock(access)?))
         });
         let (len, handle, lock) = match found {
             Ok(found) => found,
@@ -199,8 +199,8 @@ impl FileCalls {
     ) {
         let found = block_len(request.chunk.len() as u64, "write").and_then(|_| {
             let handle = self.handles.get(&request.handle_id)?;
-            let access = handle.access(context.connection(), &request.handle_id);
-            Ok((handle, self.lock_unconfined(&Sandbox::Disabled, access)?))
+            let access = handle.access(context.connection(), &request.handle_id)?;
+            Ok((handle, self.lock(access)?))
         });
         let (handle, lock) = match found {
             Ok(found) => found,
@@ -236,7 +236,7 @@ impl FileCalls {
             return responder.ok(Empty {});
         }
         let access = handle.access(context.connection(), &request.handle_id);
-        let lock = match self.lock_unconfined(&Sandbox::Disabled, access) {
+        let lock = match access.and_then(|access| self.lock(access)) {
             Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };

@@ -78,6 +78,7 @@ pub(super) fn for_writing(at: &Located<'_>, access: OFlags, mode: Mode) -> Resul
 /// Creates a file that did not exist a moment ago, or opens one created in the meantime, unless `access`
 /// excludes that.
 pub(super) fn create(at: &Located<'_>, access: OFlags, mode: Mode) -> Result<File, RpcError> {
+    at.check_creation()?;
     // A FIFO created there in the meantime does not block, and is refused below.
     let flags = access | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let descriptor = openat(at.directory(), at.name(), flags | at.open_flags(), mode)

@@ -10,6 +10,7 @@ use std::{
 };
 
 use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire};
+use remex_sandbox::Action;
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat, unlinkat},
     io::Errno,
@@ -19,7 +20,7 @@ use super::{
     CancelCheck, FileWork, PathAccess, PathGuard,
     descent::{self, Descent},
     entry_lock::DirectoryEntry,
-    guard::Located,
+    guard::{self, Located, TreeGuard},
     io_error, names, native,
     open::{Links, file_type},
 };
@@ -43,17 +44,22 @@ impl FileWork for wire::Remove {
                 .with_hint("the root and `..` cannot be removed; name what is in them"));
         }
         let is_absent = |error: &RpcError| error.kind == ErrorKind::NotFound && self.force.unwrap_or(true);
-        let at = match guard.change(path, links) {
+        let at = match guard.change(path, links, Action::Remove) {
             Err(error) if is_absent(&error) => return Ok(Empty {}),
             at => at?,
         };
+        let tree = TreeGuard::new(&at);
+        let is_tree = recursive && at.is_confined() && at.kind() == Ok(FileType::Directory);
+        if is_tree {
+            guard::check_removal(&at)?;
+        }
         let found = open_parent(at).and_then(|parent| {
             let stat = statat(&parent.directory, &parent.name, AtFlags::SYMLINK_NOFOLLOW)?;
             Ok((parent, file_type(&stat)))
         });
         let removed = match found {
             Ok((_, FileType::Symlink)) if links == Links::Refuse => return Err(nofollow::refusal(path)),
-            Ok((parent, FileType::Directory)) if recursive => remove_tree(&parent, wanted),
+            Ok((parent, FileType::Directory)) if recursive => remove_tree(&parent, &tree, wanted),
             Ok((parent, FileType::Directory)) => {
                 unlinkat(&parent.directory, &parent.name, AtFlags::REMOVEDIR).map_err(io::Error::from)
             }
@@ -92,9 +98,9 @@ struct Level {
 const ATTEMPTS: usize = 100;
 
 /// Removes a directory and its contents.
-fn remove_tree(parent: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
+fn remove_tree(parent: &OpenParent, tree: &TreeGuard, wanted: &CancelCheck) -> io::Result<()> {
     for _ in 0..ATTEMPTS {
-        match try_remove_tree(parent, wanted) {
+        match try_remove_tree(parent, tree.clone(), wanted) {
             // Another process has removed a part; the next attempt shows whether anything is left.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 statat(&parent.directory, &parent.name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -105,15 +111,18 @@ fn remove_tree(parent: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
     Err(Errno::BUSY.into())
 }
 
-fn try_remove_tree(parent: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
+fn try_remove_tree(parent: &OpenParent, mut tree: TreeGuard, wanted: &CancelCheck) -> io::Result<()> {
     let name = CString::new(parent.name.as_bytes())?;
     let mut descent = Descent::new(descent::open(&parent.directory, &*name, Links::Refuse)?)?;
-    let mut levels = vec![Level { name, directories: remove_files(descent.current())? }];
+    let mut levels = vec![Level { name, directories: remove_files(descent.current(), &tree)? }];
     while let Some(level) = levels.last_mut() {
         wanted.check()?;
         if let Some(name) = level.directories.pop() {
             match descent.enter(&name, Links::Refuse) {
-                Ok(()) => levels.push(Level { name, directories: remove_files(descent.current())? }),
+                Ok(()) => {
+                    tree.enter(&name);
+                    levels.push(Level { name, directories: remove_files(descent.current(), &tree)? });
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -124,6 +133,7 @@ fn try_remove_tree(parent: &OpenParent, wanted: &CancelCheck) -> io::Result<()> 
             unlinkat(&parent.directory, &*emptied.name, AtFlags::REMOVEDIR)?;
         } else {
             descent.leave()?;
+            tree.leave();
             ignore_missing(unlinkat(descent.current(), &*emptied.name, AtFlags::REMOVEDIR))?;
         }
     }
@@ -131,9 +141,13 @@ fn try_remove_tree(parent: &OpenParent, wanted: &CancelCheck) -> io::Result<()> 
 }
 
 /// Removes everything except subdirectories, which are returned.
-fn remove_files(directory: impl AsFd) -> io::Result<Vec<CString>> {
+fn remove_files(directory: impl AsFd, tree: &TreeGuard) -> io::Result<Vec<CString>> {
     let mut directories = Vec::new();
     names::for_each(directory.as_fd(), |name, kind| {
+        // What was found to be allowed before may have changed.
+        if !tree.allows(names::os_str(name), Action::Write) {
+            return Err(Errno::ACCESS);
+        }
         if kind == FileType::Directory {
             directories.push(name.to_owned());
             return Ok(());

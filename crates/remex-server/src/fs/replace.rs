@@ -50,6 +50,7 @@ struct Predecessor {
 impl Replacement {
     /// Starts to replace a regular file, or to create it with `mode`.
     pub(super) fn begin(at: &Located<'_>, mode: Mode) -> Result<Self, RpcError> {
+        at.check_creation()?;
         let failed = |error: io::Error| create_error(&error, at.path());
         let (directory, name) = open_parent(at).map_err(failed)?;
         let predecessor = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {

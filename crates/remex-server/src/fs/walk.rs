@@ -8,7 +8,10 @@ use std::{
 };
 
 use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
-use rustix::{fs::FileType, io::Errno};
+use rustix::{
+    fs::{AtFlags, FileType, statat},
+    io::Errno,
+};
 
 use super::{
     AnswerSize, FileWork, PathAccess, PathGuard,
@@ -150,7 +153,11 @@ impl<'a> Walker<'a> {
                 FileType::RegularFile => EntryKind::File,
                 // Only links can lead to a directory twice.
                 FileType::Directory if !follow => EntryKind::Directory((0, 0)),
-                FileType::Directory | FileType::Symlink if follow => {
+                FileType::Directory => match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(found) => EntryKind::Directory((found.st_dev, found.st_ino)),
+                    Err(_) => return Ok(()),
+                },
+                FileType::Symlink if follow => {
                     match self.guard.kind_of_target(&at, &directory, names::os_str(name)) {
                         Some((FileType::Directory, identity)) => EntryKind::Directory(identity),
                         Some(_) => EntryKind::Other,

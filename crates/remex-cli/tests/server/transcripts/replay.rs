@@ -148,7 +148,7 @@ impl Replay {
         }
         if let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) {
             if let Some(mut answer) = self.world.answer(connection, id)
-                && !is_confined(&message["params"])
+                && !is_refused(method, &message["params"])
             {
                 self.place.rewrite(&mut answer);
                 self.world.prepare(method, &message["params"], &answer);
@@ -180,10 +180,10 @@ impl Replay {
         let (method, params) = self.asked[&(connection, recorded["id"].to_string())].clone();
         let reply = self.clients[&connection].reply(&recorded["id"]);
         let context = format!("{method} {params}\nrecorded: {recorded}\nheard: {reply}");
-        if is_confined(&params) {
+        if is_refused(&method, &params) {
             assert_eq!(
                 reply["error"]["code"], INVALID_PARAMS,
-                "confinement is refused until it exists\n{context}"
+                "confinement of processes is refused until it exists\n{context}"
             );
             self.refused.extend(params["processId"].as_str().map(str::to_owned));
             return;
@@ -310,7 +310,9 @@ impl Place {
         place.write("/mcp/server.py", TOOL_SERVER);
         place.write("/mcp/answers", tool_answers);
         place.write("/workspace/main/sub/keep.txt", "");
-        for directory in ["/home/user", "/workspace/resume", "/workspace/stdio"] {
+        for directory in
+            ["/home/user", "/workspace/resume", "/workspace/sandbox-workspace-write", "/workspace/stdio"]
+        {
             std::fs::create_dir_all(place.path(directory)).expect("a directory can be made");
         }
         place
@@ -364,9 +366,11 @@ impl Place {
 /// What the recorder wrote in place of machine paths.
 const PLACES: &[&str] = &["/workspace", "/parent", "/home/user", "/mcp"];
 
-/// Tells whether a request asks for confinement, which is refused until it exists.
-fn is_confined(params: &Value) -> bool {
-    params["sandbox"].is_object() && params["sandbox"]["permissions"]["type"] != "disabled"
+/// Tells whether a request asks for the confinement of a process, which is refused until it exists.
+fn is_refused(method: &str, params: &Value) -> bool {
+    method.starts_with("process/")
+        && params["sandbox"].is_object()
+        && params["sandbox"]["permissions"]["type"] != "disabled"
 }
 
 /// Checks that `heard` says what was recorded, but for what differs from host to host.

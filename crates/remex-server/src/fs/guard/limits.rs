@@ -94,6 +94,13 @@ impl PathLimits {
         }
     }
 
+    /// Returns whether a walk may look at what is at a real path.
+    pub(super) fn may_pass(&self, path: &Path) -> bool {
+        [FileAccess::Read, FileAccess::Write]
+            .into_iter()
+            .any(|access| self.judge(path, access) != Judgement::Outside)
+    }
+
     /// Returns whether the entry at a real path may be removed or replaced by something of another kind.
     ///
     /// A prefix itself may not: a link in its place would lead elsewhere when the prefix is resolved next time.
@@ -110,18 +117,6 @@ impl PathLimits {
             FileAccess::Read => &self.read,
             FileAccess::Write => &self.write,
         }
-    }
-}
-
-impl Judge for &PathLimits {
-    fn may_pass(&mut self, path: &Path) -> bool {
-        [FileAccess::Read, FileAccess::Write]
-            .into_iter()
-            .any(|access| self.judge(path, access) != Judgement::Outside)
-    }
-
-    fn may_follow(&mut self, _link: &Path) -> bool {
-        true
     }
 }
 

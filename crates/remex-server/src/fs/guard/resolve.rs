@@ -2,7 +2,7 @@
 //!
 //! The kernel could only be asked afterwards where a path has led, when it is too late: a link may have changed
 //! meanwhile. Here, every component is opened by name in the directory before it, links are read as text, and
-//! `..` goes back to a directory that was passed. Start at [`Walk`].
+//! `..` goes back to a directory that was passed. Start at [`find`].
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, fstat, openat, readlinkat},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat},
     io::Errno,
 };
 
@@ -44,10 +44,12 @@ pub(super) struct Rules {
 }
 
 /// Why a walk did not arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The judge has refused a component, and nothing was learnt about it.
-    Denied,
+    /// The judge has refused this path, and nothing was learnt about it.
+    Denied {
+        real: PathBuf,
+    },
     Failed(Errno),
 }
 
@@ -77,6 +79,41 @@ pub(super) struct Arrival {
     pub(super) real: PathBuf,
 }
 
+/// Finds where a path leads: in one step if it has no links, and else by a walk.
+pub(super) fn find(path: &Path, rules: Rules, judge: &mut impl Judge) -> Result<Arrival, Stop> {
+    match find_without_links(path, rules, judge) {
+        Some(arrival) => Ok(arrival),
+        None => Walk::new(path, rules)?.run(judge),
+    }
+}
+
+/// Finds where a path leads if it has no links and no `..`: then the real path is known in advance.
+///
+/// Everything else, and every failure, is left to the walk.
+fn find_without_links(path: &Path, rules: Rules, judge: &mut impl Judge) -> Option<Arrival> {
+    let (parent, name) = (path.parent()?, path.file_name()?);
+    let mut real = PathBuf::with_capacity(path.as_os_str().len());
+    for component in path.components() {
+        match component {
+            Component::RootDir | Component::Normal(_) => real.push(component),
+            Component::CurDir => continue,
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+        if !judge.may_pass(&real) {
+            return None;
+        }
+    }
+    let directory = openat2(CWD, parent, directory_flags(), Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
+    if rules.last == Links::Follow {
+        match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Symlink => return None,
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(Arrival { parent: OpenParent { directory, name: name.to_owned() }, real })
+}
+
 impl Walk {
     pub(super) fn new(path: &Path, rules: Rules) -> Result<Self, Stop> {
         let root = openat(CWD, "/", directory_flags(), Mode::empty())?;
@@ -86,18 +123,14 @@ impl Walk {
 
     /// Walks to the end of the path.
     pub(super) fn run(&mut self, judge: &mut impl Judge) -> Result<Arrival, Stop> {
-        if !judge.may_pass(&self.real) {
-            return Err(Stop::Denied);
-        }
+        self.ask(judge)?;
         while let Some(name) = self.pending.pop_front() {
             if name == ".." {
                 self.leave()?;
                 continue;
             }
             self.real.push(&name);
-            if !judge.may_pass(&self.real) {
-                return Err(Stop::Denied);
-            }
+            self.ask(judge)?;
             let is_last = self.pending.is_empty();
             if is_last && self.rules.last == Links::Refuse {
                 return self.arrive(name);
@@ -128,6 +161,10 @@ impl Walk {
             }
         }
         path
+    }
+
+    fn ask(&self, judge: &mut impl Judge) -> Result<(), Stop> {
+        if judge.may_pass(&self.real) { Ok(()) } else { Err(Stop::Denied { real: self.real.clone() }) }
     }
 
     fn current(&self) -> BorrowedFd<'_> {

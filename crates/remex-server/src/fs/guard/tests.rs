@@ -246,10 +246,14 @@ fn a_credential_cannot_choose_its_own_prefix() {
         fs::create_dir(site.path("in/d")).unwrap();
     }
     let (guard, path) = (site.guard(), site.path("in"));
-    assert_eq!(guard.change(&path, Links::Follow).unwrap_err().kind, DENIED, "the prefix itself stays");
+    assert_eq!(
+        guard.change(&path, Links::Follow, Action::Remove).unwrap_err().kind,
+        DENIED,
+        "the prefix itself stays"
+    );
     assert!(guard.target(&path, Links::Follow, FileAccess::Write).is_ok());
     let dots = site.path("in/d/..");
-    assert_eq!(guard.change(&dots, Links::Follow).unwrap_err().kind, ErrorKind::InvalidInput);
+    assert_eq!(guard.change(&dots, Links::Follow, Action::Remove).unwrap_err().kind, ErrorKind::InvalidInput);
 }
 
 #[test]
@@ -273,9 +277,9 @@ fn what_may_not_be_read_is_not_moved_to_where_it_could_be() {
     let (secret, readable) = (site.path("out/f"), site.path("in/f"));
     let (inside, hidden) = (site.path("in/new"), site.path("out/new"));
     let check = |source: &Path, destination: &Path| {
-        let source = guard.change(source, Links::Follow).unwrap();
+        let source = guard.change(source, Links::Follow, Action::Remove).unwrap();
         guard
-            .check_move(&source, &guard.change(destination, Links::Follow).unwrap())
+            .check_move(&source, &guard.change(destination, Links::Follow, Action::Remove).unwrap())
             .map_err(|error| error.kind)
     };
     assert_eq!(check(&secret, &inside), Err(DENIED));
