@@ -8,7 +8,12 @@ use std::{
     thread,
 };
 
-use remex_proto::{RequestId, call::Request, fs as wire};
+use remex_proto::{
+    RequestId,
+    call::Request,
+    fs as wire,
+    sandbox::{Access, Entry, EntryPath, FileSystem, Permissions},
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -27,13 +32,22 @@ const SECRET: &str = "outside";
 
 struct Race {
     site: Site,
-    guard: PathGuard,
+    bound: Bound,
+    confinement: Confinement,
     responder: Responder,
     is_over: AtomicBool,
 }
 
+/// What keeps requests inside.
+enum Bound {
+    /// The scopes of a credential.
+    Scopes(PathGuard),
+    /// The profile of a sandbox, which is resolved for each request.
+    Profile(Sandbox),
+}
+
 impl Race {
-    fn new() -> Self {
+    fn new(bound: impl FnOnce(&Site) -> Bound) -> Self {
         let site = Site::new();
         for name in ["victim", "moved", "hidden"] {
             fs::write(site.path("out").join(name), SECRET).unwrap();
@@ -47,8 +61,19 @@ impl Race {
         symlink("../out", site.path("in/link")).unwrap();
         let outbox = Outbox::new(1, Acks::None, Encoding::Json, Limits::default(), Shared::default());
         let responder = Responder::new(&Arc::new(outbox), RequestId::Integer(1), 0);
-        let guard = site.guard();
-        Race { site, guard, responder, is_over: AtomicBool::new(false) }
+        let (bound, is_over) = (bound(&site), AtomicBool::new(false));
+        Race { site, bound, confinement: Confinement::default(), responder, is_over }
+    }
+
+    fn guard(&self) -> PathGuard {
+        match &self.bound {
+            Bound::Scopes(guard) => guard.clone(),
+            Bound::Profile(sandbox) => {
+                let guard = PathGuard::default().confined(&self.confinement, sandbox).unwrap();
+                assert!(guard.is_limited());
+                guard
+            }
+        }
     }
 
     /// Lets the directory `in/x` and the link `in/link` change places.
@@ -79,12 +104,13 @@ impl Race {
         W: FileWork + Request + DeserializeOwned,
     {
         let params = params.to_string().replace("IN/", &format!("{}/", self.site.path("in").display()));
-        serde_json::from_str::<W>(&params).unwrap().run(&self.guard, check)
+        serde_json::from_str::<W>(&params).unwrap().run(&self.guard(), check)
     }
 
     fn read(&self) -> Result<(), RpcError> {
         let path = self.site.path("in/x/f");
-        let at = self.guard.target(&path, Links::Follow, FileAccess::Read)?;
+        let guard = self.guard();
+        let at = guard.target(&path, Links::Follow, FileAccess::Read)?;
         let (mut text, mut file) = (String::new(), open::for_reading(&at)?.0);
         file.read_to_string(&mut text).map_err(|error| io_error(&error, &path))?;
         assert_ne!(text, SECRET, "a file outside was read");
@@ -134,8 +160,43 @@ impl Drop for Over<'_> {
 }
 
 #[test]
-fn a_link_swapped_in_during_a_request_never_leads_outside() {
-    let race = &Race::new();
+fn a_link_swapped_in_during_a_request_never_leads_outside_the_scopes_of_a_credential() {
+    run(&Race::new(|site| Bound::Scopes(site.guard())));
+}
+
+#[test]
+fn a_link_swapped_in_during_a_request_never_leads_to_what_a_profile_does_not_list() {
+    run(&Race::new(|site| Bound::Profile(site.sandbox(&[(Access::Write, "in")]))));
+}
+
+#[test]
+fn a_link_swapped_in_during_a_request_never_leads_to_what_a_profile_denies() {
+    run(&Race::new(|site| {
+        let entries = [(Access::Write, ""), (Access::Read, "/"), (Access::Deny, "out")];
+        Bound::Profile(site.sandbox(&entries))
+    }));
+}
+
+#[test]
+fn a_link_swapped_in_during_a_request_never_leads_to_what_a_pattern_denies() {
+    run(&Race::new(|site| {
+        let pattern = site.path("out/**").display().to_string();
+        let denied = Entry {
+            path: EntryPath::GlobPattern { pattern },
+            access: Access::Deny,
+            missing_path_behavior: None,
+        };
+        let Sandbox::Confined(mut context) = site.sandbox(&[(Access::Write, "")]) else { unreachable!() };
+        if let Permissions::Managed { file_system: FileSystem::Restricted { entries }, .. } =
+            &mut context.permissions
+        {
+            entries.push(denied);
+        }
+        Bound::Profile(Sandbox::Confined(context))
+    }));
+}
+
+fn run(race: &Race) {
     let before = race.describe_outside();
     thread::scope(|scope| {
         scope.spawn(|| race.swap());

@@ -4,6 +4,8 @@ use std::{
     os::unix::{ffi::OsStrExt as _, fs::symlink},
 };
 
+use remex_proto::sandbox::{Access, Entry, EntryPath};
+use remex_sandbox::testing::context;
 use tempfile::TempDir;
 
 use super::*;
@@ -39,6 +41,16 @@ impl Site {
         };
         let words: Vec<String> = scopes.iter().map(word).collect();
         PathGuard::new(&Arc::new(words.join(" ").parse().unwrap()))
+    }
+
+    /// Returns a sandbox with these entries, whose paths are in this site.
+    pub(super) fn sandbox(&self, entries: &[(Access, &str)]) -> Sandbox {
+        let entry = |(access, path): &(Access, &str)| Entry {
+            path: EntryPath::Path { path: self.path(path).into() },
+            access: *access,
+            missing_path_behavior: None,
+        };
+        Sandbox::Confined(Box::new(context(entries.iter().map(entry).collect(), None)))
     }
 
     fn link(&self, target: impl AsRef<Path>, path: &str) {
@@ -286,4 +298,62 @@ fn what_may_not_be_read_is_not_moved_to_where_it_could_be() {
     assert_eq!(check(&secret, &hidden), Ok(()));
     assert_eq!(check(&readable, &hidden), Ok(()));
     assert_eq!(check(&readable, &inside), Ok(()));
+}
+
+#[test]
+fn a_profile_is_another_judge_of_the_same_walk() {
+    let site = Site::new();
+    fs::create_dir_all(site.path("in/closed/deep/open")).unwrap();
+    fs::write(site.path("in/closed/deep/open/f"), "").unwrap();
+    fs::create_dir(site.path("in/fixed")).unwrap();
+    site.link("../out/f", "in/away");
+    site.link("closed/deep/open", "in/short");
+    let sandbox = site.sandbox(&[
+        (Access::Write, "in"),
+        (Access::Deny, "in/closed"),
+        (Access::Read, "in/closed/deep/open"),
+        (Access::Read, "in/fixed"),
+    ]);
+    let confinement = Confinement::default();
+    let guard = PathGuard::default().confined(&confinement, &sandbox).unwrap();
+    let found = |path: &str, access| site.target(&guard, path, access);
+    for (path, real) in [
+        ("in/f", "in/f"),
+        ("in/new", "in/new"),
+        ("in/closed/deep/open/f", "in/closed/deep/open/f"),
+        ("in/short/f", "in/closed/deep/open/f"),
+        ("in/short/../open/f", "in/closed/deep/open/f"),
+        ("in/fixed/x", "in/fixed/x"),
+    ] {
+        assert_eq!(found(path, FileAccess::Read).as_deref(), Ok(real), "{path}");
+    }
+    for path in
+        ["", "out/f", "in/away", "in/closed", "in/closed/deep", "in/closed/x", "in/closed/deep/x", "in/.."]
+    {
+        assert_eq!(found(path, FileAccess::Read), Err(DENIED), "{path}");
+        assert_eq!(found(path, FileAccess::Write), Err(DENIED), "{path}");
+    }
+    assert_eq!(found("in/f", FileAccess::Write).as_deref(), Ok("in/f"));
+    assert_eq!(found("in/fixed/x", FileAccess::Write), Err(DENIED));
+    assert_eq!(found("in/short/f", FileAccess::Write), Err(DENIED));
+    for (path, action, is_allowed) in [
+        ("in/f", Action::Remove, true),
+        ("in/new", Action::Create, true),
+        ("in", Action::Remove, false),
+        ("in/fixed", Action::Remove, false),
+        ("in/closed", Action::Remove, false),
+        ("in/short", Action::Remove, true),
+    ] {
+        let path = site.path(path);
+        let changed = guard.change(&path, Links::Follow, action).map(drop).map_err(|error| error.kind);
+        assert_eq!(changed, if is_allowed { Ok(()) } else { Err(DENIED) }, "{}", path.display());
+    }
+    // Together with a credential, the narrowest holds.
+    let both = site
+        .guard_for(&["files:read=in/d", "files:write=in/closed"])
+        .confined(&confinement, &sandbox)
+        .unwrap();
+    assert_eq!(site.target(&both, "in/d/x", FileAccess::Read).as_deref(), Ok("in/d/x"));
+    assert_eq!(site.target(&both, "in/f", FileAccess::Read), Err(DENIED));
+    assert_eq!(site.target(&both, "in/closed/x", FileAccess::Write), Err(DENIED));
 }
