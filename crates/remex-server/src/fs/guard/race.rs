@@ -107,8 +107,8 @@ impl Race {
         serde_json::from_str::<W>(&params).unwrap().run(&self.guard(), check)
     }
 
-    fn read(&self) -> Result<(), RpcError> {
-        let path = self.site.path("in/x/f");
+    fn read(&self, path: &str) -> Result<(), RpcError> {
+        let path = self.site.path(path);
         let guard = self.guard();
         let at = guard.target(&path, Links::Follow, FileAccess::Read)?;
         let (mut text, mut file) = (String::new(), open::for_reading(&at)?.0);
@@ -200,12 +200,20 @@ fn run(race: &Race) {
     let before = race.describe_outside();
     thread::scope(|scope| {
         scope.spawn(|| race.swap());
-        let read =
-            scope.spawn(|| race.repeat(|check| race.read().and(race.list(check)).and(race.copy_out(check))));
+        let read = scope.spawn(|| {
+            race.repeat(|check| {
+                race.read("in/x/f")
+                    .and(race.read("in/x/tree/f"))
+                    .and(race.list(check))
+                    .and(race.copy_out(check))
+            })
+        });
         let write = scope.spawn(|| {
             race.repeat(|check| {
                 let data = json!({"path": "IN/x/f", "dataBase64": "aW5zaWRl"});
                 race.run::<wire::WriteFile>(&data, check)?;
+                let below = json!({"path": "IN/x/tree/f", "dataBase64": "aW5zaWRl"});
+                race.run::<wire::WriteFile>(&below, check)?;
                 let mut atomic = data;
                 atomic["atomic"] = json!(true);
                 race.run::<wire::WriteFile>(&atomic, check)?;
