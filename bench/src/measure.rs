@@ -38,6 +38,8 @@ pub(crate) const ALL: &[Measure] = &[
     stall::STALL,
     files::METADATA,
     files::SMALL,
+    files::METADATA_CONFINED,
+    files::SMALL_CONFINED,
     files::READ,
     files::WRITE,
     files::WALK,

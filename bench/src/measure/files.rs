@@ -54,6 +54,26 @@ pub(super) const SMALL: Measure = Measure {
     ],
 };
 
+pub(super) const METADATA_CONFINED: Measure = Measure {
+    name: "metadata-confined",
+    server: |server, scale| ask_confined(server, scale, "fs/getMetadata"),
+    bare: None,
+    rows: &[
+        Row::alone("metadata of a file with a sandbox profile, p50", Unit::Microseconds, "p50", Goal::None),
+        Row::alone("the same, over that without a profile", Unit::Count, "ratio", Goal::AtMost(1.5)),
+    ],
+};
+
+pub(super) const SMALL_CONFINED: Measure = Measure {
+    name: "read-small-confined",
+    server: |server, scale| ask_confined(server, scale, "fs/readFile"),
+    bare: None,
+    rows: &[
+        Row::alone("read of 1 KiB with a sandbox profile, p50", Unit::Microseconds, "p50", Goal::None),
+        Row::alone("the same, over that without a profile", Unit::Count, "ratio", Goal::AtMost(1.5)),
+    ],
+};
+
 pub(super) const READ: Measure = Measure {
     name: "file-read",
     server: read,
@@ -122,6 +142,47 @@ fn ask(server: &Server, scale: &Scale, method: &str, params: &str) -> Result<Fig
         client.ask(method, params)?;
         client.next_reply().map(drop)
     })
+}
+
+/// Asks about a file with and without the profile that Codex sends by default and a pattern, in turns.
+fn ask_confined(server: &Server, scale: &Scale, method: &str) -> Result<Figures> {
+    let place = Place::new()?;
+    let special =
+        |access: &str, value| json!({"path": {"type": "special", "value": value}, "access": access});
+    let mut entries =
+        vec![special("read", json!({"kind": "root"})), special("write", json!({"kind": "project_roots"}))];
+    for name in [".git", ".agents", ".codex", ".aws"] {
+        let mut entry = special("read", json!({"kind": "project_roots", "subpath": name}));
+        entry["missing_path_behavior"] = json!("skip");
+        entries.push(entry);
+    }
+    entries.push(json!({"path": {"type": "glob_pattern", "pattern": "**/*.env"}, "access": "deny"}));
+    let file_system = json!({"type": "restricted", "entries": entries});
+    let sandbox = json!({
+        "permissions": {"type": "managed", "file_system": file_system, "network": "restricted"},
+        "windowsSandboxLevel": "disabled",
+        "workspaceRoots": [place.uri("")],
+    });
+    let open = json!({"path": place.uri("small")}).to_string();
+    let confined = json!({"path": place.uri("small"), "sandbox": sandbox}).to_string();
+    let mut client = server.connect()?;
+    let mut once = |params: &str| {
+        let begin = Instant::now();
+        client.ask(method, params)?;
+        client.next_reply()?;
+        Ok::<_, anyhow::Error>(begin.elapsed())
+    };
+    for _ in 0..WARM_UP {
+        once(&open)?;
+        once(&confined)?;
+    }
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..scale.questions {
+        without.push(once(&open)?);
+        with.push(once(&confined)?);
+    }
+    let p50 = percentile_us(&mut with, 50);
+    Ok(vec![("p50", p50), ("ratio", p50 / percentile_us(&mut without, 50))])
 }
 
 fn sample(scale: &Scale, mut once: impl FnMut() -> Result<()>) -> Result<Figures> {
