@@ -31,6 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         parent_death: None,
         rlimits: Rlimits::default(),
         cgroup: None,
+        jail: None,
     };
     let pty = Stdio::Pty { size: Size { rows: 24, cols: 80 } };
     let mut figures: [(&str, Vec<Duration>); 5] = [

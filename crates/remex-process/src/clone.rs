@@ -2,9 +2,12 @@
 //!
 //! The child shares our memory until it executes the program, while the thread that created it is suspended. This avoids
 //! copying page tables, but restricts the child: it allocates nothing, takes no lock, cannot panic, and changes no memory
-//! except its own stack, the three fields of [`Outcome`] and `pid` of [`Progress`]. An unresponsive file system may block
+//! except its own stack, the fields of [`Outcome`] and `exists` of its [`Birth`]. An unresponsive file system may block
 //! it when it enters its directory or looks for its program; then only aborting its [`Attempt`](crate::Attempt) unblocks
 //! the thread.
+//!
+//! A child that enters a jail is created by a process in between, which enters the namespaces first: a process cannot move
+//! itself into a pid namespace, but its children are created there. With `CLONE_PARENT` the child is still ours.
 #![allow(unsafe_code)]
 
 use std::{
@@ -19,8 +22,9 @@ use std::{
 };
 
 use crate::{
-    Pid, Signal, Stage,
-    attempt::Progress,
+    Pid, Signal, Stage, Step,
+    attempt::Birth,
+    jail::{drop_privileges, install},
     sys::{self, WaitMode},
 };
 
@@ -94,6 +98,28 @@ pub(crate) struct ChildSetup<'a> {
     /// The file that takes the child into its cgroup; not below 3.
     pub(crate) cgroup: Option<RawFd>,
     pub(crate) parent_death: Option<Signal>,
+    /// The jail that the child enters.
+    pub(crate) entrance: Option<Entrance<'a>>,
+}
+
+/// A jail to enter.
+pub(crate) struct Entrance<'a> {
+    /// The pidfd of its first process.
+    pub(crate) init: RawFd,
+    /// Its namespaces.
+    pub(crate) namespaces: c_int,
+    pub(crate) filter: &'a [libc::sock_filter],
+    /// The stack of the process in between.
+    pub(crate) stack: &'a mut Stack,
+}
+
+/// Why no child runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    pub(crate) stage: Stage,
+    /// The step of confining it, if that failed.
+    pub(crate) step: Option<Step>,
+    pub(crate) errno: i32,
 }
 
 /// Whether descriptor 0 becomes the controlling terminal.
@@ -115,14 +141,27 @@ pub(crate) struct Spawned {
 #[derive(Default)]
 struct Outcome {
     stage: AtomicI32,
+    /// The step of confining it, if that failed.
+    step: AtomicI32,
     errno: AtomicI32,
     peak_rss_bytes: AtomicU64,
 }
 
+impl Outcome {
+    fn failed(&self, (stage, errno): (Stage, i32)) {
+        self.errno.store(errno, Relaxed);
+        self.stage.store(stage as i32, Relaxed);
+    }
+}
+
 struct ChildContext<'a> {
     setup: &'a ChildSetup<'a>,
-    progress: &'a Progress,
+    birth: &'a Birth,
+    stack: *mut c_void,
+    /// The parent as the child sees it.
     parent: i32,
+    /// The child of the process in between.
+    entered: AtomicI32,
     outcome: Outcome,
 }
 
@@ -132,58 +171,123 @@ struct ChildContext<'a> {
 /// that created the child ends.
 pub(crate) fn start(
     stack: &mut Stack,
-    setup: &ChildSetup<'_>,
-    progress: &Progress,
-) -> Result<Spawned, (Stage, i32)> {
-    let parent = i32::try_from(process::id()).unwrap_or(0);
-    let mut context = ChildContext { setup, progress, parent, outcome: Outcome::default() };
-    // SAFETY: the stack is large enough, and exclusively ours, because CLONE_VFORK holds this thread until
-    // the child has left our memory. So all that `context` points to outlives the child's use of it. CLONE_PIDFD
-    // takes the address of an integer as the next argument.
-    let pid = sys::with_all_signals_blocked(|| unsafe {
-        libc::clone(
-            child,
-            stack.top(),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
-            ptr::from_mut(&mut context).cast(),
-            progress.pidfd.as_ptr(),
-        )
+    setup: &mut ChildSetup<'_>,
+    birth: &Birth,
+) -> Result<Spawned, Failure> {
+    let between = setup.entrance.as_mut().map(|entrance| entrance.stack.top());
+    let parent = match between {
+        // Outside its pid namespace.
+        Some(_) => 0,
+        None => i32::try_from(process::id()).unwrap_or(0),
+    };
+    let (entered, outcome) = (AtomicI32::new(-1), Outcome::default());
+    let mut context = ChildContext { setup, birth, stack: stack.top(), parent, entered, outcome };
+    let mut failed = 0;
+    let pid = sys::with_all_signals_blocked(|| {
+        // SAFETY: the stacks are large enough, and exclusively ours, because CLONE_VFORK holds this thread until the child
+        // has left our memory. So all that `context` points to outlives the child's use of it.
+        let pid = unsafe {
+            match between {
+                Some(between) => create_between(between, &mut context),
+                None => create(&raw mut context, 0),
+            }
+        };
+        failed = errno();
+        pid
     });
-    let failed = errno();
-    progress.on_child_created();
+    birth.on_created();
+    let stage = stage_of(context.outcome.stage.load(Relaxed));
+    let failure = |stage| Failure {
+        stage,
+        step: Step::from_number(context.outcome.step.load(Relaxed)),
+        errno: context.outcome.errno.load(Relaxed),
+    };
     let Some(pid) = Pid::new(pid) else {
-        return Err((Stage::Fork, failed));
+        // The process in between reports its own failure.
+        return Err(stage.map_or(Failure { stage: Stage::Fork, step: None, errno: failed }, failure));
     };
     // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(progress.pidfd.load(SeqCst)) };
-    if let Some(stage) = stage_of(context.outcome.stage.load(Relaxed)) {
+    let pidfd = unsafe { OwnedFd::from_raw_fd(birth.pidfd.load(SeqCst)) };
+    if let Some(stage) = stage {
         // The child is already exiting, so this does not block for long. An error means that there is nothing to reap.
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
-        return Err((stage, context.outcome.errno.load(Relaxed)));
+        return Err(failure(stage));
     }
     Ok(Spawned { pid, pidfd, inherited_rss_bytes: context.outcome.peak_rss_bytes.load(Relaxed) })
 }
 
+/// Creates the child with more flags, and returns its pid.
+///
+/// # Safety
+/// The context and its stack must be valid and unused until the child has left our memory.
+unsafe fn create(context: *mut ChildContext<'_>, flags: c_int) -> c_int {
+    let flags = flags | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    // SAFETY: passed on to the caller. CLONE_PIDFD takes the address of an integer as the next argument.
+    unsafe {
+        let (stack, pidfd) = ((*context).stack, (*context).birth.pidfd.as_ptr());
+        libc::clone(child, stack, flags, context.cast(), pidfd)
+    }
+}
+
+/// Creates the process in between, and returns the pid of its child.
+///
+/// # Safety
+/// As [`create`], for both stacks.
+unsafe fn create_between(stack: *mut c_void, context: &mut ChildContext<'_>) -> c_int {
+    // It shares our descriptors, so that the pidfd of its child is ours.
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
+    // SAFETY: passed on to the caller. The process is ours to reap, and is already exiting.
+    unsafe {
+        let between = libc::clone(enter, stack, flags, ptr::from_mut(context).cast());
+        if between > 0 {
+            while libc::waitpid(between, ptr::null_mut(), 0) < 0 && errno() == libc::EINTR {}
+        }
+    }
+    context.entered.load(Relaxed)
+}
+
+/// The process in between: enters the namespaces of the jail and creates the child there.
+extern "C" fn enter(context: *mut c_void) -> c_int {
+    let context = context.cast::<ChildContext<'_>>();
+    // SAFETY: `start` passes a context that outlives this process and the child, and does not access it in the meantime.
+    unsafe {
+        let ChildContext { setup, entered, outcome, .. } = &*context;
+        let (init, namespaces) =
+            setup.entrance.as_ref().map_or((-1, 0), |entrance| (entrance.init, entrance.namespaces));
+        if libc::setns(init, namespaces) < 0 {
+            outcome.step.store(Step::Enter as i32, Relaxed);
+            outcome.failed((Stage::Jail, errno()));
+        } else {
+            let pid = create(context, libc::CLONE_PARENT);
+            if pid < 0 {
+                outcome.failed((Stage::Fork, errno()));
+            }
+            entered.store(pid, Relaxed);
+        }
+        libc::_exit(0)
+    }
+}
+
 /// Decodes a stage as the child writes it; zero means success.
 fn stage_of(number: i32) -> Option<Stage> {
-    [Stage::Cgroup, Stage::Setup, Stage::Limits, Stage::Cwd, Stage::Exec]
+    [Stage::Cgroup, Stage::Jail, Stage::Fork, Stage::Setup, Stage::Limits, Stage::Cwd, Stage::Exec]
         .into_iter()
         .find(|&stage| stage as i32 == number)
 }
 
 extern "C" fn child(context: *mut c_void) -> c_int {
     // SAFETY: `start` passes a context that outlives the child, and does not access it in the meantime.
-    let ChildContext { setup, progress, parent, outcome } = unsafe { &*context.cast::<ChildContext<'_>>() };
-    // SAFETY: the call only returns a number.
-    progress.pid.store(unsafe { libc::getpid() }, SeqCst);
+    let ChildContext { setup, birth, parent, outcome, .. } = unsafe { &*context.cast::<ChildContext<'_>>() };
+    birth.exists.store(true, SeqCst);
     // SAFETY: we are the child of `start`.
-    let (stage, errno) = unsafe {
+    let failed = unsafe {
         let is_set_up = enter_cgroup(setup)
             .map_err(|errno| (Stage::Cgroup, errno))
             .and_then(|()| set_up(setup, *parent, outcome).map_err(|errno| (Stage::Setup, errno)))
-            .and_then(|()| set_limits(setup).map_err(|errno| (Stage::Limits, errno)));
+            .and_then(|()| set_limits(setup).map_err(|errno| (Stage::Limits, errno)))
+            .and_then(|()| confine(setup, outcome).map_err(|errno| (Stage::Jail, errno)));
         match is_set_up {
-            _ if progress.aborted.load(SeqCst) => (Stage::Setup, libc::ECANCELED),
+            _ if birth.is_aborted() => (Stage::Setup, libc::ECANCELED),
             Ok(()) => match libc::chdir(setup.cwd.as_ptr()) {
                 0 => (Stage::Exec, execute(setup)),
                 _ => (Stage::Cwd, errno()),
@@ -191,10 +295,26 @@ extern "C" fn child(context: *mut c_void) -> c_int {
             Err(failed) => failed,
         }
     };
-    outcome.errno.store(errno, Relaxed);
-    outcome.stage.store(stage as i32, Relaxed);
+    outcome.failed(failed);
     // SAFETY: this ends the child without running any of our code.
     unsafe { libc::_exit(127) }
+}
+
+/// Gives up what a confined process must not have.
+///
+/// # Safety
+/// Call it only in the child, after everything that needs a capability.
+unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
+    let Some(entrance) = &setup.entrance else { return Ok(()) };
+    let failed = |step: Step, errno| {
+        outcome.step.store(step as i32, Relaxed);
+        errno
+    };
+    // SAFETY: we are the child.
+    unsafe {
+        drop_privileges().map_err(|errno| failed(Step::Privileges, errno))?;
+        install(entrance.filter).map_err(|errno| failed(Step::Filter, errno))
+    }
 }
 
 /// Moves the child into its cgroup, so that nothing it does escapes the limits there.

@@ -12,6 +12,8 @@ use rustix::{
     io::Errno,
 };
 
+use crate::JailError;
+
 /// Why a start failed: the step, and the error of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartError {
@@ -25,6 +27,8 @@ pub struct StartError {
     pub cwd: PathBuf,
     /// Why the execution was denied (`EACCES`), if that could be found out.
     pub denial: Option<ExecDenial>,
+    /// Why the process cannot be confined, if that failed.
+    pub jail: Option<Box<JailError>>,
 }
 
 /// Why a file may not be executed.
@@ -114,6 +118,8 @@ pub enum Stage {
     Descriptors,
     /// Creating the cgroup of the process, or entering it.
     Cgroup,
+    /// Confining the process.
+    Jail,
     /// Creating the process.
     Fork,
     /// Setting up its session, terminal and descriptors.
@@ -141,6 +147,8 @@ pub enum StartErrorKind {
     TooManyDescriptors,
     /// The maximum number of starts hang on unresponsive file systems.
     TooManyHungStarts,
+    /// The host cannot confine the process as the request demands.
+    CannotConfine,
     /// The request is invalid on any host.
     InvalidInput,
     /// The attempt was aborted.
@@ -158,6 +166,7 @@ impl StartError {
             (Stage::Input, _) | (Stage::Exec, libc::E2BIG | libc::ENAMETOOLONG) => InvalidInput,
             (Stage::Setup, libc::ECANCELED) => Aborted,
             (Stage::Queue, _) => TooManyHungStarts,
+            (Stage::Jail, _) => CannotConfine,
             (Stage::Cwd, _) => BadCwd,
             (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => ProgramNotFound,
             (Stage::Exec, libc::EACCES | libc::EPERM | libc::ENOEXEC | libc::ELOOP | libc::ETXTBSY) => {
@@ -182,6 +191,10 @@ impl StartError {
             Stage::Queue => format!(
                 "cannot start `{program}`: too many starts hang on file systems that do not respond ({reason})"
             ),
+            Stage::Jail => {
+                let why = self.jail.as_ref().map_or_else(|| reason.to_string(), ToString::to_string);
+                format!("cannot confine `{program}`: {why}")
+            }
             Stage::Cgroup => format!("cannot start `{program}` in a cgroup of its own: {reason}"),
             Stage::Limits => format!("cannot start `{program}`: cannot set its resource limits: {reason}"),
             _ => format!("cannot start `{program}`: {reason}"),
@@ -193,6 +206,9 @@ impl StartError {
     pub fn hint(&self) -> Cow<'static, str> {
         if let Some(denial) = &self.denial {
             return denial.hint().into();
+        }
+        if let Some(error) = &self.jail {
+            return error.hint().into();
         }
         let hint = match self.kind() {
             StartErrorKind::ProgramNotFound if self.program.is_empty() => {
@@ -220,6 +236,7 @@ impl StartError {
                 "end some processes, or raise the limit on open files or terminals"
             }
             StartErrorKind::TooManyHungStarts => "terminate the starts that hang, or repair the file systems",
+            StartErrorKind::CannotConfine => "start it without a sandbox, or on another host",
             StartErrorKind::InvalidInput if self.stage == Stage::Input => {
                 "remove the NUL byte from the arguments, the environment or the paths"
             }
@@ -257,6 +274,7 @@ mod tests {
             program: "frobnicate".into(),
             cwd: "/nowhere".into(),
             denial: None,
+            jail: None,
         };
         assert_eq!(
             error.to_string(),
@@ -276,7 +294,7 @@ mod tests {
     #[test]
     fn limits_of_the_host_have_kinds_of_their_own() {
         let kind = |stage, errno| {
-            StartError { stage, errno, program: "x".into(), cwd: "/".into(), denial: None }.kind()
+            StartError { stage, errno, program: "x".into(), cwd: "/".into(), denial: None, jail: None }.kind()
         };
         assert_eq!(kind(Stage::Queue, libc::EAGAIN), StartErrorKind::TooManyHungStarts);
         assert_eq!(kind(Stage::Fork, libc::EAGAIN), StartErrorKind::TooManyProcesses);

@@ -11,7 +11,9 @@ use std::{
 use tokio::io::unix::AsyncFd;
 
 use crate::{
-    Leader, Signal, reaper,
+    Leader, Signal,
+    init::Init,
+    reaper,
     sys::{self, Reaped},
 };
 
@@ -20,12 +22,15 @@ const RSS_TOLERANCE_BYTES: u64 = 1024 * 1024;
 
 /// Waits for a child and returns its exit status; signals it until then.
 ///
-/// Dropping it before the child has exited kills the child (not its tree) and reaps it in the background.
+/// Dropping it before the child has exited kills the child (not its tree, unless it is confined) and reaps it in the
+/// background.
 #[derive(Debug)]
 pub struct Exit {
     state: ExitState,
     leader: Leader,
     inherited_rss_bytes: u64,
+    /// The first process of its jail, until it exits.
+    init: Option<Init>,
     /// Keeps the thread that created the child alive: its end would trigger the parent-death signal.
     #[expect(dead_code, reason = "held, not read")]
     thread: Arc<dyn Any + Send + Sync>,
@@ -73,15 +78,22 @@ impl Exit {
         leader: Leader,
         pidfd: AsyncFd<OwnedFd>,
         inherited_rss_bytes: u64,
+        init: Option<Init>,
         thread: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { state: ExitState::Running(pidfd), leader, inherited_rss_bytes, thread }
+        Self { state: ExitState::Running(pidfd), leader, inherited_rss_bytes, init, thread }
     }
 
     /// Returns the process by its pid, which is invalid once the exit status was returned.
     #[must_use]
     pub fn leader(&self) -> &Leader {
         &self.leader
+    }
+
+    /// Returns whether it runs in a jail: dropping this then kills everything in the jail.
+    #[must_use]
+    pub fn is_confined(&self) -> bool {
+        self.init.is_some()
     }
 
     /// Waits until the process exits. Cancel-safe; returns the same status when called again.
@@ -119,6 +131,9 @@ impl Exit {
         };
         // Closes the descriptor now instead of when the value is dropped.
         self.state = ExitState::Ended(status);
+        if let Some(init) = self.init.take() {
+            init.release();
+        }
         Some(status)
     }
 

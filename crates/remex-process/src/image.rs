@@ -6,7 +6,7 @@ use std::{
     ptr,
 };
 
-use crate::{ExecDenial, Stage, Start, StartError};
+use crate::{ExecDenial, JailError, Stage, Start, StartError};
 
 /// The search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
@@ -41,6 +41,7 @@ impl Image {
                 program: start.program,
                 cwd: start.cwd,
                 denial: None,
+                jail: None,
             }),
         }
     }
@@ -50,13 +51,19 @@ impl Image {
     /// After a denied execution this inspects the program, so it may block on the same file system.
     pub(crate) fn error(self, stage: Stage, errno: i32) -> StartError {
         let denial = match (stage, errno) {
-            (Stage::Exec, libc::EACCES) => self
+            // What the host would say is of no use in a jail.
+            (Stage::Exec, libc::EACCES) if self.start.jail.is_none() => self
                 .candidates
                 .iter()
                 .find_map(|candidate| ExecDenial::find(self.start.cwd.join(OsStr::from_bytes(candidate)))),
             _ => None,
         };
-        StartError { stage, errno, program: self.start.program, cwd: self.start.cwd, denial }
+        StartError { stage, errno, program: self.start.program, cwd: self.start.cwd, denial, jail: None }
+    }
+
+    /// Returns the error of a start that could not be confined.
+    pub(crate) fn unconfined(self, error: JailError) -> StartError {
+        StartError { jail: Some(Box::new(error)), ..self.error(Stage::Jail, 0) }
     }
 }
 

@@ -17,6 +17,9 @@ const STAT_LEN: usize = 1024;
 /// Longer than `/proc/PID/limits`.
 const LIMITS_LEN: usize = 4096;
 
+/// The flag of a process that is exiting.
+const PF_EXITING: i64 = 4;
+
 /// A live process of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -112,13 +115,18 @@ fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<Member> {
     let parent = number(0)?;
     let group = number(0)?;
     let session = number(0)?;
+    let flags = number(2)?;
     // User and system time, then those of the children it waited for.
-    let ticks = number(7)? + number(0)? + number(0)? + number(0)?;
+    let ticks = number(4)? + number(0)? + number(0)? + number(0)?;
     let threads = number(2)?;
     let started = number(1)?;
     let pages = number(1)?;
     // The first thread of a process may end while others run; such a process is alive.
     if matches!(state, "Z" | "X") && threads < 2 {
+        return None;
+    }
+    // The first process of a jail cannot be a zombie before all others there are reaped, but it runs nothing any more.
+    if tag.is_some_and(Tag::is_init) && flags & PF_EXITING != 0 {
         return None;
     }
     let (ticks_per_second, page_len) = sys::proc_units();

@@ -21,12 +21,14 @@ use tokio::{
 };
 
 use crate::{
-    Attempt, Cgroup, ChildIo, Exit, Leader, OwnCgroup, Pid, Rlimit, Scope, Stage, Start, StartError, Stdio,
-    Tag,
-    clone::{self, ChildSetup, Spawned, Stack, Terminal},
+    Attempt, Cgroup, ChildIo, Exit, Jail, JailError, Leader, OwnCgroup, Pid, Rlimit, Scope, Stage, Start,
+    StartError, Stdio, Step, Tag,
+    clone::{self, ChildSetup, Entrance, Failure, Spawned, Stack, Terminal},
     descriptors::StdioEnds,
     exit,
     image::Image,
+    init::{self, Init, NewInit},
+    jail::Filter,
     reaper, sys,
     tag_limit::TagLimit,
     tree,
@@ -324,7 +326,15 @@ impl ThreadPool {
     }
 }
 
-fn run_jobs(pool: &Arc<ThreadPool>, mut stack: Stack) {
+/// The stacks for the children of one thread.
+struct Stacks {
+    child: Stack,
+    /// For the process between us and a confined child.
+    between: Option<Stack>,
+}
+
+fn run_jobs(pool: &Arc<ThreadPool>, stack: Stack) {
+    let mut stacks = Stacks { child: stack, between: None };
     sys::block_signals();
     sys::favour_latency();
     // Held by the live children of this thread.
@@ -341,14 +351,14 @@ fn run_jobs(pool: &Arc<ThreadPool>, mut stack: Stack) {
             made = Arc::downgrade(&lease);
             let _entered = runtime.enter();
             // If the caller has dropped its future, the child is dropped and killed.
-            _ = answer.send(spawn(pool, &mut stack, *image, lease, &attempt));
+            _ = answer.send(spawn(pool, &mut stacks, *image, lease, &attempt));
         }
     }
 }
 
 fn spawn(
     pool: &ThreadPool,
-    stack: &mut Stack,
+    stacks: &mut Stacks,
     image: Image,
     lease: Arc<Lease>,
     attempt: &Attempt,
@@ -363,9 +373,18 @@ fn spawn(
         Ok(ends) => ends,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };
+    let jail = match image.start.jail.as_ref().map(|jail| build_jail(jail, stacks, tag, attempt)).transpose()
+    {
+        Ok(jail) => jail,
+        Err(error) => return Err(image.unconfined(error)),
+    };
+    if attempt.is_aborted() {
+        return Err(image.error(Stage::Setup, libc::ECANCELED));
+    }
+    let Stacks { child: stack, between } = stacks;
     let spawned = clone::start(
         stack,
-        &ChildSetup {
+        &mut ChildSetup {
             candidates: &image.candidates.pointers(),
             argv: &image.argv.pointers(),
             env: &image.env.pointers(),
@@ -380,29 +399,60 @@ fn spawn(
             limits: &rlimits.raw(),
             cgroup: entrance.as_ref().map(|file: &OwnedFd| file.as_raw_fd()),
             parent_death,
+            entrance: jail.as_ref().zip(between.as_mut()).map(|(jail, stack)| Entrance {
+                init: jail.init.pidfd().as_raw_fd(),
+                namespaces: jail.namespaces,
+                filter: jail.filter.program(),
+                stack,
+            }),
         },
-        &attempt.progress,
+        &attempt.progress.command,
     );
     let Spawned { pid, pidfd, inherited_rss_bytes } = match spawned {
         Ok(spawned) => spawned,
-        Err((stage, errno)) => return Err(image.error(stage, errno)),
+        Err(Failure { step: Some(step), errno, .. }) => {
+            return Err(image.unconfined(JailError::Step { step, path: None, errno }));
+        }
+        Err(Failure { stage, errno, .. }) => return Err(image.error(stage, errno)),
     };
+    let init = jail.map(|jail| jail.init.entered());
     if attempt.is_aborted() {
         // Usually it was killed before it ran; it may have just started.
-        end(tag, pid, pidfd);
+        end(tag, pid, pidfd, init);
         return Err(image.error(Stage::Setup, libc::ECANCELED));
     }
     match sys::watch(pidfd, Interest::READABLE) {
         Ok(pidfd) => {
-            let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, lease);
+            let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, init, lease);
             Ok(UnclaimedChild { child: Some(Child { pid, io: ends.io, exit, cgroup }), tag })
         }
         Err(error) => {
             let (pidfd, error) = error.into_parts();
-            end(tag, pid, pidfd);
+            end(tag, pid, pidfd, init);
             Err(image.error(Stage::Descriptors, error.raw_os_error().unwrap_or(libc::EIO)))
         }
     }
+}
+
+/// A jail that a child can enter.
+struct BuiltJail {
+    init: NewInit,
+    namespaces: libc::c_int,
+    filter: Filter,
+}
+
+fn build_jail(jail: &Jail, stacks: &mut Stacks, tag: Tag, attempt: &Attempt) -> Result<BuiltJail, JailError> {
+    let (plan, filter) = (jail.plan()?, jail.filter());
+    if stacks.between.is_none() {
+        let out_of_memory = |error: io::Error| JailError::Step {
+            step: Step::Enter,
+            path: None,
+            errno: error.raw_os_error().unwrap_or(libc::ENOMEM),
+        };
+        stacks.between = Some(Stack::new().map_err(out_of_memory)?);
+    }
+    let init = init::start(&mut stacks.child, jail, &plan, &filter, tag, &attempt.progress.init)?;
+    Ok(BuiltJail { init, namespaces: jail.namespaces(), filter })
 }
 
 /// Creates a cgroup, and opens the file through which the child enters it.
@@ -413,8 +463,13 @@ fn own_cgroup(wanted: &OwnCgroup) -> io::Result<(Cgroup, OwnedFd)> {
 }
 
 /// Kills a child that no caller will receive, with its tree.
-fn end(tag: Tag, pid: Pid, pidfd: OwnedFd) {
+fn end(tag: Tag, pid: Pid, pidfd: OwnedFd, init: Option<Init>) {
     let leader = Leader::new(pid);
+    if init.is_some() {
+        // With the first process of its jail, everything ends that it has started.
+        drop(init);
+        return exit::end(&leader, pidfd);
+    }
     let scope = Scope::Process(tag, leader.clone());
     tree::kill_in_background(&scope, move || exit::end(&leader, pidfd));
 }
@@ -435,6 +490,10 @@ impl UnclaimedChild {
 impl Drop for UnclaimedChild {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
+            if child.exit.is_confined() {
+                // The drop kills its tree, which has not ended before the child is reaped.
+                return;
+            }
             // Reaped only after its tree has ended, so that processes in its session are found.
             let scope = Scope::Process(self.tag, child.exit.leader().clone());
             tree::kill_in_background(&scope, move || drop(child));
@@ -463,6 +522,7 @@ mod tests {
             parent_death: None,
             rlimits: Rlimits::default(),
             cgroup: None,
+            jail: None,
         }
     }
 

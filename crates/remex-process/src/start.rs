@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use crate::{CgroupLimits, Cgroups, Rlimits, Signal, Tag};
+use crate::{CgroupLimits, Cgroups, Jail, Rlimits, Signal, Tag};
 
 /// A program to start, exactly as described.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct Start {
     pub rlimits: Rlimits,
     /// Limits that bind the process and its descendants together, if any.
     pub cgroup: Option<OwnCgroup>,
+    /// What the process is confined to, if anything.
+    pub jail: Option<Jail>,
 }
 
 /// A cgroup to create for a process.

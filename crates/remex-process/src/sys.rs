@@ -94,6 +94,13 @@ pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<
     gone_is_fine(check(result))
 }
 
+/// Returns the pid of the process of a pidfd; `None` if it was reaped, or if no descriptor is left to find out.
+pub(crate) fn pidfd_pid(pidfd: BorrowedFd<'_>) -> Option<Pid> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
+    let number = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    Pid::new(number.trim().parse().ok()?)
+}
+
 /// Sends a signal to every process of the group that `leader` leads; an empty group is not an error.
 pub(crate) fn group_signal(leader: Pid, signal: Signal) -> io::Result<()> {
     // SAFETY: no memory is involved. A `Pid` is larger than 1, so this never addresses all processes or our own group.

@@ -9,12 +9,14 @@ const PART_BITS: u32 = 20;
 const PART_MASK: u64 = (1 << PART_BITS) - 1;
 /// Always set, so that a tag is not mistaken for a limit that a person has chosen.
 const MARK: u64 = 1 << 62;
+/// Set for the first process of a jail, whose end is the end of all others there.
+const INIT: u64 = 1 << 61;
 /// The number of servers that tags can distinguish. The next number marks all watchdogs.
-const SERVERS: u64 = (MARK >> (2 * PART_BITS)) - 1;
+const SERVERS: u64 = (INIT >> (2 * PART_BITS)) - 1;
 
 /// Marks one start, and with it all its descendants.
 ///
-/// 23 bits identify the server, 20 the session, 20 the process.
+/// 21 bits identify the server, 20 the session, 20 the process; one marks the first process of a jail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(u64);
 
@@ -68,11 +70,26 @@ impl Tag {
     pub(crate) const WATCHDOG: Self = Self(SERVERS << (2 * PART_BITS) | MARK);
 
     pub(crate) fn same_session(self, other: Self) -> bool {
-        self.0 >> PART_BITS == other.0 >> PART_BITS
+        self.of_start().0 >> PART_BITS == other.of_start().0 >> PART_BITS
     }
 
     pub(crate) fn same_server(self, other: Self) -> bool {
-        self.0 >> (2 * PART_BITS) == other.0 >> (2 * PART_BITS)
+        self.of_start().0 >> (2 * PART_BITS) == other.of_start().0 >> (2 * PART_BITS)
+    }
+
+    /// Returns the tag of the first process of a jail, for the start with this tag.
+    pub(crate) fn of_init(self) -> Self {
+        Self(self.0 | INIT)
+    }
+
+    /// Returns the tag of the start, for any of its processes.
+    pub(crate) fn of_start(self) -> Self {
+        Self(self.0 & !INIT)
+    }
+
+    /// Returns whether this is the tag of the first process of a jail.
+    pub(crate) fn is_init(self) -> bool {
+        self.0 & INIT != 0
     }
 
     /// The highest limit that a tag can occupy.
@@ -108,6 +125,16 @@ mod tests {
     fn numbers_that_are_too_large_never_touch_the_other_parts() {
         let tags = Tags::new();
         assert_eq!(tags.tag(u32::MAX, u32::MAX), tags.tag(0x000f_ffff, 0x000f_ffff));
+    }
+
+    #[test]
+    fn the_first_process_of_a_jail_belongs_to_its_start() {
+        let tag = Tags::new().tag(7, 9);
+        let init = tag.of_init();
+        assert!(init.is_init() && !tag.is_init() && !Tag::WATCHDOG.is_init());
+        assert_eq!((init.of_start(), init.session(), init.process()), (tag, 7, 9));
+        assert!(init.same_server(tag) && tag.same_session(init));
+        assert_eq!(Tag::from_limit(init.limit()), Some(init));
     }
 
     #[test]

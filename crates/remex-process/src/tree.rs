@@ -170,7 +170,7 @@ impl Scope {
 
     fn matches(&self, tag: Tag) -> bool {
         match self {
-            Self::Process(own, _) | Self::Group(own, _) | Self::Start(own) => *own == tag,
+            Self::Process(own, _) | Self::Group(own, _) | Self::Start(own) => *own == tag.of_start(),
             Self::Session(own) => own.same_session(tag),
             Self::Server(own) => own.same_server(tag),
         }

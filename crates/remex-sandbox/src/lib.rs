@@ -18,5 +18,5 @@ pub use error::{PolicyError, Reason};
 pub use host::{Host, Kind, Node, SystemHost};
 pub use pattern::Pattern;
 pub use policy::{Link, Obstacle, Policy, Rule};
-pub use remex_proto::sandbox::Preset;
+pub use remex_proto::sandbox::{Network, Preset};
 pub use resolve::{Request, resolve};

@@ -171,6 +171,11 @@ impl Policy {
         self.patterns.as_slice()
     }
 
+    /// Returns whether a pattern denies a canonical path, whatever the rules say.
+    pub fn is_denied_by_pattern(&self, path: &Path) -> bool {
+        self.patterns.matches(path)
+    }
+
     /// Returns the access to the network.
     pub fn network(&self) -> Network {
         self.network

@@ -17,6 +17,8 @@ const ARROWS: [(&str, &str); 19] = [
     ("remex-rpc", "remex-proto"),
     // Profiles arrive in the types of the wire.
     ("remex-sandbox", "remex-proto"),
+    // Policies are enforced where processes start.
+    ("remex-process", "remex-sandbox"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),
     ("remex-server", "remex-process"),
@@ -142,7 +144,7 @@ const PROTO_LAYERS: [&str; 19] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 21] = [
+const PROCESS_LAYERS: [&str; 23] = [
     "memory",
     "pid",
     "signal",
@@ -150,6 +152,7 @@ const PROCESS_LAYERS: [&str; 21] = [
     "sys",
     "tag_limit",
     "proc",
+    "jail",
     "error",
     "rlimits",
     "cgroup",
@@ -160,6 +163,7 @@ const PROCESS_LAYERS: [&str; 21] = [
     "leader",
     "attempt",
     "clone",
+    "init",
     "exit",
     "tree",
     "spawner",

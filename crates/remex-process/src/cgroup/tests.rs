@@ -118,6 +118,7 @@ fn sleep(cgroups: &Arc<Cgroups>) -> Start {
         parent_death: None,
         rlimits: Rlimits::default(),
         cgroup: Some(OwnCgroup { cgroups: Arc::clone(cgroups), limits: CgroupLimits::default() }),
+        jail: None,
     }
 }
 

@@ -260,9 +260,11 @@ impl KillThread {
                 Request::Members { scope, done } => {
                     self.answer(done, Ok(copies(snapshot.members(&scope))));
                 }
-                Request::Tagged { tag, done } => self.answer(done, Ok(copies(snapshot.tagged(tag)))),
+                Request::Tagged { tag, done } => {
+                    self.answer(done, Ok(copies(commands(snapshot.tagged(tag)))));
+                }
                 Request::Signal { scope, signals, done } => {
-                    let reached = self.send_signals(&snapshot.members(&scope), signals);
+                    let reached = self.send_signals(&commands(snapshot.members(&scope)), signals);
                     self.answer(done, reached);
                 }
                 Request::Kill(kill) => {
@@ -295,7 +297,8 @@ impl KillThread {
         }
         match self.send_signals(members, &[Signal::KILL]) {
             Ok(_) => {
-                kill.killed.extend(members.iter().map(|member| (member.pid, member.started)));
+                let commands = commands(members.to_vec());
+                kill.killed.extend(commands.iter().map(|member| (member.pid, member.started)));
                 self.kills.push(kill);
             }
             Err(error) if is_resource_shortage(&error) && !kill.is_over() => self.kills.push(kill),
@@ -365,6 +368,12 @@ impl KillThread {
         };
         Ok(now.filter(|now| now.started == member.started).map(|_| pidfd))
     }
+}
+
+/// Returns the processes that people have started: all but the first ones of jails.
+fn commands(mut members: Vec<&Member>) -> Vec<&Member> {
+    members.retain(|member| !member.tag.is_some_and(Tag::is_init));
+    members
 }
 
 impl Kill {

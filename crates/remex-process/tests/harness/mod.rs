@@ -43,6 +43,7 @@ pub(crate) fn start(stdio: Stdio, tag: Tag, program: &str, args: &[&str]) -> Sta
         parent_death: None,
         rlimits: Rlimits::default(),
         cgroup: None,
+        jail: None,
     }
 }
 

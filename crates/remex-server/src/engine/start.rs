@@ -335,6 +335,7 @@ fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcErr
         parent_death: (!request.tty).then_some(Signal::TERM),
         rlimits,
         cgroup,
+        jail: None,
     })
 }
 
@@ -397,6 +398,12 @@ fn spec(request: &wire::Start, limits: &Limits) -> Spec {
     }
 }
 
+/// Refuses to run unconfined what asks for confinement, and says why it cannot be confined.
+fn sandbox_unavailable(error: &StartError) -> RpcError {
+    RpcError::new(ErrorKind::SandboxUnavailable, "sandbox intent cannot be enforced on this executor")
+        .with_hint(format!("{}; {}", error.message(), error.hint()))
+}
+
 fn start_error(error: &StartError) -> RpcError {
     let kind = match error.kind() {
         StartErrorKind::ProgramNotFound => ErrorKind::ProgramNotFound,
@@ -404,6 +411,7 @@ fn start_error(error: &StartError) -> RpcError {
         StartErrorKind::BadCwd => ErrorKind::BadCwd,
         StartErrorKind::TooManyProcesses => ErrorKind::TooManyProcesses,
         StartErrorKind::TooManyDescriptors | StartErrorKind::TooManyHungStarts => ErrorKind::LimitExceeded,
+        StartErrorKind::CannotConfine => return sandbox_unavailable(error),
         StartErrorKind::InvalidInput => ErrorKind::InvalidParams,
         StartErrorKind::Aborted | StartErrorKind::Other => ErrorKind::SpawnFailed,
     };

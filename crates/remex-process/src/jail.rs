@@ -1,0 +1,83 @@
+//! Confines a process to what a policy allows: namespaces of its own, mounts that enforce the policy, and a filter of
+//! system calls.
+//!
+//! Each confined process has a jail of its own. The first process of the jail is a tiny program of ours
+//! (`jail/image.rs`) that builds the namespaces from inside (`jail/build.rs`) by a list of mounts (`jail/plan.rs`);
+//! its end is the end of every process in the jail. The command enters the finished jail. Here is everything that
+//! needs no other process; `init.rs` starts the first one. Start at [`Jail`].
+
+mod build;
+mod error;
+mod filter;
+mod image;
+mod plan;
+mod search;
+
+use std::{path::PathBuf, sync::Arc};
+
+use remex_sandbox::{Network, Policy};
+
+pub(crate) use build::{Blueprint, Outcome, build, drop_privileges, identity, install};
+pub use error::{JailError, Step};
+pub(crate) use filter::{Filter, Strictness};
+pub(crate) use plan::{Mount, Plan};
+
+/// How a process is confined.
+#[derive(Clone, Debug)]
+pub struct Jail {
+    confinement: Confinement,
+}
+
+#[derive(Clone, Debug)]
+enum Confinement {
+    Policy { policy: Arc<Policy>, hidden: Arc<[PathBuf]> },
+    Pids,
+}
+
+impl Jail {
+    /// Confines a process to a policy. What is `hidden` cannot be seen, except for what the policy grants below it.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>, hidden: Arc<[PathBuf]>) -> Self {
+        Self { confinement: Confinement::Policy { policy, hidden } }
+    }
+
+    /// Gives a process a pid namespace of its own and nothing else, so that killing it leaves no process behind.
+    #[must_use]
+    pub fn pids_only() -> Self {
+        Self { confinement: Confinement::Pids }
+    }
+
+    /// Plans the mounts; may block.
+    pub(crate) fn plan(&self) -> Result<Plan, JailError> {
+        match &self.confinement {
+            Confinement::Policy { policy, hidden } => Plan::new(policy, hidden),
+            Confinement::Pids => Ok(Plan::pids_only()),
+        }
+    }
+
+    /// Returns the namespaces to create.
+    pub(crate) fn namespaces(&self) -> libc::c_int {
+        let pids = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID;
+        let confined = pids | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+        match self.strictness() {
+            Strictness::Pids => pids,
+            Strictness::Confined => confined,
+            Strictness::Offline => confined | libc::CLONE_NEWNET,
+        }
+    }
+
+    /// Returns the filter of system calls.
+    pub(crate) fn filter(&self) -> Filter {
+        Filter::new(self.strictness())
+    }
+
+    fn strictness(&self) -> Strictness {
+        match &self.confinement {
+            Confinement::Pids => Strictness::Pids,
+            Confinement::Policy { policy, .. } => match policy.network() {
+                Network::Enabled => Strictness::Confined,
+                Network::Restricted => Strictness::Offline,
+            },
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Why a process cannot be confined.
+
+use std::{io, path::PathBuf};
+
+use remex_sandbox::PolicyError;
+
+/// Why a jail cannot be built on this host, or not for this policy. Nothing runs then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JailError {
+    /// A rule that mounts cannot enforce.
+    #[error("{0}")]
+    Policy(#[from] PolicyError),
+    /// A pattern that matches too much, or must look at too many files.
+    #[error("the patterns of the profile concern more than {limit} {what}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many are accepted.
+        limit: usize,
+    },
+    /// A directory that the search for a pattern could not read.
+    #[error("cannot look for files that match the patterns of the profile in `{}`: {}", path.display(), io::Error::from_raw_os_error(*errno))]
+    Search {
+        /// The directory.
+        path: PathBuf,
+        /// The error number of the operating system.
+        errno: i32,
+    },
+    /// A step failed.
+    #[error("cannot {}: {}", what(*step, path.as_ref()), io::Error::from_raw_os_error(*errno))]
+    Step {
+        /// The step.
+        step: Step,
+        /// The path of the host that it is about, if any.
+        path: Option<PathBuf>,
+        /// The error number of the operating system.
+        errno: i32,
+    },
+}
+
+/// The steps of building a jail, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Creating the namespaces.
+    Namespaces = 1,
+    /// Mapping the user and the group of the server.
+    Ids,
+    /// Mounting an empty file system to build on.
+    Base,
+    /// One of the mounts.
+    Mount,
+    /// Bringing up the loopback device.
+    Loopback,
+    /// Leaving the file system of the host.
+    Root,
+    /// Giving up all capabilities.
+    Privileges,
+    /// Installing the filter of system calls.
+    Filter,
+    /// Starting the first process.
+    Init,
+    /// Entering the jail.
+    Enter,
+}
+
+impl Step {
+    /// Returns the step with a number.
+    pub(crate) fn from_number(number: i32) -> Option<Self> {
+        use Step::*;
+        [Namespaces, Ids, Base, Mount, Loopback, Root, Privileges, Filter, Init, Enter]
+            .into_iter()
+            .find(|&step| step as i32 == number)
+    }
+}
+
+fn what(step: Step, path: Option<&PathBuf>) -> String {
+    let plain = match step {
+        Step::Namespaces => "create namespaces",
+        Step::Ids => "map the server's user in a new user namespace",
+        Step::Base => "mount a file system in a new mount namespace",
+        Step::Mount => match path {
+            Some(path) => return format!("mount `{}` as the profile says", path.display()),
+            None => "mount what the profile says",
+        },
+        Step::Loopback => "bring up the loopback device of a new network namespace",
+        Step::Root => "leave the file system of the host",
+        Step::Privileges => "give up capabilities",
+        Step::Filter => "install a filter of system calls",
+        Step::Init => "start the first process of a new pid namespace",
+        Step::Enter => "enter the new namespaces",
+    };
+    plain.to_owned()
+}
+
+impl JailError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Policy(error) => error.hint.to_owned(),
+            Self::TooMany { .. } => {
+                "use patterns that start in a smaller directory, or without `**`".to_owned()
+            }
+            Self::Search { .. } => {
+                "let the server's user read the directory, or exclude it from the pattern".to_owned()
+            }
+            Self::Step { step, errno, .. } => step_hint(*step, *errno).to_owned(),
+        }
+    }
+}
+
+fn step_hint(step: Step, errno: i32) -> &'static str {
+    match (step, errno) {
+        (_, libc::ENOSYS) => "use Linux 5.12 or newer",
+        (Step::Namespaces, libc::ENOSPC | libc::EUSERS) => {
+            "raise the sysctls `user.max_*_namespaces`, or end some confined processes"
+        }
+        (Step::Namespaces | Step::Ids | Step::Base, libc::EPERM | libc::EACCES) => restriction(),
+        (Step::Namespaces, libc::EINVAL) => "use a kernel with user, pid, network, ipc and uts namespaces",
+        (Step::Namespaces | Step::Enter, libc::EAGAIN) => {
+            "end some processes, or raise the host's limit on them"
+        }
+        (Step::Mount, libc::EPERM) => {
+            "if the server runs in a container, let it see all of `/proc` (as `--security-opt systempaths=unconfined` does)"
+        }
+        (Step::Mount, libc::EACCES) => {
+            "only directories that the server's user itself may search can be confined; check their permissions"
+        }
+        (Step::Mount, libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => {
+            "it has changed in the meantime; try again"
+        }
+        (Step::Filter, libc::EINVAL) => "use a kernel with `CONFIG_SECCOMP_FILTER`",
+        _ => "check the host's limits and logs",
+    }
+}
+
+/// Returns how to allow user namespaces, by what forbids them on this host.
+fn restriction() -> &'static str {
+    let sysctl = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let is = |path: &str, value: &str| sysctl(path).trim() == value;
+    if is("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+        "allow user namespaces with `sysctl kernel.unprivileged_userns_clone=1`"
+    } else if is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+        "allow user namespaces with `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or with an AppArmor \
+         profile for the server that has `userns,`"
+    } else if is("/proc/sys/user/max_user_namespaces", "0") {
+        "allow user namespaces with `sysctl user.max_user_namespaces=10000`"
+    } else {
+        "allow user namespaces; in a container, its seccomp or AppArmor profile usually forbids them"
+    }
+}

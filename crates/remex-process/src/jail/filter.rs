@@ -1,0 +1,338 @@
+//! The system calls that a confined process may not make, as a program for the kernel's filter.
+//!
+//! A second wall behind the namespaces: it takes away what has often been a way out of them, and what they do not
+//! cover. Refused calls fail with `EPERM`; a call of another architecture kills the process, because its numbers mean
+//! something else. Start at [`Filter`].
+
+use libc::{c_long, sock_filter};
+
+/// What the filter refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strictness {
+    /// Only what would hide a process from a kill.
+    Pids,
+    /// Everything that confinement does not need; the network is that of the host.
+    Confined,
+    /// As above; and sockets only for the loopback device of the own network.
+    Offline,
+}
+
+/// A compiled filter.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    program: Vec<sock_filter>,
+}
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xc000_00b7;
+
+/// Refused with `EPERM` whatever the arguments.
+const DENIED: &[c_long] = &[
+    // Other views of the file system.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    SYS_OPEN_TREE_ATTR,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    // Memory and descriptors of other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // Large and often broken parts of the kernel.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    // Keys belong to a user, not to a namespace.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // The host itself.
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+];
+
+const SYS_OPEN_TREE_ATTR: c_long = 467;
+
+/// Everything that makes a namespace, except for time, whose bit is part of the exit signal in `clone`.
+const NEW_NAMESPACES: i32 = libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET;
+
+const CLONE_NEWTIME: u32 = 0x80;
+
+/// Bytes typed into a terminal by a program, and the virtual console.
+const DENIED_IOCTLS: [u32; 2] = [libc::TIOCSTI as u32, libc::TIOCLINUX as u32];
+
+/// The usual execution domain, and the number that only asks for the current one.
+const PERSONALITIES: [u32; 2] = [0, u32::MAX];
+
+/// Routes and addresses of the own network namespace, which `getaddrinfo` asks for.
+const NETLINK_ROUTE: u32 = 0;
+
+impl Filter {
+    pub(crate) fn new(strictness: Strictness) -> Self {
+        let mut filter = Self { program: Vec::new() };
+        filter.check_architecture();
+        if strictness != Strictness::Pids {
+            for number in DENIED {
+                filter.on(*number, &[errno(libc::EPERM)]);
+            }
+            // Its flags are in memory, which a filter cannot read; libraries fall back to `clone`.
+            filter.on(libc::SYS_clone3, &[errno(libc::ENOSYS)]);
+            filter.on_flags(libc::SYS_clone, NEW_NAMESPACES.cast_unsigned());
+            filter.on_flags(libc::SYS_unshare, NEW_NAMESPACES.cast_unsigned() | CLONE_NEWTIME);
+            filter.on_argument(libc::SYS_ioctl, 1, &DENIED_IOCTLS, Listed::Denied);
+            filter.on_argument(libc::SYS_personality, 0, &PERSONALITIES, Listed::Allowed);
+            filter.on_argument(libc::SYS_socketpair, 0, &[libc::AF_UNIX.cast_unsigned()], Listed::Allowed);
+            filter.on_socket(strictness);
+        }
+        // The first process bears the tag by which a kill finds it.
+        filter.on_argument(libc::SYS_prlimit64, 0, &[1], Listed::Denied);
+        filter.program.push(ALLOW);
+        filter
+    }
+
+    pub(crate) fn program(&self) -> &[sock_filter] {
+        &self.program
+    }
+
+    fn check_architecture(&mut self) {
+        self.program.extend([load(4), jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), KILL, load(0)]);
+        #[cfg(target_arch = "x86_64")]
+        {
+            /// The bit that distinguishes the calls of the x32 architecture.
+            const X32: u32 = 0x4000_0000;
+            self.program.extend([jump(libc::BPF_JGE, X32, 0, 1), KILL]);
+        }
+    }
+
+    /// Runs `body`, which must return, for one system call.
+    fn on(&mut self, number: c_long, body: &[sock_filter]) {
+        let skipped = u8::try_from(body.len()).expect("bodies are short");
+        self.program.push(jump(libc::BPF_JEQ, number as u32, 0, skipped));
+        self.program.extend_from_slice(body);
+    }
+
+    /// Refuses a system call whose first argument has one of these flags.
+    fn on_flags(&mut self, number: c_long, flags: u32) {
+        self.on(number, &[argument(0), jump(libc::BPF_JSET, flags, 0, 1), errno(libc::EPERM), ALLOW]);
+    }
+
+    /// Decides by whether an argument is listed.
+    fn on_argument(&mut self, number: c_long, index: u32, listed: &[u32], meaning: Listed) {
+        let (yes, no) = match meaning {
+            Listed::Allowed => (ALLOW, errno(libc::EPERM)),
+            Listed::Denied => (errno(libc::EPERM), ALLOW),
+        };
+        let mut body = vec![argument(index)];
+        for value in listed {
+            body.extend([jump(libc::BPF_JEQ, *value, 0, 1), yes]);
+        }
+        body.push(no);
+        self.on(number, &body);
+    }
+
+    /// Allows only the families that programs need.
+    ///
+    /// Without a network, not even unix sockets: those in the file system may lead to any service of the host.
+    fn on_socket(&mut self, strictness: Strictness) {
+        let mut body = vec![argument(0)];
+        let mut allowed = vec![libc::AF_INET, libc::AF_INET6];
+        if strictness != Strictness::Offline {
+            allowed.push(libc::AF_UNIX);
+        }
+        for family in allowed {
+            body.extend([jump(libc::BPF_JEQ, family.cast_unsigned(), 0, 1), ALLOW]);
+        }
+        body.extend([
+            jump(libc::BPF_JEQ, libc::AF_NETLINK.cast_unsigned(), 0, 3),
+            argument(2),
+            jump(libc::BPF_JEQ, NETLINK_ROUTE, 0, 1),
+            ALLOW,
+            errno(libc::EPERM),
+        ]);
+        self.on(libc::SYS_socket, &body);
+    }
+}
+
+/// What it means that a value is in a list.
+#[derive(Clone, Copy)]
+enum Listed {
+    Allowed,
+    Denied,
+}
+
+const ALLOW: sock_filter = ret(libc::SECCOMP_RET_ALLOW);
+const KILL: sock_filter = ret(libc::SECCOMP_RET_KILL_PROCESS);
+
+fn errno(number: i32) -> sock_filter {
+    ret(libc::SECCOMP_RET_ERRNO | number.cast_unsigned())
+}
+
+const fn ret(value: u32) -> sock_filter {
+    sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: value }
+}
+
+/// Loads a word of the description of the call.
+fn load(offset: u32) -> sock_filter {
+    sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
+}
+
+/// Loads the lower half of an argument; the kernel ignores the upper half of all those that are compared.
+fn argument(index: u32) -> sock_filter {
+    /// Where the arguments are, after the number, the architecture and the instruction pointer.
+    const ARGUMENTS: u32 = 16;
+    load(ARGUMENTS + 8 * index)
+}
+
+fn jump(condition: u32, value: u32, if_true: u8, if_false: u8) -> sock_filter {
+    sock_filter {
+        code: (libc::BPF_JMP | condition | libc::BPF_K) as u16,
+        jt: if_true,
+        jf: if_false,
+        k: value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a filter as the kernel does.
+    fn decide(filter: &Filter, architecture: u32, number: c_long, arguments: [u64; 3]) -> u32 {
+        let (mut at, mut accumulator) = (0, 0);
+        loop {
+            let sock_filter { code, jt, jf, k } = filter.program[at];
+            at += 1;
+            let code = u32::from(code);
+            if code == libc::BPF_RET | libc::BPF_K {
+                return k;
+            }
+            if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS {
+                accumulator = match k {
+                    0 => number as u32,
+                    4 => architecture,
+                    k => arguments[(k as usize - 16) / 8] as u32,
+                };
+                continue;
+            }
+            let holds = match code & 0xf0 {
+                libc::BPF_JEQ => accumulator == k,
+                libc::BPF_JGE => accumulator >= k,
+                libc::BPF_JSET => accumulator & k != 0,
+                other => panic!("unknown jump {other:#x}"),
+            };
+            at += usize::from(if holds { jt } else { jf });
+        }
+    }
+
+    const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+    const ALLOWED: u32 = libc::SECCOMP_RET_ALLOW;
+
+    #[test]
+    fn calls_are_refused_by_number_and_by_argument() {
+        let filter = Filter::new(Strictness::Offline);
+        let of = |number, first| decide(&filter, ARCHITECTURE, number, [first, 0, 0]);
+        assert_eq!(of(libc::SYS_mount, 0), EPERM);
+        assert_eq!(of(libc::SYS_io_uring_setup, 0), EPERM);
+        assert_eq!(of(libc::SYS_clone3, 0), ENOSYS);
+        assert_eq!(of(libc::SYS_read, 0), ALLOWED);
+        assert_eq!(of(libc::SYS_clone, libc::SIGCHLD as u64), ALLOWED);
+        assert_eq!(of(libc::SYS_clone, (libc::CLONE_NEWUSER | libc::SIGCHLD) as u64), EPERM);
+        assert_eq!(of(libc::SYS_unshare, libc::CLONE_FILES as u64), ALLOWED);
+        assert_eq!(of(libc::SYS_unshare, u64::from(CLONE_NEWTIME)), EPERM);
+        assert_eq!(of(libc::SYS_personality, 0), ALLOWED);
+        assert_eq!(of(libc::SYS_personality, 8), EPERM);
+        assert_eq!(of(libc::SYS_prlimit64, 0), ALLOWED);
+        assert_eq!(of(libc::SYS_prlimit64, 1), EPERM);
+        // The kernel ignores the upper half, and so must the filter.
+        assert_eq!(of(libc::SYS_prlimit64, 1 << 32 | 1), EPERM);
+        let ioctl = |request: u64| decide(&filter, ARCHITECTURE, libc::SYS_ioctl, [0, request, 0]);
+        assert_eq!(ioctl(0x5413), ALLOWED);
+        assert_eq!(ioctl(0x5412), EPERM);
+        assert_eq!(ioctl(1 << 32 | 0x541c), EPERM);
+    }
+
+    #[test]
+    fn sockets_are_allowed_by_family() {
+        for (strictness, unix) in [(Strictness::Offline, EPERM), (Strictness::Confined, ALLOWED)] {
+            let filter = Filter::new(strictness);
+            let socket = |family: i32, protocol| {
+                decide(&filter, ARCHITECTURE, libc::SYS_socket, [family as u64, 0, protocol])
+            };
+            assert_eq!(socket(libc::AF_UNIX, 0), unix);
+            assert_eq!(socket(libc::AF_INET, 0), ALLOWED);
+            assert_eq!(socket(libc::AF_INET6, 0), ALLOWED);
+            assert_eq!(socket(libc::AF_NETLINK, 0), ALLOWED);
+            assert_eq!(socket(libc::AF_NETLINK, 9), EPERM);
+            for family in [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_ALG, libc::AF_BLUETOOTH] {
+                assert_eq!(socket(family, 0), EPERM);
+            }
+            let pair =
+                |family: i32| decide(&filter, ARCHITECTURE, libc::SYS_socketpair, [family as u64, 0, 0]);
+            assert_eq!((pair(libc::AF_UNIX), pair(libc::AF_TIPC)), (ALLOWED, EPERM));
+        }
+    }
+
+    #[test]
+    fn another_architecture_is_killed() {
+        let i386 = 0x4000_0003;
+        for strictness in [Strictness::Pids, Strictness::Confined, Strictness::Offline] {
+            let filter = Filter::new(strictness);
+            assert_eq!(decide(&filter, i386, libc::SYS_read, [0; 3]), libc::SECCOMP_RET_KILL_PROCESS);
+            #[cfg(target_arch = "x86_64")]
+            assert_eq!(
+                decide(&filter, ARCHITECTURE, 0x4000_0000 | libc::SYS_read, [0; 3]),
+                libc::SECCOMP_RET_KILL_PROCESS
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_sandbox_only_the_first_process_is_protected() {
+        let filter = Filter::new(Strictness::Pids);
+        let of = |number, first| decide(&filter, ARCHITECTURE, number, [first, 0, 0]);
+        assert_eq!(of(libc::SYS_ptrace, 0), ALLOWED);
+        assert_eq!(of(libc::SYS_clone3, 0), ALLOWED);
+        assert_eq!(of(libc::SYS_prlimit64, 1), EPERM);
+    }
+}
