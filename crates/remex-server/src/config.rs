@@ -36,6 +36,9 @@ pub struct Config {
     pub set_parent: Option<SetParent>,
     /// The cgroup for processes with limits on memory or processes.
     pub cgroup: CgroupUse,
+    /// Files and directories that confined processes cannot see, such as keys; the unix sockets that the server listens
+    /// on are among them anyway.
+    pub hidden: Vec<PathBuf>,
 }
 
 /// The cgroup that a server divides among processes with limits.

@@ -60,7 +60,6 @@ impl Confinement {
 
     /// Resolves the sandbox of a process, given its working directory and its `TMPDIR`. Blocks, and may hang as any
     /// file access.
-    #[allow(dead_code, reason = "processes with a sandbox are still refused")]
     pub(crate) fn resolve_for_process(
         &self,
         sandbox: &Sandbox,

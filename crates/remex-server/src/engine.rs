@@ -43,7 +43,7 @@ pub(crate) use input::StdinWrite;
 pub(crate) use owner::Owner;
 pub(crate) use read::{NotRead, Read};
 use searches::Searches;
-pub(crate) use start::{HANG_THRESHOLD, Starting};
+pub(crate) use start::{Command, HANG_THRESHOLD, Starting};
 pub(crate) use task::GATHER;
 use terminate::GracefulTerminations;
 pub(crate) use wait::Waiter;
@@ -144,6 +144,8 @@ pub(crate) struct Exit {
     pub(crate) signal: Option<String>,
     pub(crate) cause: ExitCause,
     pub(crate) usage: wire::Usage,
+    /// Whether the sandbox probably caused a failure.
+    pub(crate) sandbox_denied: bool,
 }
 
 /// A request to the task; handled in order of arrival.

@@ -6,6 +6,7 @@ use std::{
     ffi::OsString,
     future::Future,
     io,
+    path::{Path, PathBuf},
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -45,6 +46,8 @@ pub(crate) struct Host {
     spawner: Spawner,
     enforcer: LimitEnforcer,
     confinement: Confinement,
+    /// What confined processes cannot see. Changes when the server begins to listen on a unix socket.
+    hidden: RwLock<Arc<[PathBuf]>>,
     file_threads: FileThreads,
     compute: ComputePool,
     web: WebClient,
@@ -112,6 +115,7 @@ impl Host {
             tags,
             enforcer,
             confinement: Confinement::default(),
+            hidden: RwLock::new(config.hidden.into()),
             info: config.host,
             env: config.host_env,
             limits: RwLock::new(Arc::new(limits)),
@@ -156,6 +160,17 @@ impl Host {
 
     pub(crate) fn confinement(&self) -> &Confinement {
         &self.confinement
+    }
+
+    /// Returns what confined processes cannot see.
+    pub(crate) fn hidden(&self) -> Arc<[PathBuf]> {
+        Arc::clone(&self.hidden.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Hides a file or directory from all processes that are confined from now on.
+    pub(crate) fn hide(&self, path: &Path) {
+        let mut hidden = self.hidden.write().unwrap_or_else(PoisonError::into_inner);
+        *hidden = hidden.iter().map(PathBuf::as_path).chain([path]).map(Path::to_owned).collect();
     }
 
     /// Removes the cgroups of processes that have ended, on a thread that may block.

@@ -21,7 +21,7 @@ use std::{
 
 use remex_process::{CgroupError, Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
-use remex_rpc::{Accepted, FrameReader, Framing, Listener, memory::ServerEnd, tls::ServerTls};
+use remex_rpc::{Accepted, FrameReader, Framing, ListenAddress, Listener, memory::ServerEnd, tls::ServerTls};
 use tokio::{
     sync::{Semaphore, watch},
     task::JoinSet,
@@ -165,6 +165,9 @@ impl Server {
     }
 
     async fn accept(self: Arc<Self>, listener: Listener, tls: Option<Arc<TlsListener>>) {
+        if let ListenAddress::Unix(path) = listener.address() {
+            self.host.hide(path);
+        }
         if !self.is_watching_credentials.swap(true, Ordering::Relaxed) {
             self.host.spawn(Arc::clone(&self).watch_credentials());
         }

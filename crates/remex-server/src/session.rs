@@ -26,7 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
 
 use crate::{
-    engine::{Owner, Placement, Starting, broken, unknown_process},
+    engine::{Command, Owner, Placement, Starting, broken, unknown_process},
     fs::PathLockQueue,
     host::Host,
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
@@ -190,13 +190,13 @@ impl Session {
         let Some(responder) = self.replay_start(&request, responder) else { return };
         let pending = PendingStart { session: self, start_id: start_id.as_deref() };
         match self.admit(request, responder.outbox().id, max) {
-            Ok((process, start)) => {
+            Ok((process, command)) => {
                 let start_id = start_id.clone();
                 let (id, identity) = (&self.id, &self.owner.identity);
                 let span =
                     trace::process(&process.id, id, identity, responder.trace(), self.host.set_parent());
                 let starting =
-                    Starting { process, start, start_id, caller: responder, slots: Arc::clone(slots) };
+                    Starting { process, command, start_id, caller: responder, slots: Arc::clone(slots) };
                 let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
                 self.host.spawn(broken::run(starting, owner).instrument(span));
                 pending.hand_over();
@@ -213,14 +213,14 @@ impl Session {
         request: wire::Start,
         controller: ConnectionId,
         max: Option<usize>,
-    ) -> Result<(Arc<Process>, remex_process::Start), RpcError> {
+    ) -> Result<(Arc<Process>, Command), RpcError> {
         let limits = self.host.limits();
         let number = self.next_process.fetch_add(1, Ordering::Relaxed);
         let tag = self.host.tags().tag(self.number, number);
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
         let placement = Placement { owner, host: &self.host, account: &self.account, tag };
         let followers = Followers::new(&request.process_id);
-        let (process, start) = Process::prepare(request, placement, followers)?;
+        let (process, command) = Process::prepare(request, placement, followers)?;
         let _changing = self.changing();
         let Some(viewer) = self.controller(controller) else {
             let message = "the session is no longer attached to this connection";
@@ -252,7 +252,7 @@ impl Session {
         process.set_live(true);
         processes.live += 1;
         processes.by_id.insert(process.id.clone(), Arc::clone(&process));
-        Ok((process, start))
+        Ok((process, command))
     }
 
     /// Makes a connection the controller, unless another has taken the session over in the meantime.

@@ -50,6 +50,7 @@ fn config(limits: Limits) -> Config {
         metrics: MetricsAccess::default(),
         cgroup: CgroupUse::None,
         set_parent: None,
+        hidden: Vec::new(),
     }
 }
 

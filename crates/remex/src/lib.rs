@@ -36,5 +36,6 @@ pub fn config_from_env() -> Config {
         metrics: MetricsAccess::default(),
         cgroup: CgroupUse::None,
         set_parent: None,
+        hidden: Vec::new(),
     }
 }

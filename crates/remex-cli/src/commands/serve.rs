@@ -11,6 +11,7 @@ mod systemd;
 use std::{
     ffi::OsStr,
     io::{self, Read as _},
+    path::PathBuf,
     str::FromStr as _,
     sync::{Arc, Mutex},
     time::Duration,
@@ -32,6 +33,7 @@ use tokio::{
 use crate::{
     args::serve::{Background, Flags},
     commands::runtime,
+    remote::user_server,
     render::{
         failure::{Failure, Kind},
         print,
@@ -302,9 +304,18 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Config {
         is_required: config.audit.required,
     });
     let (limits, cgroup) = (config.limits.clone(), config.cgroup.clone());
-    let mut server = Config { limits, auth, metrics, audit, cgroup, ..remex::config_from_env() };
+    let hidden = private_files(config);
+    let mut server = Config { limits, auth, metrics, audit, cgroup, hidden, ..remex::config_from_env() };
     server.host_env.retain(|(name, _)| !is_private(name));
     server
+}
+
+/// Returns what confined processes must not see: whoever reads it could connect as somebody, and run anything.
+fn private_files(config: &ServerConfig) -> Vec<PathBuf> {
+    let auth = &config.auth;
+    let files = [&config.tls.key, &auth.token_file, &auth.jwt.secret_file, &config.audit.file];
+    let runtime = user_server::Socket::default_path().directory().to_owned();
+    files.into_iter().flatten().cloned().chain([runtime]).collect()
 }
 
 /// Returns whether a variable is for the server and not for its processes.

@@ -10,7 +10,7 @@ use crate::{Blob, HostPath, environment::EnvPolicy, lenient::null_as_default, sa
 /// `process/start`: runs a program.
 ///
 /// Members of the base dialect that change nothing here are accepted and ignored: `metadata`,
-/// `shellSnapshot`, `enforceManagedNetwork`, `managedNetwork`, `networkProxy`.
+/// `shellSnapshot`, `managedNetwork`, `networkProxy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -40,6 +40,14 @@ pub struct Start {
     /// The confinement asked for.
     #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
     pub sandbox: Sandbox,
+    /// Gives the process and its descendants a pid namespace of their own, so that ending it leaves none of them behind.
+    /// With a sandbox that confines anything it has one anyway.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub isolate_pids: bool,
+    /// Asks to reach the network only as `managedNetwork` says. Nothing enforces that yet, so a sandbox with a network is
+    /// refused.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub enforce_managed_network: bool,
     /// Height of the terminal, 24 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<NonZeroU16>,
@@ -148,7 +156,7 @@ pub enum SandboxType {
     /// Not at all.
     #[default]
     None,
-    /// Seccomp and Landlock.
+    /// Namespaces, mounts and seccomp.
     LinuxSeccomp,
     /// Seatbelt.
     MacosSeatbelt,

@@ -70,7 +70,8 @@ impl<A: Audience> Engine<A> {
         state.is_broken = true;
         if state.exit.is_none() {
             let usage = wire::Usage { user_ms: 0, system_ms: 0, max_rss_bytes: None, wall_ms: 0 };
-            state.exited(Exit { code: UNKNOWN_CODE, signal: None, cause: ExitCause::ServerLost, usage });
+            let (code, cause) = (UNKNOWN_CODE, ExitCause::ServerLost);
+            state.exited(Exit { code, signal: None, cause, usage, sandbox_denied: false });
         }
         state.input.closed();
         if state.log.exited().is_none() {

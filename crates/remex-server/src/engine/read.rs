@@ -214,7 +214,7 @@ fn reply<A: Audience>(
         exit_code: exit.map(|exit| exit.code),
         closed: is_closed,
         failure: state.is_broken.then(|| FAILURE.to_owned()),
-        sandbox_denied: false,
+        sandbox_denied: exit.is_some_and(|exit| exit.sandbox_denied),
         gap: gaps.last().map(|gap| wire::GapRange {
             from_seq: gap.from_seq,
             to_seq: gap.to_seq,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use remex_process::{
-    Attempt, Child, Leader, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
+    Attempt, Child, Jail, Leader, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
 };
 use remex_proto::{
     ErrorKind, RpcError,
@@ -20,6 +20,7 @@ use remex_proto::{
     environment,
     error::INTERNAL_ERROR,
     process::{self as wire, SandboxType},
+    sandbox::{Network, Permissions, Sandbox},
 };
 
 use tokio::sync::Semaphore;
@@ -29,17 +30,24 @@ use super::{
     Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, Spec, no_end_of_input,
     not_a_terminal, unknown_process,
 };
-use crate::{clock::now_ms, host::Host, limits::Limits};
+use crate::{clock::now_ms, confinement::unavailable, host::Host, limits::Limits};
 
 /// A start that has been checked and admitted by the session.
 #[derive(Debug)]
 pub(crate) struct Starting<A: Audience> {
     pub(crate) process: Arc<Engine<A>>,
-    pub(crate) start: Start,
+    pub(crate) command: Command,
     pub(crate) start_id: Option<String>,
     pub(crate) caller: A::Caller,
     /// Limits the starts of one caller that run at once, apart from those that hang.
     pub(crate) slots: Arc<Semaphore>,
+}
+
+/// A program to start, and the confinement that it asks for.
+#[derive(Debug)]
+pub(crate) struct Command {
+    start: Start,
+    sandbox: Sandbox,
 }
 
 /// A start that takes longer than this hangs, for example on a file system that does not respond. Until then,
@@ -65,7 +73,7 @@ impl<A: Audience> Engine<A> {
         request: wire::Start,
         placement: Placement<'_, A>,
         audience: A,
-    ) -> Result<(Arc<Self>, Start), RpcError> {
+    ) -> Result<(Arc<Self>, Command), RpcError> {
         let host = placement.host;
         let limits = host.limits();
         check_lengths(&request, &limits)?;
@@ -73,12 +81,17 @@ impl<A: Audience> Engine<A> {
         crate::supervise::break_at("!request", &request.process_id);
         let start = command(&request, placement.tag, host)?;
         let spec = spec(&request, &limits);
+        let command = Command { start, sandbox: request.sandbox };
         let process = Engine::new(request.process_id, spec, placement, audience);
-        Ok((Arc::new(process), start))
+        Ok((Arc::new(process), command))
     }
 
     /// Creates the child, unless the start is aborted first.
-    pub(super) async fn attempt(&self, start: Start, slots: &Semaphore) -> Result<Child, RpcError> {
+    pub(super) async fn attempt(
+        &self,
+        command: Command,
+        slots: &Semaphore,
+    ) -> Result<(Child, SandboxType), RpcError> {
         let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "the process was already started"));
         };
@@ -86,11 +99,16 @@ impl<A: Audience> Engine<A> {
         tokio::select! {
             biased;
             () = attempt.aborted() => Err(StartAbort::SessionEnded.error(&self.id)),
-            made = self.make(start, &attempt, slots) => made,
+            made = self.make(command, &attempt, slots) => made,
         }
     }
 
-    async fn make(&self, start: Start, attempt: &Attempt, slots: &Semaphore) -> Result<Child, RpcError> {
+    async fn make(
+        &self,
+        command: Command,
+        attempt: &Attempt,
+        slots: &Semaphore,
+    ) -> Result<(Child, SandboxType), RpcError> {
         let slot = slots.acquire().await;
         // A start that hangs releases its slot.
         let hangs = async {
@@ -100,13 +118,41 @@ impl<A: Audience> Engine<A> {
         };
         tokio::select! {
             biased;
-            made = self.host.spawner().attempt(start, attempt) => made.map_err(|error| match error.kind() {
-                StartErrorKind::Aborted => StartAbort::SessionEnded.error(&self.id),
-                _ => start_error(&error),
-            }),
+            made = self.spawn(command, attempt) => made,
             start_abort = self.start_abort() => Err(start_abort.error(&self.id)),
             never = hangs => match never {},
         }
+    }
+
+    async fn spawn(&self, command: Command, attempt: &Attempt) -> Result<(Child, SandboxType), RpcError> {
+        let (start, sandbox_type) = self.confine(command).await?;
+        let made = self.host.spawner().attempt(start, attempt).await;
+        let child = made.map_err(|error| match error.kind() {
+            StartErrorKind::Aborted => StartAbort::SessionEnded.error(&self.id),
+            _ => start_error(&error),
+        })?;
+        Ok((child, sandbox_type))
+    }
+
+    /// Resolves the sandbox of a command, on a thread that may block.
+    async fn confine(&self, command: Command) -> Result<(Start, SandboxType), RpcError> {
+        let Command { mut start, sandbox } = command;
+        if sandbox.is_disabled() {
+            return Ok((start, SandboxType::None));
+        }
+        let host = Arc::clone(&self.host);
+        let resolving = self.host.file_threads().run(move || {
+            let tmpdir =
+                start.env.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value.as_os_str());
+            let policy = host.confinement().resolve_for_process(&sandbox, &start.cwd, tmpdir)?;
+            if policy.is_open() && policy.network() == Network::Enabled {
+                // Something outside the server confines it, or nothing does.
+                return Ok((start, SandboxType::None));
+            }
+            start.jail = Some(Jail::new(policy, host.hidden()));
+            Ok((start, SandboxType::LinuxSeccomp))
+        });
+        resolving.await?
     }
 
     /// Waits until a start that hangs must be aborted, by a request or a timeout.
@@ -137,6 +183,7 @@ impl<A: Audience> Engine<A> {
         self: &Arc<Self>,
         owner: &A::Owner,
         leader: &Leader,
+        sandbox_type: SandboxType,
         starting: Announce<A::Caller>,
     ) {
         let started_at_ms = now_ms();
@@ -148,7 +195,7 @@ impl<A: Audience> Engine<A> {
         let pid = leader.pid().as_raw().unsigned_abs();
         let started = wire::Started {
             process_id: self.id.to_string(),
-            sandbox_type: SandboxType::None,
+            sandbox_type,
             pid: Some(pid),
             started_at_ms: Some(started_at_ms),
             replayed: false,
@@ -296,12 +343,11 @@ impl<C: Caller> Request<C> {
 }
 
 fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcError> {
-    if !request.sandbox.is_disabled() {
-        return Err(RpcError::new(
-            ErrorKind::SandboxUnavailable,
-            "sandbox intent cannot be enforced on this executor",
-        )
-        .with_hint("ask for `{\"type\":\"disabled\"}` to run unconfined"));
+    if request.enforce_managed_network && has_network(&request.sandbox) {
+        return Err(unavailable(
+            "this server cannot limit the network to some hosts; ask for network `restricted`, or do not send \
+             `enforceManagedNetwork`",
+        ));
     }
     let cwd = request.cwd.native().map_err(|error| {
         RpcError::new(
@@ -335,8 +381,19 @@ fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcErr
         parent_death: (!request.tty).then_some(Signal::TERM),
         rlimits,
         cgroup,
-        jail: None,
+        jail: request.isolate_pids.then(Jail::pids_only),
     })
+}
+
+/// Returns whether a sandbox leaves the network open.
+fn has_network(sandbox: &Sandbox) -> bool {
+    let Sandbox::Confined(context) = sandbox else { return false };
+    match &context.permissions {
+        Permissions::Disabled => false,
+        Permissions::External { network } | Permissions::Managed { network, .. } => {
+            *network == Network::Enabled
+        }
+    }
 }
 
 /// Returns the program and its arguments.
@@ -398,12 +455,6 @@ fn spec(request: &wire::Start, limits: &Limits) -> Spec {
     }
 }
 
-/// Refuses to run unconfined what asks for confinement, and says why it cannot be confined.
-fn sandbox_unavailable(error: &StartError) -> RpcError {
-    RpcError::new(ErrorKind::SandboxUnavailable, "sandbox intent cannot be enforced on this executor")
-        .with_hint(format!("{}; {}", error.message(), error.hint()))
-}
-
 fn start_error(error: &StartError) -> RpcError {
     let kind = match error.kind() {
         StartErrorKind::ProgramNotFound => ErrorKind::ProgramNotFound,
@@ -411,7 +462,7 @@ fn start_error(error: &StartError) -> RpcError {
         StartErrorKind::BadCwd => ErrorKind::BadCwd,
         StartErrorKind::TooManyProcesses => ErrorKind::TooManyProcesses,
         StartErrorKind::TooManyDescriptors | StartErrorKind::TooManyHungStarts => ErrorKind::LimitExceeded,
-        StartErrorKind::CannotConfine => return sandbox_unavailable(error),
+        StartErrorKind::CannotConfine => return unavailable(error.to_string()),
         StartErrorKind::InvalidInput => ErrorKind::InvalidParams,
         StartErrorKind::Aborted | StartErrorKind::Other => ErrorKind::SpawnFailed,
     };

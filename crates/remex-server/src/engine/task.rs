@@ -13,12 +13,13 @@ use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
     process::{self as wire, ExitCause},
+    state::output_log::Snapshot,
 };
 use tokio::io::Interest;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Owner as _, Request, Starting, no_end_of_input,
+    Audience, Caller as _, Engine, Exit, Owner as _, ProcessState, Request, Starting, no_end_of_input,
     pipes::{IoOutcome, Pipes},
     start::Announce,
     terminate,
@@ -32,12 +33,27 @@ pub(crate) const GATHER: Duration = Duration::from_millis(1);
 /// How much is read from one source before other tasks get a turn.
 const TURN_BYTES: usize = 128 << 10;
 
+/// How much output is searched for the words of a denial.
+const JUDGED_BYTES: usize = 64 << 10;
+
+/// What programs say about calls that a sandbox refuses: the texts of `EROFS`, `EACCES`, `EPERM` and of an unreachable
+/// network.
+const DENIALS: [&[u8]; 4] =
+    [b"Read-only file system", b"Permission denied", b"Operation not permitted", b"Network is unreachable"];
+
+fn mentions_denial(output: &Snapshot) -> bool {
+    let Snapshot { stdout, stderr, pty, .. } = output;
+    let contains =
+        |text: &[u8]| DENIALS.iter().any(|words| text.windows(words.len()).any(|window| window == *words));
+    [stderr, pty, stdout].into_iter().any(|text| contains(text))
+}
+
 /// Starts the child and runs until all its output is in the log.
 pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
-    let Starting { process, start, start_id, caller, slots } = starting;
+    let Starting { process, command, start_id, caller, slots } = starting;
     let announce = Announce { start_id, caller };
-    let child = match process.attempt(start, &slots).await {
-        Ok(child) => child,
+    let (child, sandbox_type) = match process.attempt(command, &slots).await {
+        Ok(started) => started,
         Err(error) => return process.fail(&*owner, announce, &error),
     };
     let leader = child.exit.leader().clone();
@@ -57,7 +73,7 @@ pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
     if !pipes.has_input() {
         process.state().input.closed();
     }
-    process.announce_start(&*owner, &leader, announce);
+    process.announce_start(&*owner, &leader, sandbox_type, announce);
     if owner.has_ended() {
         // The owner may have killed its processes before this one existed.
         terminate::force(&process, &leader, None);
@@ -72,6 +88,7 @@ pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
         gather_until: None,
         turn_over: false,
         killed: false,
+        sandbox_type,
         process,
         owner,
     };
@@ -94,6 +111,7 @@ struct Runner<A: Audience> {
     turn_over: bool,
     /// The tree was killed; the exit follows.
     killed: bool,
+    sandbox_type: wire::SandboxType,
 }
 
 /// The stages of the end of a process.
@@ -277,7 +295,21 @@ impl<A: Audience> Runner<A> {
                 max_rss_bytes: status.usage.max_rss_bytes,
                 wall_ms: ms(self.started.elapsed()),
             },
+            sandbox_denied: false,
         }
+    }
+
+    /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log.
+    fn judge_failure(&self, state: &mut ProcessState<A>) {
+        let ProcessState { exit: Some(exit), log, .. } = state else { return };
+        if self.sandbox_type == wire::SandboxType::None || exit.code == 0 {
+            return;
+        }
+        exit.sandbox_denied = match exit.signal.as_deref() {
+            // A system call of another architecture.
+            Some(signal) => signal == "SIGSYS",
+            None => log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output)),
+        };
     }
 
     /// Returns whether the kernel has killed a process for lack of memory: one of its cgroup, or else any on the host.
@@ -390,6 +422,7 @@ impl<A: Audience> Runner<A> {
                 let linger_until = self.process.spec.linger.and_then(|time| Instant::now().checked_add(time));
                 self.end = Ending::Exited { linger_until };
                 let mut state = self.process.state();
+                self.judge_failure(&mut state);
                 state.log.push_exited(now_ms());
                 if self.pipes.is_open() {
                     self.process.notify(&mut state);

@@ -203,7 +203,7 @@ impl Source for Process {
                             session_id: self.observed(follow),
                             seq,
                             exit_code: exit.code,
-                            sandbox_denied: false,
+                            sandbox_denied: exit.sandbox_denied,
                             signal: exit.signal.clone(),
                             cause: Some(exit.cause),
                             usage: Some(exit.usage),

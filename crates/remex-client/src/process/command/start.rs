@@ -130,6 +130,8 @@ impl Command {
             arg0: self.arg0,
             env_policy: Some(env_policy),
             sandbox,
+            isolate_pids: false,
+            enforce_managed_network: false,
             rows,
             cols,
             timeout_ms: self.timeout.map(millis),

@@ -1,0 +1,90 @@
+//! A program to be confined: the test program itself, with a test that does what an environment variable says.
+#![allow(dead_code, clippy::unwrap_used, reason = "a part of every test program, which uses a part of it")]
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use remex_process::{Jail, Start};
+use remex_sandbox::{
+    Policy, Preset, Request, SystemHost, resolve,
+    testing::{Scenario, context},
+};
+
+use crate::harness::{NULL, TAGS, start};
+
+/// The variable that says what to do.
+const ORDERS: &str = "REMEX_TEST_ORDERS";
+
+/// Precedes what the program reports, among what the test library prints.
+const MARK: &str = "@ ";
+
+/// Returns what the confined program has to do, if this is it.
+pub(crate) fn orders() -> Option<String> {
+    std::env::var(ORDERS).ok()
+}
+
+/// Reports something to the test that has started this program.
+#[expect(clippy::print_stdout, reason = "the report is what the program writes")]
+pub(crate) fn report(text: &str) {
+    println!("\n{MARK}{text}");
+}
+
+/// Returns what the confined program has reported.
+pub(crate) fn reports(output: &str) -> Vec<&str> {
+    output.lines().filter_map(|line| line.strip_prefix(MARK)).map(str::trim_end).collect()
+}
+
+/// Everything that this program consists of: its file, its libraries, and what loads them.
+pub(crate) fn own_files() -> BTreeSet<PathBuf> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..]))).collect()
+}
+
+/// A start of the test `name` of this program in a jail.
+pub(crate) fn confined(jail: Jail, name: &str, orders: &str) -> Start {
+    let exe = fs::canonicalize(std::env::current_exe().unwrap()).unwrap();
+    let files = own_files();
+    let is_loader = |path: &&PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
+    let exe = exe.to_str().unwrap();
+    let mut args = vec!["--exact", name, "--nocapture", "--test-threads=1"];
+    // Started by its full path, because the usual one may lead through links that are not granted.
+    let program = match files.iter().find(is_loader) {
+        Some(loader) => {
+            args.insert(0, exe);
+            loader.to_str().unwrap()
+        }
+        None => exe,
+    };
+    let libraries: BTreeSet<_> = files.iter().filter_map(|file| file.parent()).collect();
+    let libraries = std::env::join_paths(libraries).unwrap();
+    Start {
+        env: vec![
+            (OsString::from(ORDERS), OsString::from(orders)),
+            ("LD_LIBRARY_PATH".into(), libraries),
+            ("RUST_BACKTRACE".into(), "0".into()),
+        ],
+        jail: Some(jail),
+        ..start(NULL, TAGS.tag(1, 1), program, &args)
+    }
+}
+
+pub(crate) fn jail(policy: Policy) -> Jail {
+    Jail::new(Arc::new(policy), Arc::new([]))
+}
+
+/// Returns the policy of one of the named profiles.
+pub(crate) fn preset(preset: Preset, root: &Path) -> Policy {
+    let mut context = context(Vec::new(), Some(vec![root.to_owned().into()]));
+    context.permissions = preset.permissions();
+    resolve(&Request { context: &context, cwd: None, tmpdir: None }, &SystemHost).unwrap()
+}
+
+/// Resolves the profile of a scenario.
+pub(crate) fn resolved(scenario: &Scenario) -> Policy {
+    scenario.resolve(&SystemHost).unwrap_or_else(|error| panic!("{}: {error}", scenario.name))
+}
