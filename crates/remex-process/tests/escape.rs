@@ -79,7 +79,9 @@ fn files(base: &Path) -> Attempts {
     symlink(&file, w.join("to-file")).unwrap();
     symlink(&out, w.join("to-out")).unwrap();
     let mut attempts: Attempts = Vec::new();
-    for (place, directory, file) in [("outside", out.clone(), file.clone()), ("protected", w.join(".git"), w.join(".git/config"))] {
+    for (place, directory, file) in
+        [("outside", out.clone(), file.clone()), ("protected", w.join(".git"), w.join(".git/config"))]
+    {
         let mut add = |what: &str, result: io::Result<()>| attempts.push((format!("{what} {place}"), result));
         add("write", append(&file));
         add("create", fs::write(directory.join("new"), ""));
@@ -100,12 +102,16 @@ fn files(base: &Path) -> Attempts {
         // SAFETY: all paths and names end with NUL.
         unsafe {
             let path = c(&file);
-            add("change the times", check(libc::utimensat(libc::AT_FDCWD, path.as_ptr(), ptr::null(), 0).into()));
+            add(
+                "change the times",
+                check(libc::utimensat(libc::AT_FDCWD, path.as_ptr(), ptr::null(), 0).into()),
+            );
             let (name, value) = (c"user.x".as_ptr(), c"1".as_ptr().cast());
             add("set an attribute", check(libc::setxattr(path.as_ptr(), name, value, 1, 0).into()));
             let both = (libc::AT_FDCWD, path.as_ptr(), libc::AT_FDCWD, c(w.join("mine")));
             let exchange = libc::RENAME_EXCHANGE;
-            let exchanged = libc::syscall(libc::SYS_renameat2, both.0, both.1, both.2, both.3.as_ptr(), exchange);
+            let exchanged =
+                libc::syscall(libc::SYS_renameat2, both.0, both.1, both.2, both.3.as_ptr(), exchange);
             add("exchange", check(exchanged));
         }
     }
@@ -113,15 +119,23 @@ fn files(base: &Path) -> Attempts {
     add("write through a link", append(w.join("to-file")));
     add("write through a link to a directory", append(w.join("to-out/file")));
     add("write through `..`", append(w.join("sub/../../out/file")));
-    add("write through the root of another process", append(Path::new("/proc/1/root").join(file.strip_prefix("/").unwrap())));
-    add("write through the own root", append(Path::new("/proc/self/root").join(file.strip_prefix("/").unwrap())));
+    add(
+        "write through the root of another process",
+        append(Path::new("/proc/1/root").join(file.strip_prefix("/").unwrap())),
+    );
+    add(
+        "write through the own root",
+        append(Path::new("/proc/self/root").join(file.strip_prefix("/").unwrap())),
+    );
     // A file that is open for reading stays read-only when it is opened again.
     let open = fs::File::open(&file).unwrap();
     add("write through a descriptor", append(format!("/proc/self/fd/{}", open.as_raw_fd())));
     add("rename the workspace", fs::rename(&w, base.join("elsewhere")));
     for (kind, device) in [("character", libc::S_IFCHR), ("block", libc::S_IFBLK)] {
         // SAFETY: the path ends with NUL.
-        let made = check(unsafe { libc::mknod(c(w.join("device")).as_ptr(), device | 0o666, libc::makedev(1, 1)) }.into());
+        let made = check(
+            unsafe { libc::mknod(c(w.join("device")).as_ptr(), device | 0o666, libc::makedev(1, 1)) }.into(),
+        );
         add(&format!("make a {kind} device"), made);
     }
     add("see what is hidden", fs::read(base.join("hidden/secret")).map(drop));
@@ -157,7 +171,11 @@ fn kernel() -> Attempts {
         call(&format!("unshare {name}"), libc::SYS_unshare, [number(flag.into()), none, none, none, none]);
         if flag != 0x80 {
             let flags = number((flag | libc::SIGCHLD).into());
-            call(&format!("clone into a new {name} namespace"), libc::SYS_clone, [flags, none, none, none, none]);
+            call(
+                &format!("clone into a new {name} namespace"),
+                libc::SYS_clone,
+                [flags, none, none, none, none],
+            );
         }
     }
     call("clone3", libc::SYS_clone3, [none; 5]);
@@ -216,6 +234,10 @@ fn kernel() -> Attempts {
 fn processes(server: &str) -> Attempts {
     let mut attempts: Attempts = Vec::new();
     let mut add = |what: &str, result: io::Result<()>| attempts.push((what.to_owned(), result));
+    let open: Vec<_> =
+        fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    // The three streams, and the directory itself.
+    add("inherit descriptors", if open.len() == 4 { Err(io::Error::other("none")) } else { Ok(()) });
     let server: i32 = server.parse().unwrap();
     // SAFETY: no memory is involved, or it is local.
     unsafe {
@@ -235,7 +257,10 @@ fn processes(server: &str) -> Attempts {
         let changed = libc::prlimit(1, libc::RLIMIT_LOCKS, &raw const limit, ptr::null_mut());
         add("change the tag of the first process", check(changed.into()));
         let pidfd = libc::syscall(libc::SYS_pidfd_open, 1, 0);
-        add("take a descriptor of the first process", check(libc::syscall(libc::SYS_pidfd_getfd, pidfd, 0, 0)));
+        add(
+            "take a descriptor of the first process",
+            check(libc::syscall(libc::SYS_pidfd_getfd, pidfd, 0, 0)),
+        );
         add("enter by pidfd", check(libc::setns(pidfd as i32, libc::CLONE_NEWNS).into()));
         // Ignored without an error: it would take the jail down, and this with it.
         libc::kill(1, libc::SIGKILL);
@@ -249,9 +274,6 @@ fn processes(server: &str) -> Attempts {
     // SAFETY: no memory is involved.
     let typed = unsafe { libc::ioctl(0, libc::TIOCSTI, c"x".as_ptr()) };
     add("type into the terminal", check(typed.into()));
-    let open: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    // The three streams, and the directory itself.
-    add("inherit descriptors", if open.len() == 4 { Err(io::Error::other("none")) } else { Ok(()) });
     attempts
 }
 
@@ -264,12 +286,14 @@ fn network(base: &Path, port: &str) -> Attempts {
     add("connect to the metadata address", connect("169.254.169.254:80"));
     add("connect to an address", connect("192.0.2.1:443"));
     add("connect to an IPv6 address", connect("[2001:db8::1]:443"));
-    let datagram = UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.send_to(b"x", "192.0.2.1:53").map(drop));
+    let datagram =
+        UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.send_to(b"x", "192.0.2.1:53").map(drop));
     add("ask a name server", datagram);
     add("resolve a name", std::net::ToSocketAddrs::to_socket_addrs(&("example.com", 80)).map(drop));
     add("connect to a unix socket", UnixStream::connect(base.join("socket")).map(drop));
     let name = base.as_os_str().as_bytes();
-    let is_connected = SocketAddr::from_abstract_name(name).and_then(|address| UnixStream::connect_addr(&address));
+    let is_connected =
+        SocketAddr::from_abstract_name(name).and_then(|address| UnixStream::connect_addr(&address));
     add("connect to an abstract unix socket", is_connected.map(drop));
     let allowed = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
     for family in (0..64).filter(|family| !allowed.contains(family)) {
@@ -285,7 +309,10 @@ fn network(base: &Path, port: &str) -> Attempts {
     }
     for family in [libc::AF_INET, libc::AF_INET6] {
         // SAFETY: no memory is involved.
-        add(&format!("raw socket {family}"), check(unsafe { libc::socket(family, libc::SOCK_RAW, 1) }.into()));
+        add(
+            &format!("raw socket {family}"),
+            check(unsafe { libc::socket(family, libc::SOCK_RAW, 1) }.into()),
+        );
     }
     // The own loopback device and pairs of sockets work.
     let own = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -304,11 +331,17 @@ fn identity() -> Attempts {
     };
     for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         let has_none = u64::from_str_radix(&field(name), 16) == Ok(0);
-        add(&format!("have a capability in {name}"), if has_none { Err(io::Error::other("none")) } else { Ok(()) });
+        add(
+            &format!("have a capability in {name}"),
+            if has_none { Err(io::Error::other("none")) } else { Ok(()) },
+        );
     }
     let expected = [("NoNewPrivs", "1"), ("Seccomp", "2")];
     for (name, value) in expected {
-        add(&format!("be without {name}"), if field(name) == value { Err(io::Error::other(value)) } else { Ok(()) });
+        add(
+            &format!("be without {name}"),
+            if field(name) == value { Err(io::Error::other(value)) } else { Ok(()) },
+        );
     }
     // SAFETY: no memory is involved, or it is local.
     unsafe {
@@ -326,7 +359,10 @@ fn identity() -> Attempts {
     for program in String::from_utf8_lossy(&output.unwrap().stdout).lines() {
         let flags = rustix::fs::statvfs(program).unwrap().f_flag;
         let is_harmless = flags.contains(rustix::fs::StatVfsMountFlags::NOSUID);
-        add(&format!("gain by `{program}`"), if is_harmless { Err(io::Error::other("nosuid")) } else { Ok(()) });
+        add(
+            &format!("gain by `{program}`"),
+            if is_harmless { Err(io::Error::other("nosuid")) } else { Ok(()) },
+        );
     }
     attempts
 }
@@ -442,7 +478,8 @@ async fn with_a_network_the_sockets_of_the_server_are_hidden() {
     let socket = yard.base().join("hidden/socket");
     let _listening = UnixListener::bind(&socket).unwrap();
     let jail = Jail::new(Arc::new(Policy::open(Network::Enabled)), Arc::new([yard.base().join("hidden")]));
-    let script = format!("cat {0}/secret; ls {0}; mv {0} {0}2; echo done", yard.base().join("hidden").display());
+    let script =
+        format!("cat {0}/secret; ls {0}; mv {0} {0}2; echo done", yard.base().join("hidden").display());
     let start = Start { jail: Some(jail), ..harness::shell(harness::NULL, harness::TAGS.tag(1, 2), &script) };
     let (output, _) = harness::run(start).await;
     assert_eq!(output, "done\n");

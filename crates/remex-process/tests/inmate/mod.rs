@@ -49,7 +49,8 @@ pub(crate) fn own_files() -> BTreeSet<PathBuf> {
 pub(crate) fn confined(jail: Jail, name: &str, orders: &str) -> Start {
     let exe = fs::canonicalize(std::env::current_exe().unwrap()).unwrap();
     let files = own_files();
-    let is_loader = |path: &&PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
+    let is_loader =
+        |path: &&PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
     let exe = exe.to_str().unwrap();
     let mut args = vec!["--exact", name, "--nocapture", "--test-threads=1"];
     // Started by its full path, because the usual one may lead through links that are not granted.
