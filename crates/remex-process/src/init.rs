@@ -6,16 +6,20 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
-    sync::atomic::Ordering::{Relaxed, SeqCst},
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
 };
 
+use remex_sandbox::{Network, Policy};
 use rustix::{
     pipe::{PipeFlags, pipe_with},
     process::{getegid, geteuid},
 };
 
 use crate::{
-    Jail, JailError, Step, Tag,
+    Attempt, Jail, JailError, Step, Tag, Tags,
     attempt::Birth,
     clone::Stack,
     jail::{Blueprint, Filter, Mount, Outcome, Plan, build, identity},
@@ -143,4 +147,22 @@ extern "C" fn first(context: *mut c_void) -> c_int {
         }
         libc::_exit(127)
     }
+}
+
+/// Finds out whether this host can confine processes, by building a jail without network and leaving it empty. Blocks for
+/// some milliseconds.
+///
+/// # Errors
+/// If it cannot; the error says why, and what to do.
+pub fn probe_jail() -> Result<(), JailError> {
+    let memory = |error: io::Error| {
+        let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
+        JailError::Step { step: Step::Namespaces, path: None, errno }
+    };
+    // Reaps the first process.
+    reaper::start().map_err(memory)?;
+    let jail = Jail::new(Arc::new(Policy::open(Network::Restricted)), Arc::new([]));
+    let (plan, filter, mut stack) = (jail.plan()?, jail.filter(), Stack::new().map_err(memory)?);
+    let attempt = Attempt::default();
+    start(&mut stack, &jail, &plan, &filter, Tags::new().tag(0, 0), &attempt.progress.init).map(drop)
 }

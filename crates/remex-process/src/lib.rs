@@ -34,6 +34,7 @@ pub use cgroup::{Cgroup, CgroupError, CgroupLimits, Cgroups};
 pub use descriptors::{ChildIo, read, resize};
 pub use error::{DenialReason, ExecDenial, Stage, StartError, StartErrorKind};
 pub use exit::{Exit, ExitStatus, Usage};
+pub use init::probe_jail;
 pub use jail::{Jail, JailError, Step};
 pub use leader::Leader;
 pub use memory::{return_large_blocks, trim_heap};

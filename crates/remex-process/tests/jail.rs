@@ -3,27 +3,51 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 mod harness;
+mod inmate;
 
 use std::{fs, path::Path, sync::Arc};
 
-use harness::{NULL, TAGS, run, shell};
-use remex_process::{Jail, Start};
-use remex_sandbox::{Policy, Preset, Request, SystemHost, resolve, testing::context};
+use harness::{
+    NULL, PIPED, PTY, TAGS, eventually, finish, own_children, pipes, run, shell, spawner, terminal, within,
+};
+use inmate::{jail, preset};
+use remex_process::{
+    Jail, JailError, Leader, Pid, Scope, Size, Start, StartErrorKind, Step, Tag, probe_jail, resize, tree,
+};
+use remex_sandbox::{Network, Policy, Preset};
 
-/// A jail for one of the named profiles.
-fn preset(preset: Preset, root: &Path) -> Jail {
-    let mut context = context(Vec::new(), Some(vec![root.to_owned().into()]));
-    context.permissions = preset.permissions();
-    let request = Request { context: &context, cwd: None, tmpdir: None };
-    jail(resolve(&request, &SystemHost).unwrap())
+/// What ignores every polite request: no tag, no parent, a session of its own.
+const FUGITIVE: &str =
+    "(setsid prlimit --locks=5 sh -c 'trap \"\" TERM; echo ready; sleep 1000; sleep 1000' &)";
+
+fn read_only() -> Jail {
+    jail(preset(Preset::ReadOnly, Path::new("/")))
 }
 
-fn jail(policy: Policy) -> Jail {
-    Jail::new(Arc::new(policy), Arc::new([]))
+fn confined(start: Start) -> Start {
+    Start { jail: Some(read_only()), ..start }
 }
 
-fn confined(jail: Jail, start: Start) -> Start {
-    Start { jail: Some(jail), ..start }
+/// The processes in the pid namespace of a process.
+struct Namespace {
+    link: std::path::PathBuf,
+}
+
+impl Namespace {
+    fn of(pid: Pid) -> Self {
+        Self { link: fs::read_link(format!("/proc/{pid}/ns/pid")).unwrap() }
+    }
+
+    fn has_processes(&self) -> bool {
+        let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        entries
+            .filter_map(|entry| fs::read_link(entry.path().join("ns/pid")).ok())
+            .any(|link| link == self.link)
+    }
+
+    async fn is_empty(&self) {
+        eventually("the namespace is empty", || !self.has_processes()).await;
+    }
 }
 
 #[tokio::test]
@@ -32,9 +56,165 @@ async fn a_confined_process_runs_and_exits_like_any_other() {
     let root = fs::canonicalize(directory.path()).unwrap();
     let script =
         format!("echo $$ $PPID; echo x > {0}/new && cat {0}/new; echo y > /etc/no; exit 7", root.display());
-    let start = confined(preset(Preset::WorkspaceWrite, &root), shell(NULL, TAGS.tag(1, 1), &script));
-    let (output, status) = run(start).await;
+    let jail = jail(preset(Preset::WorkspaceWrite, &root));
+    let (output, status) = run(Start { jail: Some(jail), ..shell(NULL, TAGS.tag(1, 1), &script) }).await;
     assert_eq!(output, "2 0\nx\n");
     assert_eq!((status.code, status.signal), (7, None));
     assert_eq!(fs::read_to_string(root.join("new")).unwrap(), "x\n");
+}
+
+#[tokio::test]
+async fn it_has_a_terminal_that_can_be_resized() {
+    let script = "stty size; trap 'stty size; exit 3' WINCH; echo ready; while :; do sleep 0.01; done";
+    let mut child = spawner().start(confined(shell(PTY, TAGS.tag(2, 1), script))).await.unwrap();
+    let (mut reader, master) = terminal(child.io);
+    reader.until("31 97\r\nready").await;
+    resize(std::os::fd::AsFd::as_fd(&master), Size { rows: 40, cols: 50 }).unwrap();
+    reader.until("40 50").await;
+    assert_eq!(within(child.exit.wait()).await.code, 3);
+}
+
+/// Starts something in a jail that leaves a fugitive behind.
+async fn fugitive(tag: Tag, then: &str, jail: Jail) -> (remex_process::Exit, Namespace) {
+    let script = format!("{FUGITIVE}; {then}");
+    let start = Start { jail: Some(jail), ..shell(PIPED, tag, &script) };
+    let child = spawner().start(start).await.unwrap();
+    let namespace = Namespace::of(child.pid);
+    let (stdin, mut reader) = pipes(child.io);
+    reader.until("ready").await;
+    // Ends the command if it reads.
+    drop(stdin);
+    (child.exit, namespace)
+}
+
+#[tokio::test]
+async fn a_kill_leaves_nothing_of_a_hostile_tree() {
+    for (number, jail) in [read_only(), Jail::pids_only()].into_iter().enumerate() {
+        let tag = TAGS.tag(3, u32::try_from(number).unwrap());
+        let (mut exit, namespace) = fugitive(tag, "sleep 1000", jail).await;
+        let leader: Leader = exit.leader().clone();
+        let killed = tree::kill_start(tag, &leader);
+        assert_eq!(within(exit.wait()).await.code, 137);
+        within(killed).await.unwrap();
+        namespace.is_empty().await;
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_confined_process_ends_its_tree() {
+    let (exit, namespace) = fugitive(TAGS.tag(4, 1), "sleep 1000", read_only()).await;
+    assert!(exit.is_confined());
+    drop(exit);
+    namespace.is_empty().await;
+}
+
+#[tokio::test]
+async fn background_processes_outlive_the_command_until_they_are_killed() {
+    let tag = TAGS.tag(5, 1);
+    let (mut exit, namespace) = fugitive(tag, "read line", read_only()).await;
+    assert_eq!(within(exit.wait()).await.signal, None);
+    drop(exit);
+    assert!(namespace.has_processes());
+    // The fugitive has lost its tag; the first process of the jail has not.
+    assert!(!within(tree::members(&Scope::Start(tag))).await.unwrap().is_empty());
+    assert!(within(tree::tagged(tag)).await.unwrap().iter().all(|member| member.tag != Some(tag)));
+    within(tree::kill(&Scope::Start(tag))).await.unwrap();
+    namespace.is_empty().await;
+}
+
+#[tokio::test]
+async fn the_jail_ends_with_the_last_process_in_it() {
+    let script = "(sleep 0.3; echo last) & echo first; read line";
+    let mut child = spawner().start(confined(shell(PIPED, TAGS.tag(6, 1), script))).await.unwrap();
+    let namespace = Namespace::of(child.pid);
+    let (stdin, mut reader) = pipes(child.io);
+    reader.until("first").await;
+    drop(stdin);
+    assert_eq!(within(child.exit.wait()).await.signal, None);
+    reader.until("last").await;
+    namespace.is_empty().await;
+    let is_gone = || own_children().iter().all(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok());
+    eventually("its first process is reaped", is_gone).await;
+}
+
+#[tokio::test]
+async fn a_start_that_fails_leaves_no_jail() {
+    let spawner = spawner();
+    let missing = Start { program: "/does/not/exist".into(), ..confined(shell(NULL, TAGS.tag(7, 1), "")) };
+    let error = spawner.start(missing).await.unwrap_err();
+    assert_eq!(error.kind(), StartErrorKind::ProgramNotFound, "{error}");
+    let bad = Start { cwd: "/does/not/exist".into(), ..confined(shell(NULL, TAGS.tag(7, 2), "")) };
+    let error = spawner.start(bad).await.unwrap_err();
+    assert_eq!(error.kind(), StartErrorKind::BadCwd, "{error}");
+    for number in [1, 2] {
+        let scope = Scope::Start(TAGS.tag(7, number));
+        eventually("the jail is gone", || tree::members(&scope).wait().unwrap().is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_mounted_is_refused_with_its_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap().join("w");
+    fs::create_dir(&root).unwrap();
+    let policy = preset(Preset::WorkspaceWrite, &root);
+    // Between the decision and the start, somebody puts a link in the place of the workspace.
+    fs::remove_dir(&root).unwrap();
+    std::os::unix::fs::symlink("/", &root).unwrap();
+    let start = Start { jail: Some(jail(policy)), ..shell(NULL, TAGS.tag(8, 1), "echo no") };
+    let error = spawner().start(start).await.unwrap_err();
+    assert_eq!(error.kind(), StartErrorKind::CannotConfine);
+    let expected = JailError::Step { step: Step::Mount, path: Some(root.clone()), errno: 40 };
+    assert_eq!(error.jail.as_deref(), Some(&expected));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "cannot confine `/bin/sh`: cannot mount `{}` as the profile says: Too many levels of symbolic links \
+             (os error 40); it has changed in the meantime; try again",
+            root.display()
+        )
+    );
+}
+
+#[tokio::test]
+async fn its_own_pids_are_all_it_gets_without_a_policy() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = fs::canonicalize(directory.path()).unwrap().join("new");
+    let script =
+        format!("echo $$; echo x > {}; ls -d /proc/[0-9]*; test -e /dev/pts && echo devices", path.display());
+    let start = Start { jail: Some(Jail::pids_only()), ..shell(NULL, TAGS.tag(9, 1), &script) };
+    let (output, status) = run(start).await;
+    assert_eq!(status.code, 0, "{output}");
+    assert!(output.starts_with("2\n/proc/1\n/proc/2\n"), "{output}");
+    assert!(output.ends_with("devices\n"), "{output}");
+    assert_eq!(fs::read_to_string(path).unwrap(), "x\n");
+}
+
+#[tokio::test]
+async fn an_aborted_start_leaves_no_jail() {
+    let (spawner, tag) = (spawner(), TAGS.tag(10, 1));
+    for _ in 0..20 {
+        let start = confined(shell(NULL, tag, "sleep 1000"));
+        let starting = spawner.start(start);
+        // Dropped at an arbitrary moment.
+        _ = tokio::time::timeout(std::time::Duration::from_micros(800), starting).await;
+    }
+    let scope = Scope::Start(tag);
+    eventually("all jails are gone", || tree::members(&scope).wait().unwrap().is_empty()).await;
+}
+
+#[test]
+fn this_host_can_confine_processes() {
+    probe_jail().unwrap();
+}
+
+#[tokio::test]
+async fn a_network_of_its_own_or_that_of_the_host() {
+    let own = fs::read_link("/proc/self/ns/net").unwrap();
+    for (network, is_own) in [(Network::Restricted, true), (Network::Enabled, false)] {
+        let jail = Jail::new(Arc::new(Policy::open(network)), Arc::new([]));
+        let start = Start { jail: Some(jail), ..shell(NULL, TAGS.tag(11, 1), "readlink /proc/self/ns/net") };
+        let (output, _) = finish(spawner().start(start).await.unwrap()).await;
+        assert_eq!(output.trim_end() != own.to_str().unwrap(), is_own);
+    }
 }
