@@ -1,4 +1,5 @@
-//! Compares the start and end of `/bin/true` with a bare `posix_spawn` and wait, in interleaved rounds.
+//! Compares the start and end of `/bin/true`, unconfined and confined, with a bare `posix_spawn` and wait, in interleaved
+//! rounds.
 //!
 //! `cargo run --release -p remex-process --example measure`
 #![allow(unsafe_code, clippy::print_stdout)]
@@ -8,10 +9,12 @@ use std::{
     ffi::CString,
     path::PathBuf,
     ptr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use remex_process::{Rlimits, Size, Spawner, Start, Stdin, Stdio, Tags};
+use remex_process::{Jail, Rlimits, Size, Spawner, Start, Stdin, Stdio, Tags};
+use remex_sandbox::{Network, Policy, Preset, Request, SystemHost, resolve, testing::context};
 
 const ROUNDS: usize = 40;
 const STARTS_PER_ROUND: usize = 50;
@@ -34,12 +37,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
         jail: None,
     };
     let pty = Stdio::Pty { size: Size { rows: 24, cols: 80 } };
-    let mut figures: [(&str, Vec<Duration>); 5] = [
+    let jails = [
+        Jail::pids_only(),
+        Jail::new(Arc::new(Policy::open(Network::Enabled)), Arc::new([])),
+        Jail::new(Arc::new(workspace()), Arc::new([])),
+    ];
+    let mut figures: [(&str, Vec<Duration>); 11] = [
         ("posix_spawn, return", Vec::new()),
         ("posix_spawn, return and wait", Vec::new()),
         ("remex on pipes, start", Vec::new()),
         ("remex on pipes, start and wait", Vec::new()),
         ("remex on a terminal, start and wait", Vec::new()),
+        ("own pids, start", Vec::new()),
+        ("own pids, start and wait", Vec::new()),
+        ("confined with network, start", Vec::new()),
+        ("confined with network, start and wait", Vec::new()),
+        ("workspace-write, start", Vec::new()),
+        ("workspace-write, start and wait", Vec::new()),
     ];
     for _ in 0..ROUNDS {
         for _ in 0..STARTS_PER_ROUND {
@@ -59,12 +73,31 @@ async fn main() -> Result<(), Box<dyn Error>> {
             spawner.start(start(pty)).await?.exit.wait().await;
             figures[4].1.push(began.elapsed());
         }
+        for (number, jail) in jails.iter().enumerate() {
+            for _ in 0..STARTS_PER_ROUND {
+                let began = Instant::now();
+                let start = Start { jail: Some(jail.clone()), ..start(Stdio::Pipes { stdin: Stdin::Null }) };
+                let mut child = spawner.start(start).await?;
+                figures[5 + 2 * number].1.push(began.elapsed());
+                child.exit.wait().await;
+                figures[6 + 2 * number].1.push(began.elapsed());
+            }
+        }
     }
     for (what, times) in &mut figures {
         times.sort();
-        println!("{what:40} p50 {:?}  p90 {:?}", times[times.len() / 2], times[times.len() * 9 / 10]);
+        let at = |percent: usize| times[times.len() * percent / 100];
+        println!("{what:40} p10 {:?}  p50 {:?}  p90 {:?}", at(10), at(50), at(90));
     }
     Ok(())
+}
+
+/// The profile that clients use most.
+fn workspace() -> Policy {
+    let root = std::env::temp_dir();
+    let mut context = context(Vec::new(), Some(vec![root.into()]));
+    context.permissions = Preset::WorkspaceWrite.permissions();
+    resolve(&Request { context: &context, cwd: None, tmpdir: None }, &SystemHost).expect("it can be resolved")
 }
 
 /// Returns when the call was over, and when the child was.
