@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 19] = [
+const ARROWS: [(&str, &str); 20] = [
     ("remex-rpc", "remex-proto"),
     // Profiles arrive in the types of the wire.
     ("remex-sandbox", "remex-proto"),
@@ -172,7 +172,7 @@ const PROCESS_LAYERS: [&str; 23] = [
 
 /// The modules of the sandbox crate from the bottom to the top: each uses only those before it.
 const SANDBOX_LAYERS: [&str; 8] =
-    ["access", "error", "host", "pattern", "policy", "preset", "resolve", "testing"];
+    ["access", "error", "host", "pattern", "policy", "resolve", "testing"];
 
 /// The folders of the program from the bottom to the top: each uses only those before it.
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
