@@ -8,6 +8,7 @@ mod audit;
 mod caps;
 mod configuration;
 mod confined_files;
+mod confinement;
 mod consumed;
 mod dialects;
 mod endings;

@@ -322,15 +322,11 @@ unsafe fn settle(blueprint: &Blueprint<'_>) -> Result<(), i32> {
         if let Some((resource, limit)) = &blueprint.mark {
             check(libc::setrlimit(*resource, &raw const *limit).into())?;
         }
-        for signal in 1..=64 {
-            // The kernel's struct begins with the handler; zeros elsewhere mean no flags and no mask.
-            let mut action = [0_u64; 4];
-            if signal == libc::SIGCHLD {
-                action[0] = libc::SIG_IGN as u64;
-            }
-            let old = ptr::null_mut::<c_void>();
-            libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), old, size_of::<u64>());
-        }
+        // The kernel's struct begins with the handler; zeros elsewhere mean no flags and no mask. All other signals are
+        // blocked, and our handlers end with the `exec`.
+        let ignored = [libc::SIG_IGN as u64, 0, 0, 0];
+        let (action, old) = (ignored.as_ptr(), ptr::null_mut::<c_void>());
+        check(libc::syscall(libc::SYS_rt_sigaction, libc::SIGCHLD, action, old, size_of::<u64>()))?;
         check(libc::dup2(blueprint.control, 0).into())
     }
 }

@@ -159,7 +159,8 @@ impl Entries {
         );
         if entries.0.values().any(|entry| entry.access == Access::Write) {
             for path in kernel_mounts() {
-                if entries.access(&path) == Access::Write && !is_own(&path) {
+                // One that is covered by another mount cannot be seen, and perhaps not be found.
+                if entries.access(&path) == Access::Write && !is_own(&path) && path.exists() {
                     entries.0.insert(path, Entry { access: Access::Read, kind: Kind::Directory });
                 }
             }

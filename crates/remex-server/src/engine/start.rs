@@ -50,6 +50,14 @@ pub(crate) struct Command {
     sandbox: Sandbox,
 }
 
+/// What a process is kept from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Confined {
+    No,
+    Files,
+    FilesAndNetwork,
+}
+
 /// A start that takes longer than this hangs, for example on a file system that does not respond. Until then,
 /// requests that end the process wait for the start, so that a client that sends both at once sees the process
 /// run and end.
@@ -91,7 +99,7 @@ impl<A: Audience> Engine<A> {
         &self,
         command: Command,
         slots: &Semaphore,
-    ) -> Result<(Child, SandboxType), RpcError> {
+    ) -> Result<(Child, Confined), RpcError> {
         let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "the process was already started"));
         };
@@ -108,7 +116,7 @@ impl<A: Audience> Engine<A> {
         command: Command,
         attempt: &Attempt,
         slots: &Semaphore,
-    ) -> Result<(Child, SandboxType), RpcError> {
+    ) -> Result<(Child, Confined), RpcError> {
         let slot = slots.acquire().await;
         // A start that hangs releases its slot.
         let hangs = async {
@@ -124,21 +132,21 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    async fn spawn(&self, command: Command, attempt: &Attempt) -> Result<(Child, SandboxType), RpcError> {
-        let (start, sandbox_type) = self.confine(command).await?;
+    async fn spawn(&self, command: Command, attempt: &Attempt) -> Result<(Child, Confined), RpcError> {
+        let (start, confined) = self.confine(command).await?;
         let made = self.host.spawner().attempt(start, attempt).await;
         let child = made.map_err(|error| match error.kind() {
             StartErrorKind::Aborted => StartAbort::SessionEnded.error(&self.id),
             _ => start_error(&error),
         })?;
-        Ok((child, sandbox_type))
+        Ok((child, confined))
     }
 
     /// Resolves the sandbox of a command, on a thread that may block.
-    async fn confine(&self, command: Command) -> Result<(Start, SandboxType), RpcError> {
+    async fn confine(&self, command: Command) -> Result<(Start, Confined), RpcError> {
         let Command { mut start, sandbox } = command;
         if sandbox.is_disabled() {
-            return Ok((start, SandboxType::None));
+            return Ok((start, Confined::No));
         }
         let host = Arc::clone(&self.host);
         let resolving = self.host.file_threads().run(move || {
@@ -147,10 +155,14 @@ impl<A: Audience> Engine<A> {
             let policy = host.confinement().resolve_for_process(&sandbox, &start.cwd, tmpdir)?;
             if policy.is_open() && policy.network() == Network::Enabled {
                 // Something outside the server confines it, or nothing does.
-                return Ok((start, SandboxType::None));
+                return Ok((start, Confined::No));
             }
+            let confined = match policy.network() {
+                Network::Enabled => Confined::Files,
+                Network::Restricted => Confined::FilesAndNetwork,
+            };
             start.jail = Some(Jail::new(policy, host.hidden()));
-            Ok((start, SandboxType::LinuxSeccomp))
+            Ok((start, confined))
         });
         resolving.await?
     }
@@ -183,7 +195,7 @@ impl<A: Audience> Engine<A> {
         self: &Arc<Self>,
         owner: &A::Owner,
         leader: &Leader,
-        sandbox_type: SandboxType,
+        confined: Confined,
         starting: Announce<A::Caller>,
     ) {
         let started_at_ms = now_ms();
@@ -195,7 +207,10 @@ impl<A: Audience> Engine<A> {
         let pid = leader.pid().as_raw().unsigned_abs();
         let started = wire::Started {
             process_id: self.id.to_string(),
-            sandbox_type,
+            sandbox_type: match confined {
+                Confined::No => SandboxType::None,
+                Confined::Files | Confined::FilesAndNetwork => SandboxType::LinuxSeccomp,
+            },
             pid: Some(pid),
             started_at_ms: Some(started_at_ms),
             replayed: false,

@@ -21,7 +21,7 @@ use tracing::Span;
 use super::{
     Audience, Caller as _, Engine, Exit, Owner as _, ProcessState, Request, Starting, no_end_of_input,
     pipes::{IoOutcome, Pipes},
-    start::Announce,
+    start::{Announce, Confined},
     terminate,
     watched::Watched,
 };
@@ -36,23 +36,29 @@ const TURN_BYTES: usize = 128 << 10;
 /// How much output is searched for the words of a denial.
 const JUDGED_BYTES: usize = 64 << 10;
 
-/// What programs say about calls that a sandbox refuses: the texts of `EROFS`, `EACCES`, `EPERM` and of an unreachable
-/// network.
-const DENIALS: [&[u8]; 4] =
-    [b"Read-only file system", b"Permission denied", b"Operation not permitted", b"Network is unreachable"];
+/// What programs say about files that a sandbox protects: the texts of `EROFS`, `EACCES` and `EPERM`.
+const FILE_DENIALS: [&str; 3] = ["Read-only file system", "Permission denied", "Operation not permitted"];
 
-fn mentions_denial(output: &Snapshot) -> bool {
-    let Snapshot { stdout, stderr, pty, .. } = output;
-    let contains =
-        |text: &[u8]| DENIALS.iter().any(|words| text.windows(words.len()).any(|window| window == *words));
-    [stderr, pty, stdout].into_iter().any(|text| contains(text))
+/// What they say without a network.
+const NETWORK_DENIALS: [&str; 4] = [
+    "Connection refused",
+    "Could not resolve host",
+    "Network is unreachable",
+    "Temporary failure in name resolution",
+];
+
+fn mentions_denial(output: &Snapshot, confined: Confined) -> bool {
+    let network: &[&str] = if confined == Confined::FilesAndNetwork { &NETWORK_DENIALS } else { &[] };
+    let mut texts =
+        [&output.stderr, &output.pty, &output.stdout].into_iter().map(|text| String::from_utf8_lossy(text));
+    texts.any(|text| FILE_DENIALS.iter().chain(network).any(|words| text.contains(words)))
 }
 
 /// Starts the child and runs until all its output is in the log.
 pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let Starting { process, command, start_id, caller, slots } = starting;
     let announce = Announce { start_id, caller };
-    let (child, sandbox_type) = match process.attempt(command, &slots).await {
+    let (child, confined) = match process.attempt(command, &slots).await {
         Ok(started) => started,
         Err(error) => return process.fail(&*owner, announce, &error),
     };
@@ -73,7 +79,7 @@ pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
     if !pipes.has_input() {
         process.state().input.closed();
     }
-    process.announce_start(&*owner, &leader, sandbox_type, announce);
+    process.announce_start(&*owner, &leader, confined, announce);
     if owner.has_ended() {
         // The owner may have killed its processes before this one existed.
         terminate::force(&process, &leader, None);
@@ -88,7 +94,7 @@ pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
         gather_until: None,
         turn_over: false,
         killed: false,
-        sandbox_type,
+        confined,
         process,
         owner,
     };
@@ -111,7 +117,7 @@ struct Runner<A: Audience> {
     turn_over: bool,
     /// The tree was killed; the exit follows.
     killed: bool,
-    sandbox_type: wire::SandboxType,
+    confined: Confined,
 }
 
 /// The stages of the end of a process.
@@ -302,13 +308,13 @@ impl<A: Audience> Runner<A> {
     /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log.
     fn judge_failure(&self, state: &mut ProcessState<A>) {
         let ProcessState { exit: Some(exit), log, .. } = state else { return };
-        if self.sandbox_type == wire::SandboxType::None || exit.code == 0 {
+        if self.confined == Confined::No || exit.code == 0 {
             return;
         }
         exit.sandbox_denied = match exit.signal.as_deref() {
             // A system call of another architecture.
             Some(signal) => signal == "SIGSYS",
-            None => log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output)),
+            None => log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, self.confined)),
         };
     }
 

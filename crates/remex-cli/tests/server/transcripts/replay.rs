@@ -38,7 +38,6 @@ while IFS= read -r line; do
 done
 "#;
 
-const INVALID_PARAMS: i64 = -32602;
 
 /// Replays one recording from beginning to end.
 pub(crate) fn replay(name: &str) {
@@ -69,8 +68,6 @@ struct Replay {
     sessions: HashMap<String, String>,
     recorded: BTreeMap<String, Story>,
     heard: BTreeMap<String, Story>,
-    /// Processes that were not started because they wanted to be confined.
-    refused: BTreeSet<String>,
     /// Recorded streams of HTTP bodies, by connection and request.
     bodies: BTreeMap<(u64, String), Body>,
 }
@@ -101,7 +98,6 @@ impl Replay {
             sessions: HashMap::new(),
             recorded: BTreeMap::new(),
             heard: BTreeMap::new(),
-            refused: BTreeSet::new(),
             bodies: BTreeMap::new(),
         }
     }
@@ -147,9 +143,7 @@ impl Replay {
             _ => {}
         }
         if let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) {
-            if let Some(mut answer) = self.world.answer(connection, id)
-                && !is_refused(method, &message["params"])
-            {
+            if let Some(mut answer) = self.world.answer(connection, id) {
                 self.place.rewrite(&mut answer);
                 self.world.prepare(method, &message["params"], &answer);
             }
@@ -167,8 +161,7 @@ impl Replay {
             story.add_event(message);
         } else if let Some(request) = params["requestId"].as_str() {
             self.bodies.entry((connection, request.to_owned())).or_default().add(params);
-        } else if self.refused.is_empty() {
-            // What a refused command would have done tells nothing.
+        } else {
             let same = |heard: &&Value| heard["method"] == message["method"] && heard["params"] == *params;
             let what = format!("the notification {message}");
             self.clients[&connection].wait(&what, |seen| seen.notifications().find(same).map(|_| ()));
@@ -180,14 +173,6 @@ impl Replay {
         let (method, params) = self.asked[&(connection, recorded["id"].to_string())].clone();
         let reply = self.clients[&connection].reply(&recorded["id"]);
         let context = format!("{method} {params}\nrecorded: {recorded}\nheard: {reply}");
-        if is_refused(&method, &params) {
-            assert_eq!(
-                reply["error"]["code"], INVALID_PARAMS,
-                "confinement of processes is refused until it exists\n{context}"
-            );
-            self.refused.extend(params["processId"].as_str().map(str::to_owned));
-            return;
-        }
         if recorded.get("error").is_some() {
             assert_eq!(reply["error"]["code"], recorded["error"]["code"], "{context}");
             return;
@@ -226,9 +211,6 @@ impl Replay {
     fn catch_up(&mut self, connection: u64) {
         let client = &self.clients[&connection];
         for (process, recorded) in &self.recorded {
-            if self.refused.contains(process) {
-                continue;
-            }
             let heard = self.heard.entry(process.clone()).or_default();
             if heard.covers(recorded) {
                 continue;
@@ -278,10 +260,7 @@ impl Replay {
             self.close(connection);
         }
         for (process, recorded) in &self.recorded {
-            match self.refused.contains(process) {
-                true => assert!(!self.heard.contains_key(process), "process {process} was refused and runs"),
-                false => self.heard[process].assert_tells_the_same_as(recorded, process),
-            }
+            self.heard[process].assert_tells_the_same_as(recorded, process);
         }
         self.server.expect("every recording has a server").stop();
     }
@@ -365,13 +344,6 @@ impl Place {
 
 /// What the recorder wrote in place of machine paths.
 const PLACES: &[&str] = &["/workspace", "/parent", "/home/user", "/mcp"];
-
-/// Tells whether a request asks for the confinement of a process, which is refused until it exists.
-fn is_refused(method: &str, params: &Value) -> bool {
-    method.starts_with("process/")
-        && params["sandbox"].is_object()
-        && params["sandbox"]["permissions"]["type"] != "disabled"
-}
 
 /// Checks that `heard` says what was recorded, but for what differs from host to host.
 fn assert_same_answer(method: &str, mut recorded: Value, heard: &Value, context: &str) {
