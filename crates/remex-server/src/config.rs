@@ -2,8 +2,9 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use remex_proto::environment;
+use remex_proto::{environment, sandbox::Permissions};
 use remex_rpc::tls::PeerCertificate;
+use remex_sandbox::Preset;
 
 use crate::{
     audit::AuditConfig,
@@ -39,6 +40,24 @@ pub struct Config {
     /// Files and directories that confined processes cannot see, such as keys; the unix sockets that the server listens
     /// on are among them anyway.
     pub hidden: Vec<PathBuf>,
+    /// The least confinement of what clients do.
+    pub sandbox: SandboxFloor,
+}
+
+/// The least confinement of what clients do, whatever they ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct SandboxFloor {
+    /// What is allowed at most; `None` means that clients and scopes decide.
+    pub permissions: Option<Permissions>,
+    /// What `workspace-write` allows to be written, here and in scopes.
+    pub workspace: Vec<PathBuf>,
+}
+
+impl SandboxFloor {
+    /// Returns the permissions with a name: `read-only` or `workspace-write`.
+    pub fn preset(name: &str) -> Option<Permissions> {
+        Preset::from_name(name).map(Preset::permissions)
+    }
 }
 
 /// The cgroup that a server divides among processes with limits.

@@ -2,8 +2,10 @@
 //!
 //! What a profile allows depends on the links and the missing paths of the moment, so every request resolves it anew.
 //! To make that cheap, the last few policies are kept together with everything that was found out about the file
-//! system to resolve them, and that is looked up again before one is reused. Nothing is enforced here. Start at
-//! [`Confinement`].
+//! system to resolve them, and that is looked up again before one is reused.
+//!
+//! The server and the scopes of a credential may have a floor: then the policy allows what both the client and the
+//! floor allow. Nothing is enforced here. Start at [`Confinement`].
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,9 +18,11 @@ use std::{
 
 use remex_proto::{
     ErrorKind, RpcError,
-    sandbox::{Context, Network, Sandbox},
+    sandbox::{Context, Network, Permissions, Sandbox},
 };
-use remex_sandbox::{Host, Node, Policy, PolicyError, Reason, Request, SystemHost, resolve};
+use remex_sandbox::{Host, Node, Policy, PolicyError, Preset, Reason, Request, SystemHost, resolve};
+
+use crate::{config::SandboxFloor, scope::Floor};
 
 /// Policies that are kept; clients use few profiles at a time, and compiled patterns may be large.
 const KEPT: usize = 8;
@@ -30,8 +34,12 @@ const MAX_FACTS: usize = 1024;
 const UNENFORCEABLE: &str = "sandbox intent cannot be enforced on this executor";
 
 /// Resolves the sandboxes of all clients.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Confinement {
+    /// The floor of the server, if it has one.
+    server: Option<Context>,
+    read_only: Context,
+    workspace_write: Context,
     /// The policy used last is at the back. Held briefly, never during a system call.
     kept: Mutex<VecDeque<Arc<Kept>>>,
 }
@@ -47,15 +55,55 @@ struct Kept {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Key {
-    context: Context,
+    contexts: Vec<Context>,
     cwd: Option<PathBuf>,
     tmpdir: Option<OsString>,
 }
 
+/// What a request is confined by, and what that is relative to.
+struct Demand<'a> {
+    /// The context of the client, if it has one, and those of the floors.
+    contexts: Vec<&'a Context>,
+    cwd: Option<&'a Path>,
+    tmpdir: Option<&'a OsStr>,
+}
+
 impl Confinement {
-    /// Resolves the sandbox of a file request. Blocks, and may hang as any file access.
-    pub(crate) fn resolve_for_files(&self, sandbox: &Sandbox) -> Result<Arc<Policy>, RpcError> {
-        self.resolve_on(&SystemHost, sandbox, None, None)
+    pub(crate) fn new(floor: SandboxFloor) -> Self {
+        let SandboxFloor { permissions, workspace } = floor;
+        let context = |permissions: Permissions| Context {
+            permissions,
+            windows_sandbox_level: "disabled".to_owned(),
+            cwd: None,
+            workspace_roots: Some(workspace.iter().cloned().map(Into::into).collect()),
+            policy_context: None,
+            user_home_dir: None,
+            // Not those that a client names.
+            temporary_directories: Some(Vec::new()),
+            use_legacy_landlock: None,
+        };
+        Confinement {
+            server: permissions.map(context),
+            read_only: context(Preset::ReadOnly.permissions()),
+            workspace_write: context(Preset::WorkspaceWrite.permissions()),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Returns whether the server confines everything.
+    pub(crate) fn has_floor(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// Returns whether files are as accessible as without a sandbox, as far as that is known in advance.
+    pub(crate) fn leaves_files_open(&self, sandbox: &Sandbox, floor: Floor) -> bool {
+        sandbox.leaves_files_open() && floor == Floor::Unconfined && !self.has_floor()
+    }
+
+    /// Resolves the sandbox of a file request with the floors. Blocks, and may hang as any file access.
+    pub(crate) fn resolve_for_files(&self, sandbox: &Sandbox, floor: Floor) -> Result<Arc<Policy>, RpcError> {
+        let demand = Demand { contexts: self.contexts(sandbox, floor), cwd: None, tmpdir: None };
+        self.resolve_on(&SystemHost, &demand)
     }
 
     /// Resolves the sandbox of a process, given its working directory and its `TMPDIR`. Blocks, and may hang as any
@@ -66,35 +114,53 @@ impl Confinement {
         cwd: &Path,
         tmpdir: Option<&OsStr>,
     ) -> Result<Arc<Policy>, RpcError> {
-        self.resolve_on(&SystemHost, sandbox, Some(cwd), tmpdir)
+        let contexts = self.contexts(sandbox, Floor::Unconfined);
+        self.resolve_on(&SystemHost, &Demand { contexts, cwd: Some(cwd), tmpdir })
     }
 
-    fn resolve_on(
-        &self,
-        host: &impl Host,
-        sandbox: &Sandbox,
-        cwd: Option<&Path>,
-        tmpdir: Option<&OsStr>,
-    ) -> Result<Arc<Policy>, RpcError> {
-        let Sandbox::Confined(context) = sandbox else { return Ok(Arc::new(Policy::open(Network::Enabled))) };
-        let request = Request { context, cwd, tmpdir };
-        if let Some(kept) = self.find(&request)
+    fn contexts<'a>(&'a self, sandbox: &'a Sandbox, floor: Floor) -> Vec<&'a Context> {
+        let client = match sandbox {
+            Sandbox::Disabled => None,
+            Sandbox::Confined(context) => Some(&**context),
+        };
+        let scope = match floor {
+            Floor::Unconfined => None,
+            Floor::WorkspaceWrite => Some(&self.workspace_write),
+            Floor::ReadOnly => Some(&self.read_only),
+        };
+        client.into_iter().chain(&self.server).chain(scope).collect()
+    }
+
+    fn resolve_on(&self, host: &impl Host, demand: &Demand<'_>) -> Result<Arc<Policy>, RpcError> {
+        if let Some(kept) = self.find(demand)
             && kept.is_current(host)
         {
             return Ok(Arc::clone(&kept.policy));
         }
         let recorder = Recorder { host, facts: RefCell::default(), has_failed: Cell::new(false) };
-        let policy = Arc::new(resolve(&request, &recorder).map_err(|error| unenforceable(&error))?);
-        let facts = recorder.facts.into_inner();
+        let mut policy = Policy::open(Network::Enabled);
+        for context in &demand.contexts {
+            let request = Request { context, cwd: demand.cwd, tmpdir: demand.tmpdir };
+            let one = resolve(&request, &recorder).and_then(|one| {
+                // Most requests have one context only.
+                if policy.is_open() && policy.network() == Network::Enabled {
+                    Ok(one)
+                } else {
+                    policy.narrow(&one)
+                }
+            });
+            policy = one.map_err(|error| unenforceable(&error))?;
+        }
+        let (policy, facts) = (Arc::new(policy), recorder.facts.into_inner());
         if !recorder.has_failed.get() && facts.len() <= MAX_FACTS {
-            self.keep(Kept { key: Key::from(&request), facts, policy: Arc::clone(&policy) });
+            self.keep(Kept { key: Key::from(demand), facts, policy: Arc::clone(&policy) });
         }
         Ok(policy)
     }
 
-    fn find(&self, request: &Request<'_>) -> Option<Arc<Kept>> {
+    fn find(&self, demand: &Demand<'_>) -> Option<Arc<Kept>> {
         let mut kept = self.kept();
-        let index = kept.iter().rposition(|kept| kept.key.is_of(request))?;
+        let index = kept.iter().rposition(|kept| kept.key.is_of(demand))?;
         let found = kept.remove(index)?;
         kept.push_back(Arc::clone(&found));
         Some(found)
@@ -127,19 +193,19 @@ impl Kept {
 }
 
 impl Key {
-    fn is_of(&self, request: &Request<'_>) -> bool {
-        self.context == *request.context
-            && self.cwd.as_deref() == request.cwd
-            && self.tmpdir.as_deref() == request.tmpdir
+    fn is_of(&self, demand: &Demand<'_>) -> bool {
+        self.contexts.iter().eq(demand.contexts.iter().copied())
+            && self.cwd.as_deref() == demand.cwd
+            && self.tmpdir.as_deref() == demand.tmpdir
     }
 }
 
-impl From<&Request<'_>> for Key {
-    fn from(request: &Request<'_>) -> Self {
+impl From<&Demand<'_>> for Key {
+    fn from(demand: &Demand<'_>) -> Self {
         Key {
-            context: request.context.clone(),
-            cwd: request.cwd.map(Path::to_owned),
-            tmpdir: request.tmpdir.map(OsStr::to_owned),
+            contexts: demand.contexts.iter().copied().cloned().collect(),
+            cwd: demand.cwd.map(Path::to_owned),
+            tmpdir: demand.tmpdir.map(OsStr::to_owned),
         }
     }
 }
@@ -219,27 +285,68 @@ mod tests {
         Sandbox::Confined(Box::new(context(entries, Some(vec![PathBuf::from("/w").into()]))))
     }
 
-    fn policy(confinement: &Confinement, host: &Tree, sandbox: &Sandbox) -> Arc<Policy> {
-        confinement.resolve_on(host, sandbox, None, None).unwrap()
+    fn unfloored() -> Confinement {
+        Confinement::new(SandboxFloor::default())
+    }
+
+    fn policy(confinement: &Confinement, host: &Tree, sandbox: &Sandbox, floor: Floor) -> Arc<Policy> {
+        let contexts = confinement.contexts(sandbox, floor);
+        confinement.resolve_on(host, &Demand { contexts, cwd: None, tmpdir: None }).unwrap()
+    }
+
+    #[test]
+    fn a_floor_narrows_every_request_and_never_widens_one() {
+        let host = Tree::new(["/w/.git/config", "/v/file", "/tmp/", "/etc/passwd"]);
+        let access = |confinement: &Confinement, sandbox: &Sandbox, floor, path: &str| {
+            policy(confinement, &host, sandbox, floor).access(Path::new(path))
+        };
+        let all = special(Access::Write, Special::Root);
+        let greedy = Sandbox::Confined(Box::new(context(vec![all], Some(vec![PathBuf::from("/").into()]))));
+        let server = |name: &str| {
+            let workspace = vec![PathBuf::from("/w")];
+            Confinement::new(SandboxFloor { permissions: SandboxFloor::preset(name), workspace })
+        };
+        for sandbox in [&Sandbox::Disabled, &greedy] {
+            let (none, writing, reading) = (server("none"), server("workspace-write"), server("read-only"));
+            assert!(none.leaves_files_open(sandbox, Floor::Unconfined));
+            assert!(!none.leaves_files_open(sandbox, Floor::WorkspaceWrite));
+            assert!(!writing.leaves_files_open(sandbox, Floor::Unconfined));
+            for (confinement, floor) in [(&none, Floor::WorkspaceWrite), (&writing, Floor::Unconfined)] {
+                assert_eq!(access(confinement, sandbox, floor, "/w/file"), Allowed::Write);
+                assert_eq!(access(confinement, sandbox, floor, "/w/.git/config"), Allowed::Read);
+                assert_eq!(access(confinement, sandbox, floor, "/v/file"), Allowed::Read);
+            }
+            for (confinement, floor) in
+                [(&none, Floor::ReadOnly), (&reading, Floor::WorkspaceWrite), (&writing, Floor::ReadOnly)]
+            {
+                assert_eq!(access(confinement, sandbox, floor, "/w/file"), Allowed::Read);
+            }
+        }
+        let entries = vec![special(Access::Write, Special::SlashTmp)];
+        let narrow = Sandbox::Confined(Box::new(context(entries, None)));
+        let writing = server("workspace-write");
+        assert_eq!(access(&writing, &narrow, Floor::Unconfined, "/w/file"), Allowed::Deny);
+        assert_eq!(access(&writing, &narrow, Floor::Unconfined, "/tmp/x"), Allowed::Read);
+        assert_eq!(policy(&writing, &host, &greedy, Floor::Unconfined).network(), Network::Restricted);
     }
 
     #[test]
     fn a_policy_is_reused_until_the_file_system_changes() {
-        let (confinement, sandbox) = (Confinement::default(), workspace());
+        let (confinement, sandbox) = (unfloored(), workspace());
         let mut host = Tree::new(["/w/file", "/tmp/"]);
-        let first = policy(&confinement, &host, &sandbox);
-        assert!(Arc::ptr_eq(&first, &policy(&confinement, &host, &sandbox)));
+        let first = policy(&confinement, &host, &sandbox, Floor::Unconfined);
+        assert!(Arc::ptr_eq(&first, &policy(&confinement, &host, &sandbox, Floor::Unconfined)));
         assert_eq!(first.access(Path::new("/w/.git/config")), Allowed::Write);
 
         host.insert(Path::new("/w/.git"), Node::Directory);
-        let second = policy(&confinement, &host, &sandbox);
+        let second = policy(&confinement, &host, &sandbox, Floor::Unconfined);
         assert_eq!(second.access(Path::new("/w/.git/config")), Allowed::Read);
-        assert!(Arc::ptr_eq(&second, &policy(&confinement, &host, &sandbox)));
+        assert!(Arc::ptr_eq(&second, &policy(&confinement, &host, &sandbox, Floor::Unconfined)));
 
         host.remove(Path::new("/w"));
         host.insert(Path::new("/w"), Node::Link("/other".into()));
         host.insert(Path::new("/other"), Node::Directory);
-        let third = policy(&confinement, &host, &sandbox);
+        let third = policy(&confinement, &host, &sandbox, Floor::Unconfined);
         assert_eq!(third.access(Path::new("/w/file")), Allowed::Read);
         assert_eq!(third.access(Path::new("/other/file")), Allowed::Write);
         assert_eq!(third.access(Path::new("/other/.env")), Allowed::Deny);
@@ -248,12 +355,14 @@ mod tests {
 
     #[test]
     fn policies_of_different_requests_are_kept_apart_and_few_are_kept() {
-        let (confinement, host) = (Confinement::default(), Tree::new(["/w/", "/t/", "/tmp/"]));
+        let (confinement, host) = (unfloored(), Tree::new(["/w/", "/t/", "/tmp/"]));
         let tmpdir = special(Access::Write, Special::Tmpdir);
         let roots = special(Access::Write, Special::ProjectRoots { subpath: None });
         let sandbox = Sandbox::Confined(Box::new(context(vec![tmpdir, roots], None)));
         let resolve = |cwd: &str, tmpdir: Option<&str>| {
-            confinement.resolve_on(&host, &sandbox, Some(Path::new(cwd)), tmpdir.map(OsStr::new)).unwrap()
+            let contexts = confinement.contexts(&sandbox, Floor::Unconfined);
+            let (cwd, tmpdir) = (Some(Path::new(cwd)), tmpdir.map(OsStr::new));
+            confinement.resolve_on(&host, &Demand { contexts, cwd, tmpdir }).unwrap()
         };
         assert_eq!(resolve("/w", None).access(Path::new("/w")), Allowed::Write);
         assert_eq!(resolve("/t", None).access(Path::new("/w")), Allowed::Deny);
@@ -267,14 +376,14 @@ mod tests {
 
     #[test]
     fn without_a_sandbox_everything_is_open() {
-        assert!(Confinement::default().resolve_for_files(&Sandbox::Disabled).unwrap().is_open());
+        assert!(unfloored().resolve_for_files(&Sandbox::Disabled, Floor::Unconfined).unwrap().is_open());
     }
 
     #[test]
     fn a_profile_that_cannot_be_applied_says_why() {
         let refusal = |entry| {
             let sandbox = Sandbox::Confined(Box::new(context(vec![entry], None)));
-            Confinement::default().resolve_for_files(&sandbox).unwrap_err()
+            unfloored().resolve_for_files(&sandbox, Floor::Unconfined).unwrap_err()
         };
         let error = refusal(special(Access::Deny, Special::Unknown));
         assert_eq!((error.kind, &*error.message), (ErrorKind::SandboxUnavailable, UNENFORCEABLE));

@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, environment as wire};
+use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, environment as wire, sandbox::Sandbox};
 use rustix::fs::OFlags;
 use toml::{Table, Value};
 
@@ -42,11 +42,15 @@ pub(crate) fn read_config(
         return responder.error(&error);
     }
     let (host, slots) = (Arc::clone(context.host()), Arc::clone(files.slots()));
+    let guard = files.guard().clone();
     context.spawn_call(id, async move {
         let slot = file_slot(slots).await;
-        let info = host.info().clone();
+        let confined = Arc::clone(&host);
         let reading = host.file_threads().run(move || {
-            let reply = read(&info, &request);
+            let guard = guard.confined(confined.confinement(), &Sandbox::Disabled);
+            let reply = guard
+                .and_then(|guard| guard.check_readable("environmentConfig/read"))
+                .and_then(|()| read(confined.info(), &request));
             drop(slot);
             reply
         });

@@ -114,7 +114,7 @@ impl Host {
             oom_kills: AtomicU64::new(oom_kills()),
             tags,
             enforcer,
-            confinement: Confinement::default(),
+            confinement: Confinement::new(config.sandbox),
             hidden: RwLock::new(config.hidden.into()),
             info: config.host,
             env: config.host_env,

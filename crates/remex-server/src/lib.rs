@@ -65,8 +65,8 @@ pub use remex_process::{raise_file_limit, return_large_blocks};
 
 pub use audit::AuditConfig;
 pub use config::{
-    Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies, Trust,
-    UserGrant,
+    Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies,
+    SandboxFloor, Trust, UserGrant,
 };
 pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};

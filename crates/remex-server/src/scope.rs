@@ -74,7 +74,7 @@ permissions! {
     Admin "admin";
 }
 
-/// The least confinement that the processes of a credential must have.
+/// The least confinement that a credential demands of processes and file requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Floor {
     /// None.
@@ -181,7 +181,7 @@ impl Scopes {
         self.processes
     }
 
-    /// Returns the least confinement of processes.
+    /// Returns the least confinement of processes and file requests.
     pub fn floor(&self) -> Floor {
         self.floor
     }

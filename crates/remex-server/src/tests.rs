@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    Auth, CgroupUse, Config, HostInfo, Limits, MetricsAccess, Proxies, Server, Trust,
+    Auth, CgroupUse, Config, HostInfo, Limits, MetricsAccess, Proxies, SandboxFloor, Server, Trust,
     connection::{self, Link, Transport, Validity},
     identity::{Credential, Identity},
 };
@@ -49,6 +49,7 @@ fn config(limits: Limits) -> Config {
         audit: None,
         metrics: MetricsAccess::default(),
         cgroup: CgroupUse::None,
+        sandbox: SandboxFloor::default(),
         set_parent: None,
         hidden: Vec::new(),
     }

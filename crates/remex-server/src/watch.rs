@@ -254,7 +254,7 @@ impl Watch {
 
     /// Removes the changes that the sandbox does not let the client see; returns `None` if none is left.
     async fn visible(&self, tree: &TreeWatch, batch: ChangeBatch) -> Option<ChangeBatch> {
-        if tree.sandbox.leaves_files_open() {
+        if self.guard.leaves_open(self.host.confinement(), &tree.sandbox) {
             return Some(batch);
         }
         let guard = self.confine(&tree.sandbox);
@@ -318,8 +318,9 @@ impl Watch {
             request.missing.iter().map(|path| path.native().ok().map(PathBuf::from)).collect();
         let Some(missing) = missing else { return Ok(None) };
         let present = request.present.as_ref().and_then(|path| path.native().ok()).map(PathBuf::from);
-        let guard = self.guard.clone();
+        let guard = self.confine(&Sandbox::Disabled);
         let plan = move || {
+            let guard = guard()?;
             missing.iter().chain(&present).try_for_each(|path| guard.check_plain(path))?;
             Ok::<_, RpcError>(Plan::make(&missing, present.as_deref()).map(|plan| (plan, missing, present)))
         };

@@ -14,11 +14,11 @@ mod web;
 
 pub use local::Local;
 
-use remex_server::{Auth, CgroupUse, Config, Limits, MetricsAccess};
+use remex_server::{Auth, CgroupUse, Config, Limits, MetricsAccess, SandboxFloor};
 
 /// Returns the configuration of a server on this host, from the environment of this process and the system.
 ///
-/// Limits have their defaults, only the user that the server runs as may connect, and no cgroup is used.
+/// Limits have their defaults, only the user that the server runs as may connect, no cgroup is used, and nothing is confined that does not ask for it.
 ///
 /// ```
 /// let config = remex::config_from_env();
@@ -35,6 +35,7 @@ pub fn config_from_env() -> Config {
         audit: None,
         metrics: MetricsAccess::default(),
         cgroup: CgroupUse::None,
+        sandbox: SandboxFloor::default(),
         set_parent: None,
         hidden: Vec::new(),
     }

@@ -7,6 +7,7 @@ mod error;
 mod keys;
 mod print;
 mod reader;
+mod sandbox;
 
 use std::{
     fmt::Write as _,
@@ -20,6 +21,7 @@ use remex_server::{CertificateGrant, CgroupUse, Limits, Scopes};
 
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
 pub use keys::{Key, Kind, keys};
+pub use sandbox::{SandboxError, sandbox_permissions};
 
 use crate::environments;
 
@@ -56,6 +58,10 @@ pub struct ServerConfig {
     pub metrics: Metrics,
     /// The cgroup for processes with limits.
     pub cgroup: CgroupUse,
+    /// The least confinement of what clients do, as `--sandbox` takes it.
+    pub sandbox: Option<String>,
+    /// What `workspace-write` allows to be written.
+    pub workspace: Vec<String>,
 }
 
 /// Certificates of `wss://` listeners.
@@ -167,6 +173,8 @@ impl Default for ServerConfig {
             audit: Audit { file: None, max_bytes: 64 << 20, keep: 10, required: false },
             metrics: Metrics::default(),
             cgroup: CgroupUse::Delegated,
+            sandbox: None,
+            workspace: Vec::new(),
         }
     }
 }

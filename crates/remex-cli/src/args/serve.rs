@@ -111,6 +111,15 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DIR|auto|none")]
     pub(crate) cgroup: Option<String>,
 
+    /// The least confinement of what clients do, whatever they ask for: `read-only`, `workspace-write`, or a file with a
+    /// profile; files are confined, and processes refused
+    #[arg(long, value_name = "read-only|workspace-write|FILE")]
+    pub(crate) sandbox: Option<String>,
+
+    /// A directory that `workspace-write` allows to be written, here and in scopes; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Vec<PathBuf>,
+
     /// How many starts, lists, file and HTTP requests of one connection run concurrently; the others wait
     /// [default: 256]
     #[arg(long, value_name = "N")]

@@ -17,12 +17,12 @@ use std::{
     time::Duration,
 };
 
-use remex::server_config::ServerConfig;
+use remex::server_config::{ServerConfig, sandbox_permissions};
 use remex_rpc::{
     AddressError, Inherited, ListenAddress, Listener,
     tls::{ServerFiles, ServerTls, TlsError},
 };
-use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server, token::CredentialFiles};
+use remex_server::{AuditConfig, Auth, Config, MetricsAccess, SandboxFloor, Server, token::CredentialFiles};
 use tokio::{
     runtime::Builder,
     signal::unix::{Signal, SignalKind, signal},
@@ -273,7 +273,7 @@ fn plan(config: ServerConfig, inherited: Vec<Inherited>) -> Result<Plan, Failure
     Ok(Plan {
         addresses,
         inherited,
-        server: server_config(&config, auth),
+        server: server_config(&config, auth)?,
         tls: tls(&config)?,
         config,
         greeting: Greeting { has_stdio, token },
@@ -295,7 +295,7 @@ fn addresses(config: &ServerConfig) -> Result<Vec<ListenAddress>, Failure> {
     })
 }
 
-fn server_config(config: &ServerConfig, auth: Auth) -> Config {
+fn server_config(config: &ServerConfig, auth: Auth) -> Result<Config, Failure> {
     let metrics = if config.metrics.open { MetricsAccess::Open } else { MetricsAccess::Authenticated };
     let audit = config.audit.file.clone().map(|path| AuditConfig {
         path,
@@ -304,13 +304,22 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Config {
         is_required: config.audit.required,
     });
     let (limits, cgroup) = (config.limits.clone(), config.cgroup.clone());
+    let permissions = config.sandbox.as_deref().map(sandbox_permissions).transpose().map_err(|error| {
+        Failure::usage(
+            error.to_string(),
+            "use `read-only`, `workspace-write` or the path of a profile (see CLI.md)",
+        )
+    })?;
+    let sandbox =
+        SandboxFloor { permissions, workspace: config.workspace.iter().map(PathBuf::from).collect() };
     let hidden = private_files(config);
-    let mut server = Config { limits, auth, metrics, audit, cgroup, hidden, ..remex::config_from_env() };
+    let mut server =
+        Config { limits, auth, metrics, audit, cgroup, sandbox, hidden, ..remex::config_from_env() };
     server.host_env.retain(|(name, _)| !is_private(name));
-    server
+    Ok(server)
 }
 
-/// Returns what confined processes must not see: whoever reads it could connect as somebody, and run anything.
+/// Returns what confined processes must not see: with these files one could connect and run anything.
 fn private_files(config: &ServerConfig) -> Vec<PathBuf> {
     let auth = &config.auth;
     let files = [&config.tls.key, &auth.token_file, &auth.jwt.secret_file, &config.audit.file];

@@ -1,5 +1,6 @@
 //! File requests that ask for a sandbox: what its profile does not allow does not happen.
 
+mod floor;
 mod table;
 mod watched;
 

@@ -5,7 +5,10 @@ use remex_proto::{
     fs::{IfMatch, OpenMode},
 };
 
-use crate::scope::{Permission, Scopes};
+use crate::{
+    confinement::{Confinement, unavailable},
+    scope::{Permission, Scopes},
+};
 
 /// Refuses a call that the scopes of a credential do not allow.
 pub(super) fn check(call: &Call, scopes: &Scopes) -> Result<(), RpcError> {
@@ -28,8 +31,13 @@ pub(super) fn check_admin(scopes: &Scopes, method: &str) -> Result<(), RpcError>
         .with_hint("list the sessions of your own identity, or use a credential with that scope"))
 }
 
-/// Refuses to start a process that the server cannot confine as a credential demands.
-pub(super) fn check_floor(scopes: &Scopes) -> Result<(), RpcError> {
+/// Refuses to start a process that the server cannot confine as a credential or its own floor demands.
+pub(super) fn check_floor(scopes: &Scopes, confinement: &Confinement) -> Result<(), RpcError> {
+    if confinement.has_floor() {
+        return Err(unavailable(
+            "the sandbox of this server requires confined processes, and it cannot confine any; use another server",
+        ));
+    }
     let Some(word) = scopes.floor().word() else { return Ok(()) };
     let message = format!(
         "the scope `{word}` of this credential requires confined processes, and this server cannot confine any"

@@ -52,7 +52,9 @@ impl Calls {
     }
 
     pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
-        if let Err(error) = permission::check_floor(&self.credential.scopes) {
+        if let Err(error) =
+            permission::check_floor(&self.credential.scopes, self.context.host().confinement())
+        {
             return responder.error(&error);
         }
         let max = self.credential.scopes.max_processes();

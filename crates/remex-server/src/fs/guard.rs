@@ -32,7 +32,7 @@ use super::{io_error, open::Links};
 use crate::{
     confinement::Confinement,
     nofollow::{self, OpenParent},
-    scope::{FileAccess, Permission, Scopes},
+    scope::{FileAccess, Floor, Permission, Scopes},
 };
 use limits::{Judgement, PathLimits};
 use resolve::{Arrival, Judge, Rules, Stop};
@@ -43,6 +43,8 @@ pub(super) use tree::{TreeGuard, check_removal};
 pub(crate) struct PathGuard {
     /// What the credential allows; `None` without path limits.
     limits: Option<Arc<Limited>>,
+    /// The least confinement of the credential.
+    floor: Floor,
     /// What the sandbox allows; `None` if it leaves files open.
     policy: Option<Arc<Policy>>,
 }
@@ -75,16 +77,21 @@ enum At {
 impl PathGuard {
     pub(crate) fn new(scopes: &Arc<Scopes>) -> Self {
         let limited = || Arc::new(Limited { scopes: Arc::clone(scopes), limits: OnceLock::new() });
-        PathGuard { limits: scopes.has_path_limits().then(limited), policy: None }
+        PathGuard { limits: scopes.has_path_limits().then(limited), floor: scopes.floor(), policy: None }
     }
 
     /// Returns the guard for one request, which may ask for a sandbox. Blocks, and may hang.
     pub(crate) fn confined(&self, confinement: &Confinement, sandbox: &Sandbox) -> Result<Self, RpcError> {
-        if sandbox.leaves_files_open() {
+        if self.leaves_open(confinement, sandbox) {
             return Ok(self.clone());
         }
-        let policy = confinement.resolve_for_files(sandbox)?;
-        Ok(PathGuard { limits: self.limits.clone(), policy: (!policy.is_open()).then_some(policy) })
+        let policy = confinement.resolve_for_files(sandbox, self.floor)?;
+        Ok(PathGuard { policy: (!policy.is_open()).then_some(policy), ..self.clone() })
+    }
+
+    /// Returns whether neither the sandbox nor a floor confines the request.
+    pub(crate) fn leaves_open(&self, confinement: &Confinement, sandbox: &Sandbox) -> bool {
+        confinement.leaves_files_open(sandbox, self.floor)
     }
 
     pub(crate) fn is_limited(&self) -> bool {
@@ -101,6 +108,16 @@ impl PathGuard {
             "`{method}` needs the scope `{word}` without a path, which this credential does not have"
         );
         Err(RpcError::new(ErrorKind::PermissionDenied, message).with_hint("use a credential with that scope"))
+    }
+
+    /// Refuses a method whose paths the guard does not see, unless the sandbox lets everything be read.
+    pub(crate) fn check_readable(&self, method: &str) -> Result<(), RpcError> {
+        if self.policy.as_ref().is_none_or(|policy| profile::reads_everything(policy)) {
+            return Ok(());
+        }
+        let message = format!("`{method}` reads files that the sandbox of this server may deny");
+        Err(RpcError::new(ErrorKind::PermissionDenied, message)
+            .with_hint("use a server whose sandbox lets everything be read"))
     }
 
     /// Finds what a path leads to, which may be missing. Links are followed or refused in the whole path.

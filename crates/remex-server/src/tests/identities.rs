@@ -123,6 +123,31 @@ async fn a_limit_on_processes_counts_all_sessions_of_the_identity_and_nobody_els
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_floor_in_the_scopes_confines_file_requests() {
+    let site = TestServer::new().await;
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("file");
+    std::fs::write(&file, "text").unwrap();
+    let write = |sandbox: Value| json!({"path": file, "dataBase64": "bmV3", "sandbox": sandbox});
+    let everything = json!({"permissions": {"type": "managed", "network": "enabled", "file_system":
+        {"type": "unrestricted"}}, "windowsSandboxLevel": "disabled"});
+    // Without a workspace, nothing can be written with either of them.
+    for floor in ["sandbox=read-only", "sandbox=workspace-write"] {
+        let mut client = site.client_as(floor, &format!("all {floor}")).await;
+        client.call("fs/readFile", json!({"path": file})).await.unwrap();
+        for sandbox in [Value::Null, everything.clone()] {
+            let error = client.call("fs/writeFile", write(sandbox)).await.unwrap_err();
+            assert_eq!(kind(&error), "permissionDenied", "{error}");
+        }
+        let missing = json!({"watchId": 1, "missing": [place.path().join("new")]});
+        assert_eq!(client.call("fs/watchMissing", missing).await.unwrap(), json!({"watching": true}));
+        let config = json!({"cwd": "/", "configPaths": [["a"]], "requirementsPaths": []});
+        client.call("environmentConfig/read", config).await.unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_floor_that_the_server_cannot_enforce_refuses_every_start() {
     let site = TestServer::new().await;
     for floor in ["sandbox=read-only", "sandbox=workspace-write"] {

@@ -97,6 +97,8 @@ fn keep_restart(old: &ServerConfig, new: ServerConfig) -> ServerConfig {
         metrics: old.metrics.clone(),
         audit: old.audit.clone(),
         cgroup: old.cgroup.clone(),
+        sandbox: old.sandbox.clone(),
+        workspace: old.workspace.clone(),
         limits: keep_fixed(&old.limits, &new.limits),
         ..new
     }

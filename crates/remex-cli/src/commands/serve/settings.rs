@@ -68,9 +68,36 @@ pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
                 .because(reason)
         })?;
     }
+    override_sandbox(flags, &mut config)?;
     override_auth(flags, &mut config)?;
     override_limits(flags, &mut config.limits);
     Ok(config)
+}
+
+fn override_sandbox(flags: &Flags, config: &mut ServerConfig) -> Result<(), Failure> {
+    if flags.sandbox.is_some() {
+        config.sandbox.clone_from(&flags.sandbox);
+    }
+    if !flags.workspace.is_empty() {
+        let absolute = |path: &PathBuf| {
+            let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            absolute.to_string_lossy().into_owned()
+        };
+        config.workspace = flags.workspace.iter().map(absolute).collect();
+    }
+    if config.sandbox.as_deref() == Some("workspace-write") && config.workspace.is_empty() {
+        return Err(Failure::usage(
+            "the sandbox `workspace-write` has no workspace",
+            "name the directories that clients may write with `--workspace DIR`",
+        ));
+    }
+    if let Some(relative) = config.workspace.iter().find(|path| !Path::new(path).is_absolute()) {
+        return Err(Failure::usage(
+            format!("the workspace `{relative}` is not an absolute path"),
+            "name it from the root",
+        ));
+    }
+    Ok(())
 }
 
 fn unusable(error: &Error) -> Failure {

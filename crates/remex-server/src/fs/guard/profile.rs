@@ -34,6 +34,13 @@ pub(super) fn allows(policy: &Policy, real: &Path, action: Action) -> bool {
     policy.allows(real, action) || action == Action::Read && is_link()
 }
 
+/// Returns whether nothing is denied.
+pub(super) fn reads_everything(policy: &Policy) -> bool {
+    policy.access(Path::new("/")) >= Access::Read
+        && policy.rules().iter().all(|rule| rule.access >= Access::Read)
+        && policy.patterns().is_empty()
+}
+
 /// Checks the end of a walk.
 pub(super) fn check(
     policy: &Policy,

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::{tests::Site, *};
 use crate::{
-    Limits,
+    Limits, SandboxFloor,
     fs::{FileWork, open},
     outbox::{Acks, CancelCheck, Encoding, Outbox, Responder, Shared},
 };
@@ -62,7 +62,7 @@ impl Race {
         let outbox = Outbox::new(1, Acks::None, Encoding::Json, Limits::default(), Shared::default());
         let responder = Responder::new(&Arc::new(outbox), RequestId::Integer(1), 0);
         let (bound, is_over) = (bound(&site), AtomicBool::new(false));
-        Race { site, bound, confinement: Confinement::default(), responder, is_over }
+        Race { site, bound, confinement: Confinement::new(SandboxFloor::default()), responder, is_over }
     }
 
     fn guard(&self) -> PathGuard {
