@@ -171,8 +171,7 @@ const PROCESS_LAYERS: [&str; 23] = [
 ];
 
 /// The modules of the sandbox crate from the bottom to the top: each uses only those before it.
-const SANDBOX_LAYERS: [&str; 8] =
-    ["access", "error", "host", "pattern", "policy", "resolve", "testing"];
+const SANDBOX_LAYERS: [&str; 7] = ["access", "error", "host", "pattern", "policy", "resolve", "testing"];
 
 /// The folders of the program from the bottom to the top: each uses only those before it.
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];

@@ -70,7 +70,9 @@ fn inhabitants(pid: &Value) -> Vec<Watched> {
     let there =
         entries.filter(|entry| fs::read_link(entry.path().join("ns/pid")).is_ok_and(|other| other == link));
     // Some are short-lived.
-    there.filter_map(|entry| Watched::find(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?)).collect()
+    there
+        .filter_map(|entry| Watched::find(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?))
+        .collect()
 }
 
 #[test]

@@ -38,7 +38,6 @@ while IFS= read -r line; do
 done
 "#;
 
-
 /// Replays one recording from beginning to end.
 pub(crate) fn replay(name: &str) {
     let recording = Recording::load(name);
