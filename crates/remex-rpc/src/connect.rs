@@ -78,6 +78,9 @@ impl ConnectError {
             Self::Refused { status: 421 } => {
                 "the server is not known by this name: use another one, or add `--allow-host` to `remex serve`"
             }
+            Self::Refused { status: 429 } => {
+                "there are too many connections of this credential or address, or failed logins: close some, or try again later"
+            }
             Self::Refused { status: 426 } => "it may require TLS: use `wss://`",
             Self::Refused { .. } => "check the host and the path",
             Self::NotWebSocket => "check the address",

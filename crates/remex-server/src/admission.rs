@@ -1,8 +1,8 @@
 //! Admission control: how many connections each origin and identity may have, how many of them half-open, and
-//! how long wrong tokens wait for their answer.
+//! how long the answer to a wrong token is delayed.
 //!
-//! Pure apart from its lock: no I/O, and time is an argument. Whatever one origin does, others get in. Start at
-//! [`AdmissionControl`].
+//! Pure apart from its lock: no I/O, and time is an argument. No origin but the server's own user can keep others out.
+//! Start at [`AdmissionControl`].
 
 mod reports;
 
@@ -26,11 +26,11 @@ const FAILED_ORIGINS: usize = 4096;
 /// Where a TCP connection comes from, as far as limits are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
-    /// The server's own user over this loopback address, which other users cannot use up.
+    /// The server's own user, counted apart from other users so that they cannot exhaust its share.
     Own(IpAddr),
     /// Another user of this host, whatever loopback address it uses.
     User(u32),
-    /// An IPv4 address.
+    /// An IPv4 address, or the loopback address of an unknown user.
     Address(IpAddr),
     /// The first 64 bits of an IPv6 address: one host may use all addresses of such a network.
     Network(Ipv6Addr),
@@ -71,13 +71,13 @@ impl Crowded {
                 "too many connections with this credential (limit `connections_per_identity`); close some first\n"
             }
             Crowded::Address => {
-                "too many connections from this address (limit `connections_per_address`); close some first\n"
+                "too many connections from this address, network or user (limit `connections_per_address`); close some first\n"
             }
             Crowded::HalfOpen => {
                 "the server has too many unfinished connections (limit `half_open`); try again later\n"
             }
             Crowded::HalfOpenAddress => {
-                "too many unfinished connections from this address (limit `half_open_per_address`); try again later\n"
+                "too many unfinished connections from this address, network or user (limit `half_open_per_address`); try again later\n"
             }
         }
     }
@@ -171,7 +171,7 @@ impl AdmissionControl {
         Ok(Permit { admission: Arc::clone(self), identity: identity.clone(), origin })
     }
 
-    /// Records a wrong token and returns how long its answer has to wait.
+    /// Records a wrong token and returns how long to delay its answer.
     pub(crate) fn on_failed_login(&self, origin: Origin, limits: &Limits, now: Instant) -> Duration {
         let mut state = self.state();
         let is_over = |failures: &Failures| now.duration_since(failures.last) >= limits.failed_login_ttl;

@@ -31,7 +31,7 @@ impl LimitEnforcer {
     /// If a cgroup that was named explicitly cannot be used; one that is only looked for is optional.
     pub(crate) fn new(wanted: &CgroupUse) -> Result<Self, remex_process::CgroupError> {
         let (cgroups, without_cgroup) = match wanted {
-            CgroupUse::None => (None, Some("the server does not use cgroups".to_owned())),
+            CgroupUse::None => (None, Some("remex uses no cgroup here".to_owned())),
             CgroupUse::At(path) => (Some(Cgroups::at(path)?), None),
             CgroupUse::Delegated => match Cgroups::delegated() {
                 Ok(cgroups) => (Some(cgroups), None),
@@ -121,7 +121,7 @@ impl LimitEnforcer {
     fn cannot_count(&self) -> RpcError {
         let why = self.methods.without_cgroup.as_deref().unwrap_or("it has none");
         let message = format!(
-            "cannot limit the number of processes: the kernel exempts root, as which remex runs here, and there is no cgroup: {why}"
+            "cannot limit the number of processes: the kernel exempts root, as which remex runs here, and it has no cgroup: {why}"
         );
         RpcError::new(ErrorKind::NotSupported, message).with_hint(
             "omit the limit, run remex as another user, or use a server that has a cgroup with the controller `pids` (`Delegate=yes` \
@@ -132,8 +132,9 @@ impl LimitEnforcer {
 
 fn too_little_memory(bytes: u64) -> RpcError {
     let message =
-        format!("the limit on memory (`memoryBytes`) is {bytes}, but no program starts with so little");
-    RpcError::new(ErrorKind::InvalidParams, message).with_hint(format!("ask for at least {LEAST_MEMORY}"))
+        format!("a memory limit of {bytes} bytes (`memoryBytes`) is too small for any program to start");
+    let hint = format!("ask for at least {} MiB ({LEAST_MEMORY} bytes)", LEAST_MEMORY >> 20);
+    RpcError::new(ErrorKind::InvalidParams, message).with_hint(hint)
 }
 
 fn too_high(what: &str, value: u64, most: u64) -> RpcError {

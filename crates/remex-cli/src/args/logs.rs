@@ -4,7 +4,10 @@ use clap::Args;
 use regex_automata::{meta::Regex, util::syntax};
 
 use crate::{
-    args::{moment::moment, shared::On},
+    args::{
+        moment::{moment, past_moment},
+        shared::On,
+    },
     render::failure::InvalidArg,
 };
 
@@ -24,7 +27,7 @@ pub(crate) struct Flags {
     pub(crate) follow: bool,
 
     /// Only output since this time: `5m` ago, the last `14:30` (local time), or `2026-11-15T14:30:00Z`
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = past_moment)]
     pub(crate) since: Option<u64>,
 
     /// Only output until this time, in the same formats

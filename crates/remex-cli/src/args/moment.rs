@@ -22,6 +22,17 @@ pub(crate) fn moment(text: &str) -> Result<u64, InvalidArg> {
     Ok(u64::try_from(moment.unix_timestamp_nanos() / 1_000_000).unwrap_or_default())
 }
 
+/// Parses a time that has passed; a day for clocks that differ.
+pub(crate) fn past_moment(text: &str) -> Result<u64, InvalidArg> {
+    let latest = OffsetDateTime::now_utc() + Duration::DAY;
+    moment(text).and_then(|moment| {
+        if i128::from(moment) > latest.unix_timestamp_nanos() / 1_000_000 {
+            return Err(InvalidArg::new("it is in the future", "check the date"));
+        }
+        Ok(moment)
+    })
+}
+
 fn parse(
     text: &str,
     now: OffsetDateTime,

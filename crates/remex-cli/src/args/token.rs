@@ -31,14 +31,22 @@ Examples:
   Show the claims of a JWT:
     remex token show eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4iLCJleHAiOjE4OTM0NTYwMDB9.AA
 
-Scopes are `all`, `processes[=MAX]`, `processes:read`, `files:read[=/PATH]`, `files:write[=/PATH]`, `http`, `metrics`,
-`sandbox=read-only|workspace-write` and `admin`, with commas between them.";
+Scopes, with commas between them:
+  all                     Everything but `admin`
+  processes[=MAX]         Start and control processes, at most MAX at a time; includes `processes:read`
+  processes:read          List processes and read their output
+  files:read[=/PATH]      Read files, everywhere or below a directory
+  files:write[=/PATH]     Change files, everywhere or below a directory
+  http                    Make HTTP requests from the server
+  metrics                 Read `/metrics`
+  sandbox=PROFILE         Confine what the others allow: `read-only` or `workspace-write`
+  admin                   Everything, also with the sessions of others";
 
 /// Flags of `remex token new`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  A token that allows everything and never expires, in a file that only you can read:
+  A token that allows everything but `admin` and never expires, in a file that only you can read:
     (umask 077 && remex token new > token.txt)
   A token that may read files below one directory, for a month:
     remex token new --name reader --scope files:read=/srv --expires 30d
@@ -47,7 +55,7 @@ Examples:
   A JWT signed with a private key; the server needs only the public one:
     remex token new --key key.pem --subject ann --audience remex --expires 8h")]
 pub(crate) struct New {
-    /// What the token allows [default: all]
+    /// What the token allows, as in `remex token --help` [default: all]
     #[arg(long, value_name = "SCOPES")]
     pub(crate) scope: Option<String>,
 

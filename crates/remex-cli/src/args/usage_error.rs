@@ -86,8 +86,8 @@ fn explain(error: &Error) -> Failure {
     let argument = word(ContextKind::InvalidArg);
     match error.kind() {
         ErrorKind::UnknownArgument => {
-            if command == "remex run" {
-                help.push_str("; put the options of the command after its name");
+            if command == "remex run" && words(ContextKind::SuggestedArg).is_empty() {
+                help.push_str("; options of the command itself go after it: `remex run -- COMMAND --OPTION`");
             }
             if !argument.starts_with('-') && ["remex env add", "remex env set"].contains(&&*command) {
                 help.push_str("; put a program such as `ssh HOST remex proxy` after `--`");
@@ -196,7 +196,10 @@ fn path_syntax_hint(command: &str, argument: &str) -> Option<String> {
         _ => return None,
     };
     Some(if is_elsewhere {
-        format!("put the environment before the path: `{command} {elsewhere}`")
+        format!(
+            "put the environment before the path: `{command} {elsewhere}`; give an address a name first with `remex env \
+             add ENV URL`"
+        )
     } else {
         format!("a path without `ENV:` is on this machine: `{command} {here}`")
     })

@@ -72,7 +72,7 @@ async fn console(
         process: ShownProcess::observed(process, cursor),
         terminal: row.entry.tty,
         forward,
-        stay: None,
+        detach_refusal: None,
         when_ended: WhenEnded::Leave,
         escape: flags.escape.escape,
         endpoint,

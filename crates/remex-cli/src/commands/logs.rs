@@ -28,6 +28,11 @@ use crate::{
 const OPEN_OUTPUT_NOTICE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
+    if let (Some(since), Some(until)) = (flags.since, flags.until)
+        && since > until
+    {
+        return Err(Failure::usage("`--until` is before `--since`", "swap the two times"));
+    }
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
     let client = endpoint.connect(reconnect::keep_session).await?;
     let processes = Processes::list(&client).await?;

@@ -24,7 +24,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let endpoint = flags.on.endpoint(otherwise).await?;
     if flags.detach && endpoint.kind == EndpointKind::InProcess {
         return Err(Failure::usage(
-            "cannot keep a process running in this process",
+            "`--detach` needs a server that outlives this command",
             "omit `--on` to use your local remex server",
         ));
     }
@@ -103,7 +103,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
         process: ShownProcess::started(process),
         terminal: shown.terminal,
         forward: shown.forward,
-        stay: match (endpoint.kind, client.welcome().detach_ttl_ms) {
+        detach_refusal: match (endpoint.kind, client.welcome().detach_ttl_ms) {
             (EndpointKind::InProcess, _) => {
                 Some("it runs in this process, so you cannot detach from it; use `remex shell` or `remex run --detach`".to_owned())
             }

@@ -80,9 +80,9 @@ fn capability(flags: &New, scopes: Option<&Scopes>) -> Outcome {
         TokenGrant::new("", &token, Scopes::all()).sha256.iter().map(|byte| format!("{byte:02x}")).collect();
     let attributes = &line[token.len()..];
     eprintln!(
-        "append this line to the file of `remex serve --ws-auth capability-token --ws-token-file FILE`, or, to keep the\n\
-         token itself off the server:\n  sha256:{digest}{attributes}\n\
-         clients present the first word: save it to a file with mode 600, and run\n  \
+        "the line on standard output belongs in the file of `remex serve --ws-auth capability-token --ws-token-file FILE`;\n\
+         to keep the token itself off the server, use this line there instead:\n  sha256:{digest}{attributes}\n\
+         clients present the token: save the line to a file with mode 600, and run\n  \
          remex env add NAME URL --token-file FILE"
     );
     Ok(0)
@@ -133,7 +133,10 @@ fn show(flags: &Show) -> Outcome {
         token => token.to_owned(),
     };
     let (header, mut claims) = decode_unverified(token.trim()).map_err(|error| {
-        Failure::usage(error.to_string(), "give a JWT: three parts with dots between them")
+        Failure::usage(
+            error.to_string(),
+            "give the JWT itself, or `-` and the file on standard input; a capability token has no claims to show",
+        )
     })?;
     for name in ["exp", "nbf", "iat"] {
         let time = claims[name].as_i64().and_then(|time| OffsetDateTime::from_unix_timestamp(time).ok());

@@ -58,7 +58,7 @@ pub(crate) struct Console {
     /// Whether standard input is forwarded.
     pub(crate) forward: bool,
     /// Why it cannot be detached, if so.
-    pub(crate) stay: Option<String>,
+    pub(crate) detach_refusal: Option<String>,
     pub(crate) when_ended: WhenEnded,
     pub(crate) interrupts: Interrupts,
     /// The notice if the timeout of the process ends it.
@@ -238,7 +238,7 @@ impl Console {
                     self.process.resize(terminal::size());
                 }
                 ConsoleEvent::Stop => self.suspend().await,
-                ConsoleEvent::Order(Key::Detach) => match &self.stay {
+                ConsoleEvent::Order(Key::Detach) => match &self.detach_refusal {
                     None => return Ok(Ending::Detached),
                     Some(why) => say(raw, why),
                 },
@@ -342,7 +342,7 @@ impl Console {
         let input = Input::open()?;
         let sink = self.process.input();
         let orders = std::io::stdin().is_terminal().then_some(orders);
-        let (terminal, leaves, character) = (self.terminal, self.stay.is_none(), self.escape);
+        let (terminal, leaves, character) = (self.terminal, self.detach_refusal.is_none(), self.escape);
         Ok(tokio::spawn(async move {
             // Stop forwarding when the input is closed; the exit status says the rest.
             let _ = forward(input, sink, Keyboard { orders, leaves, terminal, character }).await;

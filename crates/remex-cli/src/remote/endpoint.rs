@@ -190,7 +190,7 @@ impl Endpoint {
         let mut endpoint = Self::named_with(word, *by, TokenFrom::Elsewhere)?;
         let Target::WebSocket(socket) = &mut endpoint.target else {
             return Err(Failure::usage(format!("`{word}` does not use a token"), "omit `--token-file`")
-                .because("only `ws://` addresses do"));
+                .because("only `ws://` and `wss://` addresses do"));
         };
         socket.bearer = Some(token);
         Ok(endpoint)

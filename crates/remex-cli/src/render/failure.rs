@@ -290,7 +290,8 @@ impl From<Error> for Failure {
         failure.hint = match &error {
             Error::ProgramEnded { program, .. } => Some(format!("run {program} by hand and see what it says")),
             Error::Unauthorized { presented: true, .. } => Some(
-                "compare it with the token of the server, which is in the file that its `--ws-token-file` names"
+                "it may be unknown, expired or of another kind: the log of the server says why it refused it, and `remex token \
+                 show - < FILE` shows when a JWT expires"
                     .to_owned(),
             ),
             Error::Unauthorized { presented: false, target, .. } => Some(format!(

@@ -129,7 +129,7 @@ fn a_limit_that_is_no_limit_is_refused_by_its_name() {
         ),
         (json!({"processes": -1}), "`limits.processes` must be a whole number from 1"),
         (json!({"fileBytes": 1.5}), "`limits.fileBytes` must be a whole number from 1"),
-        (json!({"memoryBytes": 4096}), "no program starts with so little"),
+        (json!({"memoryBytes": 4096}), "too small for any program to start"),
         (json!({"memoryBytes": 1e30}), "`limits.memoryBytes` must be a whole number from 1"),
         (json!({"cpuSeconds": "10"}), "`limits.cpuSeconds` must be a whole number from 1"),
         (json!([]), "limits"),

@@ -215,7 +215,9 @@ impl ProcessRef {
         self.client.call(wire::Forget { process_id, session_id }).await.map(drop)
     }
 
-    /// Terminates the process and all its descendants.
+    /// Terminates a running process with all its descendants; of one that has exited, its process group and session.
+    ///
+    /// Does nothing once the process has closed.
     ///
     /// # Errors
     ///
@@ -224,7 +226,7 @@ impl ProcessRef {
         self.end(termination, wire::TerminateScope::Usual).await
     }
 
-    /// Terminates all its living descendants, even if the process itself has exited.
+    /// Terminates the process, if it still runs, and all its living descendants, even after it has exited or closed.
     ///
     /// # Errors
     ///
@@ -242,7 +244,7 @@ impl ProcessRef {
         self.client.call(wire::Terminate { process_id, session_id, mode, scope }).await.map(drop)
     }
 
-    /// Waits until it has exited.
+    /// Waits until it has exited. `usage` of the exit is always `None`.
     ///
     /// # Errors
     ///
@@ -251,7 +253,9 @@ impl ProcessRef {
         loop {
             let waited = self.wait_until(wire::Until::Exit, POLL).await?;
             if waited.reason != wire::WaitReason::Timeout {
-                let code = waited.exit_code.unwrap_or_default();
+                let code = waited
+                    .exit_code
+                    .ok_or_else(|| Error::Protocol { what: "an exit without an exit code".to_owned() })?;
                 return Ok(Exit { code, signal: waited.signal, cause: waited.cause, usage: None });
             }
         }

@@ -26,7 +26,7 @@ pub enum Weakness {
         bits: u32,
     },
     /// Too few different characters.
-    #[error("it has only {distinct} different characters")]
+    #[error("it has too few distinct characters ({distinct})")]
     FewCharacters {
         /// How many it has.
         distinct: usize,

@@ -55,6 +55,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls", ends("notes.txt")),
     ("remex run --limit cpu=10s --limit memory=512M -- sort notes.txt", ends("remember the milk")),
     ("remex run --limit cpu=10s --limit memory=512M -- sh -c 'ulimit -t'", ends("10")),
+    ("remex run --sandbox workspace-write -- sort -o sorted.txt notes.txt", ends("")),
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),
