@@ -21,7 +21,7 @@ use remex_server::{CertificateGrant, CgroupUse, Limits, Scopes};
 
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
 pub use keys::{Key, Kind, keys};
-pub use sandbox::{SandboxError, sandbox_permissions};
+pub use sandbox::{SandboxError, sandbox_floor};
 
 use crate::environments;
 

@@ -17,12 +17,12 @@ use std::{
     time::Duration,
 };
 
-use remex::server_config::{ServerConfig, sandbox_permissions};
+use remex::server_config::{ServerConfig, sandbox_floor};
 use remex_rpc::{
     AddressError, Inherited, ListenAddress, Listener,
     tls::{ServerFiles, ServerTls, TlsError},
 };
-use remex_server::{AuditConfig, Auth, Config, MetricsAccess, SandboxFloor, Server, token::CredentialFiles};
+use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server, token::CredentialFiles};
 use tokio::{
     runtime::Builder,
     signal::unix::{Signal, SignalKind, signal},
@@ -304,14 +304,9 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Result<Config, Failure> {
         is_required: config.audit.required,
     });
     let (limits, cgroup) = (config.limits.clone(), config.cgroup.clone());
-    let permissions = config.sandbox.as_deref().map(sandbox_permissions).transpose().map_err(|error| {
-        Failure::usage(
-            error.to_string(),
-            "use `read-only`, `workspace-write` or the path of a profile (see CLI.md)",
-        )
-    })?;
-    let sandbox =
-        SandboxFloor { permissions, workspace: config.workspace.iter().map(PathBuf::from).collect() };
+    let workspace = config.workspace.iter().map(PathBuf::from).collect();
+    let sandbox = sandbox_floor(config.sandbox.as_deref(), workspace)
+        .map_err(|error| Failure::usage(error.to_string(), error.hint()))?;
     let hidden = private_files(config);
     let mut server =
         Config { limits, auth, metrics, audit, cgroup, sandbox, hidden, ..remex::config_from_env() };

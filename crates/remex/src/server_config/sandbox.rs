@@ -27,14 +27,55 @@ pub enum SandboxError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Something is relative to a workspace, and there is none.
+    #[error("the sandbox `{word}` is relative to a workspace, and none is named")]
+    NoWorkspace {
+        /// The sandbox.
+        word: String,
+    },
 }
 
-/// Returns the permissions that a word stands for: `read-only`, `workspace-write`, or the path of a profile.
+impl SandboxError {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "use `read-only`, `workspace-write` or the path of a profile",
+            Self::Invalid { .. } => "correct the profile; CLI.md describes it",
+            Self::NoWorkspace { .. } => {
+                "name each directory with `--workspace DIR`, or `workspace` in the configuration file"
+            }
+        }
+    }
+}
+
+/// Returns the floor that a word stands for: `read-only`, `workspace-write`, or the path of a profile.
 ///
 /// # Errors
 ///
-/// If the file cannot be read, or is no profile.
-pub fn sandbox_permissions(word: &str) -> Result<Permissions, SandboxError> {
+/// If the file cannot be read or is no profile, or if it needs a workspace and there is none.
+pub fn sandbox_floor(word: Option<&str>, workspace: Vec<PathBuf>) -> Result<SandboxFloor, SandboxError> {
+    let permissions = word.map(permissions).transpose()?;
+    match (word, &permissions) {
+        (Some(word), Some(permissions)) if workspace.is_empty() && is_relative(permissions) => {
+            Err(SandboxError::NoWorkspace { word: word.to_owned() })
+        }
+        _ => Ok(SandboxFloor { permissions, workspace }),
+    }
+}
+
+/// Returns whether some entry is relative to the workspace: without one, it would protect nothing.
+fn is_relative(permissions: &Permissions) -> bool {
+    let Permissions::Managed { file_system: FileSystem::Restricted { entries }, .. } = permissions else {
+        return false;
+    };
+    entries.iter().any(|entry| match &entry.path {
+        EntryPath::GlobPattern { pattern } => !pattern.starts_with('/'),
+        EntryPath::Special { value: Special::ProjectRoots { .. } } => true,
+        EntryPath::Path { .. } | EntryPath::Special { .. } => false,
+    })
+}
+
+fn permissions(word: &str) -> Result<Permissions, SandboxError> {
     if let Some(permissions) = SandboxFloor::preset(word) {
         return Ok(permissions);
     }
@@ -119,7 +160,7 @@ mod tests {
         assert_eq!((entries.len(), network), (5, Network::Enabled));
         let pattern = EntryPath::GlobPattern { pattern: "**/*.env".to_owned() };
         assert!(entries.iter().any(|entry| entry.path == pattern && entry.access == Access::Deny));
-        assert_eq!(sandbox_permissions("read-only").unwrap(), SandboxFloor::preset("read-only").unwrap());
+        assert_eq!(permissions("read-only").unwrap(), SandboxFloor::preset("read-only").unwrap());
     }
 
     #[test]
@@ -136,7 +177,21 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
-        let error = sandbox_permissions("/does/not/exist.toml").unwrap_err().to_string();
+        let error = permissions("/does/not/exist.toml").unwrap_err().to_string();
         assert!(error.starts_with("cannot read `/does/not/exist.toml`: "), "{error}");
+    }
+
+    #[test]
+    fn what_is_relative_needs_a_workspace() {
+        for (text, expected) in [
+            ("read = ['/']\ndeny = ['/**/*.env', '/etc/shadow']", false),
+            ("deny = ['**/*.env']", true),
+            ("write = [':workspace/build']", true),
+        ] {
+            assert_eq!(is_relative(&parse(text).unwrap()), expected, "{text}");
+        }
+        assert!(sandbox_floor(Some("workspace-write"), Vec::new()).is_err());
+        assert!(sandbox_floor(Some("workspace-write"), vec!["/w".into()]).is_ok());
+        assert_eq!(sandbox_floor(None, Vec::new()).unwrap(), SandboxFloor::default());
     }
 }

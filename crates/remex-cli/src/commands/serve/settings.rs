@@ -85,12 +85,6 @@ fn override_sandbox(flags: &Flags, config: &mut ServerConfig) -> Result<(), Fail
         };
         config.workspace = flags.workspace.iter().map(absolute).collect();
     }
-    if config.sandbox.as_deref() == Some("workspace-write") && config.workspace.is_empty() {
-        return Err(Failure::usage(
-            "the sandbox `workspace-write` has no workspace",
-            "name the directories that clients may write with `--workspace DIR`",
-        ));
-    }
     if let Some(relative) = config.workspace.iter().find(|path| !Path::new(path).is_absolute()) {
         return Err(Failure::usage(
             format!("the workspace `{relative}` is not an absolute path"),

@@ -90,7 +90,10 @@ fn a_floor_that_cannot_be_used_keeps_the_server_from_starting() {
     place.write("profile.toml", "reed = ['/']");
     let profile = place.path("profile.toml").display().to_string();
     for (flags, message) in [
-        (vec!["--sandbox", "workspace-write"], "the sandbox `workspace-write` has no workspace"),
+        (
+            vec!["--sandbox", "workspace-write"],
+            "the sandbox `workspace-write` is relative to a workspace, and none is named",
+        ),
         (vec!["--sandbox", "/does/not/exist"], "cannot read `/does/not/exist`"),
         (vec!["--sandbox", &*profile], "unknown key `reed`"),
     ] {
