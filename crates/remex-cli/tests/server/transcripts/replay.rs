@@ -105,7 +105,10 @@ impl Replay {
         let place = &self.place;
         let server = self.server.get_or_insert_with(|| {
             let mut command = program(&["serve"]);
-            command.stdin(std::process::Stdio::null()).env("HOME", place.path("/home/user"));
+            command
+                .stdin(std::process::Stdio::null())
+                .env("HOME", place.path("/home/user"))
+                .env("TMPDIR", "/tmp");
             Server::launch(command, 1)
         });
         self.clients.insert(connection, server.connect());
@@ -113,7 +116,7 @@ impl Replay {
 
     fn spawn(&mut self, connection: u64) {
         let mut command = program(&["serve", "--listen", "stdio"]);
-        command.env("HOME", self.place.path("/home/user"));
+        command.env("HOME", self.place.path("/home/user")).env("TMPDIR", "/tmp");
         let (server, client) = Server::launch_stdio(command);
         self.server = Some(server);
         self.clients.insert(connection, client);
@@ -288,6 +291,7 @@ impl Place {
         place.write("/mcp/server.py", TOOL_SERVER);
         place.write("/mcp/answers", tool_answers);
         place.write("/workspace/main/sub/keep.txt", "");
+        place.write("/workspace/sandbox-read-only/seed.txt", "seed\n");
         for directory in
             ["/home/user", "/workspace/resume", "/workspace/sandbox-workspace-write", "/workspace/stdio"]
         {
@@ -337,7 +341,14 @@ impl Place {
 
     /// Begins a story whose recorded paths are replaced by those here.
     fn story(&self) -> Story {
-        Story::moved(PLACES.iter().map(|&place| (place, self.path(place))).collect())
+        let places = PLACES.iter().map(|&place| (place, self.path(place)));
+        // The recorded server refuses sockets; here a confined process has a network of its own, in which nobody listens.
+        let port = self.port.local_addr().expect("a listener has an address").port();
+        let refusals = [
+            ("socket: Operation not permitted", "connect: Connection refused".to_owned()),
+            ("127.0.0.1/44025: Operation not permitted", format!("127.0.0.1/{port}: Connection refused")),
+        ];
+        Story::moved(places.chain(refusals).collect())
     }
 }
 
