@@ -20,15 +20,15 @@ struct Workspace {
 
 impl Workspace {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        fs::create_dir_all(directory.path().join("w/.git")).unwrap();
-        fs::write(directory.path().join("w/.git/config"), "config").unwrap();
-        fs::create_dir(directory.path().join("out")).unwrap();
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        fs::create_dir_all(directory.path().join("w/.git")).expect("a directory can be made");
+        fs::write(directory.path().join("w/.git/config"), "config").expect("a file can be written");
+        fs::create_dir(directory.path().join("out")).expect("a directory can be made");
         Self { directory }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        fs::canonicalize(self.directory.path()).unwrap().join(name)
+        fs::canonicalize(self.directory.path()).expect("the directory exists").join(name)
     }
 
     /// Everything can be read, `w` written except for `.git`, and there is no network.
@@ -65,8 +65,8 @@ impl Workspace {
 
 /// Returns the processes in the pid namespace of a process of this host.
 fn inhabitants(pid: &Value) -> Vec<Watched> {
-    let link = fs::read_link(format!("/proc/{pid}/ns/pid")).unwrap();
-    let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let link = fs::read_link(format!("/proc/{pid}/ns/pid")).expect("the process runs");
+    let entries = fs::read_dir("/proc").expect("processes can be listed").filter_map(Result::ok);
     let there =
         entries.filter(|entry| fs::read_link(entry.path().join("ns/pid")).is_ok_and(|other| other == link));
     // Some are short-lived.

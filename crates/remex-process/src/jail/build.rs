@@ -133,6 +133,7 @@ unsafe fn map_ids(blueprint: &Blueprint<'_>) -> Result<(), i32> {
 unsafe fn enter_base() -> Result<(), i32> {
     // SAFETY: all strings end with NUL.
     unsafe {
+        libc::umask(0);
         let none = ptr::null::<libc::c_char>();
         check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, ptr::null()).into())?;
         mount(c"tmpfs", c"/proc", libc::MS_NOSUID | libc::MS_NODEV, c"mode=755")?;
@@ -174,9 +175,10 @@ unsafe fn make(what: &Mount) -> Result<(), i32> {
             Mount::Link { path, target } => check(libc::symlink(target.as_ptr(), path.as_ptr()).into()),
             Mount::Bind { from, to, writes } => bind(from, to, attributes(*writes)),
             Mount::Device { from, to } => {
-                let flags = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+                let (none, flags) = (ptr::null::<libc::c_char>(), libc::MS_BIND);
+                let bound = libc::mount(from.as_ptr(), to.as_ptr(), none, flags, ptr::null());
                 // A host without this device is none of our business.
-                unless_missing(bind(from, to, flags))
+                unless_missing(check(bound.into()))
             }
             Mount::Hide { path } => unless_missing(hide(path)),
             Mount::Proc { path, writes } => {
@@ -227,7 +229,6 @@ unsafe fn hide(path: &CStr) -> Result<(), i32> {
 const MOUNT_ATTR_RDONLY: u64 = 1;
 const MOUNT_ATTR_NOSUID: u64 = 2;
 const MOUNT_ATTR_NODEV: u64 = 4;
-const MOUNT_ATTR_NOEXEC: u64 = 8;
 const OPEN_TREE_CLONE: c_int = 1;
 const AT_RECURSIVE: c_int = 0x8000;
 const MOVE_MOUNT_F_EMPTY_PATH: c_int = 4;
@@ -367,24 +368,16 @@ unsafe fn open(path: &CStr, flags: c_int, mode: libc::mode_t) -> Result<RawFd, i
     descriptor(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, libc::c_uint::from(mode)) }.into())
 }
 
-/// Creates a directory with exactly this mode.
+/// Creates a directory; the mask of the process is empty.
 unsafe fn mkdir(path: &CStr, mode: libc::mode_t) -> Result<(), i32> {
     // SAFETY: the string ends with NUL.
-    unsafe {
-        check(libc::mkdir(path.as_ptr(), mode).into())?;
-        check(libc::chmod(path.as_ptr(), mode).into())
-    }
+    unsafe { check(libc::mkdir(path.as_ptr(), mode).into()) }
 }
 
-/// Creates an empty file with exactly this mode.
+/// Creates an empty file; the mask of the process is empty.
 unsafe fn touch(path: &CStr, mode: libc::mode_t) -> Result<(), i32> {
     // SAFETY: the string ends with NUL.
-    unsafe {
-        let file = open(path, libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY, mode)?;
-        let changed = check(libc::fchmod(file, mode).into());
-        libc::close(file);
-        changed
-    }
+    unsafe { check(libc::mknod(path.as_ptr(), libc::S_IFREG | mode, 0).into()) }
 }
 
 /// Mounts a new file system of a kind.

@@ -163,7 +163,9 @@ impl Replay {
             story.add_event(message);
         } else if let Some(request) = params["requestId"].as_str() {
             self.bodies.entry((connection, request.to_owned())).or_default().add(params);
-        } else {
+        } else if !self.asked.values().any(is_confined) {
+            // To confine a command, the recorded server creates what is missing and protected for a moment, and its client is
+            // told.
             let same = |heard: &&Value| heard["method"] == message["method"] && heard["params"] == *params;
             let what = format!("the notification {message}");
             self.clients[&connection].wait(&what, |seen| seen.notifications().find(same).map(|_| ()));
@@ -354,6 +356,13 @@ impl Place {
 
 /// What the recorder wrote in place of machine paths.
 const PLACES: &[&str] = &["/workspace", "/parent", "/home/user", "/mcp"];
+
+/// Tells whether a request has started a confined process.
+fn is_confined((method, params): &(String, Value)) -> bool {
+    method == "process/start"
+        && params["sandbox"].is_object()
+        && params["sandbox"]["permissions"]["type"] != "disabled"
+}
 
 /// Checks that `heard` says what was recorded, but for what differs from host to host.
 fn assert_same_answer(method: &str, mut recorded: Value, heard: &Value, context: &str) {
