@@ -55,15 +55,17 @@ struct Kept {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Key {
-    contexts: Vec<Context>,
+    client: Option<Context>,
+    floors: Vec<Context>,
     cwd: Option<PathBuf>,
     tmpdir: Option<OsString>,
 }
 
 /// What a request is confined by, and what that is relative to.
 struct Demand<'a> {
-    /// The context of the client, if it has one, and those of the floors.
-    contexts: Vec<&'a Context>,
+    client: Option<&'a Context>,
+    /// Not relative to anything that the client chooses.
+    floors: Vec<&'a Context>,
     cwd: Option<&'a Path>,
     tmpdir: Option<&'a OsStr>,
 }
@@ -102,23 +104,33 @@ impl Confinement {
 
     /// Resolves the sandbox of a file request with the floors. Blocks, and may hang as any file access.
     pub(crate) fn resolve_for_files(&self, sandbox: &Sandbox, floor: Floor) -> Result<Arc<Policy>, RpcError> {
-        let demand = Demand { contexts: self.contexts(sandbox, floor), cwd: None, tmpdir: None };
-        self.resolve_on(&SystemHost, &demand)
+        self.resolve_on(&SystemHost, &self.demand(sandbox, floor, None, None))
     }
 
-    /// Resolves the sandbox of a process, given its working directory and its `TMPDIR`. Blocks, and may hang as any
+    /// Returns whether a process with this sandbox may have to be confined.
+    pub(crate) fn concerns_processes(&self, sandbox: &Sandbox, floor: Floor) -> bool {
+        !sandbox.is_disabled() || floor != Floor::Unconfined || self.has_floor()
+    }
+
+    /// Resolves the sandbox of a process with the floors, given its working directory and its `TMPDIR`. Blocks, and may hang as any
     /// file access.
     pub(crate) fn resolve_for_process(
         &self,
         sandbox: &Sandbox,
+        floor: Floor,
         cwd: &Path,
         tmpdir: Option<&OsStr>,
     ) -> Result<Arc<Policy>, RpcError> {
-        let contexts = self.contexts(sandbox, Floor::Unconfined);
-        self.resolve_on(&SystemHost, &Demand { contexts, cwd: Some(cwd), tmpdir })
+        self.resolve_on(&SystemHost, &self.demand(sandbox, floor, Some(cwd), tmpdir))
     }
 
-    fn contexts<'a>(&'a self, sandbox: &'a Sandbox, floor: Floor) -> Vec<&'a Context> {
+    fn demand<'a>(
+        &'a self,
+        sandbox: &'a Sandbox,
+        floor: Floor,
+        cwd: Option<&'a Path>,
+        tmpdir: Option<&'a OsStr>,
+    ) -> Demand<'a> {
         let client = match sandbox {
             Sandbox::Disabled => None,
             Sandbox::Confined(context) => Some(&**context),
@@ -128,7 +140,7 @@ impl Confinement {
             Floor::WorkspaceWrite => Some(&self.workspace_write),
             Floor::ReadOnly => Some(&self.read_only),
         };
-        client.into_iter().chain(&self.server).chain(scope).collect()
+        Demand { client, floors: self.server.iter().chain(scope).collect(), cwd, tmpdir }
     }
 
     fn resolve_on(&self, host: &impl Host, demand: &Demand<'_>) -> Result<Arc<Policy>, RpcError> {
@@ -139,8 +151,7 @@ impl Confinement {
         }
         let recorder = Recorder { host, facts: RefCell::default(), has_failed: Cell::new(false) };
         let mut policy = Policy::open(Network::Enabled);
-        for context in &demand.contexts {
-            let request = Request { context, cwd: demand.cwd, tmpdir: demand.tmpdir };
+        for request in demand.requests() {
             let one = resolve(&request, &recorder).and_then(|one| {
                 // Most requests have one context only.
                 if policy.is_open() && policy.network() == Network::Enabled {
@@ -185,6 +196,15 @@ impl Confinement {
     }
 }
 
+impl<'a> Demand<'a> {
+    fn requests(&self) -> impl Iterator<Item = Request<'a>> {
+        let Self { cwd, tmpdir, .. } = *self;
+        let client = self.client.map(|context| Request { context, cwd, tmpdir });
+        let floors = self.floors.iter().map(|context| Request { context, cwd: None, tmpdir: None });
+        client.into_iter().chain(floors)
+    }
+}
+
 impl Kept {
     /// Returns whether the file system still says what it said.
     fn is_current(&self, host: &impl Host) -> bool {
@@ -194,7 +214,8 @@ impl Kept {
 
 impl Key {
     fn is_of(&self, demand: &Demand<'_>) -> bool {
-        self.contexts.iter().eq(demand.contexts.iter().copied())
+        self.client.as_ref() == demand.client
+            && self.floors.iter().eq(demand.floors.iter().copied())
             && self.cwd.as_deref() == demand.cwd
             && self.tmpdir.as_deref() == demand.tmpdir
     }
@@ -203,7 +224,8 @@ impl Key {
 impl From<&Demand<'_>> for Key {
     fn from(demand: &Demand<'_>) -> Self {
         Key {
-            contexts: demand.contexts.iter().copied().cloned().collect(),
+            client: demand.client.cloned(),
+            floors: demand.floors.iter().copied().cloned().collect(),
             cwd: demand.cwd.map(Path::to_owned),
             tmpdir: demand.tmpdir.map(OsStr::to_owned),
         }
@@ -290,8 +312,7 @@ mod tests {
     }
 
     fn policy(confinement: &Confinement, host: &Tree, sandbox: &Sandbox, floor: Floor) -> Arc<Policy> {
-        let contexts = confinement.contexts(sandbox, floor);
-        confinement.resolve_on(host, &Demand { contexts, cwd: None, tmpdir: None }).unwrap()
+        confinement.resolve_on(host, &confinement.demand(sandbox, floor, None, None)).unwrap()
     }
 
     #[test]
@@ -354,15 +375,29 @@ mod tests {
     }
 
     #[test]
+    fn a_floor_is_not_relative_to_what_the_client_chooses() {
+        let host = Tree::new(["/w/", "/t/"]);
+        let tmpdir = special(Access::Write, Special::Tmpdir);
+        let context = context(vec![special(Access::Read, Special::Root), tmpdir], None);
+        let floor = SandboxFloor { permissions: Some(context.permissions), workspace: vec!["/w".into()] };
+        let confinement = Confinement::new(floor);
+        let (cwd, tmpdir) = (Some(Path::new("/t")), Some(OsStr::new("/t")));
+        let demand = confinement.demand(&Sandbox::Disabled, Floor::WorkspaceWrite, cwd, tmpdir);
+        let policy = confinement.resolve_on(&host, &demand).unwrap();
+        assert_eq!(policy.access(Path::new("/t/file")), Allowed::Read);
+    }
+
+    #[test]
     fn policies_of_different_requests_are_kept_apart_and_few_are_kept() {
         let (confinement, host) = (unfloored(), Tree::new(["/w/", "/t/", "/tmp/"]));
         let tmpdir = special(Access::Write, Special::Tmpdir);
         let roots = special(Access::Write, Special::ProjectRoots { subpath: None });
         let sandbox = Sandbox::Confined(Box::new(context(vec![tmpdir, roots], None)));
         let resolve = |cwd: &str, tmpdir: Option<&str>| {
-            let contexts = confinement.contexts(&sandbox, Floor::Unconfined);
             let (cwd, tmpdir) = (Some(Path::new(cwd)), tmpdir.map(OsStr::new));
-            confinement.resolve_on(&host, &Demand { contexts, cwd, tmpdir }).unwrap()
+            confinement
+                .resolve_on(&host, &confinement.demand(&sandbox, Floor::Unconfined, cwd, tmpdir))
+                .unwrap()
         };
         assert_eq!(resolve("/w", None).access(Path::new("/w")), Allowed::Write);
         assert_eq!(resolve("/t", None).access(Path::new("/w")), Allowed::Deny);

@@ -32,6 +32,7 @@ use crate::{
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
     process::{Followers, Process, ProcessOwner, StartAt, Viewer},
     retention::RetentionAccount,
+    scope::Floor,
     trace,
 };
 pub(crate) use registry::SessionRegistry;
@@ -183,7 +184,7 @@ impl Session {
         self: &Arc<Self>,
         request: wire::Start,
         responder: Responder,
-        max: Option<usize>,
+        (max, floor): (Option<usize>, Floor),
         slots: &Arc<Semaphore>,
     ) {
         let start_id = request.start_id.clone();
@@ -191,6 +192,7 @@ impl Session {
         let pending = PendingStart { session: self, start_id: start_id.as_deref() };
         match self.admit(request, responder.outbox().id, max) {
             Ok((process, command)) => {
+                let command = command.with_floor(floor);
                 let start_id = start_id.clone();
                 let (id, identity) = (&self.id, &self.owner.identity);
                 let span =

@@ -5,10 +5,7 @@ use remex_proto::{
     fs::{IfMatch, OpenMode},
 };
 
-use crate::{
-    confinement::{Confinement, unavailable},
-    scope::{Permission, Scopes},
-};
+use crate::scope::{Permission, Scopes};
 
 /// Refuses a call that the scopes of a credential do not allow.
 pub(super) fn check(call: &Call, scopes: &Scopes) -> Result<(), RpcError> {
@@ -29,21 +26,6 @@ pub(super) fn check_admin(scopes: &Scopes, method: &str) -> Result<(), RpcError>
     );
     Err(RpcError::new(ErrorKind::PermissionDenied, message)
         .with_hint("list the sessions of your own identity, or use a credential with that scope"))
-}
-
-/// Refuses to start a process that the server cannot confine as a credential or its own floor demands.
-pub(super) fn check_floor(scopes: &Scopes, confinement: &Confinement) -> Result<(), RpcError> {
-    if confinement.has_floor() {
-        return Err(unavailable(
-            "the sandbox of this server requires confined processes, and it cannot confine any; use another server",
-        ));
-    }
-    let Some(word) = scopes.floor().word() else { return Ok(()) };
-    let message = format!(
-        "the scope `{word}` of this credential requires confined processes, and this server cannot confine any"
-    );
-    Err(RpcError::new(ErrorKind::SandboxUnavailable, message)
-        .with_hint("use a server that can, or a credential without that scope"))
 }
 
 /// Returns the error for a missing scope.

@@ -52,18 +52,14 @@ impl Calls {
     }
 
     pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
-        if let Err(error) =
-            permission::check_floor(&self.credential.scopes, self.context.host().confinement())
-        {
-            return responder.error(&error);
-        }
-        let max = self.credential.scopes.max_processes();
+        let scopes = &self.credential.scopes;
+        let bounds = (scopes.max_processes(), scopes.floor());
         if responder.request_bytes() <= LARGE_MESSAGE {
-            return own.start(request, responder, max, self.context.slots());
+            return own.start(request, responder, bounds, self.context.slots());
         }
         // Starting a child copies its arguments and environment, which may be megabytes.
         let slots = Arc::clone(self.context.slots());
-        self.context.host().compute().run(move || own.start(request, responder, max, &slots)).await;
+        self.context.host().compute().run(move || own.start(request, responder, bounds, &slots)).await;
     }
 
     pub(super) fn write(&mut self, own: &Arc<Session>, request: wire::Write, responder: Responder) {

@@ -7,6 +7,7 @@ use std::{
     io,
     num::NonZeroU16,
     os::unix::ffi::OsStringExt as _,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,7 +23,7 @@ use remex_proto::{
     process::{self as wire, SandboxType},
     sandbox::{Network, Permissions, Sandbox},
 };
-
+use remex_sandbox::Access;
 use tokio::sync::Semaphore;
 use tracing::Span;
 
@@ -30,7 +31,7 @@ use super::{
     Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, Spec, no_end_of_input,
     not_a_terminal, unknown_process,
 };
-use crate::{clock::now_ms, confinement::unavailable, host::Host, limits::Limits};
+use crate::{clock::now_ms, confinement::unavailable, host::Host, limits::Limits, scope::Floor};
 
 /// A start that has been checked and admitted by the session.
 #[derive(Debug)]
@@ -48,6 +49,14 @@ pub(crate) struct Starting<A: Audience> {
 pub(crate) struct Command {
     start: Start,
     sandbox: Sandbox,
+    floor: Floor,
+}
+
+impl Command {
+    /// Confines it at least like this, whatever it asks for.
+    pub(crate) fn with_floor(self, floor: Floor) -> Self {
+        Self { floor, ..self }
+    }
 }
 
 /// What a process is kept from.
@@ -89,7 +98,7 @@ impl<A: Audience> Engine<A> {
         crate::supervise::break_at("!request", &request.process_id);
         let start = command(&request, placement.tag, host)?;
         let spec = spec(&request, &limits);
-        let command = Command { start, sandbox: request.sandbox };
+        let command = Command { start, sandbox: request.sandbox, floor: Floor::default() };
         let process = Engine::new(request.process_id, spec, placement, audience);
         Ok((Arc::new(process), command))
     }
@@ -144,18 +153,22 @@ impl<A: Audience> Engine<A> {
 
     /// Resolves the sandbox of a command, on a thread that may block.
     async fn confine(&self, command: Command) -> Result<(Start, Confined), RpcError> {
-        let Command { mut start, sandbox } = command;
-        if sandbox.is_disabled() {
+        let Command { mut start, sandbox, floor } = command;
+        if !self.host.confinement().concerns_processes(&sandbox, floor) {
             return Ok((start, Confined::No));
         }
         let host = Arc::clone(&self.host);
         let resolving = self.host.file_threads().run(move || {
             let tmpdir =
                 start.env.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value.as_os_str());
-            let policy = host.confinement().resolve_for_process(&sandbox, &start.cwd, tmpdir)?;
+            let policy = host.confinement().resolve_for_process(&sandbox, floor, &start.cwd, tmpdir)?;
             if policy.is_open() && policy.network() == Network::Enabled {
                 // Something outside the server confines it, or nothing does.
                 return Ok((start, Confined::No));
+            }
+            // A directory that cannot be found is reported by the start.
+            if std::fs::canonicalize(&start.cwd).is_ok_and(|cwd| policy.access(&cwd) == Access::Deny) {
+                return Err(hidden_cwd(&start.cwd));
             }
             let confined = match policy.network() {
                 Network::Enabled => Confined::Files,
@@ -398,6 +411,12 @@ fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcErr
         cgroup,
         jail: request.isolate_pids.then(Jail::pids_only),
     })
+}
+
+fn hidden_cwd(cwd: &Path) -> RpcError {
+    let message = format!("cannot start in `{}`: the sandbox does not let the process see it", cwd.display());
+    RpcError::new(ErrorKind::BadCwd, message)
+        .with_hint("let the sandbox read this directory, or choose another working directory")
 }
 
 /// Returns whether a sandbox leaves the network open.

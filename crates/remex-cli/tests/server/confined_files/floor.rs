@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Confined, at, sandbox, special, workspace};
-use crate::support::{Guarded, Place, Server, finish, start_params, token_of, uri};
+use crate::support::{Guarded, Place, Server, finish, start_params, token_of, uri, with};
 
 /// Returns what clients send that ask for nothing, or for everything.
 fn unconfined(place: &Place) -> [Value; 3] {
@@ -34,9 +34,21 @@ fn the_floor_of_a_server_confines_every_client() {
     assert_eq!(confined.read("work/dir/inner"), "inner");
     confined.denied("fs/writeFile", confined.write("work/dir/inner"));
     confined.denied("fs/readFile", json!({"path": place.uri("outside/file")}));
-    // What cannot be confined is refused.
-    let error = client.call("process/start", start_params("p", &["/bin/true"])).unwrap_err();
-    assert_eq!(error["data"]["kind"], "sandboxUnavailable", "{error}");
+    // A process has the same floor, and what it is relative to is not the client's to choose.
+    let script = format!(
+        "cd '{0}'; echo x > work/made || echo no work; for place in outside work/.git; do echo x > $place/made || echo no $place; done",
+        place.path("").display()
+    );
+    for (number, sandbox) in unconfined(&place).into_iter().enumerate() {
+        let id = number.to_string();
+        let more = json!({"sandbox": sandbox, "cwd": place.uri("outside"), "env": {"TMPDIR": place.path("outside")}});
+        client
+            .call("process/start", with(start_params(&id, &["/bin/sh", "-c", &script]), more))
+            .expect("a start");
+        assert_eq!(client.collect(&id).text(), "no outside\nno work/.git\n");
+        assert!(place.path("work/made").exists());
+        std::fs::remove_file(place.path("work/made")).expect("it exists");
+    }
 }
 
 #[test]

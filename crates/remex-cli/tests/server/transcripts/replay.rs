@@ -1,7 +1,7 @@
 //! Says what the recorded client said, when it had heard what the recorded client had heard.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     net::TcpListener,
     path::Path,
 };
