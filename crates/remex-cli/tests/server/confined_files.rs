@@ -481,6 +481,26 @@ fn the_server_itself_is_out_of_reach() {
 }
 
 #[test]
+fn no_program_gets_the_privileges_of_another_user() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (server, place) = (Server::start(), workspace());
+    let client = server.client();
+    let mode = |name: &str| fs::metadata(place.path(name)).expect("a file").permissions().mode() & 0o7777;
+    fs::set_permissions(place.path("outside/file"), fs::Permissions::from_mode(0o6755)).expect("a mode");
+    let confined = Confined { client: &client, place: &place, sandbox: profile(&place) };
+    for bits in [0o4755, 0o2755] {
+        confined.denied("fs/setPermissions", json!({"path": place.uri("work/file"), "mode": bits}));
+    }
+    confined.done("fs/setPermissions", json!({"path": place.uri("work/file"), "mode": 0o1700}));
+    let copy = |name: &str, to: &str, recursive: bool| json!({"sourcePath": place.uri(name), "destinationPath": place.uri(to), "recursive": recursive});
+    confined.done("fs/copy", copy("outside/file", "work/copy", false));
+    confined.done("fs/copy", copy("outside", "work/tree", true));
+    assert_eq!((mode("work/file"), mode("work/copy"), mode("work/tree/file")), (0o1700, 0o755, 0o755));
+    client.call("fs/copy", copy("outside/file", "work/copy", false)).expect("without a sandbox it is a copy");
+    assert_eq!(mode("work/copy"), 0o6755);
+}
+
+#[test]
 fn a_profile_that_cannot_be_applied_is_refused_and_nothing_happens() {
     let (server, place) = (Server::start(), workspace());
     let client = server.client();

@@ -20,6 +20,7 @@ use super::{
     CancelCheck, FileWork, PathAccess, PathGuard,
     descent::{self, Descent},
     directory,
+    entry::PRIVILEGES,
     guard::{Located, TreeGuard},
     io_error, names, native,
     open::{Links, file_type, not_a_file, readable, reopen},
@@ -39,8 +40,12 @@ impl FileWork for wire::Copy {
         let copied = match kind {
             FileType::RegularFile => {
                 let to = guard.target(destination, Links::Follow, FileAccess::Write)?;
-                let links = to.links_from_here();
-                copy_file(source, (to.directory(), to.name()), links, &|| to.check_creation(), wanted)
+                let rules = CopyRules {
+                    links: to.links_from_here(),
+                    is_confined: to.is_confined(),
+                    check_creation: &|| to.check_creation(),
+                };
+                copy_file(source, (to.directory(), to.name()), &rules, wanted)
             }
             FileType::Symlink => {
                 let to = guard.change(destination, Links::Follow, Action::Create)?;
@@ -213,8 +218,9 @@ fn copy_entries(
         match kind {
             FileType::RegularFile => {
                 guards.to.check(path, Action::Write)?;
-                let creation = || guards.to.check(path, Action::Create);
-                copy_file((from, name), (to, name), links, &creation, wanted)?;
+                let check_creation = &|| guards.to.check(path, Action::Create);
+                let rules = CopyRules { links, is_confined: guards.to.is_confined(), check_creation };
+                copy_file((from, name), (to, name), &rules, wanted)?;
             }
             FileType::Symlink => {
                 guards.to.check(path, Action::Create)?;
@@ -228,13 +234,20 @@ fn copy_entries(
     Ok(directories)
 }
 
-/// Copies contents and mode of a regular file; copying a file onto itself changes nothing. `links` is about the
-/// destination, and `check_creation` is called if that is missing.
+/// What holds for the destination of a file.
+struct CopyRules<'a> {
+    links: Links,
+    /// A copy in a sandbox does not run as another user or group.
+    is_confined: bool,
+    /// Called if the destination is missing.
+    check_creation: &'a dyn Fn() -> Result<(), RpcError>,
+}
+
+/// Copies contents and mode of a regular file; copying a file onto itself changes nothing.
 fn copy_file<P: Arg + Copy>(
     (from, source): (impl AsFd, P),
     (to, destination): (impl AsFd, P),
-    links: Links,
-    check_creation: &dyn Fn() -> Result<(), RpcError>,
+    rules: &CopyRules<'_>,
     wanted: &CancelCheck,
 ) -> Result<(), CopyError> {
     wanted.check()?;
@@ -244,8 +257,11 @@ fn copy_file<P: Arg + Copy>(
         return Err(CopyError::Source);
     }
     let mut source = readable(&found, &stat)?;
-    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-    let opened = open_destination((to.as_fd(), destination), links, check_creation, mode, &stat)?;
+    let mut mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+    if rules.is_confined {
+        mode -= PRIVILEGES;
+    }
+    let opened = open_destination((to.as_fd(), destination), rules, mode, &stat)?;
     let Some(mut destination) = opened else { return Ok(()) };
     // Set before the contents are copied, because the old mode may be more permissive.
     fchmod(&destination, mode)?;
@@ -264,16 +280,15 @@ fn copy_file<P: Arg + Copy>(
 /// Opens or creates a regular file for writing; returns `None` if it is the source itself.
 fn open_destination<P: Arg + Copy>(
     (directory, name): (BorrowedFd<'_>, P),
-    links: Links,
-    check_creation: &dyn Fn() -> Result<(), RpcError>,
+    rules: &CopyRules<'_>,
     mode: Mode,
     source: &Stat,
 ) -> Result<Option<File>, CopyError> {
-    let links = links.open_flags();
+    let links = rules.links.open_flags();
     let found = match openat(directory, name, OFlags::PATH | OFlags::CLOEXEC | links, Mode::empty()) {
         Ok(found) => found,
         Err(Errno::NOENT) => {
-            check_creation()?;
+            (rules.check_creation)()?;
             // A FIFO created there in the meantime does not block, and is refused below.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             let created = openat(directory, name, flags | links, mode)?;

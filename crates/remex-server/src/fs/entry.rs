@@ -50,15 +50,17 @@ impl FileWork for wire::Rename {
     fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let source = &guard.change(native(&self.source_path)?, Links::Follow, Action::Remove)?;
         let destination = &guard.change(native(&self.destination_path)?, Links::Follow, Action::Remove)?;
-        guard.check_move(source, destination)?;
         let entries = (DirectoryEntry::named(source), DirectoryEntry::named(destination));
         let (from, to) = (source.directory(), destination.directory());
         let renamed = entries.0.write_both(&entries.1, || {
-            if self.overwrite.unwrap_or(true) {
-                return renameat(from, source.name(), to, destination.name());
-            }
-            renameat_with(from, source.name(), to, destination.name(), RenameFlags::NOREPLACE)
-        });
+            // Under the lock, so that no other request puts something else in the place of what was checked.
+            guard.check_move(source, destination)?;
+            Ok::<_, RpcError>(if self.overwrite.unwrap_or(true) {
+                renameat(from, source.name(), to, destination.name())
+            } else {
+                renameat_with(from, source.name(), to, destination.name(), RenameFlags::NOREPLACE)
+            })
+        })?;
         if let Err(Errno::INVAL | Errno::NOSYS) = renamed
             && !self.overwrite.unwrap_or(true)
             && !copy::is_within(destination.path(), source, guard)?
@@ -85,6 +87,9 @@ fn cannot_rename_without_replacing(destination: &Located<'_>) -> RpcError {
         .with_hint("use `overwrite: true`")
 }
 
+/// What makes a program run as another user or group.
+pub(super) const PRIVILEGES: Mode = Mode::SUID.union(Mode::SGID);
+
 impl FileWork for wire::SetPermissions {
     fn access(&self) -> Result<PathAccess, RpcError> {
         PathAccess::writes(&self.path)
@@ -98,6 +103,13 @@ impl FileWork for wire::SetPermissions {
         }
         let mode = Mode::from_raw_mode(self.mode);
         let at = guard.target(path, self.follow_symlinks.into(), FileAccess::Write)?;
+        if at.is_confined() && mode.intersects(PRIVILEGES) {
+            let text =
+                format!("a sandbox does not allow set-user-ID and set-group-ID on `{}`", path.display());
+            return Err(RpcError::new(ErrorKind::PermissionDenied, text).with_hint(
+                "others could run it with the privileges of the server's user; use a mode up to 1777",
+            ));
+        }
         let changed = match at.links_from_here() {
             Links::Follow => chmodat(CWD, path, mode, AtFlags::empty()),
             Links::Refuse => {

@@ -42,6 +42,10 @@ impl TreeGuard {
         }
     }
 
+    pub(in crate::fs) fn is_confined(&self) -> bool {
+        self.policy.is_some()
+    }
+
     /// Follows the request into a subdirectory.
     pub(in crate::fs) fn enter(&mut self, name: &CStr) {
         if self.policy.is_some() {
