@@ -179,21 +179,53 @@ fn a_link_swapped_in_during_a_request_never_leads_to_what_a_profile_denies() {
 
 #[test]
 fn a_link_swapped_in_during_a_request_never_leads_to_what_a_pattern_denies() {
-    run(&Race::new(|site| {
-        let pattern = site.path("out/**").display().to_string();
-        let denied = Entry {
-            path: EntryPath::GlobPattern { pattern },
-            access: Access::Deny,
-            missing_path_behavior: None,
-        };
-        let Sandbox::Confined(mut context) = site.sandbox(&[(Access::Write, "")]) else { unreachable!() };
-        if let Permissions::Managed { file_system: FileSystem::Restricted { entries }, .. } =
-            &mut context.permissions
-        {
-            entries.push(denied);
+    run(&Race::new(|site| Bound::Profile(with_pattern(site, "out/**"))));
+}
+
+/// Returns a sandbox in which everything in the site can be written, except for what matches a pattern.
+fn with_pattern(site: &Site, pattern: &str) -> Sandbox {
+    let pattern = site.path(pattern).display().to_string();
+    let path = EntryPath::GlobPattern { pattern };
+    let denied = Entry { path, access: Access::Deny, missing_path_behavior: None };
+    let Sandbox::Confined(mut context) = site.sandbox(&[(Access::Write, "")]) else { unreachable!() };
+    if let Permissions::Managed { file_system: FileSystem::Restricted { entries }, .. } =
+        &mut context.permissions
+    {
+        entries.push(denied);
+    }
+    Sandbox::Confined(context)
+}
+
+#[test]
+fn racing_requests_never_move_a_directory_with_something_denied_in_it() {
+    let race = &Race::new(|site| {
+        for directory in ["in/vault", "in/a"] {
+            fs::create_dir(site.path(directory)).unwrap();
         }
-        Bound::Profile(Sandbox::Confined(context))
-    }));
+        fs::write(site.path("in/vault/key"), SECRET).unwrap();
+        Bound::Profile(with_pattern(site, "in/vault/*"))
+    });
+    let rename = |from: &str, to: &str| json!({"sourcePath": from, "destinationPath": to});
+    thread::scope(|scope| {
+        let moving = scope.spawn(|| {
+            race.repeat(|check| {
+                race.run::<wire::Rename>(&rename("IN/a", "IN/b"), check)?;
+                race.run::<wire::Rename>(&rename("IN/b", "IN/a"), check).map(drop)
+            })
+        });
+        let stealing = scope.spawn(|| {
+            race.repeat(|check| {
+                for to in ["IN/a", "IN/b", "IN/c"] {
+                    let error = race.run::<wire::Rename>(&rename("IN/vault", to), check).unwrap_err();
+                    assert_eq!(error.kind, ErrorKind::PermissionDenied, "{error}");
+                }
+                Ok(())
+            })
+        });
+        scope.spawn(|| race.swap());
+        assert!(moving.join().unwrap() > 0 && stealing.join().unwrap() > 0);
+    });
+    assert_eq!(fs::read_to_string(race.site.path("in/vault/key")).unwrap(), SECRET);
 }
 
 fn run(race: &Race) {
