@@ -17,6 +17,7 @@ use std::{
             ffi::OsStrExt as _,
             fs::{PermissionsExt as _, symlink},
             net::{SocketAddr, UnixListener, UnixStream},
+            process::CommandExt as _,
         },
     },
     path::{Path, PathBuf},
@@ -461,6 +462,27 @@ async fn there_is_no_network_but_the_own() {
 #[tokio::test]
 async fn no_privileges_are_left_or_gained() {
     holds(Yard::new().start("identity", ""), 10).await;
+}
+
+/// Root is a user like any other in a jail, so both must be tried.
+#[test]
+fn all_this_holds_for_an_ordinary_user_too() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        // So it has been tried already.
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (program, own) = (directory.path().join("escape"), directory.path().join("own"));
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    fs::create_dir(&own).unwrap();
+    for (path, mode) in [(directory.path(), 0o755), (&program, 0o755), (&own, 0o777)] {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let mut command = Command::new(program);
+    command.uid(NOBODY).gid(NOBODY).env("TMPDIR", own).current_dir("/");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -149,3 +149,35 @@ fn restriction() -> &'static str {
         "allow user namespaces; in a container, its seccomp or AppArmor profile usually forbids them"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_failed_why_and_what_to_do() {
+        let error = |step, path: Option<&str>, errno| {
+            let error = JailError::Step { step, path: path.map(PathBuf::from), errno };
+            format!("{error}; {}", error.hint())
+        };
+        assert_eq!(
+            error(Step::Namespaces, None, libc::ENOSPC),
+            "cannot create namespaces: No space left on device (os error 28); raise the sysctls \
+             `user.max_*_namespaces`, or end some confined processes"
+        );
+        assert_eq!(
+            error(Step::Mount, Some("/proc"), libc::EPERM),
+            "cannot mount `/proc` as the profile says: Operation not permitted (os error 1); if the server runs in a \
+             container, let it see all of `/proc` (as `--security-opt systempaths=unconfined` does)"
+        );
+        let forbidden = error(Step::Namespaces, None, libc::EPERM);
+        assert!(forbidden.contains("allow user namespaces"), "{forbidden}");
+    }
+
+    #[test]
+    fn every_step_has_a_number_of_its_own() {
+        let steps = (1..).map_while(Step::from_number).collect::<Vec<_>>();
+        assert_eq!((steps.len(), steps.last()), (10, Some(&Step::Enter)));
+        assert_eq!(Step::from_number(0), None);
+    }
+}

@@ -203,3 +203,30 @@ fn a_server_whose_starts_hang_ends_in_order() {
         unborn[0].assert_ends();
     });
 }
+
+#[test]
+fn a_confined_start_that_hangs_can_be_terminated_and_leaves_no_jail() {
+    for interrupts in [Interrupts::Obeyed, Interrupts::Ignored] {
+        let Some(hung) = HungFs::mount(interrupts) else { return };
+        let server = Server::start();
+        let client = server.client();
+        let before: BTreeSet<u32> = children(server.pid()).into_iter().collect();
+        let root = json!({"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"});
+        let path = json!({"type": "path", "path": uri(&hung.path("directory"))});
+        // The first hangs when it enters its directory, the second already when its sandbox is resolved.
+        for entries in [json!([root]), json!([root, {"path": path, "access": "write"}])] {
+            let files = json!({"type": "restricted", "entries": entries});
+            let permissions = json!({"type": "managed", "network": "restricted", "file_system": files});
+            let sandbox = json!({"permissions": permissions, "windowsSandboxLevel": "disabled"});
+            let start = hang(&client, &hung, json!({"sandbox": sandbox}));
+            let answer = client.call("process/terminate", json!({"processId": "p"}));
+            assert_eq!(answer, Ok(json!({"running": false})));
+            assert_eq!(kind_of(client.outcome(&start)), "cancelled");
+        }
+        if interrupts == Interrupts::Obeyed {
+            new_children(&server, &before).iter().for_each(Watched::assert_ends);
+        }
+        client.shell("q", "echo hi");
+        assert_eq!(client.collect("q").text(), "hi\n");
+    }
+}
