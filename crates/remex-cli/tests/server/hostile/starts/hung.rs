@@ -207,9 +207,10 @@ fn a_server_whose_starts_hang_ends_in_order() {
 #[test]
 fn a_confined_start_that_hangs_can_be_terminated_and_leaves_no_jail() {
     for interrupts in [Interrupts::Obeyed, Interrupts::Ignored] {
-        let Some(hung) = HungFs::mount(interrupts) else { return };
         let server = Server::start();
         let client = server.client();
+        // Released before the server, a thread of which hangs as well.
+        let Some(hung) = HungFs::mount(interrupts) else { return };
         let before: BTreeSet<u32> = children(server.pid()).into_iter().collect();
         let root = json!({"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"});
         let path = json!({"type": "path", "path": uri(&hung.path("directory"))});
