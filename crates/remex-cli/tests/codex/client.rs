@@ -43,9 +43,9 @@ pub(crate) struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// Connected to this server, with nothing special, and free to do everything.
+    /// Connected to this server, with nothing special, and free to change the project and nothing else.
     pub(crate) fn of(remote: &'a Remote) -> Self {
-        Self { url: remote.url(), config: "", sandbox: "danger-full-access", token: None }
+        Self { url: remote.url(), config: "", sandbox: "workspace-write", token: None }
     }
 }
 
@@ -302,10 +302,6 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn output(&self) -> &str {
-        &self.output
-    }
-
     fn add(&mut self, reply: &Reply) {
         assert_eq!(reply.session(), self.session, "it runs on");
         self.output.push_str(reply.output());

@@ -155,13 +155,13 @@ fn what_still_runs_ends_with_the_client() {
     let remote = Remote::start();
     let mut client = Client::start(&remote);
 
-    let running = client.run_until("\n", "sleep 1000 & echo $! $$; wait", json!({}));
-    let processes: Vec<_> = running.output().split_whitespace().map(Watched::printed).collect();
-    assert_eq!(processes.len(), 2);
-    assert!(processes.iter().all(|process| !process.ended_within(Duration::ZERO)), "they run");
+    // Their numbers are those of their own namespace, but the pipe that they hold open is ours as well.
+    let processes = remote.held_by_processes("held");
+    client.run_until("\n", "exec 3>held; sleep 1000 & echo ready; wait", json!({}));
+    assert!(!processes.ended_within(Duration::ZERO), "they run");
 
     client.finish();
-    processes.iter().for_each(Watched::assert_ends);
+    processes.assert_ends();
     remote.stop();
 }
 
@@ -175,6 +175,7 @@ fn tools_over_pipes_run_where_the_server_is() {
         environment_id = "remote"
         command = "sh"
         args = ["tools.sh"]
+        default_tools_approval_mode = "approve"
         cwd = "{}"
         env_vars = [{{ name = "FLAVOUR", source = "remote" }}]
         "#,
@@ -254,8 +255,9 @@ fn a_model_that_may_only_read_writes_nothing() {
     let remote = Remote::start();
     let mut client = Client::set_up(&remote, &Setup { sandbox: "read-only", ..Setup::of(&remote) });
 
-    let reply = client.run("touch written", json!({}));
+    let reply = client.run("echo begun; touch written", json!({}));
     assert_ne!(reply.exit_code(), Some(0), "the model is told: {reply:?}");
+    assert!(format!("{reply:?}").contains("begun"), "what it may do is done: {reply:?}");
     client.patch(&["*** Add File: patched", "+text"]);
     assert_eq!(remote.files(), [""; 0]);
 

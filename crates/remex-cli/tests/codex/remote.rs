@@ -9,13 +9,13 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{CWD, FileType, Mode, mknodat},
+    fs::{CWD, FileType, Mode, OFlags, mknodat},
 };
 use tempfile::TempDir;
 
 use crate::{
     client,
-    support::{PATIENCE, Server},
+    support::{PATIENCE, Server, Watched},
 };
 
 /// Names another server to run in place of this one, to tell whose fault a failure is.
@@ -117,6 +117,14 @@ impl Remote {
         mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).expect("a pipe can be made");
         // Open for both, so that neither side waits for the other to open it.
         Bell(File::options().read(true).write(true).open(path).expect("a pipe can be opened"))
+    }
+
+    /// Makes a named pipe, and watches the processes that will open it to write.
+    pub(crate) fn held_by_processes(&self, name: &str) -> Watched {
+        let path = self.path(name);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).expect("a pipe can be made");
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Watched::holders_of(rustix::fs::open(path, flags, Mode::empty()).expect("a pipe can be opened"))
     }
 
     /// Returns the names of all files of the workspace, in order.

@@ -68,7 +68,9 @@ impl Tools {
     /// Returns what a configuration says about it: where it is, and which variable holds the credentials.
     pub(crate) fn config(&self) -> String {
         let url = format!("http://{}/tools", self.address);
-        format!("[mcp_servers.tools]\nurl = \"{url}\"\nbearer_token_env_var = \"TOOLS_PASS\"")
+        format!(
+            "[mcp_servers.tools]\nurl = \"{url}\"\nbearer_token_env_var = \"TOOLS_PASS\"\ndefault_tools_approval_mode = \"approve\""
+        )
     }
 
     /// Returns everything that was heard so far.

@@ -279,6 +279,12 @@ impl Watched {
         pidfd_open(pid, PidfdFlags::empty()).ok().map(Self)
     }
 
+    /// Watches all processes that hold the other end of a pipe open.
+    #[allow(dead_code, reason = "not every test program has confined processes")]
+    pub(crate) fn holders_of(pipe: OwnedFd) -> Self {
+        Self(pipe)
+    }
+
     /// Watches the process whose number somebody has printed.
     pub(crate) fn printed(pid: &str) -> Self {
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
