@@ -33,7 +33,7 @@ Examples:
 
 Scopes, with commas between them:
   all                     Everything but `admin`
-  processes[=MAX]         Start and control processes, at most MAX at a time; includes `processes:read`
+  processes[=MAX]         Start, read and control processes, at most MAX at a time
   processes:read          List processes and read their output
   files:read[=/PATH]      Read files, everywhere or below a directory
   files:write[=/PATH]     Change files, everywhere or below a directory

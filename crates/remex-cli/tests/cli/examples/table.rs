@@ -195,7 +195,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         ends("2030-01-01T00:00:00Z"),
     ),
     ("remex token show - < jwt.txt", ends("\"sub\": \"ann\"")),
-    ("(umask 077 && remex token new > token.txt)", ends("clients present the first word")),
+    ("(umask 077 && remex token new > token.txt)", ends("clients present the token")),
     ("remex token new --name reader --scope files:read=/srv --expires 30d", ends("scope=files:read=/srv")),
     ("remex token new --secret-file secret.txt --subject ann --expires 8h", ends("eyJ")),
     ("remex token new --key key.pem --subject ann --audience remex --expires 8h", ends("eyJ")),
