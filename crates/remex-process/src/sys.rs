@@ -145,7 +145,7 @@ pub(crate) fn set_limit(resource: Resource, limit: &libc::rlimit) -> io::Result<
 /// The limit on descriptors before it was raised.
 static ORIGINAL_FILE_LIMIT: OnceLock<libc::rlimit> = OnceLock::new();
 
-/// Raises the soft limit on descriptors of this program to the hard limit: every child takes up to four.
+/// Raises the soft limit on descriptors of this program to the hard limit: every child takes up to four, and a jail two more.
 ///
 /// Processes started by a [`Spawner`](crate::Spawner) get the original limit, even if the spawner was created before.
 /// Other children of the program inherit the higher limit, which some programs cannot handle; so this is for dedicated

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -48,6 +48,8 @@ pub(crate) struct Host {
     confinement: Confinement,
     /// What confined processes cannot see. Changes when the server begins to listen on a unix socket.
     hidden: RwLock<Arc<[PathBuf]>>,
+    /// Whether processes of the server's user that have a network could connect to it as its owner.
+    is_open_on_tcp: OpenOnTcp,
     file_threads: FileThreads,
     compute: ComputePool,
     web: WebClient,
@@ -68,6 +70,13 @@ pub(crate) struct Host {
     set_parent: Option<SetParent>,
     /// The kernel's counter of out-of-memory kills, as last read.
     oom_kills: AtomicU64,
+}
+
+/// Who gets in on TCP ports.
+#[derive(Debug, Default)]
+struct OpenOnTcp {
+    listens: AtomicBool,
+    requires_bearer: AtomicBool,
 }
 
 /// The phases of a server's life.
@@ -116,6 +125,7 @@ impl Host {
             enforcer,
             confinement: Confinement::new(config.sandbox),
             hidden: RwLock::new(config.hidden.into()),
+            is_open_on_tcp: OpenOnTcp::default(),
             info: config.host,
             env: config.host_env,
             limits: RwLock::new(Arc::new(limits)),
@@ -165,6 +175,22 @@ impl Host {
     /// Returns what confined processes cannot see.
     pub(crate) fn hidden(&self) -> Arc<[PathBuf]> {
         Arc::clone(&self.hidden.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns whether a process of the server's own user with a network can connect, and start whatever it likes.
+    pub(crate) fn is_open_on_tcp(&self) -> bool {
+        let OpenOnTcp { listens, requires_bearer } = &self.is_open_on_tcp;
+        listens.load(Ordering::Relaxed) && !requires_bearer.load(Ordering::Relaxed)
+    }
+
+    /// Records that the server listens on a TCP port.
+    pub(crate) fn listens_on_tcp(&self) {
+        self.is_open_on_tcp.listens.store(true, Ordering::Relaxed);
+    }
+
+    /// Records whether clients on TCP ports need a token.
+    pub(crate) fn requires_bearer(&self, requires: bool) {
+        self.is_open_on_tcp.requires_bearer.store(requires, Ordering::Relaxed);
     }
 
     /// Hides a file or directory from all processes that are confined from now on.

@@ -138,8 +138,10 @@ impl Server {
             let path = config.audit.as_ref().map(|audit| audit.path.clone()).unwrap_or_default();
             CreateError(CreateErrorKind::Audit { path, error })
         })?;
+        let requires_bearer = config.auth.requires_bearer();
         let host = Host::new(config, audit, tags, enforcer)
             .map_err(|error| CreateError(CreateErrorKind::Threads(error)))?;
+        host.requires_bearer(requires_bearer);
         let host = Arc::new(host);
         Ok(Arc::new(Server {
             auth: watch::Sender::new(Arc::new(auth)),
@@ -165,8 +167,10 @@ impl Server {
     }
 
     async fn accept(self: Arc<Self>, listener: Listener, tls: Option<Arc<TlsListener>>) {
-        if let ListenAddress::Unix(path) = listener.address() {
-            self.host.hide(path);
+        match listener.address() {
+            ListenAddress::Unix(path) => self.host.hide(path),
+            ListenAddress::WebSocket(_) | ListenAddress::SecureWebSocket(_) => self.host.listens_on_tcp(),
+            ListenAddress::Stdio => {}
         }
         if !self.is_watching_credentials.swap(true, Ordering::Relaxed) {
             self.host.spawn(Arc::clone(&self).watch_credentials());
@@ -244,6 +248,7 @@ impl Server {
 
     /// Replaces the rules for new connections, and disconnects clients whose tokens are gone.
     pub fn set_auth(&self, auth: Auth) {
+        self.host.requires_bearer(auth.requires_bearer());
         let auth = Arc::new(Authenticator::new(auth, rustix::process::geteuid().as_raw()));
         self.auth.send_replace(auth);
     }

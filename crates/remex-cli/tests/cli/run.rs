@@ -62,14 +62,15 @@ fn a_mistyped_option_is_refused_instead_of_run() {
             "{args:?}"
         );
     };
-    let run = "remex run --help`; put the options of the command after its name";
+    let run = "remex run --help`";
     refused(
         &["run", "--detatch", "--", "true"],
         "unexpected option `--detatch`; did you mean `--detach`?",
         run,
     );
     refused(&["run", "--detatch", "true"], "unexpected option `--detatch`; did you mean `--detach`?", run);
-    refused(&["run", "-x", "true"], "unexpected option `-x`", run);
+    let after = "remex run --help`; options of the command itself go after it: `remex run -- COMMAND --OPTION`";
+    refused(&["run", "-x", "true"], "unexpected option `-x`", after);
     refused(
         &["shell", "--nmae", "work"],
         "unexpected option `--nmae`; did you mean `--name`?",

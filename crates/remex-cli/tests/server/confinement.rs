@@ -101,7 +101,7 @@ fn a_confined_process_writes_only_where_it_may() {
 
 #[test]
 fn a_confined_process_has_no_network() {
-    let (server, workspace) = (Server::start(), Workspace::new());
+    let (server, workspace) = (Server::unix(&[]), Workspace::new());
     let client = server.client();
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let script = format!("exec 3<>/dev/tcp/127.0.0.1/{}", port.local_addr().unwrap().port());
@@ -113,6 +113,18 @@ fn a_confined_process_has_no_network() {
         assert_eq!(output.exit_code() == 0, is_reached, "{}", output.text());
         assert_eq!(output.exited["sandboxDenied"], !is_reached);
     }
+}
+
+#[test]
+fn a_server_that_would_let_a_confined_process_in_gives_it_no_network() {
+    let (server, workspace) = (Server::start(), Workspace::new());
+    let client = server.client();
+    let entries = json!([{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}]);
+    let sandbox = json!({"sandbox": workspace.restricted(&entries, "enabled")});
+    let error = client.call("process/start", with(start_params("p", &["true"]), sandbox)).unwrap_err();
+    assert_eq!(error["data"]["kind"], "sandboxUnavailable", "{error}");
+    let hint = error["data"]["hint"].as_str().unwrap();
+    assert!(hint.starts_with("a confined process with network could connect to this server"), "{hint}");
 }
 
 #[test]

@@ -170,6 +170,12 @@ impl<A: Audience> Engine<A> {
             if std::fs::canonicalize(&start.cwd).is_ok_and(|cwd| policy.access(&cwd) == Access::Deny) {
                 return Err(hidden_cwd(&start.cwd));
             }
+            if policy.network() == Network::Enabled && host.is_open_on_tcp() {
+                return Err(unavailable(
+                    "a confined process with network could connect to this server as its own user, and start unconfined \
+                     ones; let the server listen on a unix socket only, or require tokens on its TCP ports",
+                ));
+            }
             let confined = match policy.network() {
                 Network::Enabled => Confined::Files,
                 Network::Restricted => Confined::FilesAndNetwork,
