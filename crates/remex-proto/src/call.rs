@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 
 pub use crate::method::{Family, Method, Note, Origin, Request, Takes};
 use crate::{
-    ErrorKind, RpcError, environment, flow, fs, http, initialize, message, process, request, session,
+    ErrorKind, RpcError, discovery, environment, flow, fs, http, initialize, message, process, request,
+    session,
 };
 
 /// The empty answer `{}`.
@@ -143,6 +144,8 @@ methods! {
     EnvironmentInfo       "environment/info"       EnvironmentInfo   Base  Nothing environment::GetInfo    => environment::Info;
     EnvironmentStatus     "environment/status"     EnvironmentStatus Base  Nothing environment::GetStatus  => environment::StatusReply;
     EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig Base  Params  environment::ReadConfig => environment::ConfigReply;
+    CapabilityRootsDiscover "capabilityRoots/discoverV1" CapabilityDiscovery Base Params discovery::DiscoverRoots => discovery::DiscoverRootsReply;
+    CapabilitiesDiscover  "capabilities/discoverV2" CapabilityDiscovery Base Params discovery::Discover    => discovery::DiscoverReply;
 }
 
 macro_rules! notes {

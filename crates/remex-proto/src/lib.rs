@@ -8,6 +8,7 @@ pub mod message;
 pub mod call;
 pub mod error;
 
+pub mod discovery;
 pub mod flow;
 pub mod fs;
 pub mod http;

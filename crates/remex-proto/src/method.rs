@@ -33,6 +33,8 @@ pub enum Family {
     EnvironmentStatus,
     /// The client's configuration on the host.
     EnvironmentConfig,
+    /// Plugins and skills on the host.
+    CapabilityDiscovery,
 }
 
 impl Family {
@@ -46,6 +48,7 @@ impl Family {
             Self::EnvironmentInfo => "environment info",
             Self::EnvironmentStatus => "environment status",
             Self::EnvironmentConfig => "environment config",
+            Self::CapabilityDiscovery => "capability discovery",
         }
     }
 }

@@ -9,6 +9,7 @@ mod answer_slot;
 mod copy;
 mod descent;
 mod directory;
+mod discovery;
 mod entry;
 mod entry_lock;
 mod file;

@@ -36,6 +36,7 @@ pub(crate) fn inspect() -> HostInfo {
         temporary_directories: temporary.iter().cloned().map(HostPath::from).collect(),
         temp_dir: Some(HostPath::from(temporary.unwrap_or_else(|| PathBuf::from("/tmp")))),
         capabilities: Features {
+            capability_discovery_v2: true,
             fs_watch_missing: true,
             environment_config_read: true,
             http_header_env_vars: true,

@@ -121,7 +121,7 @@ const CLIENT_LAYERS: [&str; 22] = [
 ];
 
 /// The modules of the protocol crate from the bottom to the top: each uses only those before it.
-const PROTO_LAYERS: [&str; 19] = [
+const PROTO_LAYERS: [&str; 20] = [
     "lenient",
     "trace",
     "error",
@@ -131,6 +131,7 @@ const PROTO_LAYERS: [&str; 19] = [
     "session",
     "environment",
     "sandbox",
+    "discovery",
     "process",
     "fs",
     "http",

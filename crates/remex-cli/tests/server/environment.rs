@@ -85,6 +85,7 @@ fn the_host_is_described() {
             "temporaryDirectories": [],
             "tempDir": "file:///tmp",
             "capabilities": {
+                "capabilityDiscoveryV2": true,
                 "fsWatchMissing": true,
                 "environmentConfigRead": true,
                 "httpHeaderEnvVars": true,
@@ -176,11 +177,9 @@ fn nothing_is_told_before_the_handshake() {
 fn methods_that_are_not_offered_are_named() {
     let server = Server::start();
     let client = server.client();
-    for method in ["capabilityRoots/discoverV1", "capabilities/discoverV2"] {
-        let (code, message) = client.refusal(method, json!({"cwd": "file:///", "roots": []}));
-        assert_eq!(code, -32601);
-        assert!(message.contains(method), "{message}");
-    }
+    let (code, message) = client.refusal("network/policyRequest", json!({}));
+    assert_eq!(code, -32601);
+    assert!(message.contains("network/policyRequest"), "{message}");
 }
 
 /// A home directory with a configuration in it, and a server for its owner.

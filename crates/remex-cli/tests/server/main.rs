@@ -11,6 +11,7 @@ mod confined_files;
 mod confinement;
 mod consumed;
 mod dialects;
+mod discovery;
 mod endings;
 mod environment;
 mod flow;

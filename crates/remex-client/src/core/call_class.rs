@@ -59,6 +59,8 @@ pub(super) fn class(call: &Call) -> CallClass {
         | Call::FsHash(_)
         | Call::FsWatch(_)
         | Call::FsUnwatch(_)
-        | Call::EnvironmentConfigRead(_) => CallClass::Files,
+        | Call::EnvironmentConfigRead(_)
+        | Call::CapabilityRootsDiscover(_)
+        | Call::CapabilitiesDiscover(_) => CallClass::Files,
     }
 }

@@ -29,7 +29,9 @@ pub(super) fn after_disconnect(call: &Call) -> AfterDisconnect {
         | Call::FsHash(_)
         | Call::EnvironmentInfo(_)
         | Call::EnvironmentStatus(_)
-        | Call::EnvironmentConfigRead(_) => true,
+        | Call::EnvironmentConfigRead(_)
+        | Call::CapabilityRootsDiscover(_)
+        | Call::CapabilitiesDiscover(_) => true,
         Call::FsWriteFile(write) => write.if_match.is_none(),
         Call::FsCreateDirectory(create) => create.recursive != Some(false),
         Call::HttpRequest(request) => {

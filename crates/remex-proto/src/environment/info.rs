@@ -98,6 +98,8 @@ pub struct Shell {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentFeatures"))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Features {
+    /// `capabilityRoots/discoverV1` and `capabilities/discoverV2`.
+    pub capability_discovery_v2: bool,
     /// `fs/watchMissing`.
     pub fs_watch_missing: bool,
     /// `environmentConfig/read`.

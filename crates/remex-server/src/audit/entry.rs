@@ -240,7 +240,7 @@ fn action(call: &Call) -> Option<&'static str> {
         Call::ProcessStart(_) => "start",
         Call::ProcessSignal(_) => "signal",
         Call::ProcessTerminate(_) | Call::SessionEnd(_) => "terminate",
-        Call::FsReadFile(_) => "read",
+        Call::FsReadFile(_) | Call::CapabilityRootsDiscover(_) | Call::CapabilitiesDiscover(_) => "read",
         Call::FsOpen(request) if request.mode == OpenMode::Read => "read",
         Call::FsOpen(_)
         | Call::FsWriteFile(_)
@@ -306,6 +306,10 @@ impl Subject {
             Call::FsWatch(request) => Subject::paths([&request.path]),
             Call::FsWatchMissing(request) => Subject::paths(request.missing.iter().chain(&request.present)),
             Call::EnvironmentConfigRead(request) => Subject::paths([&request.cwd]),
+            Call::CapabilityRootsDiscover(request) => {
+                Subject::paths(request.roots.iter().map(|root| &root.path))
+            }
+            Call::CapabilitiesDiscover(request) => Subject::paths([&request.cwd]),
             Call::HttpRequest(request) => {
                 Subject { url: Some(cut(&without_secrets(&request.url)).into_owned()), ..Subject::default() }
             }

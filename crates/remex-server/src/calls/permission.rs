@@ -67,7 +67,9 @@ fn required(call: &Call) -> &'static [Permission] {
         | Call::FsWatchMissing(_)
         | Call::FsWatch(_)
         | Call::FsUnwatch(_)
-        | Call::EnvironmentConfigRead(_) => &[Permission::FilesRead],
+        | Call::EnvironmentConfigRead(_)
+        | Call::CapabilityRootsDiscover(_)
+        | Call::CapabilitiesDiscover(_) => &[Permission::FilesRead],
         Call::FsOpen(request) => match request.mode {
             OpenMode::Read => &[Permission::FilesRead],
             OpenMode::Write | OpenMode::Replace => &[Permission::FilesWrite],

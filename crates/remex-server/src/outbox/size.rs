@@ -5,6 +5,7 @@
 use remex_proto::{
     Call, HostPath, ServerNote,
     call::Empty,
+    discovery,
     environment::{ConfigReply, Info, StatusReply},
     fs, http, initialize, process, session,
 };
@@ -63,6 +64,17 @@ sized! {
         .flat_map(|part| &part.layers)
         .map(|layer| SMALL + layer.toml.len())
         .sum::<usize>();
+    discovery::DiscoverRootsReply, reply => reply.roots.iter().map(|root| {
+        root.plugin.as_ref().map_or(0, plugin_files)
+            + root.skills.iter().map(skill_files).sum::<usize>()
+            + root.namespace_manifests.iter().map(text_file).sum::<usize>()
+            + root.warnings.iter().map(|warning| SMALL / 4 + warning.len()).sum::<usize>()
+    }).sum::<usize>();
+    discovery::DiscoverReply, reply => reply.skills.iter().map(skill).sum::<usize>()
+        + reply.plugins.iter().map(|plugin| {
+            plugin_files(&plugin.files) + plugin.skills.iter().map(skill).sum::<usize>()
+        }).sum::<usize>()
+        + reply.warnings.iter().map(|warning| SMALL / 4 + warning.len()).sum::<usize>();
 }
 
 /// Returns the approximate number of bytes that a request holds.
@@ -96,6 +108,23 @@ pub(super) fn of_note(note: &ServerNote) -> usize {
 
 fn path(path: &HostPath) -> usize {
     SMALL / 4 + path.native().map_or(SMALL, |native| native.as_os_str().len())
+}
+
+fn plugin_files(files: &discovery::PluginFiles) -> usize {
+    let configs = [&files.mcp_config, &files.apps_config];
+    text_file(&files.manifest) + configs.into_iter().flatten().map(text_file).sum::<usize>()
+}
+
+fn skill_files(files: &discovery::SkillFiles) -> usize {
+    text_file(&files.instructions) + files.metadata.as_ref().map_or(0, text_file)
+}
+
+fn text_file(file: &discovery::TextFile) -> usize {
+    path(&file.path) + file.contents.len()
+}
+
+fn skill(skill: &discovery::Skill) -> usize {
+    2 * SMALL + path(&skill.path) + skill.name.len() + skill.description.len()
 }
 
 fn process_entry(entry: &process::Entry) -> usize {

@@ -145,6 +145,8 @@ impl Target {
                 read,
                 json!({"cwd": "file:///", "configPaths": [["a"]], "requirementsPaths": []}),
             ),
+            of("capabilityRoots/discoverV1", read, json!({"roots": [{"id": "r", "path": directory}]})),
+            of("capabilities/discoverV2", read, json!({"cwd": "file:///"})),
         ]
     }
 }
