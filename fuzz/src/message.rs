@@ -3,7 +3,7 @@
 use remex_proto::{
     Call, ClientNote, Malformed, Message, MessageLimits, RequestId, RpcError, ServerNote, TraceCarrier,
     call::{ParseError, Request},
-    environment, fs, http, initialize,
+    discovery, environment, fs, http, initialize,
     message::{self, Source, write_error},
     process, session,
 };
@@ -199,6 +199,8 @@ fn check_call(method: &str, call: &Call) {
         Call::EnvironmentInfo(params) => check_rewriting(params),
         Call::EnvironmentStatus(params) => check_rewriting(params),
         Call::EnvironmentConfigRead(params) => check_rewriting(params),
+        Call::CapabilityRootsDiscover(params) => check_rewriting(params),
+        Call::CapabilitiesDiscover(params) => check_rewriting(params),
     }
 }
 
@@ -228,6 +230,8 @@ fn check_results(result: &str) {
     check_stable::<<environment::GetInfo as Request>::Reply>(result);
     check_stable::<<environment::GetStatus as Request>::Reply>(result);
     check_stable::<<environment::ReadConfig as Request>::Reply>(result);
+    check_stable::<<discovery::DiscoverRoots as Request>::Reply>(result);
+    check_stable::<<discovery::Discover as Request>::Reply>(result);
 }
 
 fn check_stable<T: Serialize + DeserializeOwned>(text: &str) {

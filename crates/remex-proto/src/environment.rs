@@ -8,4 +8,4 @@ mod policy;
 
 pub use config::{ConfigLayer, ConfigLayers, ConfigReply, ReadConfig};
 pub use info::{Features, GetInfo, GetStatus, Info, LimitMethod, ProcessLimits, Shell, Status, StatusReply};
-pub use policy::{EnvPolicy, Inherit, resolve};
+pub use policy::{EnvPolicy, Inherit, passes, resolve};

@@ -16,7 +16,7 @@ pub use event::{
     Closed, ExitCause, Exited, Failed, Gap, GapRange, Output, Produced, StartedNote, Stream, Usage,
 };
 pub use limits::ResourceLimits;
-pub use start::{OutputOptions, Overflow, SandboxType, Start, Started};
+pub use start::{OutputOptions, Overflow, SandboxType, ShellSnapshot, Start, Started};
 pub use stream::{
     Chunk, CloseStdin, Forget, Read, ReadReply, Release, Resize, Write, WriteReply, WriteStatus,
 };

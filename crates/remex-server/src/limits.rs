@@ -256,6 +256,8 @@ limits! {
     closed_ttl: Time = Duration::from_secs(30), New, "the process is forgotten";
     /// The maximum for `output.retainMs`.
     closed_ttl_max: Time = Duration::from_secs(24 * 3600), New, "a longer value is reduced to this";
+    /// How long a login shell may take to set up a snapshot.
+    shell_snapshot_time: Time = Duration::from_secs(10), New, "commands run without it";
     /// Processes of one session that are not closed.
     processes: Count = 4096, New, "starts are refused";
     /// Closed processes of one session that are still readable.

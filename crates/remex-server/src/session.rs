@@ -26,7 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
 
 use crate::{
-    engine::{Command, Owner, Placement, Starting, broken, unknown_process},
+    engine::{Command, Owner, Placement, Snapshots, Starting, broken, unknown_process},
     fs::PathLockQueue,
     host::Host,
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
@@ -56,6 +56,7 @@ pub(crate) struct Session {
     /// Shared like `processes`.
     starts: Mutex<Starts>,
     next_process: AtomicU32,
+    snapshots: Snapshots,
     /// The order of its file requests.
     pub(crate) path_locks: Arc<PathLockQueue>,
     /// Held while the controller changes or a start is admitted, so that neither sees an intermediate state of
@@ -134,6 +135,7 @@ impl Session {
             subscribers: Mutex::default(),
             starts: Mutex::default(),
             next_process: AtomicU32::new(0),
+            snapshots: Snapshots::default(),
             path_locks: Arc::new(PathLockQueue::new(limits.waiting_file_requests)),
             changing: Mutex::default(),
             closed_one: Notify::new(),
@@ -184,15 +186,14 @@ impl Session {
         self: &Arc<Self>,
         request: wire::Start,
         responder: Responder,
-        (max, floor): (Option<usize>, Floor),
+        bounds: (Option<usize>, Floor),
         slots: &Arc<Semaphore>,
     ) {
         let start_id = request.start_id.clone();
         let Some(responder) = self.replay_start(&request, responder) else { return };
         let pending = PendingStart { session: self, start_id: start_id.as_deref() };
-        match self.admit(request, responder.outbox().id, max) {
+        match self.admit(request, responder.outbox().id, bounds) {
             Ok((process, command)) => {
-                let command = command.with_floor(floor);
                 let start_id = start_id.clone();
                 let (id, identity) = (&self.id, &self.owner.identity);
                 let span =
@@ -214,11 +215,12 @@ impl Session {
         self: &Arc<Self>,
         request: wire::Start,
         controller: ConnectionId,
-        max: Option<usize>,
+        (max, floor): (Option<usize>, Floor),
     ) -> Result<(Arc<Process>, Command), RpcError> {
         let limits = self.host.limits();
-        let number = self.next_process.fetch_add(1, Ordering::Relaxed);
-        let tag = self.host.tags().tag(self.number, number);
+        let tag = self.new_tag();
+        let snapshot =
+            self.snapshots.for_start(&request, floor, limits.shell_snapshot_time, || self.new_tag())?;
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
         let placement = Placement { owner, host: &self.host, account: &self.account, tag };
         let followers = Followers::new(&request.process_id);
@@ -254,7 +256,12 @@ impl Session {
         process.set_live(true);
         processes.live += 1;
         processes.by_id.insert(process.id.clone(), Arc::clone(&process));
-        Ok((process, command))
+        Ok((process, command.with_floor(floor).with_snapshot(snapshot)))
+    }
+
+    /// Returns a tag that no process of the session has had.
+    fn new_tag(&self) -> Tag {
+        self.host.tags().tag(self.number, self.next_process.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Makes a connection the controller, unless another has taken the session over in the meantime.

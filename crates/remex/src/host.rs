@@ -41,6 +41,7 @@ pub(crate) fn inspect() -> HostInfo {
             environment_config_read: true,
             http_header_env_vars: true,
             file_write_streaming: true,
+            shell_snapshot_v2: true,
         },
         process_limits: None,
     };

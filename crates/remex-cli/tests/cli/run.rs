@@ -69,7 +69,8 @@ fn a_mistyped_option_is_refused_instead_of_run() {
         run,
     );
     refused(&["run", "--detatch", "true"], "unexpected option `--detatch`; did you mean `--detach`?", run);
-    let after = "remex run --help`; options of the command itself go after it: `remex run -- COMMAND --OPTION`";
+    let after =
+        "remex run --help`; options of the command itself go after it: `remex run -- COMMAND --OPTION`";
     refused(&["run", "-x", "true"], "unexpected option `-x`", after);
     refused(
         &["shell", "--nmae", "work"],

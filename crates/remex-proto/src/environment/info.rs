@@ -108,6 +108,8 @@ pub struct Features {
     pub http_header_env_vars: bool,
     /// `fs/open` with `mode: "replace"`, and `fs/writeBlock`.
     pub file_write_streaming: bool,
+    /// `shellSnapshot` of `process/start`.
+    pub shell_snapshot_v2: bool,
 }
 
 /// `environment/status`.

@@ -72,6 +72,23 @@ pub fn resolve(
     resolved.into_iter().collect()
 }
 
+/// Returns whether a variable that a program on the host has set may reach a child.
+///
+/// The exclusions of the policy and its `includeOnly` decide, as they do for the host's own variables.
+pub fn passes(policy: Option<&EnvPolicy>, name: &OsStr) -> bool {
+    let is_kept = policy.is_none_or(|policy| {
+        !policy.excludes(name) && (policy.include_only.is_empty() || matches_any(&policy.include_only, name))
+    });
+    is_kept && !names(&NEVER, name)
+}
+
+impl EnvPolicy {
+    fn excludes(&self, name: &OsStr) -> bool {
+        (!self.ignore_default_excludes && matches_any(&DEFAULT_EXCLUDES, name))
+            || matches_any(&self.exclude, name)
+    }
+}
+
 fn inherit(
     policy: &EnvPolicy,
     host: impl IntoIterator<Item = (OsString, OsString)>,
@@ -81,12 +98,8 @@ fn inherit(
         Inherit::Core => names(&CORE, name),
         Inherit::None => false,
     };
-    let is_excluded = |name: &OsStr| {
-        (!policy.ignore_default_excludes && matches_any(&DEFAULT_EXCLUDES, name))
-            || matches_any(&policy.exclude, name)
-    };
     let mut resolved: BTreeMap<_, _> =
-        host.into_iter().filter(|(name, _)| is_inherited(name) && !is_excluded(name)).collect();
+        host.into_iter().filter(|(name, _)| is_inherited(name) && !policy.excludes(name)).collect();
     resolved.extend(pairs(&policy.set));
     if !policy.include_only.is_empty() {
         resolved.retain(|name, _| matches_any(&policy.include_only, name));
@@ -200,6 +213,22 @@ mod tests {
         let resolved = resolve(Some(&policy), &map([("my_token", "mine"), ("UNLISTED", "u")]), host());
         let expected = [("API_KEY", "k"), ("PATH", "/set"), ("UNLISTED", "u"), ("my_token", "mine")];
         assert_eq!(resolved, expected.map(|(name, value)| (name.into(), value.into())));
+    }
+
+    #[test]
+    fn what_a_program_sets_passes_the_same_exclusions() {
+        let passing = |policy: Option<&EnvPolicy>| {
+            let names = ["PATH", "API_KEY", "EDITOR", "NODE_REPL_AUTH_TOKEN"];
+            names.into_iter().filter(|name| passes(policy, OsStr::new(name))).collect::<Vec<_>>()
+        };
+        assert_eq!(passing(None), ["PATH", "API_KEY", "EDITOR"]);
+        assert_eq!(passing(Some(&policy(Inherit::None))), ["PATH", "EDITOR"]);
+        let open = EnvPolicy { ignore_default_excludes: true, ..policy(Inherit::All) };
+        assert_eq!(
+            passing(Some(&EnvPolicy { exclude: vec!["p*".into()], ..open.clone() })),
+            ["API_KEY", "EDITOR"]
+        );
+        assert_eq!(passing(Some(&EnvPolicy { include_only: vec!["*or".into()], ..open })), ["EDITOR"]);
     }
 
     #[test]

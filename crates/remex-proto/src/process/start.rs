@@ -5,12 +5,17 @@ use std::{collections::BTreeMap, num::NonZeroU16};
 use serde::{Deserialize, Serialize};
 
 use super::ResourceLimits;
-use crate::{Blob, HostPath, environment::EnvPolicy, lenient::null_as_default, sandbox::Sandbox};
+use crate::{
+    Blob, HostPath,
+    environment::{EnvPolicy, Shell},
+    lenient::null_as_default,
+    sandbox::Sandbox,
+};
 
 /// `process/start`: runs a program.
 ///
 /// Members of the base dialect that change nothing here are accepted and ignored: `metadata`,
-/// `shellSnapshot`, `managedNetwork`, `networkProxy`.
+/// `managedNetwork`, `networkProxy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -37,6 +42,9 @@ pub struct Start {
     /// What the child inherits of the server's environment; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_policy: Option<EnvPolicy>,
+    /// Restores what the profile files of a login shell set up, instead of running them again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell_snapshot: Option<ShellSnapshot>,
     /// The confinement asked for.
     #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
     pub sandbox: Sandbox,
@@ -89,6 +97,17 @@ impl Start {
         let text = if self.argv_base64.is_none() { self.argv.as_slice() } else { &[] };
         text.iter().map(String::as_bytes).chain(self.argv_base64.iter().flatten().map(|word| &**word))
     }
+}
+
+/// What the profile files of a login shell set up; captured once, for a command `[shell.path, "-lc", COMMAND, …]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ShellSnapshot {
+    /// Starts with the same scope share a snapshot, 1 to 256 bytes.
+    pub scope_id: String,
+    /// The shell: `bash`, `zsh` or `sh`.
+    pub shell: Shell,
 }
 
 /// How the output of one process is kept; absent members mean the base's 1 MiB, 30 s and pause.

@@ -28,8 +28,8 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::{
-    Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, Spec, no_end_of_input,
-    not_a_terminal, unknown_process,
+    Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, SnapshotUse, Spec,
+    no_end_of_input, not_a_terminal, unknown_process,
 };
 use crate::{clock::now_ms, confinement::unavailable, host::Host, limits::Limits, scope::Floor};
 
@@ -50,12 +50,19 @@ pub(crate) struct Command {
     start: Start,
     sandbox: Sandbox,
     floor: Floor,
+    /// The shell snapshot that it restores, if any.
+    snapshot: Option<SnapshotUse>,
 }
 
 impl Command {
     /// Confines it at least like this, whatever it asks for.
     pub(crate) fn with_floor(self, floor: Floor) -> Self {
         Self { floor, ..self }
+    }
+
+    /// Restores a shell snapshot before it.
+    pub(crate) fn with_snapshot(self, snapshot: Option<SnapshotUse>) -> Self {
+        Self { snapshot, ..self }
     }
 }
 
@@ -98,7 +105,7 @@ impl<A: Audience> Engine<A> {
         crate::supervise::break_at("!request", &request.process_id);
         let start = command(&request, placement.tag, host)?;
         let spec = spec(&request, &limits);
-        let command = Command { start, sandbox: request.sandbox, floor: Floor::default() };
+        let command = Command { start, sandbox: request.sandbox, floor: Floor::default(), snapshot: None };
         let process = Engine::new(request.process_id, spec, placement, audience);
         Ok((Arc::new(process), command))
     }
@@ -141,9 +148,15 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    async fn spawn(&self, command: Command, attempt: &Attempt) -> Result<(Child, Confined), RpcError> {
+    async fn spawn(&self, mut command: Command, attempt: &Attempt) -> Result<(Child, Confined), RpcError> {
+        let (snapshot, spawner) = (command.snapshot.take(), self.host.spawner());
         let (start, confined) = self.confine(command).await?;
-        let made = self.host.spawner().attempt(start, attempt).await;
+        // Captured in the jail of the command, if it has one.
+        let start = match snapshot {
+            Some(snapshot) => snapshot.apply(start, spawner).await,
+            None => start,
+        };
+        let made = spawner.attempt(start, attempt).await;
         let child = made.map_err(|error| match error.kind() {
             StartErrorKind::Aborted => StartAbort::SessionEnded.error(&self.id),
             _ => start_error(&error),
@@ -153,7 +166,7 @@ impl<A: Audience> Engine<A> {
 
     /// Resolves the sandbox of a command, on a thread that may block.
     async fn confine(&self, command: Command) -> Result<(Start, Confined), RpcError> {
-        let Command { mut start, sandbox, floor } = command;
+        let Command { mut start, sandbox, floor, .. } = command;
         if !self.host.confinement().concerns_processes(&sandbox, floor) {
             return Ok((start, Confined::No));
         }

@@ -129,6 +129,7 @@ impl Command {
             pipe_stdin: self.input == Input::Piped && self.terminal.is_none(),
             arg0: self.arg0,
             env_policy: Some(env_policy),
+            shell_snapshot: None,
             sandbox,
             isolate_pids: false,
             enforce_managed_network: false,
