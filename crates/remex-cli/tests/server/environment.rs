@@ -90,6 +90,7 @@ fn the_host_is_described() {
                 "environmentConfigRead": true,
                 "httpHeaderEnvVars": true,
                 "fileWriteStreaming": true,
+                "shellSnapshotV2": true,
             },
             "processLimits": null,
         })

@@ -36,6 +36,7 @@ mod processes;
 mod reading;
 mod secrets;
 mod sessions;
+mod shell_snapshots;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminals;

@@ -85,8 +85,8 @@ pub(crate) struct SnapshotUse {
     captured: Arc<Captured>,
     /// Variables in the request, which take precedence.
     explicit: BTreeSet<OsString>,
-    /// The tag of the capture, which is none of a process.
-    tag: Tag,
+    /// The tag of the capture, which no process has; `None` after the capture.
+    tag: Option<Tag>,
     time_limit: Duration,
 }
 
@@ -122,7 +122,8 @@ impl Snapshots {
         };
         let explicit = request.env.keys().map(OsString::from).collect();
         let captured = self.entry(&key);
-        Ok(Some(SnapshotUse { key, captured, explicit, tag: tag(), time_limit }))
+        let tag = (!captured.initialized()).then(tag);
+        Ok(Some(SnapshotUse { key, captured, explicit, tag, time_limit }))
     }
 
     fn entry(&self, key: &Key) -> Arc<Captured> {
@@ -145,13 +146,7 @@ impl SnapshotUse {
     /// Waits for the capture. Cancel-safe: a capture that is dropped is killed, and the next start repeats it.
     pub(super) async fn apply(&self, start: Start, spawner: &Spawner) -> Start {
         let capture = || async {
-            let capture = capture::Capture { shell: &self.key.shell, tag: self.tag, spawner };
-            let captured = tokio::time::timeout(self.time_limit, async {
-                let snapshot = self.filtered(&start, capture.run(&start).await?)?;
-                // A script that does not work could end the shell before the command.
-                let trial = |args| self.restored(Start { args, ..start.clone() }, &snapshot);
-                capture.check(trial).await.then_some(snapshot)
-            });
+            let captured = tokio::time::timeout(self.time_limit, self.capture(&start, spawner));
             let snapshot = captured.await.ok().flatten();
             if snapshot.is_none() {
                 tracing::info!(
@@ -165,6 +160,14 @@ impl SnapshotUse {
             Some(snapshot) => self.restored(start, snapshot),
             None => start,
         }
+    }
+
+    async fn capture(&self, start: &Start, spawner: &Spawner) -> Option<Snapshot> {
+        let capture = capture::Capture { shell: &self.key.shell, tag: self.tag?, spawner };
+        let snapshot = self.filtered(start, capture.run(start).await?)?;
+        // A script that does not work could end the shell before the command.
+        let trial = |args| self.restored(Start { args, ..start.clone() }, &snapshot);
+        capture.check(trial).await.then_some(snapshot)
     }
 
     /// Keeps what the policy lets through and what differs from the environment of the capture.
