@@ -4,6 +4,8 @@
 //! cover. Refused calls fail with `EPERM`; a call of another architecture kills the process, because its numbers mean
 //! something else. Start at [`Filter`].
 
+use std::collections::BTreeMap;
+
 use libc::{c_long, sock_filter};
 
 /// What the filter refuses.
@@ -109,8 +111,7 @@ const NETLINK_ROUTE: u32 = 0;
 
 impl Filter {
     pub(crate) fn new(strictness: Strictness) -> Self {
-        let mut filter = Self { program: Vec::new() };
-        filter.check_architecture();
+        let mut filter = Cases::default();
         if strictness != Strictness::Pids {
             for number in DENIED {
                 filter.on(*number, &[errno(libc::EPERM)]);
@@ -126,29 +127,44 @@ impl Filter {
         }
         // The first process bears the tag by which a kill finds it.
         filter.on_argument(libc::SYS_prlimit64, 0, &[1], Listed::Denied);
-        filter.program.push(ALLOW);
-        filter
+        let mut program = check_architecture();
+        program.extend(filter.search());
+        Self { program }
     }
 
     pub(crate) fn program(&self) -> &[sock_filter] {
         &self.program
     }
+}
 
-    fn check_architecture(&mut self) {
-        self.program.extend([load(4), jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), KILL, load(0)]);
-        #[cfg(target_arch = "x86_64")]
-        {
-            /// The bit that distinguishes the calls of the x32 architecture.
-            const X32: u32 = 0x4000_0000;
-            self.program.extend([jump(libc::BPF_JGE, X32, 0, 1), KILL]);
-        }
+/// Kills a process that calls by another architecture, and loads the number of the call.
+fn check_architecture() -> Vec<sock_filter> {
+    let mut program = vec![load(4), jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), KILL, load(0)];
+    #[cfg(target_arch = "x86_64")]
+    {
+        /// The bit that distinguishes the calls of the x32 architecture.
+        const X32: u32 = 0x4000_0000;
+        program.extend([jump(libc::BPF_JGE, X32, 0, 1), KILL]);
     }
+    program
+}
 
+/// What to do about system calls, by their numbers.
+#[derive(Default)]
+struct Cases(BTreeMap<u32, Vec<sock_filter>>);
+
+impl Cases {
     /// Runs `body`, which must return, for one system call.
     fn on(&mut self, number: c_long, body: &[sock_filter]) {
-        let skipped = u8::try_from(body.len()).expect("bodies are short");
-        self.program.push(jump(libc::BPF_JEQ, number as u32, 0, skipped));
-        self.program.extend_from_slice(body);
+        self.0.insert(number as u32, body.to_vec());
+    }
+
+    /// Returns a program that finds the case of a number; other calls are allowed.
+    ///
+    /// The kernel runs it for every number there is when it is installed, so a binary search saves much of a start.
+    fn search(self) -> Vec<sock_filter> {
+        let cases: Vec<_> = self.0.into_iter().collect();
+        search(&cases)
     }
 
     /// Refuses a system call whose first argument has one of these flags.
@@ -190,6 +206,27 @@ impl Filter {
             errno(libc::EPERM),
         ]);
         self.on(libc::SYS_socket, &body);
+    }
+}
+
+fn search(cases: &[(u32, Vec<sock_filter>)]) -> Vec<sock_filter> {
+    let offset = |code: &[sock_filter]| u8::try_from(code.len()).expect("half of the program is short");
+    match cases {
+        [] => vec![ALLOW],
+        [(number, body)] => {
+            let mut program = vec![jump(libc::BPF_JEQ, *number, 0, offset(body))];
+            program.extend_from_slice(body);
+            program.push(ALLOW);
+            program
+        }
+        _ => {
+            let (lower, upper) = cases.split_at(cases.len() / 2);
+            let lower = search(lower);
+            let mut program = vec![jump(libc::BPF_JGE, upper[0].0, offset(&lower), 0)];
+            program.extend(lower);
+            program.extend(search(upper));
+            program
+        }
     }
 }
 
@@ -290,6 +327,15 @@ mod tests {
         assert_eq!(ioctl(0x5413), ALLOWED);
         assert_eq!(ioctl(0x5412), EPERM);
         assert_eq!(ioctl(1 << 32 | 0x541c), EPERM);
+    }
+
+    #[test]
+    fn every_listed_call_is_found_and_no_other() {
+        let filter = Filter::new(Strictness::Offline);
+        let refused = |number: &c_long| decide(&filter, ARCHITECTURE, *number, [0; 3]) != ALLOWED;
+        let mut expected = [DENIED, &[libc::SYS_clone3, libc::SYS_socket, libc::SYS_socketpair]].concat();
+        expected.sort_unstable();
+        assert_eq!((0..1024).filter(refused).collect::<Vec<_>>(), expected);
     }
 
     #[test]
