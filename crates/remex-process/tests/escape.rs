@@ -474,7 +474,9 @@ fn all_this_holds_for_an_ordinary_user_too() {
     }
     let directory = tempfile::tempdir().unwrap();
     let (program, own) = (directory.path().join("escape"), directory.path().join("own"));
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // Not by this program: a child that is just being created would hold the file open for writing.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
+    assert!(copied.success());
     fs::create_dir(&own).unwrap();
     for (path, mode) in [(directory.path(), 0o755), (&program, 0o755), (&own, 0o777)] {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
