@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{CStr, CString, c_int, c_long, c_void},
+    ffi::{CStr, CString, c_int, c_long, c_ulong, c_void},
     io,
     mem::MaybeUninit,
     os::fd::RawFd,
@@ -85,13 +85,13 @@ pub(crate) unsafe fn build(blueprint: &Blueprint<'_>, outcome: &Outcome) {
 /// Call it only in a child.
 pub(crate) unsafe fn drop_privileges() -> Result<(), i32> {
     /// As many capabilities as the kernel can ever have.
-    const CAPABILITIES: c_int = 64;
+    const CAPABILITIES: c_ulong = 64;
     const VERSION_3: u32 = 0x2008_0522;
     // SAFETY: the kernel reads two words for the header and six for the sets.
     unsafe {
-        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
+        check(prctl(libc::PR_SET_NO_NEW_PRIVS, 1))?;
         for capability in 0..CAPABILITIES {
-            if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) < 0 {
+            if prctl(libc::PR_CAPBSET_DROP, capability) < 0 {
                 match errno() {
                     // Beyond the last one.
                     libc::EINVAL => break,
@@ -99,12 +99,19 @@ pub(crate) unsafe fn drop_privileges() -> Result<(), i32> {
                 }
             }
         }
-        check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0).into())?;
+        check(prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as c_ulong))?;
         let header = [VERSION_3, 0];
         let none = [0_u32; 6];
         check(libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()))?;
     }
     Ok(())
+}
+
+/// Calls `prctl` with one argument; the others are zero in all their bits, as some operations demand.
+unsafe fn prctl(operation: c_int, argument: c_ulong) -> c_long {
+    let none: c_ulong = 0;
+    // SAFETY: no memory is involved.
+    unsafe { libc::prctl(operation, argument, none, none, none) }.into()
 }
 
 /// Installs a filter of system calls in the calling process.
@@ -304,7 +311,7 @@ unsafe fn loopback() -> Result<(), (Step, i32)> {
         let mut request = MaybeUninit::<libc::ifreq>::zeroed().assume_init();
         (request.ifr_name[0], request.ifr_name[1]) = (b'l' as libc::c_char, b'o' as libc::c_char);
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        let set = check(libc::ioctl(socket, libc::SIOCSIFFLAGS, &raw const request).into());
+        let set = check(libc::syscall(libc::SYS_ioctl, socket, libc::SIOCSIFFLAGS, &raw const request));
         libc::close(socket);
         set
     };
