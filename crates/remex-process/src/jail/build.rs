@@ -388,7 +388,7 @@ unsafe fn touch(path: &CStr, mode: libc::mode_t) -> Result<(), i32> {
 }
 
 /// Mounts a new file system of a kind.
-unsafe fn mount(kind: &CStr, to: &CStr, flags: libc::c_ulong, options: &CStr) -> Result<(), i32> {
+unsafe fn mount(kind: &CStr, to: &CStr, flags: c_ulong, options: &CStr) -> Result<(), i32> {
     let (kind, options) = (kind.as_ptr(), options.as_ptr());
     // SAFETY: all strings end with NUL.
     check(unsafe { libc::mount(kind, to.as_ptr(), kind, flags, options.cast()) }.into())
