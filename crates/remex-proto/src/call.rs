@@ -145,7 +145,7 @@ methods! {
     EnvironmentStatus     "environment/status"     EnvironmentStatus Base  Nothing environment::GetStatus  => environment::StatusReply;
     EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig Base  Params  environment::ReadConfig => environment::ConfigReply;
     CapabilityRootsDiscover "capabilityRoots/discoverV1" CapabilityDiscovery Base Params discovery::DiscoverRoots => discovery::DiscoverRootsReply;
-    CapabilitiesDiscover  "capabilities/discoverV2" CapabilityDiscovery Base Params discovery::Discover    => discovery::DiscoverReply;
+    CapabilitiesDiscover    "capabilities/discoverV2"    CapabilityDiscovery Base Params discovery::Discover      => discovery::DiscoverReply;
 }
 
 macro_rules! notes {

@@ -276,7 +276,7 @@ impl Calls {
                 environment::read_config(context, files, id, request, responder);
             }
             Call::CapabilityRootsDiscover(request) => files.discover_roots(context, id, request, responder),
-            Call::CapabilitiesDiscover(request) => files.discover(context, id, request, responder),
+            Call::CapabilitiesDiscover(request) => files.discover(context, id, &request, responder),
         }
     }
 

@@ -44,7 +44,7 @@ pub struct Start {
     pub env_policy: Option<EnvPolicy>,
     /// Restores what the profile files of a login shell set up, instead of running them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shell_snapshot: Option<ShellSnapshot>,
+    pub shell_snapshot: Option<Box<ShellSnapshot>>,
     /// The confinement asked for.
     #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
     pub sandbox: Sandbox,

@@ -57,7 +57,7 @@ impl FileCalls {
         &self,
         context: &mut CallContext,
         id: RequestId,
-        request: wire::Discover,
+        request: &wire::Discover,
         responder: Responder,
     ) {
         if let Err(error) = native(&request.cwd) {
