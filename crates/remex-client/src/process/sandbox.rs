@@ -175,7 +175,7 @@ impl Sandbox {
             Base::Open if self.entries.is_empty() => FileSystem::Unrestricted,
             _ => FileSystem::Restricted { entries },
         };
-        let roots = self.roots.iter().map(|path| host_path(path)).collect::<Result<Vec<_>, _>>()?;
+        let roots = self.roots.iter().map(host_path).collect::<Result<Vec<_>, _>>()?;
         Ok(Wire::Confined(Box::new(Context {
             permissions: Permissions::Managed { file_system, network: self.network },
             windows_sandbox_level: "disabled".to_owned(),

@@ -38,7 +38,7 @@ pub(super) async fn run(flags: &Flags) -> Outcome {
     let limit = flags.timeout;
     let mut tests = JoinSet::new();
     for (index, (name, endpoint)) in endpoints.into_iter().enumerate() {
-        tests.spawn(async move { (index, test(name, endpoint, limit).await) });
+        tests.spawn(async move { (index, Box::pin(test(name, endpoint, limit)).await) });
     }
     let mut tested = Vec::new();
     // Results are printed as they arrive, so that a hanging server does not delay the others.
