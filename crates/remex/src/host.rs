@@ -37,9 +37,11 @@ pub(crate) fn inspect() -> HostInfo {
         temp_dir: Some(HostPath::from(temporary.unwrap_or_else(|| PathBuf::from("/tmp")))),
         capabilities: Features {
             capability_discovery_v2: true,
+            capability_discovery_sandbox: true,
             fs_watch_missing: true,
             environment_config_read: true,
             http_header_env_vars: true,
+            sandboxed_file_streaming: true,
             file_write_streaming: true,
             shell_snapshot_v2: true,
         },

@@ -40,7 +40,7 @@ fn a_healthy_machine_has_nothing_wrong() {
         "processes",
         "memory",
         "temporary files",
-        "user namespaces",
+        "sandbox",
         "cgroups",
         "process limits",
         "inotify watches",

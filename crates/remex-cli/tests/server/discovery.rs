@@ -149,22 +149,25 @@ fn the_failure_of_a_root_is_its_own() {
     let client = server.client();
     place.write("file", "");
     place.write("good/SKILL.md", "good");
-    let profile = json!({
-        "permissions": {
-            "type": "managed",
-            "file_system": {"type": "restricted", "entries": [
-                {"path": {"type": "path", "path": place.uri("good")}, "access": "read"},
-            ]},
-            "network": "restricted",
-        },
-        "windowsSandboxLevel": "disabled",
-    });
+    let profile = |readable: &str| {
+        json!({
+            "permissions": {
+                "type": "managed",
+                "file_system": {"type": "restricted", "entries": [
+                    {"path": {"type": "path", "path": place.uri(readable)}, "access": "read"},
+                ]},
+                "network": "restricted",
+            },
+            "windowsSandboxLevel": "disabled",
+        })
+    };
     let roots = json!([
         {"id": "a", "path": place.uri("missing")},
         {"id": "a", "path": place.uri("file")},
         {"id": "b", "path": "file://server/x"},
-        {"id": "c", "path": place.uri("good"), "sandbox": profile},
+        {"id": "c", "path": place.uri("good"), "sandbox": profile("good")},
         {"id": "d", "path": place.uri("good"), "sandbox": null},
+        {"id": "e", "path": place.uri("good"), "sandbox": profile("file")},
     ]);
     let answer = client.call("capabilityRoots/discoverV1", json!({"roots": roots})).expect("an answer");
     let errors: Vec<_> = (0..5).map(|index| answer["roots"][index]["error"].clone()).collect();
@@ -179,12 +182,16 @@ fn the_failure_of_a_root_is_its_own() {
             json!(
                 "failed to inspect capability root file://server/x: 'file://server/x' is invalid on 'linux'"
             ),
-            json!("sandbox intent cannot be enforced on this executor"),
+            Value::Null,
             Value::Null,
         ]
     );
-    assert_eq!(answer["roots"][3]["skills"], json!([]), "nothing is found unconfined");
-    assert_eq!(answer["roots"][4]["skills"][0]["instructions"]["contents"], "good");
+    for allowed in [3, 4] {
+        assert_eq!(answer["roots"][allowed]["skills"][0]["instructions"]["contents"], "good");
+    }
+    let denied = &answer["roots"][5];
+    assert!(denied["error"].as_str().is_some_and(|error| error.contains("sandbox")), "{denied}");
+    assert_eq!(denied["skills"], json!([]), "nothing is found unconfined");
 
     let many: Vec<_> = (0..129).map(|number| json!({"id": number.to_string(), "path": "file:///"})).collect();
     let refused = client.refusal("capabilityRoots/discoverV1", json!({"roots": many}));

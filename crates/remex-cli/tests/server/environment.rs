@@ -86,9 +86,11 @@ fn the_host_is_described() {
             "tempDir": "file:///tmp",
             "capabilities": {
                 "capabilityDiscoveryV2": true,
+                "capabilityDiscoverySandbox": true,
                 "fsWatchMissing": true,
                 "environmentConfigRead": true,
                 "httpHeaderEnvVars": true,
+                "sandboxedFileStreaming": true,
                 "fileWriteStreaming": true,
                 "shellSnapshotV2": true,
             },

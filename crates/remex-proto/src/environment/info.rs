@@ -100,12 +100,16 @@ pub struct Shell {
 pub struct Features {
     /// `capabilityRoots/discoverV1` and `capabilities/discoverV2`.
     pub capability_discovery_v2: bool,
+    /// `sandbox` of the roots of `capabilityRoots/discoverV1`.
+    pub capability_discovery_sandbox: bool,
     /// `fs/watchMissing`.
     pub fs_watch_missing: bool,
     /// `environmentConfig/read`.
     pub environment_config_read: bool,
     /// `valueEnvVar` in the headers of `http/request`.
     pub http_header_env_vars: bool,
+    /// `sandbox` of `fs/open`.
+    pub sandboxed_file_streaming: bool,
     /// `fs/open` with `mode: "replace"`, and `fs/writeBlock`.
     pub file_write_streaming: bool,
     /// `shellSnapshot` of `process/start`.

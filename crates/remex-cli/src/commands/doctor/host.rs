@@ -2,7 +2,9 @@
 //!
 //! Reads files below `/proc` and `/sys`, locally or through a server. Start at [`check`].
 
-use remex_client::Client;
+use std::io;
+
+use remex_client::{Client, Error, process::Sandbox};
 use remex_proto::environment::{LimitMethod, ProcessLimits};
 
 use crate::{
@@ -61,15 +63,34 @@ impl Host<'_> {
 
     /// Returns how the server enforces limits of processes; here it is one in this process, as `remex run` uses.
     async fn process_limits(&self) -> Option<ProcessLimits> {
+        let info = self.with_client(async |client| client.info().await).await;
+        info.ok()?.process_limits
+    }
+
+    /// Runs a confined command.
+    async fn try_sandbox(&self) -> Result<(), Error> {
+        self.with_client(async |client| {
+            let command = client.command("true").cwd("/").sandbox(Sandbox::read_only());
+            command.output().await.map(drop)
+        })
+        .await
+    }
+
+    /// Calls the server there, or one in this process.
+    async fn with_client<T>(&self, call: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
         match self {
             Self::Here => {
-                let local = remex::Local::here().ok()?;
-                let client = Client::connect(local.target()).await.ok()?;
-                let info = client.info().await.ok();
-                client.end().await.ok()?;
-                info?.process_limits
+                let local = remex::Local::here().map_err(|error| Error::Local {
+                    action: "serve in this process".to_owned(),
+                    kind: io::ErrorKind::Other,
+                    message: error.message(),
+                })?;
+                let client = Client::connect(local.target()).await?;
+                let result = call(&client).await;
+                let _ = client.end().await;
+                result
             }
-            Self::There(client) => client.info().await.ok()?.process_limits,
+            Self::There(client) => call(client).await,
         }
     }
 
@@ -114,7 +135,7 @@ pub(super) async fn check(host: &Host<'_>) -> Vec<Finding> {
         tags(&limits),
         memory(host).await,
         space(&directory, free),
-        namespaces(host).await,
+        sandbox(host.try_sandbox().await),
         cgroups(host).await,
         process_limits(host.process_limits().await.as_ref()),
         enough(
@@ -210,14 +231,17 @@ fn space(directory: &str, free: Option<u64>) -> Finding {
     }
 }
 
-async fn namespaces(host: &Host<'_>) -> Finding {
-    let most = host.number("/proc/sys/user/max_user_namespaces").await;
-    let switch = host.number("/proc/sys/kernel/unprivileged_userns_clone").await;
-    let what = match (most, switch) {
-        (None | Some(0), _) | (_, Some(0)) => "not available",
-        _ => "available",
-    };
-    Finding::ok("user namespaces", format!("{what}; not required"))
+/// Reports whether processes can be confined, by confining one.
+fn sandbox(tried: Result<(), Error>) -> Finding {
+    const NAME: &str = "sandbox";
+    match tried {
+        Ok(()) => Finding::ok(NAME, "commands can be confined"),
+        Err(error) => {
+            let finding =
+                Finding::new(NAME, Verdict::Warning, "commands cannot be confined; such starts are refused");
+            finding.with_hint(error.hint().map_or_else(|| error.message(), str::to_owned))
+        }
+    }
 }
 
 async fn cgroups(host: &Host<'_>) -> Finding {
