@@ -43,12 +43,13 @@ fn whoever_says_with_an_option_where_files_are_learns_to_write_it_before_them() 
         (&["watch", "--here"], "--here", "remex watch PATH"),
     ] {
         let said = Home::new().say(args);
-        let told = if what == "--here" {
-            "a path without `ENV:` is on this machine"
+        let (told, more) = if what == "--here" {
+            ("a path without `ENV:` is on this machine", "")
         } else {
-            "put the environment before the path"
+            let name = "; give an address a name first with `remex env add ENV URL`";
+            ("put the environment before the path", name)
         };
-        let expected = format!("remex: unexpected option `{what}`\n  hint: {told}: `{example}`\n");
+        let expected = format!("remex: unexpected option `{what}`\n  hint: {told}: `{example}`{more}\n");
         assert_eq!((said.code, said.err), (Some(2), expected), "{args:?}");
     }
 }

@@ -272,7 +272,7 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
     let said = home.say(&["ps", "--on", server.address(), "--token-file", "other.txt"]);
     assert_eq!(said.code, Some(4), "{said:?}");
     assert!(said.err.contains("refused the token (status 401)"), "{said:?}");
-    assert!(said.err.contains("--ws-token-file"), "{said:?}");
+    assert!(said.err.contains("the log of the server says why"), "{said:?}");
     let added = home.say(&["env", "add", "lab", server.address(), "--token-file", "token.txt"]);
     assert_eq!(added.code, Some(0), "{added:?}");
     assert_eq!(home.say(&["env", "test", "lab"]).code, Some(0));

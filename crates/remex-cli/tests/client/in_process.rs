@@ -10,7 +10,7 @@ use remex_client::Client;
 use remex_proto::{
     Blob, Call, ClientNote, ErrorKind, RequestId, RpcError, ServerNote,
     call::{Initialized, METHODS, Request},
-    environment, flow, fs, http, initialize, process, request, session,
+    discovery, environment, flow, fs, http, initialize, process, request, session,
 };
 use remex_rpc::memory::{ClientEnd, Reply, ToClient, ToServer};
 use serde_json::{Value, json};
@@ -238,6 +238,8 @@ async fn ask_open_files(peer: &mut Peer, place: &Place) {
 }
 
 async fn ask_the_host(peer: &mut Peer) {
+    peer.ask::<discovery::DiscoverRoots>(json!({"roots": []})).await;
+    peer.ask::<discovery::Discover>(json!({"cwd": "file:///"})).await;
     let web = Web::answering(web_answer(200, &[], "hi\n"));
     let get = json!({"method": "GET", "url": web.url("/"), "requestId": "r"});
     assert_eq!(peer.ask::<http::HttpRequest>(get).await.body_base64, Blob::from(&b"hi\n"[..]));

@@ -151,7 +151,10 @@ fn what_cannot_be_enforced_is_refused_with_the_reason_and_nothing_runs() {
     let (server, workspace) = (Server::start(), Workspace::new());
     let client = server.client();
     let marker = workspace.path("w/marker");
-    let touch = start_params("p", &["touch", marker.to_str().unwrap()]);
+    let touch = with(
+        start_params("p", &["touch", marker.to_str().unwrap()]),
+        json!({"cwd": format!("file://{}", workspace.path("w").display())}),
+    );
     let at = |path: &Path| json!({"type": "path", "path": format!("file://{}", path.display())});
     let root = json!({"type": "special", "value": {"kind": "root"}});
     let writable = json!({"path": at(&workspace.path("w")), "access": "write"});

@@ -43,7 +43,7 @@ impl Server {
             Err(crowded) => {
                 self.host.metrics().connections_refused.add(1);
                 if let Some(suppressed) = self.admission.report(Refused::HalfOpen, Instant::now()) {
-                    tracing::warn!(peer = %ends.peer, error = %crowded, suppressed, "refusing connections without requests");
+                    tracing::warn!(peer = %ends.peer, error = %crowded, suppressed = nonzero(suppressed), "refusing connections without requests");
                 }
                 if tls.is_none() {
                     refuse_at_once(stream, Refusal::Limited { reason: crowded.reason() });
@@ -214,7 +214,7 @@ impl Server {
         let permit = permit.inspect_err(|crowded| {
             self.host.metrics().connections_refused.add(1);
             if let Some(suppressed) = self.admission.report(Refused::Crowded, Instant::now()) {
-                tracing::warn!(%identity, error = %crowded, suppressed, "refused a client");
+                tracing::warn!(%identity, error = %crowded, suppressed = nonzero(suppressed), "refused a client");
             }
         })?;
         Ok(Noticed::new(permit, &self.host))
@@ -240,7 +240,7 @@ impl Server {
         if let Err(denied) = admitted {
             self.host.metrics().logins_failed.add(1);
             if let Some(suppressed) = self.admission.report(Refused::Login, Instant::now()) {
-                tracing::warn!(peer, error = %denied, suppressed, "login refused");
+                tracing::warn!(peer, error = %denied, suppressed = nonzero(suppressed), "login refused");
             }
         }
         if self.host.audit().is_on() {
@@ -258,7 +258,7 @@ impl Server {
             return;
         }
         if let Some(suppressed) = self.admission.report(Refused::Tls, Instant::now()) {
-            tracing::warn!(peer, %error, suppressed, "refused a client on a TLS port");
+            tracing::warn!(peer, %error, suppressed = nonzero(suppressed), "refused a client on a TLS port");
         }
         self.on_stranger(peer, &format!("TLS failed: {error}"));
     }
@@ -268,7 +268,7 @@ impl Server {
         if *error == NotUpgraded::Tls
             && let Some(suppressed) = self.admission.report(Refused::Tls, Instant::now())
         {
-            tracing::warn!(peer, %error, suppressed, "refused a client");
+            tracing::warn!(peer, %error, suppressed = nonzero(suppressed), "refused a client");
         }
         match error {
             NotUpgraded::Tls => self.on_stranger(peer, "TLS on a port without it"),
@@ -286,6 +286,11 @@ impl Server {
             self.host.audit().record(Login { peer, identity: None, outcome }.line());
         }
     }
+}
+
+/// Returns a count for the log, which does not show zero.
+fn nonzero(count: u64) -> Option<u64> {
+    Some(count).filter(|count| *count > 0)
 }
 
 /// Why a connection was not admitted.

@@ -130,7 +130,7 @@ const KEYS: [Key; 30] = [
     key("", "max_detach_ttl", Kind::OptionalTime, r#""24h""#, &["The longest time a session may live without a connection, or \"forever\"."]),
     fixed("", "exit_when_idle", Kind::Time, r#""10m""#, &["Exit after this time without connections and processes. Unset, the server never exits by itself."]),
     fixed("", "cgroup", Kind::Cgroup, r#""/sys/fs/cgroup/remex""#, &["The cgroup in which processes with limits on memory or processes get cgroups of their own: \"auto\" uses that of the", "server if it is delegated, \"none\" uses none."]),
-    fixed("", "sandbox", Kind::Text, r#""workspace-write""#, &["The least confinement of what clients do, whatever they ask for: \"read-only\", \"workspace-write\", or the path of a", "profile. Files are confined; processes are refused, because this version cannot confine them."]),
+    fixed("", "sandbox", Kind::Text, r#""workspace-write""#, &["The least confinement of what clients do, whatever they ask for: \"read-only\", \"workspace-write\", or the path of a", "profile. It concerns processes and file requests; what cannot be confined is refused."]),
     fixed("", "workspace", Kind::Texts, r#"["/srv/project"]"#, &["The directories that `workspace-write` allows to be written, here and in scopes."]),
     fixed("tls", "cert", Kind::Path, r#""cert.pem""#, &["The certificate in PEM format, followed by its intermediate certificates."]),
     fixed("tls", "key", Kind::Path, r#""key.pem""#, &["The private key of that certificate."]),

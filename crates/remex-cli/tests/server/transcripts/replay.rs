@@ -385,8 +385,16 @@ const DIFFERS: &[(&str, &str)] = &[
 ];
 
 /// Features of the recorded server that this one has; of the others it says nothing.
-const FEATURES: [&str; 4] =
-    ["fsWatchMissing", "environmentConfigRead", "httpHeaderEnvVars", "fileWriteStreaming"];
+const FEATURES: [&str; 8] = [
+    "capabilityDiscoverySandbox",
+    "capabilityDiscoveryV2",
+    "fsWatchMissing",
+    "environmentConfigRead",
+    "httpHeaderEnvVars",
+    "sandboxedFileStreaming",
+    "fileWriteStreaming",
+    "shellSnapshotV2",
+];
 
 /// Checks that `heard` has every member of `recorded`, each of the same type.
 fn assert_same_shape(recorded: &Value, heard: &Value, context: &str) {
