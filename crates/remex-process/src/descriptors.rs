@@ -70,16 +70,18 @@ pub(crate) struct StdioEnds {
 }
 
 impl StdioEnds {
-    pub(crate) fn open(stdio: Stdio, null: BorrowedFd<'_>) -> Result<Self> {
+    /// Opens both ends; without `null`, an empty standard input is a pipe.
+    pub(crate) fn open(stdio: Stdio, null: Option<BorrowedFd<'_>>) -> Result<Self> {
         match stdio {
             Stdio::Pipes { stdin } => Self::pipes(stdin, null),
             Stdio::Pty { size } => Self::pty(size),
         }
     }
 
-    fn pipes(stdin: Stdin, null: BorrowedFd<'_>) -> Result<Self> {
+    fn pipes(stdin: Stdin, null: Option<BorrowedFd<'_>>) -> Result<Self> {
         let (input, stdin) = match stdin {
-            Stdin::Null => (None, None),
+            Stdin::Null if null.is_some() => (None, None),
+            Stdin::Null => (Some(pipe()?.0), None),
             Stdin::Piped => {
                 let (read, write) = pipe()?;
                 (Some(read), Some(ours(write)?))
@@ -87,9 +89,13 @@ impl StdioEnds {
         };
         let (stdout, output) = pipe()?;
         let (stderr, errors) = pipe()?;
-        let input_fd = input.as_ref().map_or(null.as_raw_fd(), AsRawFd::as_raw_fd);
+        let input_fd = input.as_ref().map(AsRawFd::as_raw_fd).or(null.map(|null| null.as_raw_fd()));
         Ok(Self {
-            targets: [input_fd, output.as_raw_fd(), errors.as_raw_fd()],
+            targets: [
+                input_fd.expect("an input was opened if there is no other"),
+                output.as_raw_fd(),
+                errors.as_raw_fd(),
+            ],
             io: ChildIo::Pipes { stdin, stdout: ours(stdout)?, stderr: ours(stderr)? },
             _childs: [input, Some(output), Some(errors)],
         })

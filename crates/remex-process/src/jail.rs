@@ -71,6 +71,11 @@ impl Jail {
         Filter::new(self.strictness())
     }
 
+    /// Returns whether files are confined.
+    pub(crate) fn has_policy(&self) -> bool {
+        matches!(self.confinement, Confinement::Policy { .. })
+    }
+
     fn strictness(&self) -> Strictness {
         match &self.confinement {
             Confinement::Pids => Strictness::Pids,

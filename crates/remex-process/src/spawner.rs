@@ -369,7 +369,10 @@ fn spawn(
         Ok(cgroup) => cgroup.unzip(),
         Err(error) => return Err(image.error(Stage::Cgroup, error.raw_os_error().unwrap_or(libc::EIO))),
     };
-    let ends = match StdioEnds::open(stdio, pool.null.as_fd()) {
+    // The host's device is not handed to a confined process, which could change its mode.
+    let is_confined = image.start.jail.as_ref().is_some_and(Jail::has_policy);
+    let null = (!is_confined).then(|| pool.null.as_fd());
+    let ends = match StdioEnds::open(stdio, null) {
         Ok(ends) => ends,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };

@@ -29,7 +29,8 @@ use std::{
 
 use inmate::{confined, orders, preset, report, reports};
 use remex_process::{Jail, Start};
-use remex_sandbox::{Network, Policy, Preset};
+use remex_proto::sandbox::{Access, Entry, EntryPath};
+use remex_sandbox::{Network, Policy, Preset, Request, SystemHost, resolve, testing::context};
 use tempfile::TempDir;
 
 /// What the confined program runs as.
@@ -139,6 +140,15 @@ fn files(base: &Path) -> Attempts {
         );
         add(&format!("make a {kind} device"), made);
     }
+    for device in ["/dev/full", "/dev/null", "/dev/tty"] {
+        add(&format!("change {device}"), fs::set_permissions(device, Permissions::from_mode(0o666)));
+    }
+    append("/dev/null").expect("devices can be written to");
+    let input = fs::File::open("/proc/self/fd/0").and_then(|input| input.metadata());
+    let is_device =
+        input.is_ok_and(|input| std::os::unix::fs::FileTypeExt::is_char_device(&input.file_type()));
+    let refused = || io::Error::other("it is a pipe");
+    add("hold a device of the host", if is_device { Ok(()) } else { Err(refused()) });
     add("see what is hidden", fs::read(base.join("hidden/secret")).map(drop));
     add("list what is hidden", fs::read_dir(base.join("hidden")).map(drop));
     add("replace what is hidden", fs::rename(base.join("hidden"), base.join("seen")));
@@ -315,6 +325,13 @@ fn network(base: &Path, port: &str) -> Attempts {
             check(unsafe { libc::socket(family, libc::SOCK_RAW, 1) }.into()),
         );
     }
+    for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW] {
+        let mut pair = [0; 2];
+        // SAFETY: the kernel writes two descriptors.
+        let made =
+            unsafe { libc::socketpair(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()) };
+        add(&format!("a pair that can be connected elsewhere {kind}"), check(made.into()));
+    }
     // The own loopback device and pairs of sockets work.
     let own = TcpListener::bind("127.0.0.1:0").unwrap();
     TcpStream::connect(own.local_addr().unwrap()).unwrap();
@@ -435,6 +452,24 @@ async fn nothing_outside_the_workspace_can_be_changed() {
     }
     assert_eq!(fs::read_dir(yard.base().join("out")).unwrap().count(), 1);
     assert_eq!(fs::read_dir(yard.base().join("w/.git")).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn the_directory_of_what_a_pattern_denies_stays_in_place() {
+    let yard = Yard::new();
+    let w = yard.base().join("w");
+    fs::create_dir(w.join("a")).unwrap();
+    fs::write(w.join("a/x.key"), "secret").unwrap();
+    let pattern = EntryPath::GlobPattern { pattern: "a/*.key".to_owned() };
+    let mut entries = Preset::WorkspaceWrite.entries();
+    entries.push(Entry { path: pattern, access: Access::Deny, missing_path_behavior: None });
+    let context = context(entries, Some(vec![w.clone().into()]));
+    let policy = resolve(&Request { context: &context, cwd: None, tmpdir: None }, &SystemHost).unwrap();
+    let script = format!("cd '{}' && touch a/new && ! cat a/x.key && ! mv a b && ! cat b/x.key", w.display());
+    let start = harness::start(harness::NULL, harness::TAGS.tag(1, 2), "/bin/sh", &["-c", &script]);
+    let (output, status) = harness::run(Start { jail: Some(inmate::jail(policy)), ..start }).await;
+    assert!(status.code == 0 && !output.contains("secret"), "{status:?}: {output}");
+    assert!(w.join("a/x.key").exists() && w.join("a/new").exists());
 }
 
 #[tokio::test]

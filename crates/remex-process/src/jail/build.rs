@@ -18,7 +18,7 @@ use libc::sock_filter;
 use super::{
     error::Step,
     image::INIT,
-    plan::{Mount, Plan, Writes},
+    plan::{Mount, Plan, Presence, Writes},
 };
 
 /// What the first process needs.
@@ -182,12 +182,13 @@ unsafe fn make(what: &Mount) -> Result<(), i32> {
             Mount::Link { path, target } => check(libc::symlink(target.as_ptr(), path.as_ptr()).into()),
             Mount::Bind { from, to, writes } => bind(from, to, attributes(*writes)),
             Mount::Device { from, to } => {
-                let (none, flags) = (ptr::null::<libc::c_char>(), libc::MS_BIND);
-                let bound = libc::mount(from.as_ptr(), to.as_ptr(), none, flags, ptr::null());
+                // Devices can be written to on a read-only mount, but their modes and times cannot be changed.
+                let flags = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY;
                 // A host without this device is none of our business.
-                unless_missing(check(bound.into()))
+                unless_missing(bind(from, to, flags))
             }
-            Mount::Hide { path } => unless_missing(hide(path)),
+            Mount::Hide { path, presence: Presence::Certain } => hide(path),
+            Mount::Hide { path, presence: Presence::Possible } => unless_missing(hide(path)),
             Mount::Proc { path, writes } => {
                 let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
                 let read_only = if *writes == Writes::Denied { libc::MS_RDONLY } else { 0 };
@@ -236,6 +237,7 @@ unsafe fn hide(path: &CStr) -> Result<(), i32> {
 const MOUNT_ATTR_RDONLY: u64 = 1;
 const MOUNT_ATTR_NOSUID: u64 = 2;
 const MOUNT_ATTR_NODEV: u64 = 4;
+const MOUNT_ATTR_NOEXEC: u64 = 8;
 const OPEN_TREE_CLONE: c_int = 1;
 const AT_RECURSIVE: c_int = 0x8000;
 const MOVE_MOUNT_F_EMPTY_PATH: c_int = 4;

@@ -122,12 +122,13 @@ impl Filter {
             filter.on_flags(libc::SYS_unshare, NEW_NAMESPACES.cast_unsigned() | CLONE_NEWTIME);
             filter.on_argument(libc::SYS_ioctl, 1, &DENIED_IOCTLS, Listed::Denied);
             filter.on_argument(libc::SYS_personality, 0, &PERSONALITIES, Listed::Allowed);
-            filter.on_argument(libc::SYS_socketpair, 0, &[libc::AF_UNIX.cast_unsigned()], Listed::Allowed);
+            filter.on_socketpair(strictness);
             filter.on_socket(strictness);
         }
         // The first process bears the tag by which a kill finds it.
         filter.on_argument(libc::SYS_prlimit64, 0, &[1], Listed::Denied);
-        let mut program = check_architecture();
+        // A mere pid namespace lets programs of other architectures run.
+        let mut program = check_architecture(if strictness == Strictness::Pids { ALLOW } else { KILL });
         program.extend(filter.search());
         Self { program }
     }
@@ -137,14 +138,14 @@ impl Filter {
     }
 }
 
-/// Kills a process that calls by another architecture, and loads the number of the call.
-fn check_architecture() -> Vec<sock_filter> {
-    let mut program = vec![load(4), jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), KILL, load(0)];
+/// Returns `other` for a call by another architecture, and loads the number of the call.
+fn check_architecture(other: sock_filter) -> Vec<sock_filter> {
+    let mut program = vec![load(4), jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), other, load(0)];
     #[cfg(target_arch = "x86_64")]
     {
         /// The bit that distinguishes the calls of the x32 architecture.
         const X32: u32 = 0x4000_0000;
-        program.extend([jump(libc::BPF_JGE, X32, 0, 1), KILL]);
+        program.extend([jump(libc::BPF_JGE, X32, 0, 1), other]);
     }
     program
 }
@@ -184,6 +185,25 @@ impl Cases {
         }
         body.push(no);
         self.on(number, &body);
+    }
+
+    /// Allows only pairs of unix sockets, and without a network only those that stay pairs: a datagram socket can be
+    /// connected to another address later, and so lead to any service of the host, or to another jail.
+    fn on_socketpair(&mut self, strictness: Strictness) {
+        /// The part of a type without flags; `SOCK_RAW` means datagrams.
+        const TYPE: u32 = 0xf;
+        let mut body =
+            vec![argument(0), jump(libc::BPF_JEQ, libc::AF_UNIX.cast_unsigned(), 1, 0), errno(libc::EPERM)];
+        if strictness == Strictness::Offline {
+            body.extend([argument(1), and(TYPE)]);
+            for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET] {
+                body.extend([jump(libc::BPF_JEQ, kind.cast_unsigned(), 0, 1), ALLOW]);
+            }
+            body.push(errno(libc::EPERM));
+        } else {
+            body.push(ALLOW);
+        }
+        self.on(libc::SYS_socketpair, &body);
     }
 
     /// Allows only the families that programs need.
@@ -260,6 +280,11 @@ fn argument(index: u32) -> sock_filter {
     load(ARGUMENTS + 8 * index)
 }
 
+/// Keeps these bits of what was loaded.
+fn and(bits: u32) -> sock_filter {
+    sock_filter { code: (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16, jt: 0, jf: 0, k: bits }
+}
+
 fn jump(condition: u32, value: u32, if_true: u8, if_false: u8) -> sock_filter {
     sock_filter {
         code: (libc::BPF_JMP | condition | libc::BPF_K) as u16,
@@ -289,6 +314,10 @@ mod tests {
                     4 => architecture,
                     k => arguments[(k as usize - 16) / 8] as u32,
                 };
+                continue;
+            }
+            if code == libc::BPF_ALU | libc::BPF_AND | libc::BPF_K {
+                accumulator &= k;
                 continue;
             }
             let holds = match code & 0xf0 {
@@ -353,23 +382,29 @@ mod tests {
             for family in [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_ALG, libc::AF_BLUETOOTH] {
                 assert_eq!(socket(family, 0), EPERM);
             }
-            let pair =
-                |family: i32| decide(&filter, ARCHITECTURE, libc::SYS_socketpair, [family as u64, 0, 0]);
-            assert_eq!((pair(libc::AF_UNIX), pair(libc::AF_TIPC)), (ALLOWED, EPERM));
+            let pair = |family: i32, kind: i32| {
+                decide(&filter, ARCHITECTURE, libc::SYS_socketpair, [family as u64, kind as u64, 0])
+            };
+            for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC] {
+                assert_eq!((pair(libc::AF_UNIX, kind), pair(libc::AF_TIPC, kind)), (ALLOWED, EPERM));
+            }
+            for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC] {
+                assert_eq!(pair(libc::AF_UNIX, kind), unix);
+            }
         }
     }
 
     #[test]
-    fn another_architecture_is_killed() {
+    fn another_architecture_is_killed_in_a_sandbox() {
         let i386 = 0x4000_0003;
-        for strictness in [Strictness::Pids, Strictness::Confined, Strictness::Offline] {
+        let killed = libc::SECCOMP_RET_KILL_PROCESS;
+        for (strictness, verdict) in
+            [(Strictness::Pids, ALLOWED), (Strictness::Confined, killed), (Strictness::Offline, killed)]
+        {
             let filter = Filter::new(strictness);
-            assert_eq!(decide(&filter, i386, libc::SYS_read, [0; 3]), libc::SECCOMP_RET_KILL_PROCESS);
+            assert_eq!(decide(&filter, i386, libc::SYS_read, [0; 3]), verdict);
             #[cfg(target_arch = "x86_64")]
-            assert_eq!(
-                decide(&filter, ARCHITECTURE, 0x4000_0000 | libc::SYS_read, [0; 3]),
-                libc::SECCOMP_RET_KILL_PROCESS
-            );
+            assert_eq!(decide(&filter, ARCHITECTURE, 0x4000_0000 | libc::SYS_read, [0; 3]), verdict);
         }
     }
 

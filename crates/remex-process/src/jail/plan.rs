@@ -35,8 +35,8 @@ pub(crate) enum Mount {
     Bind { from: CString, to: CString, writes: Writes },
     /// A device of the host, if it has it.
     Device { from: CString, to: CString },
-    /// Hides what is there, if anything is.
-    Hide { path: CString },
+    /// Hides what is there.
+    Hide { path: CString, presence: Presence },
     /// Its own `/proc`.
     Proc { path: CString, writes: Writes },
     /// Its own terminals.
@@ -53,12 +53,26 @@ impl Mount {
         | Self::Link { path, .. }
         | Self::Bind { to: path, .. }
         | Self::Device { to: path, .. }
-        | Self::Hide { path }
+        | Self::Hide { path, .. }
         | Self::Proc { path, .. }
         | Self::Terminals { path }
         | Self::Memory { path }) = self;
         let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
         path.strip_prefix("/new").ok().map(|path| Path::new("/").join(path))
+    }
+}
+
+/// Whether something is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It was found; if it has vanished, it may be elsewhere, so the jail must not be used.
+    Certain,
+    Possible,
+}
+
+impl From<Kind> for Presence {
+    fn from(kind: Kind) -> Self {
+        if matches!(kind, Kind::File | Kind::Directory) { Self::Certain } else { Self::Possible }
     }
 }
 
@@ -121,7 +135,7 @@ impl Plan {
         if let Some(obstacle) = policy.obstacles().next() {
             return Err(JailError::Policy(obstacle.into()));
         }
-        let entries = Entries::new(policy, hidden);
+        let entries = Entries::new(policy, hidden)?;
         let mut mounts = Mounts { entries: &entries, policy, made: Vec::new(), skeletons: 0 };
         mounts.root();
         mounts.own();
@@ -129,11 +143,6 @@ impl Plan {
         points.extend(entries.pinned());
         points.remove(Path::new("/"));
         points.into_iter().for_each(|path| mounts.point(path));
-        for path in search::matches(policy)? {
-            if entries.access(&path) > Access::Deny {
-                mounts.made.push(Mount::Hide { path: below("/new", &path) });
-            }
-        }
         Ok(Self { mounts: mounts.made, has_own_network: policy.network() == Network::Restricted })
     }
 
@@ -152,13 +161,13 @@ impl Plan {
 struct Entries(BTreeMap<PathBuf, Entry>);
 
 impl Entries {
-    fn new(policy: &Policy, hidden: &[PathBuf]) -> Self {
+    fn new(policy: &Policy, hidden: &[PathBuf]) -> Result<Self, JailError> {
         let rules = policy.rules().iter();
         let mut entries = Self(
             rules.map(|rule| (rule.path.clone(), Entry { access: rule.access, kind: rule.kind })).collect(),
         );
         if entries.0.values().any(|entry| entry.access == Access::Write) {
-            for path in kernel_mounts() {
+            for path in kernel_mounts()? {
                 // One that is covered by another mount cannot be seen, and perhaps not be found.
                 if entries.access(&path) == Access::Write && !is_own(&path) && path.exists() {
                     entries.0.insert(path, Entry { access: Access::Read, kind: Kind::Directory });
@@ -173,7 +182,15 @@ impl Entries {
                 entries.0.insert(path, Entry { access: Access::Deny, kind });
             }
         }
-        entries
+        // What a pattern denies stays denied, whatever is granted below it; and the directories above it stay in place.
+        for path in search::matches(policy)? {
+            if entries.access(&path) > Access::Deny {
+                entries.0.retain(|entry, _| entry == &path || !entry.starts_with(&path));
+                let kind = if path.is_dir() { Kind::Directory } else { Kind::File };
+                entries.0.insert(path, Entry { access: Access::Deny, kind });
+            }
+        }
+        Ok(entries)
     }
 
     fn access(&self, path: &Path) -> Access {
@@ -266,7 +283,10 @@ impl Mounts<'_> {
         let is_there = matches!(entry.kind, Kind::File | Kind::Directory);
         match entry.access {
             Access::Deny if self.entries.grants_in(path).next().is_some() => self.skeleton(path),
-            Access::Deny => self.made.push(Mount::Hide { path: below("/new", path) }),
+            Access::Deny => {
+                let presence = entry.kind.into();
+                self.made.push(Mount::Hide { path: below("/new", path), presence });
+            }
             // What is missing or a link is where nothing can be created or replaced.
             access if is_there && !is_own(path) => self.bind(path, access),
             _ => {}
@@ -326,8 +346,12 @@ fn is_own(path: &Path) -> bool {
 }
 
 /// Returns where file systems with switches of the kernel are mounted.
-fn kernel_mounts() -> Vec<PathBuf> {
-    let lines = fs::read("/proc/self/mountinfo").unwrap_or_default();
+fn kernel_mounts() -> Result<Vec<PathBuf>, JailError> {
+    const LIST: &str = "/proc/self/mountinfo";
+    let lines = fs::read(LIST).map_err(|error| JailError::Search {
+        path: LIST.into(),
+        errno: error.raw_os_error().unwrap_or(libc::EIO),
+    })?;
     let parse = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ');
         let path = fields.nth(4)?;
@@ -335,7 +359,7 @@ fn kernel_mounts() -> Vec<PathBuf> {
         let is_kernels = KERNEL_FILE_SYSTEMS.iter().any(|name| name.as_bytes() == kind);
         is_kernels.then(|| PathBuf::from(std::ffi::OsString::from_vec(unescape(path))))
     };
-    lines.split(|byte| *byte == b'\n').filter_map(parse).collect()
+    Ok(lines.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
 /// Decodes a path in a list of mounts, where blanks and backslashes are octal numbers.
