@@ -66,6 +66,15 @@ pub(crate) struct Session {
     closed_one: Notify,
 }
 
+/// What the credential of a client allows its starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartBounds {
+    /// The most processes at a time.
+    pub(crate) max_processes: Option<usize>,
+    /// The least confinement.
+    pub(crate) floor: Floor,
+}
+
 #[derive(Debug, Default)]
 struct Processes {
     by_id: HashMap<Box<str>, Arc<Process>>,
@@ -186,7 +195,7 @@ impl Session {
         self: &Arc<Self>,
         request: wire::Start,
         responder: Responder,
-        bounds: (Option<usize>, Floor),
+        bounds: StartBounds,
         slots: &Arc<Semaphore>,
     ) {
         let start_id = request.start_id.clone();
@@ -215,12 +224,13 @@ impl Session {
         self: &Arc<Self>,
         request: wire::Start,
         controller: ConnectionId,
-        (max, floor): (Option<usize>, Floor),
+        bounds: StartBounds,
     ) -> Result<(Arc<Process>, Command), RpcError> {
         let limits = self.host.limits();
         let tag = self.new_tag();
         let snapshot =
-            self.snapshots.for_start(&request, floor, limits.shell_snapshot_time, || self.new_tag())?;
+            self.snapshots
+                .for_start(&request, bounds.floor, limits.shell_snapshot_time, || self.new_tag())?;
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
         let placement = Placement { owner, host: &self.host, account: &self.account, tag };
         let followers = Followers::new(&request.process_id);
@@ -252,11 +262,11 @@ impl Session {
             let message = format!("session has {} processes, which is its limit", processes.live);
             return Err(RpcError::new(ErrorKind::TooManyProcesses, message).with_hint("end some first"));
         }
-        self.owner.count_start(max)?;
+        self.owner.count_start(bounds.max_processes)?;
         process.set_live(true);
         processes.live += 1;
         processes.by_id.insert(process.id.clone(), Arc::clone(&process));
-        Ok((process, command.with_floor(floor).with_snapshot(snapshot)))
+        Ok((process, command.with_floor(bounds.floor).with_snapshot(snapshot)))
     }
 
     /// Returns a tag that no process of the session has had.

@@ -21,6 +21,12 @@ fn ended(code: i32, err: &str) -> Said {
     Said { code: Some(code), out: String::new(), err: err.to_owned() }
 }
 
+/// Returns what `wait` says after its timeout about what still runs.
+fn gave_up(after: &str) -> Said {
+    let hint = "wait longer (`--timeout`), or look at the output with `remex logs`";
+    ended(124, &format!("remex: gave up after {after} still running\n  hint: {hint}\n"))
+}
+
 /// Returns how a running process is described to people: with its name and its pid.
 fn pid(user: &UserSession, name: &str) -> String {
     let listing: Value = serde_json::from_str(&out(user.say(&["ps", "--json"]))).unwrap();
@@ -144,13 +150,7 @@ fn names_are_whole_or_the_beginning_of_one() {
     assert_eq!(user.say(&["wait", "lint"]), ended(143, ""));
     // One that goes on does not hide that another has ended.
     let said = user.say(&["wait", "builder", "lint", "--timeout", "100ms"]);
-    assert_eq!(
-        said,
-        ended(
-            124,
-            "remex: gave up after 100ms: `builder` is still running\n  hint: wait longer (`--timeout`), or look at the output with `remex logs`\n"
-        )
-    );
+    assert_eq!(said, gave_up("100ms: `builder` is"));
     assert_eq!(out(user.say(&["ps", "-q"])), "builder\n");
 }
 
@@ -295,13 +295,8 @@ fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
     let user = UserSession::open("night");
     user.waiting("first", "exit 3");
     user.waiting("second", "exit 4");
-    assert_eq!(
-        user.say(&["wait", "first", "second", "--timeout", "50ms"]),
-        ended(
-            124,
-            "remex: gave up after 50ms: `first`, `second` are still running\n  hint: wait longer (`--timeout`), or look at the output with `remex logs`\n"
-        )
-    );
+    let timed_out = user.say(&["wait", "first", "second", "--timeout", "50ms"]);
+    assert_eq!(timed_out, gave_up("50ms: `first`, `second` are"));
     let mut wait = user.home.remex(&["wait", "second", "first", "--json"]);
     let wait = wait.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     user.go("first");

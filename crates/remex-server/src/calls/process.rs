@@ -19,7 +19,7 @@ use crate::{
     compute::LARGE_MESSAGE,
     engine::{HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process},
     outbox::{AfterSend, Encoding, Responder, Source},
-    session::Session,
+    session::{Session, StartBounds},
 };
 
 impl Calls {
@@ -53,7 +53,7 @@ impl Calls {
 
     pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
         let scopes = &self.credential.scopes;
-        let bounds = (scopes.max_processes(), scopes.floor());
+        let bounds = StartBounds { max_processes: scopes.max_processes(), floor: scopes.floor() };
         if responder.request_bytes() <= LARGE_MESSAGE {
             return own.start(request, responder, bounds, self.context.slots());
         }
