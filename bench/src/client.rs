@@ -109,6 +109,11 @@ impl Client {
 
     /// Asks for a start and returns the id of the process, without waiting for the answer.
     pub(crate) fn start(&mut self, argv: &[&str], stdio: Stdio) -> Result<u64> {
+        self.start_in(&Value::Null, argv, stdio)
+    }
+
+    /// Like [`start`](Self::start), in a sandbox.
+    pub(crate) fn start_in(&mut self, sandbox: &Value, argv: &[&str], stdio: Stdio) -> Result<u64> {
         self.last_process += 1;
         let process = self.last_process;
         self.request(
@@ -121,6 +126,7 @@ impl Client {
                 "tty": stdio == Stdio::Pty,
                 "pipeStdin": false,
                 "arg0": null,
+                "sandbox": sandbox,
             }),
         )?;
         Ok(process)

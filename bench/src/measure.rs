@@ -4,6 +4,7 @@
 //! Start at [`ALL`].
 
 mod client;
+mod confined;
 mod echo;
 mod files;
 mod half_open;
@@ -23,6 +24,7 @@ pub(crate) const ALL: &[Measure] = &[
     spawn::PIPE,
     spawn::PTY,
     spawn::MANY,
+    confined::SPAWN,
     output::PIPE_ZERO,
     output::PIPE_SEQ,
     output::PTY,

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{Figures, Goal, Measure, Row, Scale, Unit};
+use super::{Figures, Goal, Measure, Row, Scale, Unit, confined};
 use crate::{client::Client, server::Server, stats::percentile_us};
 
 const WARM_UP: usize = 50;
@@ -147,22 +147,7 @@ fn ask(server: &Server, scale: &Scale, method: &str, params: &str) -> Result<Fig
 /// Asks about a file with and without the profile that Codex sends by default and a pattern, in turns.
 fn ask_confined(server: &Server, scale: &Scale, method: &str) -> Result<Figures> {
     let place = Place::new()?;
-    let special =
-        |access: &str, value| json!({"path": {"type": "special", "value": value}, "access": access});
-    let mut entries =
-        vec![special("read", json!({"kind": "root"})), special("write", json!({"kind": "project_roots"}))];
-    for name in [".git", ".agents", ".codex", ".aws"] {
-        let mut entry = special("read", json!({"kind": "project_roots", "subpath": name}));
-        entry["missing_path_behavior"] = json!("skip");
-        entries.push(entry);
-    }
-    entries.push(json!({"path": {"type": "glob_pattern", "pattern": "**/*.env"}, "access": "deny"}));
-    let file_system = json!({"type": "restricted", "entries": entries});
-    let sandbox = json!({
-        "permissions": {"type": "managed", "file_system": file_system, "network": "restricted"},
-        "windowsSandboxLevel": "disabled",
-        "workspaceRoots": [place.uri("")],
-    });
+    let sandbox = confined::profile(&place.uri(""), &["**/*.env"]);
     let open = json!({"path": place.uri("small")}).to_string();
     let confined = json!({"path": place.uri("small"), "sandbox": sandbox}).to_string();
     let mut client = server.connect()?;
