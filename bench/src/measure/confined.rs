@@ -35,9 +35,11 @@ pub(super) fn profile(root: &str, patterns: &[&str]) -> Value {
         entry["missing_path_behavior"] = json!("skip");
         entries.push(entry);
     }
-    entries.extend(patterns.iter().map(
-        |pattern| json!({"path": {"type": "glob_pattern", "pattern": pattern}, "access": "deny"}),
-    ));
+    entries.extend(
+        patterns
+            .iter()
+            .map(|pattern| json!({"path": {"type": "glob_pattern", "pattern": pattern}, "access": "deny"})),
+    );
     json!({
         "permissions": {
             "type": "managed",

@@ -16,7 +16,7 @@ use std::{
     os::fd::{AsFd, FromRawFd, OwnedFd, RawFd},
     process, ptr,
     sync::atomic::{
-        AtomicI32, AtomicU64,
+        AtomicI32, AtomicU64, AtomicUsize,
         Ordering::{Relaxed, SeqCst},
     },
 };
@@ -24,7 +24,7 @@ use std::{
 use crate::{
     Pid, Signal, Stage, Step,
     attempt::Birth,
-    jail::{drop_privileges, install},
+    jail::{Failed, Plan, build, drop_privileges, install},
     sys::{self, WaitMode},
 };
 
@@ -106,8 +106,9 @@ pub(crate) struct ChildSetup<'a> {
 pub(crate) struct Entrance<'a> {
     /// The pidfd of its first process.
     pub(crate) init: RawFd,
-    /// Its namespaces.
+    /// Its namespaces, except for the one of mounts, which the child makes itself.
     pub(crate) namespaces: c_int,
+    pub(crate) plan: &'a Plan,
     pub(crate) filter: &'a [libc::sock_filter],
     /// The stack of the process in between.
     pub(crate) stack: &'a mut Stack,
@@ -119,6 +120,8 @@ pub(crate) struct Failure {
     pub(crate) stage: Stage,
     /// The step of confining it, if that failed.
     pub(crate) step: Option<Step>,
+    /// The index of the mount, if that failed.
+    pub(crate) mount: Option<usize>,
     pub(crate) errno: i32,
 }
 
@@ -143,6 +146,8 @@ struct Outcome {
     stage: AtomicI32,
     /// The step of confining it, if that failed.
     step: AtomicI32,
+    /// One more than the index of the mount, if that failed.
+    mount: AtomicUsize,
     errno: AtomicI32,
     peak_rss_bytes: AtomicU64,
 }
@@ -200,11 +205,14 @@ pub(crate) fn start(
     let failure = |stage| Failure {
         stage,
         step: Step::from_number(context.outcome.step.load(Relaxed)),
+        mount: context.outcome.mount.load(Relaxed).checked_sub(1),
         errno: context.outcome.errno.load(Relaxed),
     };
     let Some(pid) = Pid::new(pid) else {
         // The process in between reports its own failure.
-        return Err(stage.map_or(Failure { stage: Stage::Fork, step: None, errno: failed }, failure));
+        return Err(
+            stage.map_or(Failure { stage: Stage::Fork, step: None, mount: None, errno: failed }, failure)
+        );
     };
     // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
     let pidfd = unsafe { OwnedFd::from_raw_fd(birth.pidfd.load(SeqCst)) };
@@ -284,6 +292,7 @@ extern "C" fn child(context: *mut c_void) -> c_int {
         let is_set_up = enter_cgroup(setup)
             .map_err(|errno| (Stage::Cgroup, errno))
             .and_then(|()| set_up(setup, *parent, outcome).map_err(|errno| (Stage::Setup, errno)))
+            .and_then(|()| move_in(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| set_limits(setup).map_err(|errno| (Stage::Limits, errno)))
             .and_then(|()| confine(setup, outcome).map_err(|errno| (Stage::Jail, errno)));
         match is_set_up {
@@ -298,6 +307,20 @@ extern "C" fn child(context: *mut c_void) -> c_int {
     outcome.failed(failed);
     // SAFETY: this ends the child without running any of our code.
     unsafe { libc::_exit(127) }
+}
+
+/// Gives a confined process its own file system.
+///
+/// # Safety
+/// Call it only in the child, with all signals blocked, before it sets limits.
+unsafe fn move_in(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
+    let Some(entrance) = &setup.entrance else { return Ok(()) };
+    // SAFETY: we are the child, and have entered the namespaces.
+    unsafe { build(entrance.plan) }.map_err(|Failed { step, mount, errno }| {
+        outcome.step.store(step as i32, Relaxed);
+        outcome.mount.store(mount.map_or(0, |index| index + 1), Relaxed);
+        errno
+    })
 }
 
 /// Gives up what a confined process must not have.

@@ -7,22 +7,25 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
     sync::{
-        Arc,
-        atomic::Ordering::{Relaxed, SeqCst},
+        Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicI32,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
 };
 
-use remex_sandbox::{Network, Policy};
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     pipe::{PipeFlags, pipe_with},
     process::{getegid, geteuid},
 };
 
 use crate::{
-    Attempt, Jail, JailError, Step, Tag, Tags,
+    Attempt, Jail, JailError, Pid, Step, Tag,
     attempt::Birth,
     clone::Stack,
-    jail::{Blueprint, Filter, Mount, Outcome, Plan, build, identity},
+    jail::{FirstSetup, become_first, identity},
     reaper,
     sys::{self, WaitMode, above_stdio},
     tag_limit::TagLimit,
@@ -39,7 +42,61 @@ pub(crate) struct Init {
 #[derive(Debug)]
 pub(crate) struct NewInit {
     init: Option<Init>,
+    pid: Pid,
     pidfd: Option<OwnedFd>,
+}
+
+/// First processes that wait for a command, at most one for each set of namespaces.
+///
+/// A network namespace takes the kernel longer than all the rest of a jail. So when one has been used, the next one is
+/// made at once, while nobody waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct SpareInits {
+    waiting: Mutex<Vec<(c_int, NewInit)>>,
+}
+
+impl SpareInits {
+    /// Takes one for a jail, or starts one if there is none, and gives it the tag of its start.
+    pub(crate) fn take(
+        &self,
+        stack: &mut Stack,
+        jail: &Jail,
+        tag: Tag,
+        birth: &Birth,
+    ) -> Result<NewInit, JailError> {
+        let mut waiting = self.waiting();
+        let index = waiting.iter().position(|(namespaces, _)| *namespaces == jail.namespaces());
+        let spare = index.map(|index| waiting.swap_remove(index).1);
+        drop(waiting);
+        let init = match spare.filter(NewInit::is_alive) {
+            Some(spare) => spare,
+            None => start(stack, jail, birth)?,
+        };
+        init.mark(tag)?;
+        Ok(init)
+    }
+
+    /// Starts another one for jails like this one, if none is left.
+    pub(crate) fn restock(&self, stack: &mut Stack, jail: &Jail) {
+        let is_there = || self.waiting().iter().any(|(namespaces, _)| *namespaces == jail.namespaces());
+        if is_there() {
+            return;
+        }
+        match start(stack, jail, &Attempt::default().progress.init) {
+            Ok(init) => {
+                let mut waiting = self.waiting();
+                if !waiting.iter().any(|(namespaces, _)| *namespaces == jail.namespaces()) {
+                    waiting.push((jail.namespaces(), init));
+                }
+            }
+            // The next start tries again, and reports it.
+            Err(error) => tracing::debug!(%error, "cannot prepare the next jail"),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<(c_int, NewInit)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Init {
@@ -55,6 +112,21 @@ impl Init {
 impl NewInit {
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_ref().expect("only the drop takes it").as_fd()
+    }
+
+    fn is_alive(&self) -> bool {
+        // Its pidfd becomes readable when it ends.
+        let mut ended = [PollFd::from_borrowed_fd(self.pidfd(), PollFlags::IN)];
+        matches!(poll(&mut ended, Some(&Timespec::default())), Ok(0))
+    }
+
+    /// Gives it the tag of its start.
+    fn mark(&self, tag: Tag) -> Result<(), JailError> {
+        let Some(limit) = TagLimit::chosen() else { return Ok(()) };
+        limit.apply(self.pid, tag.of_init()).map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            JailError::Step { step: Step::Init, path: None, errno }
+        })
     }
 
     /// Returns the process, to be kept until the command ends.
@@ -74,95 +146,141 @@ impl Drop for NewInit {
 }
 
 struct InitContext<'a> {
-    blueprint: Blueprint<'a>,
+    setup: FirstSetup<'a>,
     birth: &'a Birth,
-    outcome: Outcome,
+    /// Written by the process if it fails; zero is no [`Step`].
+    step: AtomicI32,
+    errno: AtomicI32,
 }
 
-/// Builds a jail by a plan, and returns its first process once that runs its own program.
-pub(crate) fn start(
-    stack: &mut Stack,
-    jail: &Jail,
-    plan: &Plan,
-    filter: &Filter,
-    tag: Tag,
-    birth: &Birth,
-) -> Result<NewInit, JailError> {
-    let failed = |step, path, errno| JailError::Step { step, path, errno };
-    let os_error = |error: io::Error| failed(Step::Init, None, error.raw_os_error().unwrap_or(libc::EIO));
+/// Starts the first process of a jail that may then be used for any command with these namespaces.
+pub(crate) fn start(stack: &mut Stack, jail: &Jail, birth: &Birth) -> Result<NewInit, JailError> {
+    let failed = |step, errno| JailError::Step { step, path: None, errno };
+    let os_error = |error: io::Error| failed(Step::Init, error.raw_os_error().unwrap_or(libc::EIO));
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| os_error(errno.into()))?;
     let read = above_stdio(read).map_err(|errno| os_error(errno.into()))?;
     let (users, groups) = (identity(geteuid().as_raw()), identity(getegid().as_raw()));
+    let (namespaces, filter) = (jail.namespaces(), jail.filter());
     let mut context = InitContext {
-        blueprint: Blueprint {
-            plan,
+        setup: FirstSetup {
             filter: filter.program(),
             users: &users,
             groups: &groups,
             control: read.as_raw_fd(),
-            mark: TagLimit::chosen().map(|limit| (limit.resource, limit.limit(tag.of_init()))),
+            has_own_network: namespaces & libc::CLONE_NEWNET != 0,
         },
         birth,
-        outcome: Outcome::default(),
+        step: AtomicI32::new(0),
+        errno: AtomicI32::new(0),
     };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     let mut errno = 0;
     // SAFETY: as for the child in `clone.rs`: the stack is large enough and exclusively ours until this returns, and so
     // `context` outlives the use of it. CLONE_PIDFD takes the address of an integer as the next argument.
     let pid = sys::with_all_signals_blocked(|| unsafe {
-        let pid = libc::clone(
-            first,
-            stack.top(),
-            flags | jail.namespaces(),
-            ptr::from_mut(&mut context).cast(),
-            birth.pidfd.as_ptr(),
-        );
+        let context = ptr::from_mut(&mut context).cast();
+        let pid = libc::clone(first, stack.top(), flags | namespaces, context, birth.pidfd.as_ptr());
         errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
         pid
     });
     birth.on_created();
-    if pid < 0 {
-        return Err(failed(Step::Namespaces, None, errno));
-    }
+    let Some(pid) = Pid::new(pid) else { return Err(failed(Step::Namespaces, errno)) };
     // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
     let pidfd = unsafe { OwnedFd::from_raw_fd(birth.pidfd.load(SeqCst)) };
-    let outcome = &context.outcome;
-    if let Some(step) = Step::from_number(outcome.step.load(Relaxed)) {
+    if let Some(step) = Step::from_number(context.step.load(Relaxed)) {
         // It is already exiting, so this does not block for long. An error means that there is nothing to reap.
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
-        let mount = (step == Step::Mount).then(|| plan.mounts.get(outcome.mount.load(Relaxed))).flatten();
-        return Err(failed(step, mount.and_then(Mount::subject), outcome.errno.load(Relaxed)));
+        return Err(failed(step, context.errno.load(Relaxed)));
     }
-    Ok(NewInit { init: Some(Init { control: write }), pidfd: Some(pidfd) })
+    Ok(NewInit { init: Some(Init { control: write }), pid, pidfd: Some(pidfd) })
 }
 
 extern "C" fn first(context: *mut c_void) -> c_int {
     // SAFETY: `start` passes a context that outlives the process's use of it, and does not access it in the meantime.
-    let InitContext { blueprint, birth, outcome } = unsafe { &*context.cast::<InitContext<'_>>() };
+    let InitContext { setup, birth, step, errno } = unsafe { &*context.cast::<InitContext<'_>>() };
     birth.exists.store(true, SeqCst);
     // SAFETY: we are in new namespaces, and all signals are blocked. The exit runs none of our code.
     unsafe {
         if !birth.is_aborted() {
-            build(blueprint, outcome);
+            let failed = become_first(setup);
+            errno.store(failed.errno, Relaxed);
+            step.store(failed.step as i32, Relaxed);
         }
         libc::_exit(127)
     }
 }
 
-/// Finds out whether this host can confine processes, by building a jail without network and leaving it empty. Blocks for
-/// some milliseconds.
-///
-/// # Errors
-/// If it cannot; the error says why, and what to do.
-pub fn probe_jail() -> Result<(), JailError> {
-    let memory = |error: io::Error| {
-        let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
-        JailError::Step { step: Step::Namespaces, path: None, errno }
-    };
-    // Reaps the first process.
-    reaper::start().map_err(memory)?;
-    let jail = Jail::new(Arc::new(Policy::open(Network::Restricted)), Arc::new([]));
-    let (plan, filter, mut stack) = (jail.plan()?, jail.filter(), Stack::new().map_err(memory)?);
-    let attempt = Attempt::default();
-    start(&mut stack, &jail, &plan, &filter, Tags::new().tag(0, 0), &attempt.progress.init).map(drop)
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use remex_sandbox::{Network, Policy};
+
+    use super::*;
+    use crate::Tags;
+
+    fn offline() -> Jail {
+        Jail::new(Arc::new(Policy::open(Network::Restricted)), Arc::new([]))
+    }
+
+    fn take(spares: &SpareInits, stack: &mut Stack, jail: &Jail) -> NewInit {
+        spares.take(stack, jail, Tags::new().tag(1, 1), &Attempt::default().progress.init).unwrap()
+    }
+
+    #[test]
+    fn a_spare_is_used_for_the_next_jail_of_its_kind_only() {
+        reaper::start().unwrap();
+        let (spares, mut stack) = (SpareInits::default(), Stack::new().unwrap());
+        spares.restock(&mut stack, &offline());
+        let spare = spares.waiting()[0].1.pid;
+        spares.restock(&mut stack, &offline());
+        assert_eq!(spares.waiting().len(), 1);
+        let online = Jail::new(Arc::new(Policy::open(Network::Enabled)), Arc::new([]));
+        for jail in [&online, &Jail::pids_only()] {
+            assert_ne!(take(&spares, &mut stack, jail).pid, spare);
+        }
+        let tag = Tags::new().tag(2, 3);
+        let init = spares.take(&mut stack, &offline(), tag, &Attempt::default().progress.init).unwrap();
+        assert_eq!(init.pid, spare);
+        let limit = sys::limit(init.pid.as_raw(), TagLimit::chosen().unwrap().resource).unwrap();
+        assert_eq!(Tag::from_limit(limit.rlim_cur), Some(tag.of_init()));
+        assert_ne!(take(&spares, &mut stack, &offline()).pid, spare);
+    }
+
+    #[test]
+    fn a_spare_that_has_died_is_replaced() {
+        reaper::start().unwrap();
+        let (spares, mut stack) = (SpareInits::default(), Stack::new().unwrap());
+        spares.restock(&mut stack, &offline());
+        let dead = spares.waiting()[0].1.pid;
+        let pidfd = rustix::io::dup(spares.waiting()[0].1.pidfd()).unwrap();
+        sys::pidfd_signal(pidfd.as_fd(), crate::Signal::KILL).unwrap();
+        let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
+        let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+        assert_eq!(poll(&mut ended, Some(&patience)), Ok(1), "a killed process ends");
+        let init = take(&spares, &mut stack, &offline());
+        assert!(init.pid != dead && init.is_alive());
+    }
+
+    #[test]
+    fn a_spare_has_nothing_of_the_host_but_its_pipe() {
+        reaper::start().unwrap();
+        let mut stack = Stack::new().unwrap();
+        let init = start(&mut stack, &offline(), &Attempt::default().progress.init).unwrap();
+        let names = |what: &str| {
+            let entries = fs::read_dir(format!("/proc/{}/{what}", init.pid)).unwrap();
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("root"), ["init"]);
+        assert_eq!(names("fd"), ["0"]);
+        let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", init.pid)).unwrap();
+        assert_eq!(mounts.lines().count(), 1, "{mounts}");
+        assert!(mounts.contains(" / / ro,nosuid,nodev"), "{mounts}");
+        let status = fs::read_to_string(format!("/proc/{}/status", init.pid)).unwrap();
+        for line in
+            ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"]
+        {
+            assert!(status.lines().any(|found| found == line), "{line} in {status}");
+        }
+    }
 }

@@ -2,13 +2,14 @@
 //! system calls.
 //!
 //! Each confined process has a jail of its own. The first process of the jail is a tiny program of ours
-//! (`jail/image.rs`) that builds the namespaces from inside (`jail/build.rs`) by a list of mounts (`jail/plan.rs`);
-//! its end is the end of every process in the jail. The command enters the finished jail. Here is everything that
-//! needs no other process; `init.rs` starts the first one. Start at [`Jail`].
+//! (`jail/first.rs`, `jail/image.rs`), which holds the namespaces; its end is the end of every process in the jail. The
+//! command enters them and gives itself a file system (`jail/build.rs`) by a list of mounts (`jail/plan.rs`). Here is
+//! everything that needs no other process; `init.rs` starts the first one. Start at [`Jail`].
 
 mod build;
 mod error;
 mod filter;
+mod first;
 mod image;
 mod plan;
 mod search;
@@ -17,9 +18,10 @@ use std::{path::PathBuf, sync::Arc};
 
 use remex_sandbox::{Network, Policy};
 
-pub(crate) use build::{Blueprint, Outcome, build, drop_privileges, identity, install};
+pub(crate) use build::{Failed, build, drop_privileges, install};
 pub use error::{JailError, Step};
 pub(crate) use filter::{Filter, Strictness};
+pub(crate) use first::{FirstSetup, become_first, identity};
 pub(crate) use plan::{Mount, Plan};
 
 /// How a process is confined.
@@ -55,7 +57,7 @@ impl Jail {
         }
     }
 
-    /// Returns the namespaces to create.
+    /// Returns the namespaces that the first process creates.
     pub(crate) fn namespaces(&self) -> libc::c_int {
         let pids = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID;
         let confined = pids | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;

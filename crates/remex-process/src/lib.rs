@@ -4,6 +4,7 @@
 //! Needs Linux 5.9 or newer. Start at [`Spawner`].
 
 mod pid;
+mod probe;
 mod signal;
 mod start;
 
@@ -34,11 +35,11 @@ pub use cgroup::{Cgroup, CgroupError, CgroupLimits, Cgroups};
 pub use descriptors::{ChildIo, read, resize};
 pub use error::{DenialReason, ExecDenial, Stage, StartError, StartErrorKind};
 pub use exit::{Exit, ExitStatus, Usage};
-pub use init::probe_jail;
 pub use jail::{Jail, JailError, Step};
 pub use leader::Leader;
 pub use memory::{return_large_blocks, trim_heap};
 pub use pid::Pid;
+pub use probe::probe_jail;
 pub use rlimits::{Rlimit, Rlimits};
 pub use signal::Signal;
 pub use spawner::{Child, Spawner};

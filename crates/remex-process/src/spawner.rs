@@ -27,8 +27,8 @@ use crate::{
     descriptors::StdioEnds,
     exit,
     image::Image,
-    init::{self, Init, NewInit},
-    jail::Filter,
+    init::{Init, NewInit, SpareInits},
+    jail::{Filter, Mount, Plan},
     reaper, sys,
     tag_limit::TagLimit,
     tree,
@@ -108,6 +108,7 @@ impl Spawner {
             job_available: Condvar::new(),
             room: Semaphore::new(MAX_WAITING_STARTS),
             null: sys::above_stdio(null)?,
+            spare_inits: SpareInits::default(),
         });
         Ok(Self { lease: Arc::new(Lease { pool, of_all: None }) })
     }
@@ -199,6 +200,7 @@ struct ThreadPool {
     room: Semaphore,
     bounds: Bounds,
     null: OwnedFd,
+    spare_inits: SpareInits,
 }
 
 /// Bounds on the number of threads and on the wait for one.
@@ -279,6 +281,12 @@ impl ThreadPool {
         queue.waiting.pop_front()
     }
 
+    /// Returns whether no start waits, and more may come.
+    fn is_idle(&self) -> bool {
+        let queue = self.jobs();
+        queue.waiting.is_empty() && !queue.closed
+    }
+
     /// Removes a start from the queue, if no thread has taken it yet.
     fn withdraw(&self, attempt: &Attempt) -> Option<Image> {
         let mut queue = self.jobs();
@@ -350,8 +358,12 @@ fn run_jobs(pool: &Arc<ThreadPool>, stack: Stack) {
                 .unwrap_or_else(|| Arc::new(Lease { pool: Arc::clone(pool), of_all: Some(lease) }));
             made = Arc::downgrade(&lease);
             let _entered = runtime.enter();
+            let jail = image.start.jail.clone();
             // If the caller has dropped its future, the child is dropped and killed.
             _ = answer.send(spawn(pool, &mut stacks, *image, lease, &attempt));
+            if let Some(jail) = jail.filter(|_| pool.is_idle()) {
+                pool.spare_inits.restock(&mut stacks.child, &jail);
+            }
         }
     }
 }
@@ -376,7 +388,12 @@ fn spawn(
         Ok(ends) => ends,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };
-    let jail = match image.start.jail.as_ref().map(|jail| build_jail(jail, stacks, tag, attempt)).transpose()
+    let jail = match image
+        .start
+        .jail
+        .as_ref()
+        .map(|jail| prepare_jail(pool, jail, stacks, tag, attempt))
+        .transpose()
     {
         Ok(jail) => jail,
         Err(error) => return Err(image.unconfined(error)),
@@ -404,7 +421,8 @@ fn spawn(
             parent_death,
             entrance: jail.as_ref().zip(between.as_mut()).map(|(jail, stack)| Entrance {
                 init: jail.init.pidfd().as_raw_fd(),
-                namespaces: jail.namespaces,
+                namespaces: jail.namespaces & !libc::CLONE_NEWNS,
+                plan: &jail.plan,
                 filter: jail.filter.program(),
                 stack,
             }),
@@ -413,8 +431,11 @@ fn spawn(
     );
     let Spawned { pid, pidfd, inherited_rss_bytes } = match spawned {
         Ok(spawned) => spawned,
-        Err(Failure { step: Some(step), errno, .. }) => {
-            return Err(image.unconfined(JailError::Step { step, path: None, errno }));
+        Err(Failure { step: Some(step), mount, errno, .. }) => {
+            let mounts = jail.as_ref().map(|jail| &jail.plan.mounts);
+            let mount = mounts.zip(mount).and_then(|(mounts, index)| mounts.get(index));
+            let path = mount.and_then(Mount::subject);
+            return Err(image.unconfined(JailError::Step { step, path, errno }));
         }
         Err(Failure { stage, errno, .. }) => return Err(image.error(stage, errno)),
     };
@@ -438,13 +459,20 @@ fn spawn(
 }
 
 /// A jail that a child can enter.
-struct BuiltJail {
+struct PreparedJail {
     init: NewInit,
     namespaces: libc::c_int,
+    plan: Plan,
     filter: Filter,
 }
 
-fn build_jail(jail: &Jail, stacks: &mut Stacks, tag: Tag, attempt: &Attempt) -> Result<BuiltJail, JailError> {
+fn prepare_jail(
+    pool: &ThreadPool,
+    jail: &Jail,
+    stacks: &mut Stacks,
+    tag: Tag,
+    attempt: &Attempt,
+) -> Result<PreparedJail, JailError> {
     let (plan, filter) = (jail.plan()?, jail.filter());
     if stacks.between.is_none() {
         let out_of_memory = |error: io::Error| JailError::Step {
@@ -454,8 +482,8 @@ fn build_jail(jail: &Jail, stacks: &mut Stacks, tag: Tag, attempt: &Attempt) -> 
         };
         stacks.between = Some(Stack::new().map_err(out_of_memory)?);
     }
-    let init = init::start(&mut stacks.child, jail, &plan, &filter, tag, &attempt.progress.init)?;
-    Ok(BuiltJail { init, namespaces: jail.namespaces(), filter })
+    let init = pool.spare_inits.take(&mut stacks.child, jail, tag, &attempt.progress.init)?;
+    Ok(PreparedJail { init, namespaces: jail.namespaces(), plan, filter })
 }
 
 /// Creates a cgroup, and opens the file through which the child enters it.

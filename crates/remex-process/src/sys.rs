@@ -129,16 +129,13 @@ pub(crate) fn above_stdio(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
 /// Raises a soft limit of a child to its hard limit.
 pub(crate) fn lift_limit(pid: Pid, resource: Resource) -> io::Result<()> {
     let now = limit(pid.as_raw(), resource)?;
-    let lifted = libc::rlimit { rlim_cur: now.rlim_max, ..now };
-    // SAFETY: the struct is valid for reads during the call.
-    let result = unsafe { libc::prlimit(pid.as_raw(), resource, &raw const lifted, ptr::null_mut()) };
-    check(result.into())
+    set_limit(pid.as_raw(), resource, &libc::rlimit { rlim_cur: now.rlim_max, ..now })
 }
 
-/// Sets a limit of this process.
-pub(crate) fn set_limit(resource: Resource, limit: &libc::rlimit) -> io::Result<()> {
+/// Sets a limit of a process; 0 stands for this one.
+pub(crate) fn set_limit(pid: libc::pid_t, resource: Resource, limit: &libc::rlimit) -> io::Result<()> {
     // SAFETY: the struct is valid for reads during the call.
-    let result = unsafe { libc::prlimit(0, resource, ptr::from_ref(limit), ptr::null_mut()) };
+    let result = unsafe { libc::prlimit(pid, resource, ptr::from_ref(limit), ptr::null_mut()) };
     check(result.into())
 }
 

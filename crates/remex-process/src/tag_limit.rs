@@ -66,7 +66,15 @@ impl TagLimit {
     /// # Errors
     /// If the hard limit was lowered in the meantime; the process then keeps its tag.
     pub(crate) fn apply_to_self(&self, tag: Tag) -> io::Result<()> {
-        sys::set_limit(self.resource, &self.limit(tag))
+        sys::set_limit(0, self.resource, &self.limit(tag))
+    }
+
+    /// Replaces the inherited tag of a child.
+    ///
+    /// # Errors
+    /// If the hard limit of the child is too low.
+    pub(crate) fn apply(&self, child: Pid, tag: Tag) -> io::Result<()> {
+        sys::set_limit(child.as_raw(), self.resource, &self.limit(tag))
     }
 
     /// Removes the tag of a child. If that is denied, the child keeps it.

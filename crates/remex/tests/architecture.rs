@@ -165,6 +165,7 @@ const PROCESS_LAYERS: [&str; 23] = [
     "attempt",
     "clone",
     "init",
+    "probe",
     "exit",
     "tree",
     "spawner",

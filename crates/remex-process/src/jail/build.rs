@@ -1,82 +1,55 @@
-//! Builds a jail from inside, in the first process of its namespaces.
+//! Builds the file system of a jail from inside, in the process that will execute the command.
 //!
-//! That process shares our memory until it executes its own program. Like the child of [`clone`](crate::clone), it
-//! allocates nothing, takes no lock, cannot panic, and changes no memory except its stack and [`Outcome`].
+//! That process shares our memory until then. It allocates nothing, takes no lock, cannot panic, and changes no memory
+//! except its stack and what reports a failure.
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{CStr, CString, c_int, c_long, c_ulong, c_void},
+    ffi::{CStr, c_int, c_long, c_ulong},
     io,
     mem::MaybeUninit,
     os::fd::RawFd,
     ptr,
-    sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed},
 };
 
 use libc::sock_filter;
 
 use super::{
     error::Step,
-    image::INIT,
     plan::{Mount, Plan, Presence, Writes},
 };
 
-/// What the first process needs.
-pub(crate) struct Blueprint<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) filter: &'a [sock_filter],
-    /// `UID UID 1`, for the map of users.
-    pub(crate) users: &'a CStr,
-    /// `GID GID 1`, for the map of groups.
-    pub(crate) groups: &'a CStr,
-    /// The end of a pipe that the process reads; not below 3.
-    pub(crate) control: RawFd,
-    /// The limit that holds the tag of the process.
-    pub(crate) mark: Option<(crate::sys::Resource, libc::rlimit)>,
-}
-
-/// Where the building failed, written to shared memory.
-#[derive(Default)]
-pub(crate) struct Outcome {
-    /// A [`Step`], or 0.
-    pub(crate) step: AtomicI32,
+/// A step that failed.
+pub(crate) struct Failed {
+    pub(crate) step: Step,
     /// The index of the mount, if it failed there.
-    pub(crate) mount: AtomicUsize,
-    pub(crate) errno: AtomicI32,
+    pub(crate) mount: Option<usize>,
+    pub(crate) errno: i32,
 }
 
-/// Builds the jail and executes the program of its first process. Returns only on failure.
+impl Failed {
+    pub(crate) fn at(step: Step) -> impl Fn(i32) -> Self {
+        move |errno| Self { step, mount: None, errno }
+    }
+}
+
+/// Gives the calling process a mount namespace of its own, in which there is only what the plan says.
 ///
 /// # Safety
-/// Call it only in a process that was cloned into new user, mount and pid namespaces, with all signals blocked.
-pub(crate) unsafe fn build(blueprint: &Blueprint<'_>, outcome: &Outcome) {
+/// Call it only in a child that has entered the other namespaces of the jail, with all signals blocked.
+pub(crate) unsafe fn build(plan: &Plan) -> Result<(), Failed> {
     // SAFETY: passed on to the caller.
-    let (step, errno) = unsafe {
-        let built = map_ids(blueprint)
-            .map_err(|errno| (Step::Ids, errno))
-            .and_then(|()| enter_base().map_err(|errno| (Step::Base, errno)))
-            .and_then(|()| {
-                let mounts = &blueprint.plan.mounts;
-                mounts.iter().enumerate().try_for_each(|(index, mount)| {
-                    outcome.mount.store(index, Relaxed);
-                    make(mount).map_err(|errno| (Step::Mount, errno))
-                })
-            })
-            .and_then(|()| if blueprint.plan.has_own_network { loopback() } else { Ok(()) })
-            .and_then(|()| leave_base().map_err(|errno| (Step::Root, errno)))
-            .and_then(|program| settle(blueprint).map_err(|errno| (Step::Init, errno)).map(|()| program))
-            .and_then(|program| {
-                drop_privileges().map_err(|errno| (Step::Privileges, errno))?;
-                install(blueprint.filter).map_err(|errno| (Step::Filter, errno))?;
-                Ok(program)
-            });
-        match built {
-            Ok(program) => (Step::Init, execute(program)),
-            Err(failed) => failed,
+    unsafe {
+        check(libc::unshare(libc::CLONE_NEWNS).into()).map_err(Failed::at(Step::Namespaces))?;
+        let mask = libc::umask(0);
+        enter_base().map_err(Failed::at(Step::Base))?;
+        for (index, mount) in plan.mounts.iter().enumerate() {
+            make(mount).map_err(|errno| Failed { step: Step::Mount, mount: Some(index), errno })?;
         }
-    };
-    outcome.errno.store(errno, Relaxed);
-    outcome.step.store(step as i32, Relaxed);
+        leave_base().map_err(Failed::at(Step::Root))?;
+        libc::umask(mask);
+    }
+    Ok(())
 }
 
 /// Gives up all capabilities for good, and the means to gain others.
@@ -124,25 +97,13 @@ pub(crate) unsafe fn install(filter: &[sock_filter]) -> Result<(), i32> {
     check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
-/// Maps exactly the user and the group of the server.
-unsafe fn map_ids(blueprint: &Blueprint<'_>) -> Result<(), i32> {
-    // SAFETY: all strings end with NUL.
-    unsafe {
-        write_file(c"/proc/self/setgroups", b"deny")?;
-        write_file(c"/proc/self/uid_map", blueprint.users.to_bytes())?;
-        write_file(c"/proc/self/gid_map", blueprint.groups.to_bytes())
-    }
-}
-
 /// Makes an empty file system the root, with the file system of the host in `/old`.
 ///
 /// It is mounted on `/proc` at first, which exists on every host.
 unsafe fn enter_base() -> Result<(), i32> {
     // SAFETY: all strings end with NUL.
     unsafe {
-        libc::umask(0);
-        let none = ptr::null::<libc::c_char>();
-        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, ptr::null()).into())?;
+        detach_propagation()?;
         mount(c"tmpfs", c"/proc", libc::MS_NOSUID | libc::MS_NODEV, c"mode=755")?;
         mkdir(c"/proc/old", 0o755)?;
         mkdir(c"/proc/new", 0o755)?;
@@ -150,26 +111,34 @@ unsafe fn enter_base() -> Result<(), i32> {
         check(libc::chdir(c"/".as_ptr()).into())?;
         mkdir(c"/no-directory", 0)?;
         touch(c"/no-file", 0)?;
-        // Not to be read, so that the process that runs it has no memory that others may read or write.
-        let init = open(c"/init", libc::O_CREAT | libc::O_WRONLY, 0o111)?;
-        let written = libc::write(init, INIT.as_ptr().cast(), INIT.len());
-        let result = if written == INIT.len() as isize { Ok(()) } else { Err(errno()) };
-        libc::close(init);
-        result
+        Ok(())
     }
 }
 
-/// Makes `/new` the root, detaches everything else, and returns the program of the first process.
-unsafe fn leave_base() -> Result<RawFd, i32> {
+/// Makes `/new` the root, and detaches everything else.
+unsafe fn leave_base() -> Result<(), i32> {
+    // SAFETY: the string ends with NUL.
+    unsafe { change_root(c"/new") }
+}
+
+/// Keeps what happens to mounts elsewhere from happening here, and the other way round.
+pub(super) unsafe fn detach_propagation() -> Result<(), i32> {
+    let none = ptr::null::<libc::c_char>();
+    // SAFETY: the string ends with NUL.
+    unsafe {
+        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, ptr::null()).into())
+    }
+}
+
+/// Makes a mount the root, and detaches the old root with everything in it.
+pub(super) unsafe fn change_root(to: &CStr) -> Result<(), i32> {
     // SAFETY: all strings end with NUL.
     unsafe {
-        let init = open(c"/init", libc::O_PATH, 0)?;
-        check(libc::chdir(c"/new".as_ptr()).into())?;
+        check(libc::chdir(to.as_ptr()).into())?;
         check(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()))?;
         // The old root is stacked on the new one.
         check(libc::umount2(c".".as_ptr(), libc::MNT_DETACH).into())?;
-        check(libc::chdir(c"/".as_ptr()).into())?;
-        Ok(init)
+        check(libc::chdir(c"/".as_ptr()).into())
     }
 }
 
@@ -304,75 +273,7 @@ unsafe fn locate(path: &CStr) -> Result<RawFd, i32> {
     }
 }
 
-/// Brings up the loopback device of a new network namespace.
-unsafe fn loopback() -> Result<(), (Step, i32)> {
-    // SAFETY: the struct is plain data for which zeros are valid, and the kernel reads no more than it.
-    let up = || unsafe {
-        let socket =
-            descriptor(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
-        let mut request = MaybeUninit::<libc::ifreq>::zeroed().assume_init();
-        (request.ifr_name[0], request.ifr_name[1]) = (b'l' as libc::c_char, b'o' as libc::c_char);
-        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        let set = check(libc::syscall(libc::SYS_ioctl, socket, libc::SIOCSIFFLAGS, &raw const request));
-        libc::close(socket);
-        set
-    };
-    match up() {
-        // A kernel without IPv4 has nothing to bring up.
-        Ok(()) | Err(libc::EAFNOSUPPORT) => Ok(()),
-        Err(errno) => Err((Step::Loopback, errno)),
-    }
-}
-
-/// Gives the first process its tag, its control pipe as descriptor 0, and lets the kernel reap its children.
-unsafe fn settle(blueprint: &Blueprint<'_>) -> Result<(), i32> {
-    // SAFETY: all pointers are to local values, and the rest changes only what belongs to the process.
-    unsafe {
-        check(libc::setsid().into())?;
-        if let Some((resource, limit)) = &blueprint.mark {
-            check(libc::setrlimit(*resource, &raw const *limit).into())?;
-        }
-        // The kernel's struct begins with the handler; zeros elsewhere mean no flags and no mask. All other signals are
-        // blocked, and our handlers end with the `exec`.
-        let ignored = [libc::SIG_IGN as u64, 0, 0, 0];
-        let (action, old) = (ignored.as_ptr(), ptr::null_mut::<c_void>());
-        check(libc::syscall(libc::SYS_rt_sigaction, libc::SIGCHLD, action, old, size_of::<u64>()))?;
-        check(libc::dup2(blueprint.control, 0).into())
-    }
-}
-
-/// Executes the program of the first process with a single descriptor. Returns only on failure.
-unsafe fn execute(program: RawFd) -> i32 {
-    // SAFETY: all strings end with NUL and both arrays with a null pointer.
-    unsafe {
-        let program = libc::dup3(program, 1, libc::O_CLOEXEC);
-        if program < 0 {
-            return errno();
-        }
-        let (first, last): (libc::c_uint, libc::c_uint) = (2, libc::c_uint::MAX);
-        if libc::syscall(libc::SYS_close_range, first, last, 0) < 0 {
-            return errno();
-        }
-        let argv = [c"remex-init".as_ptr(), ptr::null()];
-        let env = [ptr::null::<libc::c_char>()];
-        let (argv, env) = (argv.as_ptr(), env.as_ptr());
-        libc::syscall(libc::SYS_execveat, program, c"".as_ptr(), argv, env, libc::AT_EMPTY_PATH);
-        errno()
-    }
-}
-
-unsafe fn write_file(path: &CStr, bytes: &[u8]) -> Result<(), i32> {
-    // SAFETY: as many bytes are read as there are.
-    unsafe {
-        let file = open(path, libc::O_WRONLY, 0)?;
-        let written = libc::write(file, bytes.as_ptr().cast(), bytes.len());
-        let result = if written == bytes.len() as isize { Ok(()) } else { Err(errno()) };
-        libc::close(file);
-        result
-    }
-}
-
-unsafe fn open(path: &CStr, flags: c_int, mode: libc::mode_t) -> Result<RawFd, i32> {
+pub(super) unsafe fn open(path: &CStr, flags: c_int, mode: libc::mode_t) -> Result<RawFd, i32> {
     // SAFETY: the string ends with NUL.
     descriptor(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, libc::c_uint::from(mode)) }.into())
 }
@@ -390,26 +291,21 @@ unsafe fn touch(path: &CStr, mode: libc::mode_t) -> Result<(), i32> {
 }
 
 /// Mounts a new file system of a kind.
-unsafe fn mount(kind: &CStr, to: &CStr, flags: c_ulong, options: &CStr) -> Result<(), i32> {
+pub(super) unsafe fn mount(kind: &CStr, to: &CStr, flags: c_ulong, options: &CStr) -> Result<(), i32> {
     let (kind, options) = (kind.as_ptr(), options.as_ptr());
     // SAFETY: all strings end with NUL.
     check(unsafe { libc::mount(kind, to.as_ptr(), kind, flags, options.cast()) }.into())
 }
 
-fn descriptor(result: c_long) -> Result<RawFd, i32> {
+pub(super) fn descriptor(result: c_long) -> Result<RawFd, i32> {
     if result < 0 { Err(errno()) } else { Ok(result as RawFd) }
 }
 
-fn check(result: c_long) -> Result<(), i32> {
+pub(super) fn check(result: c_long) -> Result<(), i32> {
     if result < 0 { Err(errno()) } else { Ok(()) }
 }
 
 /// Returns the error number of the last call, without allocating.
-fn errno() -> i32 {
+pub(super) fn errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
-}
-
-/// Returns the line that maps one id to itself.
-pub(crate) fn identity(id: u32) -> CString {
-    CString::new(format!("{id} {id} 1\n")).expect("digits and spaces have no NUL")
 }

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex_sandbox::{Access, Kind, Network, Policy};
+use remex_sandbox::{Access, Kind, Policy};
 
 use super::{error::JailError, search};
 
@@ -19,7 +19,6 @@ use super::{error::JailError, search};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) mounts: Vec<Mount>,
-    pub(crate) has_own_network: bool,
 }
 
 /// One step of building.
@@ -143,7 +142,7 @@ impl Plan {
         points.extend(entries.pinned());
         points.remove(Path::new("/"));
         points.into_iter().for_each(|path| mounts.point(path));
-        Ok(Self { mounts: mounts.made, has_own_network: policy.network() == Network::Restricted })
+        Ok(Self { mounts: mounts.made })
     }
 
     /// Plans the mounts that a new pid namespace needs, and nothing else.
@@ -153,7 +152,7 @@ impl Plan {
             Mount::Bind { from: below("/old", root), to: below("/new", root), writes: Writes::Unconfined },
             Mount::Proc { path: below("/new", Path::new("/proc")), writes: Writes::Unconfined },
         ];
-        Self { mounts, has_own_network: false }
+        Self { mounts }
     }
 }
 
