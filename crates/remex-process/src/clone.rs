@@ -24,7 +24,7 @@ use std::{
 use crate::{
     Pid, Signal, Stage, Step,
     attempt::Birth,
-    jail::{Failed, Plan, build, drop_privileges, install},
+    jail::{Failed, Plan, Ruleset, build, drop_privileges, install, restrict},
     sys::{self, WaitMode},
 };
 
@@ -100,6 +100,14 @@ pub(crate) struct ChildSetup<'a> {
     pub(crate) parent_death: Option<Signal>,
     /// The jail that the child enters.
     pub(crate) entrance: Option<Entrance<'a>>,
+    /// What else confines the child.
+    pub(crate) walls: Option<Walls<'a>>,
+}
+
+/// What a child confines itself by.
+pub(crate) struct Walls<'a> {
+    pub(crate) ruleset: Option<&'a Ruleset>,
+    pub(crate) filter: &'a [libc::sock_filter],
 }
 
 /// A jail to enter.
@@ -109,7 +117,6 @@ pub(crate) struct Entrance<'a> {
     /// Its namespaces, except for the one of mounts, which the child makes itself.
     pub(crate) namespaces: c_int,
     pub(crate) plan: &'a Plan,
-    pub(crate) filter: &'a [libc::sock_filter],
     /// The stack of the process in between.
     pub(crate) stack: &'a mut Stack,
 }
@@ -293,6 +300,7 @@ extern "C" fn child(context: *mut c_void) -> c_int {
             .map_err(|errno| (Stage::Cgroup, errno))
             .and_then(|()| set_up(setup, *parent, outcome).map_err(|errno| (Stage::Setup, errno)))
             .and_then(|()| move_in(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
+            .and_then(|()| confine_files(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| set_limits(setup).map_err(|errno| (Stage::Limits, errno)))
             .and_then(|()| confine(setup, outcome).map_err(|errno| (Stage::Jail, errno)));
         match is_set_up {
@@ -323,12 +331,23 @@ unsafe fn move_in(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> 
     })
 }
 
+/// Confines files, if the child is confined.
+///
+/// # Safety
+/// Call it only in the child, before the limits on descriptors are set.
+unsafe fn confine_files(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
+    let Some(ruleset) = setup.walls.as_ref().and_then(|walls| walls.ruleset) else { return Ok(()) };
+    let terminal = (setup.terminal == Terminal::Controlling).then_some(0);
+    // SAFETY: we are the child, and descriptor 0 is its terminal.
+    unsafe { restrict(ruleset, terminal) }.inspect_err(|_| outcome.step.store(Step::Landlock as i32, Relaxed))
+}
+
 /// Gives up what a confined process must not have.
 ///
 /// # Safety
 /// Call it only in the child, after everything that needs a capability.
 unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
-    let Some(entrance) = &setup.entrance else { return Ok(()) };
+    let Some(walls) = &setup.walls else { return Ok(()) };
     let failed = |step: Step, errno| {
         outcome.step.store(step as i32, Relaxed);
         errno
@@ -336,7 +355,7 @@ unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> 
     // SAFETY: we are the child.
     unsafe {
         drop_privileges().map_err(|errno| failed(Step::Privileges, errno))?;
-        install(entrance.filter).map_err(|errno| failed(Step::Filter, errno))
+        install(walls.filter).map_err(|errno| failed(Step::Filter, errno))
     }
 }
 

@@ -11,6 +11,7 @@ mod error;
 mod filter;
 mod first;
 mod image;
+mod landlock;
 mod plan;
 mod search;
 
@@ -22,6 +23,7 @@ pub(crate) use build::{Failed, build, drop_privileges, install};
 pub use error::{JailError, Step};
 pub(crate) use filter::{Filter, Strictness};
 pub(crate) use first::{FirstSetup, become_first, identity};
+pub(crate) use landlock::{Ruleset, restrict};
 pub(crate) use plan::{Mount, Plan};
 
 /// How a process is confined.
@@ -71,6 +73,14 @@ impl Jail {
     /// Returns the filter of system calls.
     pub(crate) fn filter(&self) -> Filter {
         Filter::new(self.strictness())
+    }
+
+    /// Returns the second wall around the files, if this kernel has one and files are confined.
+    pub(crate) fn ruleset(&self) -> Option<Ruleset> {
+        match &self.confinement {
+            Confinement::Policy { policy, .. } => Ruleset::behind_mounts(policy),
+            Confinement::Pids => None,
+        }
     }
 
     /// Returns whether files are confined.

@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{
     Attempt, Jail, JailError, Stage, Step, Tags,
-    clone::{self, ChildSetup, Entrance, Failure, Stack, Terminal},
+    clone::{self, ChildSetup, Entrance, Failure, Stack, Terminal, Walls},
     init::SpareInits,
     jail::Mount,
     reaper, sys,
@@ -29,7 +29,8 @@ pub fn probe_jail() -> Result<(), JailError> {
         .and_then(sys::above_stdio)
         .map_err(|errno| failed(errno.into()))?;
     let jail = Jail::new(Arc::new(Policy::open(Network::Restricted)), Arc::new([]));
-    let (plan, filter, attempt) = (jail.plan()?, jail.filter(), Attempt::default());
+    let (plan, filter, ruleset) = (jail.plan()?, jail.filter(), jail.ruleset());
+    let attempt = Attempt::default();
     let (mut stack, mut between) = (Stack::new().map_err(failed)?, Stack::new().map_err(failed)?);
     let tag = Tags::new().tag(0, 0);
     let init = SpareInits::default().take(&mut stack, &jail, tag, &attempt.progress.init)?;
@@ -50,9 +51,9 @@ pub fn probe_jail() -> Result<(), JailError> {
             init: init.pidfd().as_raw_fd(),
             namespaces: jail.namespaces() & !libc::CLONE_NEWNS,
             plan: &plan,
-            filter: filter.program(),
             stack: &mut between,
         }),
+        walls: Some(Walls { ruleset: ruleset.as_ref(), filter: filter.program() }),
     };
     match clone::start(&mut stack, &mut setup, &attempt.progress.command) {
         // It got as far as executing its program, of which there is none.

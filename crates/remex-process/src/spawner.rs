@@ -23,12 +23,12 @@ use tokio::{
 use crate::{
     Attempt, Cgroup, ChildIo, Exit, Jail, JailError, Leader, OwnCgroup, Pid, Rlimit, Scope, Stage, Start,
     StartError, Stdio, Step, Tag,
-    clone::{self, ChildSetup, Entrance, Failure, Spawned, Stack, Terminal},
+    clone::{self, ChildSetup, Entrance, Failure, Spawned, Stack, Terminal, Walls},
     descriptors::StdioEnds,
     exit,
     image::Image,
     init::{Init, NewInit, SpareInits},
-    jail::{Filter, Mount, Plan},
+    jail::{Filter, Mount, Plan, Ruleset},
     reaper, sys,
     tag_limit::TagLimit,
     tree,
@@ -423,9 +423,11 @@ fn spawn(
                 init: jail.init.pidfd().as_raw_fd(),
                 namespaces: jail.namespaces & !libc::CLONE_NEWNS,
                 plan: &jail.plan,
-                filter: jail.filter.program(),
                 stack,
             }),
+            walls: jail
+                .as_ref()
+                .map(|jail| Walls { ruleset: jail.ruleset.as_ref(), filter: jail.filter.program() }),
         },
         &attempt.progress.command,
     );
@@ -464,6 +466,7 @@ struct PreparedJail {
     namespaces: libc::c_int,
     plan: Plan,
     filter: Filter,
+    ruleset: Option<Ruleset>,
 }
 
 fn prepare_jail(
@@ -483,7 +486,7 @@ fn prepare_jail(
         stacks.between = Some(Stack::new().map_err(out_of_memory)?);
     }
     let init = pool.spare_inits.take(&mut stacks.child, jail, tag, &attempt.progress.init)?;
-    Ok(PreparedJail { init, namespaces: jail.namespaces(), plan, filter })
+    Ok(PreparedJail { init, namespaces: jail.namespaces(), plan, filter, ruleset: jail.ruleset() })
 }
 
 /// Creates a cgroup, and opens the file through which the child enters it.

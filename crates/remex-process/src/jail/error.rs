@@ -55,6 +55,8 @@ pub enum Step {
     Root,
     /// Giving up all capabilities.
     Privileges,
+    /// Confining files by Landlock.
+    Landlock,
     /// Installing the filter of system calls.
     Filter,
     /// Starting the first process.
@@ -67,7 +69,7 @@ impl Step {
     /// Returns the step with a number.
     pub(crate) fn from_number(number: i32) -> Option<Self> {
         use Step::*;
-        [Namespaces, Ids, Base, Mount, Loopback, Root, Privileges, Filter, Init, Enter]
+        [Namespaces, Ids, Base, Mount, Loopback, Root, Privileges, Landlock, Filter, Init, Enter]
             .into_iter()
             .find(|&step| step as i32 == number)
     }
@@ -85,6 +87,7 @@ fn what(step: Step, path: Option<&PathBuf>) -> String {
         Step::Loopback => "bring up the loopback device of a new network namespace",
         Step::Root => "leave the file system of the host",
         Step::Privileges => "give up capabilities",
+        Step::Landlock => "confine files by Landlock",
         Step::Filter => "install a filter of system calls",
         Step::Init => "start the first process of a new pid namespace",
         Step::Enter => "enter the new namespaces",
@@ -129,6 +132,7 @@ fn step_hint(step: Step, errno: i32) -> &'static str {
         (Step::Mount, libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => {
             "it has changed in the meantime; try again"
         }
+        (Step::Landlock, libc::E2BIG) => "start the server in fewer nested Landlock domains",
         (Step::Filter, libc::EINVAL) => "use a kernel with `CONFIG_SECCOMP_FILTER`",
         _ => "check the host's limits and logs",
     }
@@ -177,7 +181,7 @@ mod tests {
     #[test]
     fn every_step_has_a_number_of_its_own() {
         let steps = (1..).map_while(Step::from_number).collect::<Vec<_>>();
-        assert_eq!((steps.len(), steps.last()), (10, Some(&Step::Enter)));
+        assert_eq!((steps.len(), steps.last()), (11, Some(&Step::Enter)));
         assert_eq!(Step::from_number(0), None);
     }
 }

@@ -1,0 +1,266 @@
+//! Confines a process by Landlock: rights to files by the directories they are in, and scopes for signals and abstract
+//! unix sockets.
+//!
+//! In a jail of namespaces this is a second wall behind the mounts. It also covers what a read-only mount does not:
+//! named pipes and devices stay writable there. Rights only add up on the way from the root to a file, so a rule cannot
+//! take back what one above it grants; the mounts do that. What this kernel's Landlock does not know is left out.
+//! Where there are no namespaces, `alone.rs` uses the same rules as the only wall. Start at [`Ruleset`].
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, CString, c_long},
+    io,
+    mem::MaybeUninit,
+    os::{fd::RawFd, unix::ffi::OsStrExt as _},
+    path::Path,
+    ptr,
+    sync::OnceLock,
+};
+
+use remex_sandbox::{Access, Policy};
+
+/// The rights to files and directories, as the kernel numbers them.
+mod right {
+    pub(super) const EXECUTE: u64 = 1 << 0;
+    pub(super) const WRITE_FILE: u64 = 1 << 1;
+    pub(super) const READ_FILE: u64 = 1 << 2;
+    pub(super) const READ_DIR: u64 = 1 << 3;
+    pub(super) const REMOVE_DIR: u64 = 1 << 4;
+    pub(super) const REMOVE_FILE: u64 = 1 << 5;
+    pub(super) const MAKE_CHAR: u64 = 1 << 6;
+    pub(super) const MAKE_DIR: u64 = 1 << 7;
+    pub(super) const MAKE_REG: u64 = 1 << 8;
+    pub(super) const MAKE_SOCK: u64 = 1 << 9;
+    pub(super) const MAKE_FIFO: u64 = 1 << 10;
+    pub(super) const MAKE_BLOCK: u64 = 1 << 11;
+    pub(super) const MAKE_SYM: u64 = 1 << 12;
+    /// To rename and link from one directory to another; version 2.
+    pub(super) const REFER: u64 = 1 << 13;
+    /// Version 3.
+    pub(super) const TRUNCATE: u64 = 1 << 14;
+    /// Version 5.
+    pub(super) const IOCTL_DEV: u64 = 1 << 15;
+
+    /// Those that something other than a directory can have.
+    pub(super) const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
+}
+
+/// Binding and connecting TCP sockets; version 4.
+const TCP: u64 = 0b11;
+/// Abstract unix sockets and signals; version 6.
+const SCOPES: u64 = 0b11;
+
+/// What `read` means.
+pub(super) const READ: u64 = right::EXECUTE | right::READ_FILE | right::READ_DIR;
+/// What `read` means for files, without the names in directories.
+pub(super) const READ_FILES: u64 = right::EXECUTE | right::READ_FILE;
+pub(super) const READ_DIRECTORIES: u64 = right::READ_DIR;
+/// What `write` means. Devices cannot be created in a jail anyway.
+const WRITE: u64 = READ
+    | right::WRITE_FILE
+    | right::REMOVE_DIR
+    | right::REMOVE_FILE
+    | right::MAKE_DIR
+    | right::MAKE_REG
+    | right::MAKE_SOCK
+    | right::MAKE_FIFO
+    | right::MAKE_SYM
+    | right::REFER
+    | right::TRUNCATE;
+/// What the harmless devices need.
+pub(super) const DEVICE: u64 = right::READ_FILE | right::WRITE_FILE | right::IOCTL_DEV;
+
+/// What a jail has of its own, whatever the policy says.
+const OWN: [(&CStr, u64); 3] = [(c"/proc", READ), (c"/dev", DEVICE | right::READ_DIR), (c"/dev/shm", WRITE)];
+
+/// The first version that lets files be renamed from one directory to another.
+const LEAST_VERSION: i32 = 2;
+
+/// Returns the version of Landlock that this kernel offers, or `None` if it has none or something forbids it.
+pub(crate) fn version() -> Option<u32> {
+    static VERSION: OnceLock<i32> = OnceLock::new();
+    let version = *VERSION.get_or_init(|| {
+        const ASK_FOR_VERSION: u32 = 1;
+        let (none, len) = (ptr::null::<Attributes>(), 0_usize);
+        // SAFETY: with this flag the kernel reads no memory.
+        let version =
+            unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, len, ASK_FOR_VERSION) };
+        i32::try_from(version).unwrap_or(0)
+    });
+    u32::try_from(version).ok().filter(|version| *version > 0)
+}
+
+/// The rules for one process, prepared so that its child only makes system calls.
+#[derive(Debug)]
+pub(crate) struct Ruleset {
+    attributes: Attributes,
+    /// As many bytes of the attributes as this kernel knows.
+    attributes_len: usize,
+    rules: Vec<(CString, u64)>,
+}
+
+/// What the rules are about, as the kernel expects it.
+#[repr(C)]
+#[derive(Debug)]
+struct Attributes {
+    files: u64,
+    network: u64,
+    scopes: u64,
+}
+
+/// Whether TCP is confined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tcp {
+    /// A network namespace confines it, or nothing does.
+    Ignored,
+    Denied,
+}
+
+impl Ruleset {
+    /// Returns the second wall for a jail with this policy, or `None` if this kernel's Landlock would break programs.
+    pub(crate) fn behind_mounts(policy: &Policy) -> Option<Self> {
+        let version = version().and_then(|version| i32::try_from(version).ok())?;
+        let mut ruleset = Self::new(version, Tcp::Ignored)?;
+        for rule in policy.rules() {
+            let rights = match rule.access {
+                Access::Deny => continue,
+                Access::Read => READ,
+                Access::Write => WRITE,
+            };
+            ruleset.allow(&rule.path, rights);
+        }
+        for (path, rights) in OWN {
+            ruleset.rules.push((path.to_owned(), rights));
+        }
+        Some(ruleset)
+    }
+
+    /// Returns a set without rules, which allows nothing, or `None` if this version would break programs.
+    pub(super) fn new(version: i32, tcp: Tcp) -> Option<Self> {
+        if version < LEAST_VERSION {
+            return None;
+        }
+        let mut files = WRITE | DEVICE | right::MAKE_CHAR | right::MAKE_BLOCK;
+        for (right, since) in [(right::TRUNCATE, 3), (right::IOCTL_DEV, 5)] {
+            if version < since {
+                files &= !right;
+            }
+        }
+        let network = if version >= 4 && tcp == Tcp::Denied { TCP } else { 0 };
+        let scopes = if version >= 6 { SCOPES } else { 0 };
+        let words = match version {
+            ..4 => 1,
+            4..6 => 2,
+            6.. => 3,
+        };
+        let attributes = Attributes { files, network, scopes };
+        Some(Self { attributes, attributes_len: words * size_of::<u64>(), rules: Vec::new() })
+    }
+
+    /// Allows something at a path and below, unless a rule above allows it already.
+    pub(super) fn allow(&mut self, path: &Path, rights: u64) {
+        let is_above = |above: &CStr| path.starts_with(Path::new(std::ffi::OsStr::from_bytes(above.to_bytes())));
+        let above = self.rules.iter().filter(|(above, _)| is_above(above));
+        let granted = above.fold(0, |granted, (_, rights)| granted | rights);
+        // A path with a NUL does not exist.
+        if rights & !granted != 0
+            && let Ok(path) = CString::new(path.as_os_str().as_bytes())
+        {
+            self.rules.push((path, rights));
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rules.len()
+    }
+}
+
+/// Confines the calling process for good, and everything that it starts.
+///
+/// Opens the paths as this process sees them. With a `terminal`, descriptor 0 is one, which the process may open again
+/// by its name.
+///
+/// # Safety
+/// Call it only in a child that may gain no privileges.
+pub(crate) unsafe fn restrict(ruleset: &Ruleset, terminal: Option<RawFd>) -> Result<(), i32> {
+    // SAFETY: the kernel reads as many bytes as the length says, which are there.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1_u64, 0_u64, 0_u64, 0_u64).into())?;
+        let attributes = &raw const ruleset.attributes;
+        let set = check(libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            attributes,
+            ruleset.attributes_len,
+            0,
+        ))? as RawFd;
+        let restricted = fill(ruleset, set, terminal)
+            .and_then(|()| check(libc::syscall(libc::SYS_landlock_restrict_self, set, 0)).map(drop));
+        libc::close(set);
+        restricted
+    }
+}
+
+unsafe fn fill(ruleset: &Ruleset, set: RawFd, terminal: Option<RawFd>) -> Result<(), i32> {
+    let handled = ruleset.attributes.files;
+    // SAFETY: all strings end with NUL.
+    unsafe {
+        if let Some(terminal) = terminal {
+            add(set, terminal, DEVICE & handled)?;
+        }
+        for (path, rights) in &ruleset.rules {
+            let place = match locate(path) {
+                Ok(place) => place,
+                // Nothing is there that could be allowed.
+                Err(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EACCES) => continue,
+                Err(errno) => return Err(errno),
+            };
+            let added = add(set, place, rights & handled);
+            libc::close(place);
+            added?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds a rule for what a descriptor refers to.
+unsafe fn add(set: RawFd, place: RawFd, rights: u64) -> Result<(), i32> {
+    #[repr(C, packed)]
+    struct Beneath {
+        rights: u64,
+        place: RawFd,
+    }
+    const PATH_BENEATH: i32 = 1;
+    let add = |rights: u64| {
+        let beneath = Beneath { rights, place };
+        // SAFETY: the kernel reads the struct, whose layout is that of its own.
+        check(unsafe {
+            libc::syscall(libc::SYS_landlock_add_rule, set, PATH_BENEATH, &raw const beneath, 0)
+        })
+    };
+    match add(rights) {
+        // It is no directory.
+        Err(libc::EINVAL) => match add(rights & right::OF_FILES) {
+            // None of the rights is for files.
+            Err(libc::ENOMSG) => Ok(()),
+            other => other.map(drop),
+        },
+        other => other.map(drop),
+    }
+}
+
+/// Opens a place without following links: those that were there when the policy was resolved are not in its paths.
+unsafe fn locate(path: &CStr) -> Result<RawFd, i32> {
+    // SAFETY: the string ends with NUL, and the struct has the size that is given; zeros are valid in it.
+    unsafe {
+        let mut how = MaybeUninit::<libc::open_how>::zeroed().assume_init();
+        how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+        how.resolve = libc::RESOLVE_NO_SYMLINKS;
+        let (how, len) = (&raw const how, size_of::<libc::open_how>());
+        check(libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), how, len))
+            .map(|descriptor| descriptor as RawFd)
+    }
+}
+
+fn check(result: c_long) -> Result<c_long, i32> {
+    if result < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(result) }
+}
