@@ -6,10 +6,12 @@
 //! command enters them and gives itself a file system (`jail/build.rs`) by a list of mounts (`jail/plan.rs`). Here is
 //! everything that needs no other process; `init.rs` starts the first one. Start at [`Jail`].
 
+mod alone;
 mod build;
 mod error;
 mod filter;
 mod first;
+mod hidden;
 mod image;
 mod landlock;
 mod plan;
@@ -19,11 +21,12 @@ use std::{path::PathBuf, sync::Arc};
 
 use remex_sandbox::{Network, Policy};
 
+pub(crate) use alone::{Alone, is_possible as is_possible_alone};
 pub(crate) use build::{Failed, build, drop_privileges, install};
 pub use error::{JailError, Step};
 pub(crate) use filter::{Filter, Strictness};
 pub(crate) use first::{FirstSetup, become_first, identity};
-pub(crate) use landlock::{Ruleset, restrict};
+pub(crate) use landlock::{Ruleset, restrict, version as landlock_version};
 pub(crate) use plan::{Mount, Plan};
 
 /// How a process is confined.
@@ -80,6 +83,14 @@ impl Jail {
         match &self.confinement {
             Confinement::Policy { policy, .. } => Ruleset::behind_mounts(policy),
             Confinement::Pids => None,
+        }
+    }
+
+    /// Plans the confinement without namespaces, which failed for a reason; may block.
+    pub(crate) fn alone(&self, namespaces: JailError) -> Result<Alone, JailError> {
+        match &self.confinement {
+            Confinement::Policy { policy, hidden } => Alone::new(policy, hidden, namespaces),
+            Confinement::Pids => Err(namespaces),
         }
     }
 

@@ -22,13 +22,14 @@ use tokio::{
 
 use crate::{
     Attempt, Cgroup, ChildIo, Exit, Jail, JailError, Leader, OwnCgroup, Pid, Rlimit, Scope, Stage, Start,
-    StartError, Stdio, Step, Tag,
+    StartError, Stdio, Tag,
     clone::{self, ChildSetup, Entrance, Failure, Spawned, Stack, Terminal, Walls},
     descriptors::StdioEnds,
     exit,
     image::Image,
-    init::{Init, NewInit, SpareInits},
-    jail::{Filter, Mount, Plan, Ruleset},
+    init::{Init, SpareInits},
+    jail::Mount,
+    prepared::{PreparedJail, Stacks},
     reaper, sys,
     tag_limit::TagLimit,
     tree,
@@ -334,13 +335,6 @@ impl ThreadPool {
     }
 }
 
-/// The stacks for the children of one thread.
-struct Stacks {
-    child: Stack,
-    /// For the process between us and a confined child.
-    between: Option<Stack>,
-}
-
 fn run_jobs(pool: &Arc<ThreadPool>, stack: Stack) {
     let mut stacks = Stacks { child: stack, between: None };
     sys::block_signals();
@@ -392,7 +386,7 @@ fn spawn(
         .start
         .jail
         .as_ref()
-        .map(|jail| prepare_jail(pool, jail, stacks, tag, attempt))
+        .map(|jail| PreparedJail::new(jail, stacks, &pool.spare_inits, tag, attempt))
         .transpose()
     {
         Ok(jail) => jail,
@@ -419,12 +413,14 @@ fn spawn(
             limits: &rlimits.raw(),
             cgroup: entrance.as_ref().map(|file: &OwnedFd| file.as_raw_fd()),
             parent_death,
-            entrance: jail.as_ref().zip(between.as_mut()).map(|(jail, stack)| Entrance {
-                init: jail.init.pidfd().as_raw_fd(),
-                namespaces: jail.namespaces & !libc::CLONE_NEWNS,
-                plan: &jail.plan,
-                stack,
-            }),
+            entrance: jail.as_ref().and_then(|jail| jail.space.as_ref()).zip(between.as_mut()).map(
+                |(space, stack)| Entrance {
+                    init: space.init.pidfd().as_raw_fd(),
+                    namespaces: space.namespaces & !libc::CLONE_NEWNS,
+                    plan: &space.plan,
+                    stack,
+                },
+            ),
             walls: jail
                 .as_ref()
                 .map(|jail| Walls { ruleset: jail.ruleset.as_ref(), filter: jail.filter.program() }),
@@ -434,14 +430,14 @@ fn spawn(
     let Spawned { pid, pidfd, inherited_rss_bytes } = match spawned {
         Ok(spawned) => spawned,
         Err(Failure { step: Some(step), mount, errno, .. }) => {
-            let mounts = jail.as_ref().map(|jail| &jail.plan.mounts);
-            let mount = mounts.zip(mount).and_then(|(mounts, index)| mounts.get(index));
+            let space = jail.as_ref().and_then(|jail| jail.space.as_ref());
+            let mount = space.zip(mount).and_then(|(space, index)| space.plan.mounts.get(index));
             let path = mount.and_then(Mount::subject);
             return Err(image.unconfined(JailError::Step { step, path, errno }));
         }
         Err(Failure { stage, errno, .. }) => return Err(image.error(stage, errno)),
     };
-    let init = jail.map(|jail| jail.init.entered());
+    let init = jail.and_then(|jail| jail.space).map(|space| space.init.entered());
     if attempt.is_aborted() {
         // Usually it was killed before it ran; it may have just started.
         end(tag, pid, pidfd, init);
@@ -458,35 +454,6 @@ fn spawn(
             Err(image.error(Stage::Descriptors, error.raw_os_error().unwrap_or(libc::EIO)))
         }
     }
-}
-
-/// A jail that a child can enter.
-struct PreparedJail {
-    init: NewInit,
-    namespaces: libc::c_int,
-    plan: Plan,
-    filter: Filter,
-    ruleset: Option<Ruleset>,
-}
-
-fn prepare_jail(
-    pool: &ThreadPool,
-    jail: &Jail,
-    stacks: &mut Stacks,
-    tag: Tag,
-    attempt: &Attempt,
-) -> Result<PreparedJail, JailError> {
-    let (plan, filter) = (jail.plan()?, jail.filter());
-    if stacks.between.is_none() {
-        let out_of_memory = |error: io::Error| JailError::Step {
-            step: Step::Enter,
-            path: None,
-            errno: error.raw_os_error().unwrap_or(libc::ENOMEM),
-        };
-        stacks.between = Some(Stack::new().map_err(out_of_memory)?);
-    }
-    let init = pool.spare_inits.take(&mut stacks.child, jail, tag, &attempt.progress.init)?;
-    Ok(PreparedJail { init, namespaces: jail.namespaces(), plan, filter, ruleset: jail.ruleset() })
 }
 
 /// Creates a cgroup, and opens the file through which the child enters it.

@@ -74,6 +74,32 @@ async fn it_has_a_terminal_that_can_be_resized() {
     assert_eq!(within(child.exit.wait()).await.code, 3);
 }
 
+#[tokio::test]
+async fn its_terminal_can_be_opened_again_by_every_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
+    let script =
+        "echo one > /dev/tty; echo two > /dev/stderr; echo three > /proc/self/fd/0; stty size < /dev/tty";
+    for preset_of in [Preset::ReadOnly, Preset::WorkspaceWrite] {
+        let jail = jail(preset(preset_of, &root));
+        let (output, _) = run(Start { jail: Some(jail), ..shell(PTY, TAGS.tag(2, 2), script) }).await;
+        assert_eq!(output, "one\r\ntwo\r\nthree\r\n31 97\r\n");
+    }
+}
+
+#[tokio::test]
+async fn in_a_writable_directory_everything_works_as_outside() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
+    let script = "set -e; mkdir a b; echo x > a/f; mv a/f b/g; ln b/g a/h; ln -s h a/l; mv a b/; mkfifo p; \
+                  (cat p > q &); echo y > p; cat b/a/l; : > b/a/h; chmod 600 b/g; rm -r b; touch -d @0 q; \
+                  printf '#!/bin/sh\necho run' > r; chmod +x r; ./r; echo z > /dev/shm/z; cat /dev/shm/z; cat /proc/self/comm";
+    let jail = jail(preset(Preset::WorkspaceWrite, &root));
+    let start = Start { jail: Some(jail), cwd: root, ..shell(NULL, TAGS.tag(2, 3), script) };
+    let (output, status) = run(start).await;
+    assert_eq!((&*output, status.code), ("x\nrun\nz\ncat\n", 0));
+}
+
 /// Starts something in a jail that leaves a fugitive behind.
 async fn fugitive(tag: Tag, then: &str, jail: Jail) -> (remex_process::Exit, Namespace) {
     let script = format!("{FUGITIVE}; {then}");

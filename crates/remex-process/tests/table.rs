@@ -1,6 +1,10 @@
 //! The table of decisions about sandboxes, tried in real jails.
 
-#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    reason = "a filter of system calls; and in a test it is the assertion"
+)]
 
 mod harness;
 mod inmate;
@@ -8,8 +12,9 @@ mod inmate;
 use std::{
     fs::{self, OpenOptions, Permissions},
     io,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use inmate::{confined, jail, orders, own_files, report, reports, resolved};
@@ -104,6 +109,13 @@ async fn differences(scenario: &Scenario) -> Vec<String> {
     let started = harness::spawner().start(confined(jail(policy), "inside", &orders.join("\n"))).await;
     let child = match started {
         Ok(child) => child,
+        // A part of the profile that cannot be enforced without namespaces.
+        Err(error) if has_no_namespaces() => {
+            let is_refused =
+                matches!(error.jail.as_deref(), Some(JailError::Inexpressible { .. } | JailError::Policy(_)));
+            assert!(is_refused, "{}: {error}", scenario.name);
+            return Vec::new();
+        }
         Err(error) => {
             let is_obstacle = matches!(error.jail.as_deref(), Some(JailError::Policy(_)));
             assert!(is_obstacle && !obstacles.is_empty(), "{}: {error}", scenario.name);
@@ -115,6 +127,9 @@ async fn differences(scenario: &Scenario) -> Vec<String> {
     assert_eq!(status.code, 0, "{}: {output}", scenario.name);
     let reports = reports(&output);
     assert_eq!(reports.len(), tried.len(), "{}: {output}", scenario.name);
+    if has_no_namespaces() {
+        report(&scenario.name);
+    }
     let differs = |(case, report): (&&Case, &str)| {
         // What is missing cannot be read, but nothing keeps a process from it.
         let is_missing = case.action == Action::Read && !case.path.exists();
@@ -122,6 +137,28 @@ async fn differences(scenario: &Scenario) -> Vec<String> {
         (is_done != case.is_allowed).then(|| format!("{}: {report}", scenario.name))
     };
     tried.iter().zip(reports).filter_map(differs).collect()
+}
+
+/// The variable that says that namespaces are forbidden.
+const NO_NAMESPACES: &str = "REMEX_TEST_NO_NAMESPACES";
+
+fn has_no_namespaces() -> bool {
+    std::env::var_os(NO_NAMESPACES).is_some()
+}
+
+#[test]
+fn without_namespaces_what_is_started_is_confined_by_the_table_too() {
+    if has_no_namespaces() || orders().is_some() {
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(NO_NAMESPACES, "").args(["--nocapture", "the_jail_allows_exactly_what_the_table_says"]);
+    // SAFETY: only system calls, and nothing is allocated.
+    unsafe { command.pre_exec(inmate::forbid_namespaces) };
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(!reports(&text).is_empty(), "no profile of the table is started: {text}");
 }
 
 #[tokio::test]

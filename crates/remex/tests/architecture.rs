@@ -145,7 +145,7 @@ const PROTO_LAYERS: [&str; 20] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 23] = [
+const PROCESS_LAYERS: [&str; 26] = [
     "memory",
     "pid",
     "signal",
@@ -165,7 +165,9 @@ const PROCESS_LAYERS: [&str; 23] = [
     "attempt",
     "clone",
     "init",
+    "prepared",
     "probe",
+    "support",
     "exit",
     "tree",
     "spawner",

@@ -66,8 +66,8 @@ pub(crate) unsafe fn drop_privileges() -> Result<(), i32> {
         for capability in 0..CAPABILITIES {
             if prctl(libc::PR_CAPBSET_DROP, capability) < 0 {
                 match errno() {
-                    // Beyond the last one.
-                    libc::EINVAL => break,
+                    // Beyond the last one; or who had no privileges outside either gains none by executing a program.
+                    libc::EINVAL | libc::EPERM => break,
                     errno => return Err(errno),
                 }
             }

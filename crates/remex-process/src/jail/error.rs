@@ -26,6 +26,24 @@ pub enum JailError {
         /// The error number of the operating system.
         errno: i32,
     },
+    /// A path that must be hidden, but cannot be found.
+    #[error("cannot hide `{}`: {}", path.display(), io::Error::from_raw_os_error(*errno))]
+    Hidden {
+        /// The path.
+        path: PathBuf,
+        /// The error number of the operating system.
+        errno: i32,
+    },
+    /// There are no namespaces, and Landlock cannot enforce the policy without them.
+    #[error("{namespaces}; and Landlock alone cannot enforce {what}: {why}")]
+    Inexpressible {
+        /// The part of the policy.
+        what: String,
+        /// The reason.
+        why: &'static str,
+        /// Why there are no namespaces.
+        namespaces: Box<JailError>,
+    },
     /// A step failed.
     #[error("cannot {}: {}", what(*step, path.as_ref()), io::Error::from_raw_os_error(*errno))]
     Step {
@@ -45,6 +63,8 @@ pub enum Step {
     Namespaces = 1,
     /// Mapping the user and the group of the server.
     Ids,
+    /// Mounting a `/proc` for the new pid namespace.
+    Proc,
     /// Mounting an empty file system to build on.
     Base,
     /// One of the mounts.
@@ -69,7 +89,7 @@ impl Step {
     /// Returns the step with a number.
     pub(crate) fn from_number(number: i32) -> Option<Self> {
         use Step::*;
-        [Namespaces, Ids, Base, Mount, Loopback, Root, Privileges, Landlock, Filter, Init, Enter]
+        [Namespaces, Ids, Proc, Base, Mount, Loopback, Root, Privileges, Landlock, Filter, Init, Enter]
             .into_iter()
             .find(|&step| step as i32 == number)
     }
@@ -79,6 +99,7 @@ fn what(step: Step, path: Option<&PathBuf>) -> String {
     let plain = match step {
         Step::Namespaces => "create namespaces",
         Step::Ids => "map the server's user in a new user namespace",
+        Step::Proc => "mount `/proc` for a new pid namespace",
         Step::Base => "mount a file system in a new mount namespace",
         Step::Mount => match path {
             Some(path) => return format!("mount `{}` as the profile says", path.display()),
@@ -96,6 +117,20 @@ fn what(step: Step, path: Option<&PathBuf>) -> String {
 }
 
 impl JailError {
+    /// Returns whether this host does not let the server create jails of namespaces at all.
+    pub(crate) fn forbids_namespaces(&self) -> bool {
+        let Self::Step { step, errno, .. } = self else { return false };
+        match (step, *errno) {
+            (Step::Namespaces | Step::Ids | Step::Base, libc::EPERM | libc::EACCES) => true,
+            (Step::Namespaces, libc::EINVAL | libc::ENOSYS) => true,
+            // Otherwise there are too many of them for the moment.
+            (Step::Namespaces, libc::ENOSPC | libc::EUSERS) => has_setting(MAX_USER_NAMESPACES, "0"),
+            // Parts of `/proc` are covered, as usual in containers.
+            (Step::Proc, libc::EPERM) => true,
+            _ => false,
+        }
+    }
+
     /// Returns what to do about it.
     #[must_use]
     pub fn hint(&self) -> String {
@@ -107,6 +142,10 @@ impl JailError {
             Self::Search { .. } => {
                 "let the server's user read the directory, or exclude it from the pattern".to_owned()
             }
+            Self::Hidden { .. } => {
+                "let the server's user search the directories above it, or move it elsewhere".to_owned()
+            }
+            Self::Inexpressible { namespaces, .. } => namespaces.hint(),
             Self::Step { step, errno, .. } => step_hint(*step, *errno).to_owned(),
         }
     }
@@ -115,6 +154,9 @@ impl JailError {
 fn step_hint(step: Step, errno: i32) -> &'static str {
     match (step, errno) {
         (_, libc::ENOSYS) => "use Linux 5.12 or newer",
+        (Step::Namespaces, libc::ENOSPC | libc::EUSERS) if has_setting(MAX_USER_NAMESPACES, "0") => {
+            restriction()
+        }
         (Step::Namespaces, libc::ENOSPC | libc::EUSERS) => {
             "raise the sysctls `user.max_*_namespaces`, or end some confined processes"
         }
@@ -123,7 +165,7 @@ fn step_hint(step: Step, errno: i32) -> &'static str {
         (Step::Namespaces | Step::Enter, libc::EAGAIN) => {
             "end some processes, or raise the host's limit on them"
         }
-        (Step::Mount, libc::EPERM) => {
+        (Step::Proc | Step::Mount, libc::EPERM) => {
             "if the server runs in a container, let it see all of `/proc` (as `--security-opt systempaths=unconfined` does)"
         }
         (Step::Mount, libc::EACCES) => {
@@ -140,18 +182,22 @@ fn step_hint(step: Step, errno: i32) -> &'static str {
 
 /// Returns how to allow user namespaces, by what forbids them on this host.
 fn restriction() -> &'static str {
-    let sysctl = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let is = |path: &str, value: &str| sysctl(path).trim() == value;
-    if is("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+    if has_setting("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "allow user namespaces with `sysctl kernel.unprivileged_userns_clone=1`"
-    } else if is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+    } else if has_setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
         "allow user namespaces with `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or with an AppArmor \
          profile for the server that has `userns,`"
-    } else if is("/proc/sys/user/max_user_namespaces", "0") {
+    } else if has_setting(MAX_USER_NAMESPACES, "0") {
         "allow user namespaces with `sysctl user.max_user_namespaces=10000`"
     } else {
         "allow user namespaces; in a container, its seccomp or AppArmor profile usually forbids them"
     }
+}
+
+const MAX_USER_NAMESPACES: &str = "/proc/sys/user/max_user_namespaces";
+
+fn has_setting(path: &str, value: &str) -> bool {
+    std::fs::read_to_string(path).is_ok_and(|found| found.trim() == value)
 }
 
 #[cfg(test)]
@@ -181,7 +227,7 @@ mod tests {
     #[test]
     fn every_step_has_a_number_of_its_own() {
         let steps = (1..).map_while(Step::from_number).collect::<Vec<_>>();
-        assert_eq!((steps.len(), steps.last()), (11, Some(&Step::Enter)));
+        assert_eq!((steps.len(), steps.last()), (12, Some(&Step::Enter)));
         assert_eq!(Step::from_number(0), None);
     }
 }

@@ -4,6 +4,8 @@
 //! cover. Refused calls fail with `EPERM`; a call of another architecture kills the process, because its numbers mean
 //! something else. Start at [`Filter`].
 
+mod alone;
+
 use std::collections::BTreeMap;
 
 use libc::{c_long, sock_filter};
@@ -230,11 +232,11 @@ impl Cases {
 }
 
 fn search(cases: &[(u32, Vec<sock_filter>)]) -> Vec<sock_filter> {
-    let offset = |code: &[sock_filter]| u8::try_from(code.len()).expect("half of the program is short");
     match cases {
         [] => vec![ALLOW],
         [(number, body)] => {
-            let mut program = vec![jump(libc::BPF_JEQ, *number, 0, offset(body))];
+            let offset = u8::try_from(body.len()).expect("the body of a case is short");
+            let mut program = vec![jump(libc::BPF_JEQ, *number, 0, offset)];
             program.extend_from_slice(body);
             program.push(ALLOW);
             program
@@ -242,7 +244,11 @@ fn search(cases: &[(u32, Vec<sock_filter>)]) -> Vec<sock_filter> {
         _ => {
             let (lower, upper) = cases.split_at(cases.len() / 2);
             let lower = search(lower);
-            let mut program = vec![jump(libc::BPF_JGE, upper[0].0, offset(&lower), 0)];
+            let first = upper[0].0;
+            let mut program = match u8::try_from(lower.len()) {
+                Ok(offset) => vec![jump(libc::BPF_JGE, first, offset, 0)],
+                Err(_) => vec![jump(libc::BPF_JGE, first, 0, 1), skip(lower.len() as u32)],
+            };
             program.extend(lower);
             program.extend(search(upper));
             program
@@ -285,6 +291,11 @@ fn and(bits: u32) -> sock_filter {
     sock_filter { code: (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16, jt: 0, jf: 0, k: bits }
 }
 
+/// Jumps further than a condition can.
+fn skip(offset: u32) -> sock_filter {
+    sock_filter { code: (libc::BPF_JMP | libc::BPF_JA) as u16, jt: 0, jf: 0, k: offset }
+}
+
 fn jump(condition: u32, value: u32, if_true: u8, if_false: u8) -> sock_filter {
     sock_filter {
         code: (libc::BPF_JMP | condition | libc::BPF_K) as u16,
@@ -299,7 +310,7 @@ mod tests {
     use super::*;
 
     /// Runs a filter as the kernel does.
-    fn decide(filter: &Filter, architecture: u32, number: c_long, arguments: [u64; 3]) -> u32 {
+    pub(super) fn decide(filter: &Filter, architecture: u32, number: c_long, arguments: [u64; 3]) -> u32 {
         let (mut at, mut accumulator) = (0, 0);
         loop {
             let sock_filter { code, jt, jf, k } = filter.program[at];
@@ -320,6 +331,10 @@ mod tests {
                 accumulator &= k;
                 continue;
             }
+            if code == libc::BPF_JMP | libc::BPF_JA {
+                at += k as usize;
+                continue;
+            }
             let holds = match code & 0xf0 {
                 libc::BPF_JEQ => accumulator == k,
                 libc::BPF_JGE => accumulator >= k,
@@ -330,9 +345,9 @@ mod tests {
         }
     }
 
-    const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
-    const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
-    const ALLOWED: u32 = libc::SECCOMP_RET_ALLOW;
+    pub(super) const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    pub(super) const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+    pub(super) const ALLOWED: u32 = libc::SECCOMP_RET_ALLOW;
 
     #[test]
     fn calls_are_refused_by_number_and_by_argument() {

@@ -43,6 +43,7 @@ pub(crate) unsafe fn become_first(setup: &FirstSetup<'_>) -> Failed {
     // SAFETY: passed on to the caller.
     let set_up = || unsafe {
         map_ids(setup).map_err(Failed::at(Step::Ids))?;
+        try_proc()?;
         let program = empty_root().map_err(Failed::at(Step::Base))?;
         if setup.has_own_network {
             loopback().map_err(Failed::at(Step::Loopback))?;
@@ -69,6 +70,16 @@ unsafe fn map_ids(setup: &FirstSetup<'_>) -> Result<(), i32> {
     }
 }
 
+/// Finds out now whether commands can have a `/proc` of their own, which not every container allows.
+unsafe fn try_proc() -> Result<(), Failed> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // SAFETY: all strings end with NUL.
+    unsafe {
+        detach_propagation().map_err(Failed::at(Step::Base))?;
+        mount(c"proc", c"/proc", flags, c"").map_err(Failed::at(Step::Proc))
+    }
+}
+
 /// Makes a file system the root in which there is only the program of the process, and returns that.
 ///
 /// It is mounted on `/proc` at first, which exists on every host.
@@ -76,7 +87,6 @@ unsafe fn empty_root() -> Result<RawFd, i32> {
     // SAFETY: all strings end with NUL, and as many bytes are written as there are.
     unsafe {
         libc::umask(0);
-        detach_propagation()?;
         mount(c"tmpfs", c"/proc", libc::MS_NOSUID | libc::MS_NODEV, c"mode=555,size=64k")?;
         change_root(c"/proc")?;
         // Not to be read, so that the process that runs it has no memory that others may read or write.

@@ -51,7 +51,7 @@ const TCP: u64 = 0b11;
 const SCOPES: u64 = 0b11;
 
 /// What `read` means.
-pub(super) const READ: u64 = right::EXECUTE | right::READ_FILE | right::READ_DIR;
+const READ: u64 = right::EXECUTE | right::READ_FILE | right::READ_DIR;
 /// What `read` means for files, without the names in directories.
 pub(super) const READ_FILES: u64 = right::EXECUTE | right::READ_FILE;
 pub(super) const READ_DIRECTORIES: u64 = right::READ_DIR;
@@ -83,8 +83,7 @@ pub(crate) fn version() -> Option<u32> {
         const ASK_FOR_VERSION: u32 = 1;
         let (none, len) = (ptr::null::<Attributes>(), 0_usize);
         // SAFETY: with this flag the kernel reads no memory.
-        let version =
-            unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, len, ASK_FOR_VERSION) };
+        let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, len, ASK_FOR_VERSION) };
         i32::try_from(version).unwrap_or(0)
     });
     u32::try_from(version).ok().filter(|version| *version > 0)
@@ -158,14 +157,20 @@ impl Ruleset {
     }
 
     /// Allows something at a path and below, unless a rule above allows it already.
-    pub(super) fn allow(&mut self, path: &Path, rights: u64) {
-        let is_above = |above: &CStr| path.starts_with(Path::new(std::ffi::OsStr::from_bytes(above.to_bytes())));
+    fn allow(&mut self, path: &Path, rights: u64) {
+        let is_above =
+            |above: &CStr| path.starts_with(Path::new(std::ffi::OsStr::from_bytes(above.to_bytes())));
         let above = self.rules.iter().filter(|(above, _)| is_above(above));
         let granted = above.fold(0, |granted, (_, rights)| granted | rights);
+        if rights & !granted != 0 {
+            self.grant(path, rights);
+        }
+    }
+
+    /// Allows something at a path and below.
+    pub(super) fn grant(&mut self, path: &Path, rights: u64) {
         // A path with a NUL does not exist.
-        if rights & !granted != 0
-            && let Ok(path) = CString::new(path.as_os_str().as_bytes())
-        {
+        if let Ok(path) = CString::new(path.as_os_str().as_bytes()) {
             self.rules.push((path, rights));
         }
     }
@@ -187,12 +192,9 @@ pub(crate) unsafe fn restrict(ruleset: &Ruleset, terminal: Option<RawFd>) -> Res
     unsafe {
         check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1_u64, 0_u64, 0_u64, 0_u64).into())?;
         let attributes = &raw const ruleset.attributes;
-        let set = check(libc::syscall(
-            libc::SYS_landlock_create_ruleset,
-            attributes,
-            ruleset.attributes_len,
-            0,
-        ))? as RawFd;
+        let set =
+            check(libc::syscall(libc::SYS_landlock_create_ruleset, attributes, ruleset.attributes_len, 0))?
+                as RawFd;
         let restricted = fill(ruleset, set, terminal)
             .and_then(|()| check(libc::syscall(libc::SYS_landlock_restrict_self, set, 0)).map(drop));
         libc::close(set);
@@ -233,9 +235,7 @@ unsafe fn add(set: RawFd, place: RawFd, rights: u64) -> Result<(), i32> {
     let add = |rights: u64| {
         let beneath = Beneath { rights, place };
         // SAFETY: the kernel reads the struct, whose layout is that of its own.
-        check(unsafe {
-            libc::syscall(libc::SYS_landlock_add_rule, set, PATH_BENEATH, &raw const beneath, 0)
-        })
+        check(unsafe { libc::syscall(libc::SYS_landlock_add_rule, set, PATH_BENEATH, &raw const beneath, 0) })
     };
     match add(rights) {
         // It is no directory.

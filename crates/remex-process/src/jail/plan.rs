@@ -13,7 +13,7 @@ use std::{
 
 use remex_sandbox::{Access, Kind, Policy};
 
-use super::{error::JailError, search};
+use super::{error::JailError, hidden, search};
 
 /// Everything that builds the file system of a jail.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub(crate) enum Writes {
 const OWN: [&str; 2] = ["/proc", "/dev"];
 
 /// Devices that harm nobody.
-const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
+pub(super) const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 
 /// The usual links in `/dev`.
 const DEVICE_LINKS: [(&str, &str); 5] = [
@@ -166,7 +166,7 @@ impl Entries {
             rules.map(|rule| (rule.path.clone(), Entry { access: rule.access, kind: rule.kind })).collect(),
         );
         if entries.0.values().any(|entry| entry.access == Access::Write) {
-            for path in kernel_mounts()? {
+            for path in mounts_of(&KERNEL_FILE_SYSTEMS)? {
                 // One that is covered by another mount cannot be seen, and perhaps not be found.
                 if entries.access(&path) == Access::Write && !is_own(&path) && path.exists() {
                     entries.0.insert(path, Entry { access: Access::Read, kind: Kind::Directory });
@@ -174,8 +174,7 @@ impl Entries {
             }
         }
         // Parents first: what is below a hidden directory needs no entry of its own.
-        let hidden: BTreeSet<_> = hidden.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
-        for path in hidden {
+        for path in hidden::resolve(hidden)? {
             if entries.access(&path) > Access::Deny {
                 let kind = if path.is_dir() { Kind::Directory } else { Kind::File };
                 entries.0.insert(path, Entry { access: Access::Deny, kind });
@@ -344,8 +343,8 @@ fn is_own(path: &Path) -> bool {
     OWN.iter().any(|own| path.starts_with(own))
 }
 
-/// Returns where file systems with switches of the kernel are mounted.
-fn kernel_mounts() -> Result<Vec<PathBuf>, JailError> {
+/// Returns where file systems of these kinds are mounted.
+pub(super) fn mounts_of(kinds: &[&str]) -> Result<Vec<PathBuf>, JailError> {
     const LIST: &str = "/proc/self/mountinfo";
     let lines = fs::read(LIST).map_err(|error| JailError::Search {
         path: LIST.into(),
@@ -355,8 +354,8 @@ fn kernel_mounts() -> Result<Vec<PathBuf>, JailError> {
         let mut fields = line.split(|byte| *byte == b' ');
         let path = fields.nth(4)?;
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        let is_kernels = KERNEL_FILE_SYSTEMS.iter().any(|name| name.as_bytes() == kind);
-        is_kernels.then(|| PathBuf::from(std::ffi::OsString::from_vec(unescape(path))))
+        let is_listed = kinds.iter().any(|name| name.as_bytes() == kind);
+        is_listed.then(|| PathBuf::from(std::ffi::OsString::from_vec(unescape(path))))
     };
     Ok(lines.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }

@@ -89,3 +89,35 @@ pub(crate) fn preset(preset: Preset, root: &Path) -> Policy {
 pub(crate) fn resolved(scenario: &Scenario) -> Policy {
     scenario.resolve(&SystemHost).unwrap_or_else(|error| panic!("{}: {error}", scenario.name))
 }
+
+/// Makes the calling process unable to create user namespaces, and everything that it starts.
+///
+/// Allocates nothing.
+#[allow(unsafe_code)]
+pub(crate) fn forbid_namespaces() -> std::io::Result<()> {
+    const fn step(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt, jf, k }
+    }
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const HAS: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let program = [
+        step(LOAD, 0, 0, 0),
+        step(EQUAL, 4, 0, libc::SYS_clone3 as u32),
+        step(EQUAL, 1, 0, libc::SYS_clone as u32),
+        step(EQUAL, 0, 3, libc::SYS_unshare as u32),
+        step(LOAD, 0, 0, 16),
+        step(HAS, 2, 1, libc::CLONE_NEWUSER.cast_unsigned()),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the kernel reads the program, whose length is right.
+    let installed = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1_u64, 0_u64, 0_u64, 0_u64);
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter)
+    };
+    if installed < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}

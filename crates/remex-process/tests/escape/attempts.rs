@@ -1,9 +1,4 @@
-//! Attempts to get out of a jail, made from inside.
-
-#![allow(unsafe_code, clippy::unwrap_used, reason = "raw system calls; and in a test it is the assertion")]
-
-mod harness;
-mod inmate;
+//! The attempts, as the confined program makes them.
 
 use std::{
     ffi::{CStr, CString, c_long, c_void},
@@ -15,50 +10,19 @@ use std::{
         linux::net::SocketAddrExt as _,
         unix::{
             ffi::OsStrExt as _,
-            fs::{PermissionsExt as _, symlink},
-            net::{SocketAddr, UnixListener, UnixStream},
-            process::CommandExt as _,
+            fs::{OpenOptionsExt as _, PermissionsExt as _, symlink},
+            net::{SocketAddr, UnixStream},
         },
     },
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     ptr,
-    sync::Arc,
     time::Duration,
 };
 
-use inmate::{confined, orders, preset, report, reports};
-use remex_process::{Jail, Start};
-use remex_proto::sandbox::{Access, Entry, EntryPath};
-use remex_sandbox::{Network, Policy, Preset, Request, SystemHost, resolve, testing::context};
-use tempfile::TempDir;
+use remex_process::Wall;
 
-/// What the confined program runs as.
-#[test]
-fn inside() {
-    let Some(orders) = orders() else { return };
-    let mut words = orders.split(' ');
-    let (what, base) = (words.next().unwrap(), Path::new(words.next().unwrap()));
-    let server = words.next().unwrap();
-    let attempts = match what {
-        "files" => files(base),
-        "kernel" => kernel(),
-        "processes" => processes(server),
-        "network" => network(base, words.next().unwrap()),
-        "identity" => identity(),
-        "foreign" => foreign_call(),
-        other => panic!("`{other}` is no attempt"),
-    };
-    for (name, outcome) in attempts {
-        match outcome {
-            Ok(()) => report(&format!("ESCAPED: {name}")),
-            Err(error) => report(&format!("held: {name}: {error}")),
-        }
-    }
-    report("survived");
-}
-
-type Attempts = Vec<(String, io::Result<()>)>;
+pub(crate) type Attempts = Vec<(String, io::Result<()>)>;
 
 fn check(result: c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -72,23 +36,32 @@ fn append(path: impl AsRef<Path>) -> io::Result<()> {
     OpenOptions::new().append(true).open(path).map(drop)
 }
 
-/// In `base`, `w` is writable except for `.git`, and the rest can be read.
-fn files(base: &Path) -> Attempts {
+/// In `base`, everything but `hidden` can be read; in a jail of namespaces, `w` is writable except for `.git`.
+pub(crate) fn files(base: &Path, wall: Wall) -> Attempts {
     let (w, out) = (base.join("w"), base.join("out"));
     let file = out.join("file");
-    fs::write(w.join("mine"), "mine").expect("the workspace can be written");
     fs::read(&file).expect("what is outside can be read");
-    symlink(&file, w.join("to-file")).unwrap();
-    symlink(&out, w.join("to-out")).unwrap();
+    fs::read_dir("/").expect("directories can be listed");
+    let mut places =
+        vec![("outside", out.clone(), file.clone()), ("protected", w.join(".git"), w.join(".git/config"))];
+    match wall {
+        Wall::Namespaces => fs::write(w.join("mine"), "mine").expect("the workspace can be written"),
+        Wall::Landlock => places.push(("in the workspace", w.clone(), w.join("mine"))),
+    }
     let mut attempts: Attempts = Vec::new();
-    for (place, directory, file) in
-        [("outside", out.clone(), file.clone()), ("protected", w.join(".git"), w.join(".git/config"))]
-    {
+    for (place, directory, file) in places {
         let mut add = |what: &str, result: io::Result<()>| attempts.push((format!("{what} {place}"), result));
         add("write", append(&file));
         add("create", fs::write(directory.join("new"), ""));
         add("make a directory", fs::create_dir(directory.join("new")));
         add("make a link", symlink("x", directory.join("new")));
+        // A process outside reads it, or this would fail for another reason. Read-only mounts do not stop it, and rights
+        // by Landlock add up, so a named pipe in a protected directory of a writable one can be written to.
+        if place != "protected" || wall == Wall::Landlock {
+            let mut pipe = OpenOptions::new();
+            pipe.write(true).custom_flags(libc::O_NONBLOCK);
+            add("write to a named pipe", pipe.open(directory.join("fifo")).map(drop));
+        }
         add("truncate", OpenOptions::new().write(true).truncate(true).open(&file).map(drop));
         // SAFETY: the path ends with NUL.
         add("truncate by path", check(unsafe { libc::truncate(c(&file).as_ptr(), 0) }.into()));
@@ -109,6 +82,10 @@ fn files(base: &Path) -> Attempts {
                 check(libc::utimensat(libc::AT_FDCWD, path.as_ptr(), ptr::null(), 0).into()),
             );
             let (name, value) = (c"user.x".as_ptr(), c"1".as_ptr().cast());
+            let flags = 0_i32;
+            let open = fs::File::open(&file).unwrap();
+            add("set flags", check(libc::ioctl(open.as_raw_fd(), 0x4008_6602, &raw const flags).into()));
+            add("change the mode by descriptor", check(libc::fchmod(open.as_raw_fd(), 0o777).into()));
             add("set an attribute", check(libc::setxattr(path.as_ptr(), name, value, 1, 0).into()));
             let both = (libc::AT_FDCWD, path.as_ptr(), libc::AT_FDCWD, c(w.join("mine")));
             let exchange = libc::RENAME_EXCHANGE;
@@ -150,12 +127,14 @@ fn files(base: &Path) -> Attempts {
     let refused = || io::Error::other("it is a pipe");
     add("hold a device of the host", if is_device { Ok(()) } else { Err(refused()) });
     add("see what is hidden", fs::read(base.join("hidden/secret")).map(drop));
-    add("list what is hidden", fs::read_dir(base.join("hidden")).map(drop));
+    if wall == Wall::Namespaces {
+        add("list what is hidden", fs::read_dir(base.join("hidden")).map(drop));
+    }
     add("replace what is hidden", fs::rename(base.join("hidden"), base.join("seen")));
     attempts
 }
 
-fn kernel() -> Attempts {
+pub(crate) fn kernel() -> Attempts {
     let mut attempts: Attempts = Vec::new();
     let mut call = |name: &str, number: c_long, arguments: [*const c_void; 5]| {
         let [a, b, c, d, e] = arguments;
@@ -242,7 +221,7 @@ fn kernel() -> Attempts {
     attempts
 }
 
-fn processes(server: &str) -> Attempts {
+pub(crate) fn processes(server: &str, wall: Wall) -> Attempts {
     let mut attempts: Attempts = Vec::new();
     let mut add = |what: &str, result: io::Result<()>| attempts.push((what.to_owned(), result));
     let open: Vec<_> =
@@ -253,8 +232,26 @@ fn processes(server: &str) -> Attempts {
     // SAFETY: no memory is involved, or it is local.
     unsafe {
         add("signal the server", check(libc::kill(server, 0).into()));
-        // Only processes of the jail are reached, and there is none but this and the first.
-        add("signal everything", check(libc::kill(-1, libc::SIGKILL).into()));
+        if wall == Wall::Namespaces {
+            // Only processes of the jail are reached, and there is none but this and the first.
+            add("signal everything", check(libc::kill(-1, libc::SIGKILL).into()));
+        }
+        add(
+            "change the priority of the server",
+            check(libc::setpriority(0, server.cast_unsigned(), 19).into()),
+        );
+        let (processors, len) = ([u64::MAX; 16], 128);
+        let moved = libc::syscall(libc::SYS_sched_setaffinity, server, len, processors.as_ptr());
+        add("move the server to another processor", check(moved));
+        let files = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
+        let limited = libc::prlimit(server, libc::RLIMIT_NOFILE, &raw const files, ptr::null_mut());
+        add("limit the server", check(limited.into()));
+        let pidfd = libc::syscall(libc::SYS_pidfd_open, server, 0);
+        let none = ptr::null::<c_void>();
+        add(
+            "signal the server by pidfd",
+            check(libc::syscall(libc::SYS_pidfd_send_signal, pidfd, 0, none, 0)),
+        );
         add("trace the first process", check(libc::ptrace(libc::PTRACE_ATTACH, 1, 0, 0)));
         add("be traced", check(libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0)));
         let mut byte = 0_u8;
@@ -273,22 +270,46 @@ fn processes(server: &str) -> Attempts {
             check(libc::syscall(libc::SYS_pidfd_getfd, pidfd, 0, 0)),
         );
         add("enter by pidfd", check(libc::setns(pidfd as i32, libc::CLONE_NEWNS).into()));
-        // Ignored without an error: it would take the jail down, and this with it.
-        libc::kill(1, libc::SIGKILL);
-        libc::kill(1, libc::SIGTERM);
+        match wall {
+            Wall::Namespaces => {
+                // Ignored without an error: it would take the jail down, and this with it.
+                libc::kill(1, libc::SIGKILL);
+                libc::kill(1, libc::SIGTERM);
+            }
+            Wall::Landlock => {
+                add("signal the first process", check(libc::kill(1, 0).into()));
+                let shared = libc::shmget(libc::IPC_PRIVATE, 4096, libc::IPC_CREAT | 0o600);
+                add("share memory", check(shared.into()));
+                let semaphores = libc::semget(libc::IPC_PRIVATE, 1, libc::IPC_CREAT | 0o600);
+                add("share semaphores", check(semaphores.into()));
+                let queue = libc::msgget(libc::IPC_PRIVATE, libc::IPC_CREAT | 0o600);
+                add("share a queue", check(queue.into()));
+                let queue = libc::syscall(libc::SYS_mq_open, c"remex".as_ptr(), libc::O_CREAT, 0o600, none);
+                add("open a queue by name", check(queue));
+            }
+        }
     }
     for path in ["/proc/1/mem", "/proc/1/environ", "/proc/1/fd/0", "/proc/1/ns/mnt"] {
         add(&format!("read `{path}`"), fs::File::open(path).map(drop));
     }
     add("write the memory of the first process", append("/proc/1/mem"));
-    add("see the server", fs::metadata(format!("/proc/{server}/comm")).map(drop));
+    for name in ["comm", "cmdline", "environ", "maps", "mem", "fd/0", "root/etc/passwd", "cwd/.", "task"] {
+        let path = format!("/proc/{server}/{name}");
+        // Names and attributes are all that there is to see without a `/proc` of its own.
+        let seen =
+            if name == "task" { fs::read_dir(&path).map(drop) } else { fs::File::open(&path).map(drop) };
+        if name != "task" || wall == Wall::Namespaces {
+            add(&format!("see `{name}` of the server"), seen);
+        }
+    }
+    add("write the memory of the server", append(format!("/proc/{server}/mem")));
     // SAFETY: no memory is involved.
     let typed = unsafe { libc::ioctl(0, libc::TIOCSTI, c"x".as_ptr()) };
     add("type into the terminal", check(typed.into()));
     attempts
 }
 
-fn network(base: &Path, port: &str) -> Attempts {
+pub(crate) fn network(base: &Path, port: &str, wall: Wall) -> Attempts {
     let mut attempts: Attempts = Vec::new();
     let mut add = |what: &str, result: io::Result<()>| attempts.push((what.to_owned(), result));
     let brief = Duration::from_secs(5);
@@ -306,7 +327,10 @@ fn network(base: &Path, port: &str) -> Attempts {
     let is_connected =
         SocketAddr::from_abstract_name(name).and_then(|address| UnixStream::connect_addr(&address));
     add("connect to an abstract unix socket", is_connected.map(drop));
-    let allowed = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+    let allowed: &[i32] = match wall {
+        Wall::Namespaces => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        Wall::Landlock => &[],
+    };
     for family in (0..64).filter(|family| !allowed.contains(family)) {
         for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_SEQPACKET] {
             // SAFETY: no memory is involved.
@@ -332,34 +356,49 @@ fn network(base: &Path, port: &str) -> Attempts {
             unsafe { libc::socketpair(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()) };
         add(&format!("a pair that can be connected elsewhere {kind}"), check(made.into()));
     }
-    // The own loopback device and pairs of sockets work.
-    let own = TcpListener::bind("127.0.0.1:0").unwrap();
-    TcpStream::connect(own.local_addr().unwrap()).unwrap();
-    UnixStream::pair().unwrap();
+    let own = TcpListener::bind("127.0.0.1:0");
+    match wall {
+        Wall::Namespaces => drop(TcpStream::connect(own.unwrap().local_addr().unwrap()).unwrap()),
+        Wall::Landlock => add("listen", own.map(drop)),
+    }
+    UnixStream::pair().expect("pairs of sockets work");
     attempts
 }
 
-fn identity() -> Attempts {
+pub(crate) fn identity(wall: Wall) -> Attempts {
     let mut attempts: Attempts = Vec::new();
     let mut add = |what: &str, result: io::Result<()>| attempts.push((what.to_owned(), result));
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim_matches([':', '\t', ' ']).to_owned()
+    let none = || io::Error::other("none");
+    // SAFETY: the kernel reads two words and writes six.
+    let sets = unsafe {
+        let (header, mut sets) = ([0x2008_0522_u32, 0], [0_u32; 6]);
+        check(libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr())).unwrap();
+        sets
     };
-    for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-        let has_none = u64::from_str_radix(&field(name), 16) == Ok(0);
-        add(
-            &format!("have a capability in {name}"),
-            if has_none { Err(io::Error::other("none")) } else { Ok(()) },
-        );
+    add("have capabilities", if sets == [0; 6] { Err(none()) } else { Ok(()) });
+    let is_set = |operation: i32, capability: u64| {
+        let (first, second) = match operation {
+            libc::PR_CAP_AMBIENT => (libc::PR_CAP_AMBIENT_IS_SET as u64, capability),
+            _ => (capability, 0),
+        };
+        // SAFETY: no memory is involved.
+        let answer = unsafe { libc::prctl(operation, first, second, 0_u64, 0_u64) };
+        answer == 1
+    };
+    for (name, operation) in [("ambient", libc::PR_CAP_AMBIENT), ("bounding", libc::PR_CAPBSET_READ)] {
+        let has_any = (0..41).any(|capability| is_set(operation, capability));
+        // An ordinary user without namespaces cannot drop what it could not have anyway.
+        if wall == Wall::Namespaces || name == "ambient" {
+            add(&format!("have a capability in the {name} set"), if has_any { Ok(()) } else { Err(none()) });
+        }
     }
-    let expected = [("NoNewPrivs", "1"), ("Seccomp", "2")];
-    for (name, value) in expected {
-        add(
-            &format!("be without {name}"),
-            if field(name) == value { Err(io::Error::other(value)) } else { Ok(()) },
-        );
+    // SAFETY: no memory is involved.
+    let settings = unsafe {
+        let no_new_privileges = libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0_u64, 0_u64, 0_u64, 0_u64);
+        [("no_new_privs", no_new_privileges, 1), ("a filter", libc::prctl(libc::PR_GET_SECCOMP), 2)]
+    };
+    for (name, found, expected) in settings {
+        add(&format!("be without {name}"), if found == expected { Err(none()) } else { Ok(()) });
     }
     // SAFETY: no memory is involved, or it is local.
     unsafe {
@@ -374,7 +413,10 @@ fn identity() -> Attempts {
     }
     let mut gained = Command::new("/bin/sh");
     let output = gained.args(["-c", "for p in su sudo mount passwd; do command -v $p; done; true"]).output();
-    for program in String::from_utf8_lossy(&output.unwrap().stdout).lines() {
+    // Without mounts of its own, only `no_new_privs` keeps a process from it.
+    let output = output.unwrap();
+    let programs = String::from_utf8_lossy(&output.stdout);
+    for program in programs.lines().filter(|_| wall == Wall::Namespaces) {
         let flags = rustix::fs::statvfs(program).unwrap().f_flag;
         let is_harmless = flags.contains(rustix::fs::StatVfsMountFlags::NOSUID);
         add(
@@ -386,7 +428,7 @@ fn identity() -> Attempts {
 }
 
 /// A system call of the 32-bit architecture, whose numbers mean something else.
-fn foreign_call() -> Attempts {
+pub(crate) fn foreign_call() -> Attempts {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: `getpid` of the other architecture changes nothing but the register of the result.
     unsafe {
@@ -394,153 +436,4 @@ fn foreign_call() -> Attempts {
         std::arch::asm!("int 0x80", inout("eax") _pid, out("r8") _, out("r9") _, out("r10") _, out("r11") _);
     }
     vec![("call by another architecture".to_owned(), Ok(()))]
-}
-
-/// A workspace, and what is around it.
-struct Yard {
-    directory: TempDir,
-}
-
-impl Yard {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(directory.path()).unwrap();
-        for name in ["w/.git", "w/sub", "out", "hidden"] {
-            fs::create_dir_all(base.join(name)).unwrap();
-        }
-        for name in ["w/.git/config", "out/file", "hidden/secret"] {
-            fs::write(base.join(name), "content").unwrap();
-        }
-        Self { directory }
-    }
-
-    fn base(&self) -> PathBuf {
-        fs::canonicalize(self.directory.path()).unwrap()
-    }
-
-    fn policy(&self) -> Policy {
-        preset(Preset::WorkspaceWrite, &self.base().join("w"))
-    }
-
-    fn jail(&self) -> Jail {
-        Jail::new(Arc::new(self.policy()), Arc::new([self.base().join("hidden")]))
-    }
-
-    fn start(&self, what: &str, more: &str) -> Start {
-        let orders = format!("{what} {} {} {more}", self.base().display(), std::process::id());
-        confined(self.jail(), "inside", &orders)
-    }
-}
-
-/// Runs attempts in a jail, and fails if one of them succeeds.
-async fn holds(start: Start, least: usize) {
-    let (output, status) = harness::run(start).await;
-    let reports = reports(&output);
-    assert_eq!((status.code, reports.last().copied()), (0, Some("survived")), "{output}");
-    let escaped: Vec<_> = reports.iter().filter(|report| report.starts_with("ESCAPED")).collect();
-    assert!(escaped.is_empty(), "{escaped:#?}");
-    assert!(reports.len() > least, "only {} attempts were made", reports.len());
-}
-
-#[tokio::test]
-async fn nothing_outside_the_workspace_can_be_changed() {
-    let yard = Yard::new();
-    holds(yard.start("files", ""), 40).await;
-    let content = |name: &str| fs::read_to_string(yard.base().join(name)).unwrap();
-    for name in ["w/.git/config", "out/file", "hidden/secret"] {
-        assert_eq!(content(name), "content", "{name}");
-    }
-    assert_eq!(fs::read_dir(yard.base().join("out")).unwrap().count(), 1);
-    assert_eq!(fs::read_dir(yard.base().join("w/.git")).unwrap().count(), 1);
-}
-
-#[tokio::test]
-async fn the_directory_of_what_a_pattern_denies_stays_in_place() {
-    let yard = Yard::new();
-    let w = yard.base().join("w");
-    fs::create_dir(w.join("a")).unwrap();
-    fs::write(w.join("a/x.key"), "secret").unwrap();
-    let pattern = EntryPath::GlobPattern { pattern: "a/*.key".to_owned() };
-    let mut entries = Preset::WorkspaceWrite.entries();
-    entries.push(Entry { path: pattern, access: Access::Deny, missing_path_behavior: None });
-    let context = context(entries, Some(vec![w.clone().into()]));
-    let policy = resolve(&Request { context: &context, cwd: None, tmpdir: None }, &SystemHost).unwrap();
-    let script = format!("cd '{}' && touch a/new && ! cat a/x.key && ! mv a b && ! cat b/x.key", w.display());
-    let start = harness::start(harness::NULL, harness::TAGS.tag(1, 2), "/bin/sh", &["-c", &script]);
-    let (output, status) = harness::run(Start { jail: Some(inmate::jail(policy)), ..start }).await;
-    assert!(status.code == 0 && !output.contains("secret"), "{status:?}: {output}");
-    assert!(w.join("a/x.key").exists() && w.join("a/new").exists());
-}
-
-#[tokio::test]
-async fn the_kernel_gives_nothing_away() {
-    holds(Yard::new().start("kernel", ""), 50).await;
-}
-
-#[tokio::test]
-async fn other_processes_are_out_of_reach() {
-    let yard = Yard::new();
-    holds(yard.start("processes", ""), 15).await;
-    holds(Start { stdio: harness::PTY, ..yard.start("processes", "") }, 15).await;
-}
-
-#[tokio::test]
-async fn there_is_no_network_but_the_own() {
-    let yard = Yard::new();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap();
-    let _socket = UnixListener::bind(yard.base().join("socket")).unwrap();
-    let name = SocketAddr::from_abstract_name(yard.base().as_os_str().as_bytes()).unwrap();
-    let _abstract = UnixListener::bind_addr(&name).unwrap();
-    holds(yard.start("network", &port.local_addr().unwrap().port().to_string()), 200).await;
-}
-
-#[tokio::test]
-async fn no_privileges_are_left_or_gained() {
-    holds(Yard::new().start("identity", ""), 10).await;
-}
-
-/// Root is a user like any other in a jail, so both must be tried.
-#[test]
-fn all_this_holds_for_an_ordinary_user_too() {
-    const NOBODY: u32 = 65534;
-    if !rustix::process::geteuid().is_root() {
-        // So it has been tried already.
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let (program, own) = (directory.path().join("escape"), directory.path().join("own"));
-    // Not by this program: a child that is just being created would hold the file open for writing.
-    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
-    assert!(copied.success());
-    fs::create_dir(&own).unwrap();
-    for (path, mode) in [(directory.path(), 0o755), (&program, 0o755), (&own, 0o777)] {
-        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-    }
-    let mut command = Command::new(program);
-    command.uid(NOBODY).gid(NOBODY).env("TMPDIR", own).current_dir("/");
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-}
-
-#[cfg(target_arch = "x86_64")]
-#[tokio::test]
-async fn a_call_of_another_architecture_is_fatal() {
-    let (output, status) = harness::run(Yard::new().start("foreign", "")).await;
-    // A kernel without that architecture kills the process as well.
-    assert!(status.signal.is_some(), "{output} {status:?}");
-    assert_eq!(reports(&output), [] as [&str; 0]);
-}
-
-#[tokio::test]
-async fn with_a_network_the_sockets_of_the_server_are_hidden() {
-    let yard = Yard::new();
-    let socket = yard.base().join("hidden/socket");
-    let _listening = UnixListener::bind(&socket).unwrap();
-    let jail = Jail::new(Arc::new(Policy::open(Network::Enabled)), Arc::new([yard.base().join("hidden")]));
-    let script =
-        format!("cat {0}/secret; ls {0}; mv {0} {0}2; echo done", yard.base().join("hidden").display());
-    let start = Start { jail: Some(jail), ..harness::shell(harness::NULL, harness::TAGS.tag(1, 2), &script) };
-    let (output, _) = harness::run(start).await;
-    assert_eq!(output, "done\n");
-    assert!(socket.exists());
 }
