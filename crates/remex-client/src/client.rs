@@ -5,7 +5,11 @@
 use std::sync::Arc;
 
 use remex_proto::{
-    Call, call::Request, environment::Info, initialize::Reply as Welcome, session as wire_session,
+    Call,
+    call::Request,
+    environment::{Confinement, Info},
+    initialize::Reply as Welcome,
+    session as wire_session,
 };
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
@@ -200,6 +204,20 @@ impl Client {
             Some(info) => Ok(info.clone()),
             None => self.call(remex_proto::environment::GetInfo {}).await,
         }
+    }
+
+    /// Returns what the host can enforce for processes with a [`Sandbox`](crate::process::Sandbox), or `None` if the
+    /// server does not say.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let confinement = client.confinement().await?.expect("this server says it");
+    /// println!("{:?}: {:?}", confinement.processes, confinement.hint);
+    /// # Ok(()) }
+    /// ```
+    pub async fn confinement(&self) -> Result<Option<Confinement>, Error> {
+        Ok(self.call(remex_proto::environment::GetInfo {}).await?.confinement)
     }
 
     /// Returns the current connection state.

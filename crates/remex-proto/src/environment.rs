@@ -7,5 +7,8 @@ mod info;
 mod policy;
 
 pub use config::{ConfigLayer, ConfigLayers, ConfigReply, ReadConfig};
-pub use info::{Features, GetInfo, GetStatus, Info, LimitMethod, ProcessLimits, Shell, Status, StatusReply};
+pub use info::{
+    Confinement, Features, GetInfo, GetStatus, Info, LimitMethod, ProcessConfinement, ProcessLimits, Shell,
+    Status, StatusReply,
+};
 pub use policy::{EnvPolicy, Inherit, passes, resolve};

@@ -270,7 +270,7 @@ impl Calls {
                 let pace = if is_told { BodyPace::Consumer } else { BodyPace::Connection };
                 http.request(context, id, request, pace, responder);
             }
-            Call::EnvironmentInfo(_) => responder.ok(context.host().info().info.clone()),
+            Call::EnvironmentInfo(_) => environment::describe(context, id, responder),
             Call::EnvironmentStatus(_) => responder.ok(StatusReply { status: Status::Ready }),
             Call::EnvironmentConfigRead(request) => {
                 environment::read_config(context, files, id, request, responder);

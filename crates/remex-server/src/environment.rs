@@ -4,6 +4,8 @@
 //! user trusts it, and the administrators' managed overrides. The files are read again on each request. Start
 //! at [`Layers`].
 
+mod info;
+
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read as _},
@@ -22,6 +24,8 @@ use crate::{
     fs::{FileCalls, file_slot},
     outbox::Responder,
 };
+
+pub(crate) use info::describe;
 
 /// The longest configuration file that is read, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
@@ -316,6 +320,7 @@ mod tests {
             temp_dir: None,
             capabilities: wire::Features::default(),
             process_limits: None,
+            confinement: None,
         };
         let host = HostInfo {
             info,

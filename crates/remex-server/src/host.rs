@@ -24,6 +24,7 @@ use crate::{
     config::{Config, HostInfo},
     confinement::Confinement,
     deadlines::Deadlines,
+    jail_support::SupportProbe,
     limits::Limits,
     metrics::Metrics,
     resource_limits::LimitEnforcer,
@@ -46,6 +47,7 @@ pub(crate) struct Host {
     spawner: Spawner,
     enforcer: LimitEnforcer,
     confinement: Confinement,
+    support: SupportProbe,
     /// What confined processes cannot see. Changes when the server begins to listen on a unix socket.
     hidden: RwLock<Arc<[PathBuf]>>,
     /// Whether processes of the server's user that have a network could connect to it as its owner.
@@ -124,6 +126,7 @@ impl Host {
             tags,
             enforcer,
             confinement: Confinement::new(config.sandbox),
+            support: SupportProbe::default(),
             hidden: RwLock::new(config.hidden.into()),
             is_open_on_tcp: OpenOnTcp::default(),
             info: config.host,
@@ -170,6 +173,11 @@ impl Host {
 
     pub(crate) fn confinement(&self) -> &Confinement {
         &self.confinement
+    }
+
+    /// Returns what knows what this host can enforce for processes.
+    pub(crate) fn support(&self) -> &SupportProbe {
+        &self.support
     }
 
     /// Returns what confined processes cannot see.

@@ -19,6 +19,7 @@ mod confinement;
 mod deadlines;
 mod identity;
 mod io_error;
+mod jail_support;
 mod limits;
 mod metrics;
 mod nofollow;

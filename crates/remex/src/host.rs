@@ -46,6 +46,7 @@ pub(crate) fn inspect() -> HostInfo {
             shell_snapshot_v2: true,
         },
         process_limits: None,
+        confinement: None,
     };
     let codex_home = env::var_os("CODEX_HOME")
         .filter(|home| !home.is_empty())

@@ -52,7 +52,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 39] = [
+const SERVER_LAYERS: [&str; 40] = [
     "clock",
     "trace",
     "limits",
@@ -76,6 +76,7 @@ const SERVER_LAYERS: [&str; 39] = [
     "io_error",
     "nofollow",
     "confinement",
+    "jail_support",
     "web",
     "watcher",
     "host",

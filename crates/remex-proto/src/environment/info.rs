@@ -46,6 +46,41 @@ pub struct Info {
     /// How the server enforces `limits` of `process/start`; absent: it ignores them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_limits: Option<ProcessLimits>,
+    /// What the host can enforce; only in the answer to [`GetInfo`], because it takes time to find out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
+}
+
+/// What a host can enforce for processes with a `sandbox`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentConfinement"))]
+#[serde(rename_all = "camelCase")]
+pub struct Confinement {
+    /// What confines processes.
+    pub processes: ProcessConfinement,
+    /// The version of the kernel's Landlock; null if there is none.
+    #[serde(default)]
+    pub landlock_abi: Option<u32>,
+    /// Why not every profile can be enforced; null if all can.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// How to enable what is missing; null if nothing is.
+    #[serde(default)]
+    pub hint: Option<String>,
+}
+
+/// What confines processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum ProcessConfinement {
+    /// Namespaces, with Landlock and a filter of system calls behind them; every profile can be enforced.
+    Namespaces,
+    /// Landlock and a filter of system calls alone: only profiles that let everything be read, nothing be written, and
+    /// have no network.
+    Landlock,
+    /// Nothing: starts with a `sandbox` are refused.
+    None,
 }
 
 /// How a server enforces each of the limits of a process.

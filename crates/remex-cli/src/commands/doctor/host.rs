@@ -5,7 +5,7 @@
 use std::io;
 
 use remex_client::{Client, Error, process::Sandbox};
-use remex_proto::environment::{LimitMethod, ProcessLimits};
+use remex_proto::environment::{Confinement, LimitMethod, ProcessConfinement, ProcessLimits};
 
 use crate::{
     remote::probe::temporary,
@@ -67,11 +67,12 @@ impl Host<'_> {
         info.ok()?.process_limits
     }
 
-    /// Runs a confined command.
-    async fn try_sandbox(&self) -> Result<(), Error> {
+    /// Runs a confined command, and asks what else can be enforced.
+    async fn try_sandbox(&self) -> Result<Option<Confinement>, Error> {
         self.with_client(async |client| {
             let command = client.command("true").cwd("/").sandbox(Sandbox::read_only());
-            command.output().await.map(drop)
+            command.output().await?;
+            client.confinement().await
         })
         .await
     }
@@ -232,15 +233,37 @@ fn space(directory: &str, free: Option<u64>) -> Finding {
 }
 
 /// Reports whether processes can be confined, by confining one.
-fn sandbox(tried: Result<(), Error>) -> Finding {
+fn sandbox(tried: Result<Option<Confinement>, Error>) -> Finding {
     const NAME: &str = "sandbox";
     match tried {
-        Ok(()) => Finding::ok(NAME, "commands can be confined"),
+        Ok(None) => Finding::ok(NAME, "commands can be confined"),
+        Ok(Some(confinement)) => confined(NAME, &confinement),
         Err(error) => {
             let finding =
                 Finding::new(NAME, Verdict::Warning, "commands cannot be confined; such starts are refused");
             finding.with_hint(error.hint().map_or_else(|| error.message(), str::to_owned))
         }
+    }
+}
+
+/// Reports what confines commands, and what is missing.
+fn confined(name: &'static str, confinement: &Confinement) -> Finding {
+    let finding = match (confinement.processes, confinement.landlock_abi) {
+        (ProcessConfinement::Namespaces, Some(abi)) => {
+            Finding::ok(name, format!("commands can be confined, by namespaces and Landlock (ABI {abi})"))
+        }
+        (ProcessConfinement::Namespaces, None) => {
+            Finding::ok(name, "commands can be confined, by namespaces; the kernel has no Landlock")
+        }
+        (ProcessConfinement::Landlock | ProcessConfinement::None, _) => {
+            let what = "only commands that write no files and have no network can be confined, by Landlock";
+            let reason = confinement.reason.as_ref().map(|reason| format!("; {reason}"));
+            Finding::new(name, Verdict::Warning, format!("{what}{}", reason.unwrap_or_default()))
+        }
+    };
+    match &confinement.hint {
+        Some(hint) => finding.with_hint(hint.clone()),
+        None => finding,
     }
 }
 

@@ -1,0 +1,75 @@
+//! What this host can enforce for processes, found out when a client first asks.
+//!
+//! Building a jail to try takes a few milliseconds, so the handshake never waits for it. Start at [`SupportProbe`].
+
+use std::sync::OnceLock;
+
+use remex_process::{JailSupport, Wall};
+use remex_proto::environment::{Confinement, ProcessConfinement};
+
+/// The answer, once it is known to stay the same.
+#[derive(Debug, Default)]
+pub(crate) struct SupportProbe {
+    /// Only if processes can be confined to every profile: what is missing may be enabled at any time.
+    known: OnceLock<Confinement>,
+}
+
+impl SupportProbe {
+    /// Returns the answer if it is known.
+    pub(crate) fn known(&self) -> Option<Confinement> {
+        self.known.get().cloned()
+    }
+
+    /// Finds out what the host can enforce. Blocks.
+    pub(crate) fn probe(&self) -> Confinement {
+        let found = describe(&JailSupport::probe());
+        if found.processes == ProcessConfinement::Namespaces {
+            // Another request may have been faster, with the same answer.
+            _ = self.known.set(found.clone());
+        }
+        found
+    }
+}
+
+fn describe(support: &JailSupport) -> Confinement {
+    let obstacle = support.obstacle.as_ref();
+    Confinement {
+        processes: match support.wall {
+            Some(Wall::Namespaces) => ProcessConfinement::Namespaces,
+            Some(Wall::Landlock) => ProcessConfinement::Landlock,
+            None => ProcessConfinement::None,
+        },
+        landlock_abi: support.landlock,
+        reason: obstacle.map(ToString::to_string),
+        hint: obstacle.map(remex_process::JailError::hint),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remex_process::{JailError, Step};
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_explained() {
+        let works = JailSupport { wall: Some(Wall::Namespaces), landlock: Some(7), obstacle: None };
+        let nothing_missing = Confinement {
+            processes: ProcessConfinement::Namespaces,
+            landlock_abi: Some(7),
+            reason: None,
+            hint: None,
+        };
+        assert_eq!(describe(&works), nothing_missing);
+        let obstacle = JailError::Step { step: Step::Namespaces, path: None, errno: 1 };
+        let hint = obstacle.hint();
+        let fails = JailSupport { wall: Some(Wall::Landlock), landlock: Some(6), obstacle: Some(obstacle) };
+        let explained = Confinement {
+            processes: ProcessConfinement::Landlock,
+            landlock_abi: Some(6),
+            reason: Some("cannot create namespaces: Operation not permitted (os error 1)".to_owned()),
+            hint: Some(hint),
+        };
+        assert_eq!(describe(&fails), explained);
+    }
+}
