@@ -46,3 +46,4 @@ mod traces;
 mod transcripts;
 mod transports;
 mod watching;
+mod without_namespaces;

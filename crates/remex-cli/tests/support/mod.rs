@@ -48,7 +48,7 @@ pub(crate) use self::{
     patience::{InTime, Patient, default_signals},
     place::{Place, uri},
     reader::Reader,
-    server::{Finished, Server, Watched, finish, program},
+    server::{Finished, Server, Watched, finish, program, without_namespaces},
     tls::{Authority, Pki, tls_status, tls_stream},
     web::{Web, WebRequest, read_web_request, web_answer},
 };

@@ -30,6 +30,16 @@ pub(crate) fn program(arguments: &[&str]) -> Command {
     command
 }
 
+/// Returns the command `remex` as [`program`], where no user namespace may be created; arguments follow.
+pub(crate) fn without_namespaces() -> Command {
+    const FORBID: &str = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
+    default_signals();
+    let mut command = Command::new("unshare");
+    command.args(["-r", "sh", "-c", FORBID, "sh", env!("CARGO_BIN_EXE_remex")]);
+    command.env("no_proxy", "*").stdin(Stdio::null());
+    command
+}
+
 /// A running server; killed when dropped.
 pub(crate) struct Server {
     child: Child,
