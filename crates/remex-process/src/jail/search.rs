@@ -1,4 +1,7 @@
 //! Finds the files that the patterns of a policy deny: mounts can cover only what exists.
+//!
+//! A directory that cannot be searched is denied as a whole, because a pattern may match in it. Otherwise a confined
+//! process could keep the next one from starting, with a directory of its own.
 
 use std::{
     fs, io,
@@ -13,6 +16,8 @@ use super::error::JailError;
 const MAX_LOOKED_AT: usize = 200_000;
 /// How many matches are covered; each costs a mount.
 const MAX_MATCHES: usize = 2_000;
+/// The longest path that can still be found below the directory in which a jail is built.
+const MAX_MOUNTED_LEN: usize = 4_000;
 
 /// Returns what the patterns match, without what is below a match.
 pub(super) fn matches(policy: &Policy) -> Result<Vec<PathBuf>, JailError> {
@@ -54,17 +59,17 @@ impl Search<'_> {
             let kind = match fs::symlink_metadata(&path) {
                 Ok(found) => found.file_type(),
                 Err(error) if is_gone(&error) => continue,
-                Err(error) => return Err(failed(path, &error)),
+                Err(error) => {
+                    self.deny_unsearchable(path.parent().unwrap_or(&path), &error)?;
+                    continue;
+                }
             };
             // A link is judged by where it leads.
             if kind.is_symlink() {
                 continue;
             }
             if self.policy.is_denied_by_pattern(&path) {
-                self.found.push(path);
-                if self.found.len() > MAX_MATCHES {
-                    return Err(JailError::TooMany { what: "matching files", limit: MAX_MATCHES });
-                }
+                self.deny(path)?;
                 continue;
             }
             if !kind.is_dir() || depth == 0 || is_own(&path) || !self.can_be_seen(&path) {
@@ -74,7 +79,10 @@ impl Search<'_> {
                 Ok(entries) => entries,
                 Err(error) if is_gone(&error) => continue,
                 // Neither can the process list it, but it may know a name.
-                Err(error) => return Err(failed(path, &error)),
+                Err(error) => {
+                    self.deny_unsearchable(&path, &error)?;
+                    continue;
+                }
             };
             for entry in entries {
                 let entry = entry.map_err(|error| failed(path.clone(), &error))?;
@@ -82,6 +90,29 @@ impl Search<'_> {
             }
         }
         Ok(())
+    }
+
+    fn deny(&mut self, path: PathBuf) -> Result<(), JailError> {
+        self.found.push(path);
+        if self.found.len() > MAX_MATCHES {
+            return Err(JailError::TooMany { what: "matching files", limit: MAX_MATCHES });
+        }
+        Ok(())
+    }
+
+    /// Denies a directory in which matches cannot be looked for, unless the policy has rules below it.
+    fn deny_unsearchable(&mut self, directory: &Path, error: &io::Error) -> Result<(), JailError> {
+        let is_unsearchable = matches!(error.raw_os_error(), Some(libc::EACCES | libc::ENAMETOOLONG));
+        let mountable = directory.ancestors().find(|path| path.as_os_str().len() <= MAX_MOUNTED_LEN);
+        let closed = mountable.filter(|closed| {
+            is_unsearchable && !self.policy.rules().iter().any(|rule| rule.path.starts_with(closed))
+        });
+        match closed {
+            // Many entries of one directory, one after the other.
+            Some(closed) if self.found.last().is_some_and(|last| last == closed) => Ok(()),
+            Some(closed) => self.deny(closed.to_owned()),
+            None => Err(failed(directory.to_owned(), error)),
+        }
     }
 
     fn can_be_seen(&self, path: &Path) -> bool {

@@ -139,6 +139,41 @@ async fn nothing_outside_the_workspace_can_be_changed() {
     assert_eq!(fs::read_dir(yard.base().join("w/.git")).unwrap().count(), 2);
 }
 
+/// Returns a shell with a workspace to write in, in which a pattern is denied.
+fn shell_without(pattern: &str, workspace: &Path, script: &str) -> Start {
+    let pattern = EntryPath::GlobPattern { pattern: pattern.to_owned() };
+    let mut entries = Preset::WorkspaceWrite.entries();
+    entries.push(Entry { path: pattern, access: Access::Deny, missing_path_behavior: None });
+    let context = context(entries, Some(vec![workspace.to_owned().into()]));
+    let policy = resolve(&Request { context: &context, cwd: None, tmpdir: None }, &SystemHost).unwrap();
+    let start = harness::start(harness::NULL, harness::TAGS.tag(1, 2), "/bin/sh", &["-c", script]);
+    Start { jail: Some(inmate::jail(policy)), ..start }
+}
+
+#[tokio::test]
+async fn a_tree_too_deep_to_search_hides_nothing_and_stops_nobody() {
+    if wall() == Wall::Landlock {
+        // Refused.
+        return;
+    }
+    let yard = Yard::new();
+    let w = yard.base().join("w");
+    // Each half can be reached by its path; together they cannot.
+    let half = format!("/{}", "n".repeat(200)).repeat(12);
+    let dig = format!(
+        "cd '{}' && mkdir -p a{half} b{half} && echo secret > b{half}/x.key && mv b a{half}/b",
+        w.display()
+    );
+    let (output, status) = harness::run(shell_without("**/*.key", &w, &dig)).await;
+    assert_eq!(status.code, 0, "{output}");
+    let look = format!("find '{}' -name x.key -execdir cat '{{}}' ';' && echo looked", w.display());
+    let unconfined = harness::start(harness::NULL, harness::TAGS.tag(1, 3), "/bin/sh", &["-c", &look]);
+    let (output, _) = harness::run(unconfined).await;
+    assert_eq!(output, "secret\nlooked\n");
+    let (output, _) = harness::run(shell_without("**/*.key", &w, &format!("{look}; echo ran"))).await;
+    assert_eq!(output, "ran\n", "find fails in a directory that is closed");
+}
+
 #[tokio::test]
 async fn the_directory_of_what_a_pattern_denies_stays_in_place() {
     if wall() == Wall::Landlock {
@@ -149,14 +184,8 @@ async fn the_directory_of_what_a_pattern_denies_stays_in_place() {
     let w = yard.base().join("w");
     fs::create_dir(w.join("a")).unwrap();
     fs::write(w.join("a/x.key"), "secret").unwrap();
-    let pattern = EntryPath::GlobPattern { pattern: "a/*.key".to_owned() };
-    let mut entries = Preset::WorkspaceWrite.entries();
-    entries.push(Entry { path: pattern, access: Access::Deny, missing_path_behavior: None });
-    let context = context(entries, Some(vec![w.clone().into()]));
-    let policy = resolve(&Request { context: &context, cwd: None, tmpdir: None }, &SystemHost).unwrap();
     let script = format!("cd '{}' && touch a/new && ! cat a/x.key && ! mv a b && ! cat b/x.key", w.display());
-    let start = harness::start(harness::NULL, harness::TAGS.tag(1, 2), "/bin/sh", &["-c", &script]);
-    let (output, status) = harness::run(Start { jail: Some(inmate::jail(policy)), ..start }).await;
+    let (output, status) = harness::run(shell_without("a/*.key", &w, &script)).await;
     assert!(status.code == 0 && !output.contains("secret"), "{status:?}: {output}");
     assert!(w.join("a/x.key").exists() && w.join("a/new").exists());
 }
