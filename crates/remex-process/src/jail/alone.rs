@@ -151,3 +151,37 @@ fn is_next(closed: &BTreeSet<PathBuf>, path: &Path) -> bool {
 fn unlisted(directory: &Path, why: &'static str) -> Inexpressible {
     Inexpressible { what: format!("`read` to `{}`", directory.display()), why }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_beside_what_is_closed_can_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        for name in ["a/b/closed", "a/b/open", "a/b-c", "d"] {
+            fs::create_dir_all(base.join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("d", base.join("link")).unwrap();
+        let mut ruleset = Ruleset::new(6, Tcp::Denied).unwrap();
+        let closed = BTreeSet::from([base.join("a/b/closed")]);
+        grant_except(&mut ruleset, &base, &closed).unwrap();
+        let mut granted: Vec<_> =
+            ruleset.paths().map(|path| path.strip_prefix(&base).unwrap().to_owned()).collect();
+        granted.sort();
+        assert_eq!(granted, ["a/b/open", "a/b-c", "d"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn other_processes_are_left_out_of_proc() {
+        let mut ruleset = Ruleset::new(6, Tcp::Denied).unwrap();
+        grant_except(&mut ruleset, Path::new(PROC), &BTreeSet::new()).unwrap();
+        let granted: Vec<_> = ruleset.paths().collect();
+        assert!(granted.contains(&Path::new("/proc/meminfo")), "{granted:?}");
+        let is_process =
+            |path: &&&Path| path.to_str().unwrap()["/proc/".len()..].starts_with(char::is_numeric);
+        assert_eq!(granted.iter().find(is_process), None);
+        assert!(!granted.contains(&Path::new("/proc")));
+    }
+}

@@ -175,6 +175,12 @@ impl Ruleset {
         }
     }
 
+    /// Returns where something is allowed.
+    #[cfg(test)]
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.rules.iter().map(|(path, _)| Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.rules.len()
     }
@@ -263,4 +269,74 @@ unsafe fn locate(path: &CStr) -> Result<RawFd, i32> {
 
 fn check(result: c_long) -> Result<c_long, i32> {
     if result < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::process::CommandExt as _, process::Command, sync::Arc};
+
+    use remex_sandbox::{Preset, Request, SystemHost, resolve, testing::context};
+
+    use super::*;
+
+    fn workspace(root: &Path) -> Policy {
+        let mut context = context(Vec::new(), Some(vec![root.to_owned().into()]));
+        context.permissions = Preset::WorkspaceWrite.permissions();
+        resolve(&Request { context: &context, cwd: None, tmpdir: None }, &SystemHost).unwrap()
+    }
+
+    #[test]
+    fn without_any_mount_the_second_wall_keeps_writes_inside() {
+        // Not in a directory for temporary files, which the profile lets everybody write.
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        for name in ["w", "out"] {
+            fs::create_dir(base.join(name)).unwrap();
+        }
+        let Some(ruleset) = Ruleset::behind_mounts(&workspace(&base.join("w"))) else {
+            // This kernel has no Landlock.
+            return;
+        };
+        let ruleset = Arc::new(ruleset);
+        let works = |script: &str| {
+            let ruleset = Arc::clone(&ruleset);
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", script]).current_dir(&base);
+            // SAFETY: only system calls, and nothing is allocated.
+            unsafe {
+                command.pre_exec(move || restrict(&ruleset, None).map_err(io::Error::from_raw_os_error));
+            }
+            command.output().unwrap().status.success()
+        };
+        assert!(works("echo x > w/file && mkdir w/sub && mv w/file w/sub && cat w/sub/file"));
+        assert!(works("ls out && echo x > /dev/null"));
+        for script in ["echo x > out/file", "mkdir out/sub", "mv w/sub out", "ln w/sub/file out/file"] {
+            assert!(!works(script), "{script}");
+        }
+    }
+
+    #[test]
+    fn what_a_kernel_does_not_know_is_left_out() {
+        assert!(Ruleset::new(1, Tcp::Denied).is_none(), "files could not be moved between directories");
+        let sizes = (2..=9).map(|version| Ruleset::new(version, Tcp::Denied).unwrap());
+        let of = |ruleset: &Ruleset| {
+            let Attributes { files, network, scopes } = ruleset.attributes;
+            let is = |right| files & right != 0;
+            (ruleset.attributes_len, is(right::TRUNCATE), is(right::IOCTL_DEV), network != 0, scopes != 0)
+        };
+        let found: Vec<_> = sizes.map(|ruleset| of(&ruleset)).collect();
+        let newest = (24, true, true, true, true);
+        let expected = [
+            (8, false, false, false, false),
+            (8, true, false, false, false),
+            (16, true, false, true, false),
+            (16, true, true, true, false),
+            newest,
+            newest,
+            newest,
+            newest,
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(Ruleset::new(7, Tcp::Ignored).unwrap().attributes.network, 0);
+    }
 }

@@ -323,10 +323,7 @@ pub(crate) fn network(base: &Path, port: &str, wall: Wall) -> Attempts {
     add("ask a name server", datagram);
     add("resolve a name", std::net::ToSocketAddrs::to_socket_addrs(&("example.com", 80)).map(drop));
     add("connect to a unix socket", UnixStream::connect(base.join("socket")).map(drop));
-    let name = base.as_os_str().as_bytes();
-    let is_connected =
-        SocketAddr::from_abstract_name(name).and_then(|address| UnixStream::connect_addr(&address));
-    add("connect to an abstract unix socket", is_connected.map(drop));
+    add("connect to an abstract unix socket", connect_abstract(base));
     let allowed: &[i32] = match wall {
         Wall::Namespaces => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         Wall::Landlock => &[],
@@ -363,6 +360,12 @@ pub(crate) fn network(base: &Path, port: &str, wall: Wall) -> Attempts {
     }
     UnixStream::pair().expect("pairs of sockets work");
     attempts
+}
+
+/// Connects to the socket with the name of the directory.
+pub(crate) fn connect_abstract(base: &Path) -> io::Result<()> {
+    let address = SocketAddr::from_abstract_name(base.as_os_str().as_bytes())?;
+    UnixStream::connect_addr(&address).map(drop)
 }
 
 pub(crate) fn identity(wall: Wall) -> Attempts {

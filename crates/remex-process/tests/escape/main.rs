@@ -25,7 +25,7 @@ use std::{
     sync::Arc,
 };
 
-use attempts::{files, foreign_call, identity, kernel, network, processes};
+use attempts::{connect_abstract, files, foreign_call, identity, kernel, network, processes};
 use inmate::{confined, orders, report, reports};
 use remex_process::{Jail, JailSupport, Start, Wall};
 use remex_proto::sandbox::{Access, Entry, EntryPath};
@@ -46,6 +46,7 @@ fn inside() {
         "processes" => processes(server, wall),
         "network" => network(base, words.next().unwrap(), wall),
         "identity" => identity(wall),
+        "abstract" => vec![("connect to an abstract unix socket".to_owned(), connect_abstract(base))],
         "foreign" => foreign_call(),
         other => panic!("`{other}` is no attempt"),
     };
@@ -215,6 +216,20 @@ async fn there_is_no_network_but_the_own() {
 #[tokio::test]
 async fn no_privileges_are_left_or_gained() {
     holds(Yard::new().start("identity", ""), 9).await;
+}
+
+/// With a network, its namespace is that of the host, and so are the abstract names.
+#[tokio::test]
+async fn with_a_network_abstract_sockets_of_others_are_out_of_reach() {
+    if wall() == Wall::Landlock {
+        // Refused.
+        return;
+    }
+    let yard = Yard::new();
+    let name = SocketAddr::from_abstract_name(yard.base().as_os_str().as_bytes()).unwrap();
+    let _listening = UnixListener::bind_addr(&name).unwrap();
+    let jail = inmate::jail(Policy::open(Network::Enabled));
+    holds(Start { jail: Some(jail), ..yard.start("abstract", "") }, 1).await;
 }
 
 /// Namespaces are forbidden by a filter of system calls, as in most containers.
