@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use remex_process::Wall;
+use remex_process::{JailSupport, Wall};
 
 pub(crate) type Attempts = Vec<(String, io::Result<()>)>;
 
@@ -48,6 +48,7 @@ pub(crate) fn files(base: &Path, wall: Wall) -> Attempts {
         Wall::Namespaces => fs::write(w.join("mine"), "mine").expect("the workspace can be written"),
         Wall::Landlock => places.push(("in the workspace", w.clone(), w.join("mine"))),
     }
+    let has_landlock = JailSupport::probe().landlock.is_some();
     let mut attempts: Attempts = Vec::new();
     for (place, directory, file) in places {
         let mut add = |what: &str, result: io::Result<()>| attempts.push((format!("{what} {place}"), result));
@@ -57,7 +58,7 @@ pub(crate) fn files(base: &Path, wall: Wall) -> Attempts {
         add("make a link", symlink("x", directory.join("new")));
         // A process outside reads it, or this would fail for another reason. Read-only mounts do not stop it, and rights
         // by Landlock add up, so a named pipe in a protected directory of a writable one can be written to.
-        if place != "protected" || wall == Wall::Landlock {
+        if place != "protected" && has_landlock || wall == Wall::Landlock {
             let mut pipe = OpenOptions::new();
             pipe.write(true).custom_flags(libc::O_NONBLOCK);
             add("write to a named pipe", pipe.open(directory.join("fifo")).map(drop));

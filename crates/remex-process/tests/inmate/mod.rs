@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use remex_process::{Jail, Start};
+use remex_process::{Jail, JailSupport, Start};
 use remex_sandbox::{
     Policy, Preset, Request, SystemHost, resolve,
     testing::{Scenario, context},
@@ -88,6 +88,11 @@ pub(crate) fn preset(preset: Preset, root: &Path) -> Policy {
 /// Resolves the profile of a scenario.
 pub(crate) fn resolved(scenario: &Scenario) -> Policy {
     scenario.resolve(&SystemHost).unwrap_or_else(|error| panic!("{}: {error}", scenario.name))
+}
+
+/// Returns whether this kernel has Landlock with scopes, which confines processes without namespaces.
+pub(crate) fn has_landlock() -> bool {
+    JailSupport::probe().landlock.is_some_and(|abi| abi >= 6)
 }
 
 /// Makes the calling process unable to create user namespaces, and everything that it starts.
