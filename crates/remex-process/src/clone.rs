@@ -24,7 +24,7 @@ use std::{
 use crate::{
     Pid, Signal, Stage, Step,
     attempt::Birth,
-    jail::{Failed, Plan, Ruleset, build, drop_privileges, install, restrict},
+    jail::{Failed, PROXY_PORT, Plan, Ruleset, build, drop_privileges, install, restrict},
     sys::{self, WaitMode},
 };
 
@@ -117,6 +117,8 @@ pub(crate) struct Entrance<'a> {
     /// Its namespaces, except for the one of mounts, which the child makes itself.
     pub(crate) namespaces: c_int,
     pub(crate) plan: &'a Plan,
+    /// Whether to listen for connections of the jail on [`PROXY_PORT`].
+    pub(crate) has_proxy: bool,
     /// The stack of the process in between.
     pub(crate) stack: &'a mut Stack,
 }
@@ -145,6 +147,8 @@ pub(crate) struct Spawned {
     pub(crate) pidfd: OwnedFd,
     /// Our own peak memory, which the kernel also counts for the child.
     pub(crate) inherited_rss_bytes: u64,
+    /// Listens in its jail, if that has a proxy.
+    pub(crate) proxy: Option<OwnedFd>,
 }
 
 /// The result that the child reports through shared memory.
@@ -174,6 +178,8 @@ struct ChildContext<'a> {
     parent: i32,
     /// The child of the process in between.
     entered: AtomicI32,
+    /// The socket that listens in the jail, made by the process in between.
+    proxy: AtomicI32,
     outcome: Outcome,
 }
 
@@ -192,8 +198,8 @@ pub(crate) fn start(
         Some(_) => 0,
         None => i32::try_from(process::id()).unwrap_or(0),
     };
-    let (entered, outcome) = (AtomicI32::new(-1), Outcome::default());
-    let mut context = ChildContext { setup, birth, stack: stack.top(), parent, entered, outcome };
+    let (entered, proxy, outcome) = (AtomicI32::new(-1), AtomicI32::new(-1), Outcome::default());
+    let mut context = ChildContext { setup, birth, stack: stack.top(), parent, entered, proxy, outcome };
     let mut failed = 0;
     let pid = sys::with_all_signals_blocked(|| {
         // SAFETY: the stacks are large enough, and exclusively ours, because CLONE_VFORK holds this thread until the child
@@ -208,6 +214,9 @@ pub(crate) fn start(
         pid
     });
     birth.on_created();
+    let proxy = context.proxy.load(Relaxed);
+    // SAFETY: the process in between has created this descriptor for us, and has ended. Whatever follows, it is closed.
+    let proxy = (proxy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(proxy) });
     let stage = stage_of(context.outcome.stage.load(Relaxed));
     let failure = |stage| Failure {
         stage,
@@ -228,7 +237,7 @@ pub(crate) fn start(
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
         return Err(failure(stage));
     }
-    Ok(Spawned { pid, pidfd, inherited_rss_bytes: context.outcome.peak_rss_bytes.load(Relaxed) })
+    Ok(Spawned { pid, pidfd, inherited_rss_bytes: context.outcome.peak_rss_bytes.load(Relaxed), proxy })
 }
 
 /// Creates the child with more flags, and returns its pid.
@@ -266,12 +275,17 @@ extern "C" fn enter(context: *mut c_void) -> c_int {
     let context = context.cast::<ChildContext<'_>>();
     // SAFETY: `start` passes a context that outlives this process and the child, and does not access it in the meantime.
     unsafe {
-        let ChildContext { setup, entered, outcome, .. } = &*context;
-        let (init, namespaces) =
-            setup.entrance.as_ref().map_or((-1, 0), |entrance| (entrance.init, entrance.namespaces));
+        let ChildContext { setup, entered, proxy, outcome, .. } = &*context;
+        let (init, namespaces, has_proxy) = setup
+            .entrance
+            .as_ref()
+            .map_or((-1, 0, false), |entrance| (entrance.init, entrance.namespaces, entrance.has_proxy));
         if libc::setns(init, namespaces) < 0 {
             outcome.step.store(Step::Enter as i32, Relaxed);
             outcome.failed((Stage::Jail, errno()));
+        } else if has_proxy && let Err(errno) = listen(proxy) {
+            outcome.step.store(Step::Proxy as i32, Relaxed);
+            outcome.failed((Stage::Jail, errno));
         } else {
             let pid = create(context, libc::CLONE_PARENT);
             if pid < 0 {
@@ -280,6 +294,31 @@ extern "C" fn enter(context: *mut c_void) -> c_int {
             entered.store(pid, Relaxed);
         }
         libc::_exit(0)
+    }
+}
+
+/// Listens on the loopback device of the jail, and leaves the socket to the server.
+///
+/// # Safety
+/// Call it only in the process in between, in the network namespace of the jail.
+unsafe fn listen(proxy: &AtomicI32) -> Result<(), i32> {
+    /// How many connections may wait to be accepted.
+    const BACKLOG: c_int = 64;
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: PROXY_PORT.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::to_be(libc::INADDR_LOOPBACK) },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: the address has the length that is given. The descriptor is ours and the server's alone.
+    unsafe {
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let socket = libc::socket(libc::AF_INET, kind, 0);
+        check(socket)?;
+        proxy.store(socket, Relaxed);
+        let len = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+        check(libc::bind(socket, (&raw const address).cast(), len))?;
+        check(libc::listen(socket, BACKLOG))
     }
 }
 

@@ -129,6 +129,11 @@ impl NewInit {
         })
     }
 
+    /// Returns what tells when the jail has ended with everything in it.
+    pub(crate) fn watch(&self) -> io::Result<OwnedFd> {
+        self.pidfd().try_clone_to_owned()
+    }
+
     /// Returns the process, to be kept until the command ends.
     pub(crate) fn entered(mut self) -> Init {
         self.init.take().expect("taken once, because this consumes the value")

@@ -29,6 +29,10 @@ pub(crate) use first::{FirstSetup, become_first, identity};
 pub(crate) use landlock::{Ruleset, restrict, version as landlock_version};
 pub(crate) use plan::{Mount, Plan};
 
+/// The port on the loopback device of a jail where its processes find the proxy of the server. Nobody else listens in a
+/// new network namespace; ports above it are handed out to programs that ask for any.
+pub const PROXY_PORT: u16 = 28_282;
+
 /// How a process is confined.
 #[derive(Clone, Debug)]
 pub struct Jail {
@@ -91,6 +95,14 @@ impl Jail {
         match &self.confinement {
             Confinement::Policy { policy, hidden } => Alone::new(policy, hidden, namespaces),
             Confinement::Pids => Err(namespaces),
+        }
+    }
+
+    /// Returns whether the server offers a proxy in the jail.
+    pub(crate) fn has_proxy(&self) -> bool {
+        match &self.confinement {
+            Confinement::Policy { policy, .. } => policy.hosts().is_some(),
+            Confinement::Pids => false,
         }
     }
 

@@ -29,6 +29,7 @@ pub(crate) struct Space {
     pub(crate) init: NewInit,
     pub(crate) namespaces: libc::c_int,
     pub(crate) plan: Plan,
+    pub(crate) has_proxy: bool,
 }
 
 impl PreparedJail {
@@ -69,6 +70,6 @@ impl Space {
             stacks.between = Some(Stack::new().map_err(out_of_memory)?);
         }
         let init = spares.take(&mut stacks.child, jail, tag, &attempt.progress.init)?;
-        Ok(Self { init, namespaces: jail.namespaces(), plan })
+        Ok(Self { init, namespaces: jail.namespaces(), plan, has_proxy: jail.has_proxy() })
     }
 }

@@ -51,6 +51,7 @@ pub fn probe_jail() -> Result<(), JailError> {
             init: init.pidfd().as_raw_fd(),
             namespaces: jail.namespaces() & !libc::CLONE_NEWNS,
             plan: &plan,
+            has_proxy: false,
             stack: &mut between,
         }),
         walls: Some(Walls { ruleset: ruleset.as_ref(), filter: filter.program() }),

@@ -21,8 +21,8 @@ use tokio::{
 };
 
 use crate::{
-    Attempt, Cgroup, ChildIo, Exit, Jail, JailError, Leader, OwnCgroup, Pid, Rlimit, Scope, Stage, Start,
-    StartError, Stdio, Tag,
+    Attempt, Cgroup, ChildIo, Exit, Jail, JailError, Leader, OwnCgroup, Pid, ProxySocket, Rlimit, Scope,
+    Stage, Start, StartError, Stdio, Tag,
     clone::{self, ChildSetup, Entrance, Failure, Spawned, Stack, Terminal, Walls},
     descriptors::StdioEnds,
     exit,
@@ -70,6 +70,8 @@ pub struct Child {
     pub exit: Exit,
     /// The cgroup that was created for it, if any.
     pub cgroup: Option<Cgroup>,
+    /// Where its jail looks for the proxy of the server, if its policy lists hosts.
+    pub proxy: Option<ProxySocket>,
 }
 
 impl Spawner {
@@ -418,6 +420,7 @@ fn spawn(
                     init: space.init.pidfd().as_raw_fd(),
                     namespaces: space.namespaces & !libc::CLONE_NEWNS,
                     plan: &space.plan,
+                    has_proxy: space.has_proxy,
                     stack,
                 },
             ),
@@ -427,7 +430,7 @@ fn spawn(
         },
         &attempt.progress.command,
     );
-    let Spawned { pid, pidfd, inherited_rss_bytes } = match spawned {
+    let Spawned { pid, pidfd, inherited_rss_bytes, proxy } = match spawned {
         Ok(spawned) => spawned,
         Err(Failure { step: Some(step), mount, errno, .. }) => {
             let space = jail.as_ref().and_then(|jail| jail.space.as_ref());
@@ -437,16 +440,25 @@ fn spawn(
         }
         Err(Failure { stage, errno, .. }) => return Err(image.error(stage, errno)),
     };
-    let init = jail.and_then(|jail| jail.space).map(|space| space.init.entered());
+    let space = jail.and_then(|jail| jail.space);
+    let jail_end = space.as_ref().zip(proxy.as_ref()).map(|(space, _)| space.init.watch()).transpose();
+    let init = space.map(|space| space.init.entered());
     if attempt.is_aborted() {
         // Usually it was killed before it ran; it may have just started.
         end(tag, pid, pidfd, init);
         return Err(image.error(Stage::Setup, libc::ECANCELED));
     }
+    let proxy = match jail_end.and_then(|end| proxy.zip(end).map(ProxySocket::new).transpose()) {
+        Ok(proxy) => proxy,
+        Err(error) => {
+            end(tag, pid, pidfd, init);
+            return Err(image.error(Stage::Descriptors, error.raw_os_error().unwrap_or(libc::EIO)));
+        }
+    };
     match sys::watch(pidfd, Interest::READABLE) {
         Ok(pidfd) => {
             let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, init, lease);
-            Ok(UnclaimedChild { child: Some(Child { pid, io: ends.io, exit, cgroup }), tag })
+            Ok(UnclaimedChild { child: Some(Child { pid, io: ends.io, exit, cgroup, proxy }), tag })
         }
         Err(error) => {
             let (pidfd, error) = error.into_parts();

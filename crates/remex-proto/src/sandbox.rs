@@ -55,7 +55,10 @@ impl<'de> Deserialize<'de> for Sandbox {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match Option::<Box<Context>>::deserialize(deserializer)? {
             None => Self::Disabled,
-            Some(context) if context.permissions == Permissions::Disabled => Self::Disabled,
+            // With hosts, the network is confined and nothing else.
+            Some(context) if context.permissions == Permissions::Disabled && context.hosts.is_none() => {
+                Self::Disabled
+            }
             Some(context) => Self::Confined(context),
         })
     }
@@ -88,6 +91,22 @@ pub struct Context {
     /// Asks the base server for its older way to confine processes; changes nothing that is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_legacy_landlock: Option<bool>,
+    /// The hosts that a process reaches through the server's proxy, and nothing else of the network, whatever `network`
+    /// says. An extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Hosts>,
+}
+
+/// Hosts as `HOST` or `HOST:PORT`, where `HOST` is a name, `*.DOMAIN`, `**.DOMAIN`, `*` or an address.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxHosts"))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Hosts {
+    /// What may be reached.
+    pub allow: Vec<String>,
+    /// What may not be reached, even if `allow` matches it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
 }
 
 /// What permissions are relative to.
@@ -307,6 +326,13 @@ mod tests {
     }
 
     #[test]
+    fn hosts_confine_whatever_else_is_allowed() {
+        let text = r#"{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","hosts":{"allow":["a.org"]}}"#;
+        let Sandbox::Confined(context) = serde_json::from_str(text).unwrap() else { panic!("not confined") };
+        assert_eq!(context.hosts.unwrap().allow, ["a.org"]);
+    }
+
+    #[test]
     fn a_context_that_does_not_decode_is_an_error() {
         for text in [
             "{}",
@@ -318,6 +344,10 @@ mod tests {
             r#"{"permissions":{"type":"managed","network":"enabled"},"windowsSandboxLevel":"disabled"}"#,
             r#"{"permissions":{"type":"external","network":"some"},"windowsSandboxLevel":"disabled"}"#,
             r#"{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","policyContext":{"cwd":"w"}}"#,
+            r#"{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","hosts":["a.org"]}"#,
+            r#"{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","hosts":{"deny":["a.org"]}}"#,
+            r#"{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","hosts":{"allow":[],"block":[]}}"#,
+            r#"{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","hosts":{"allow":"*"}}"#,
         ] {
             assert!(serde_json::from_str::<Sandbox>(text).is_err(), "{text}");
         }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::hosts::HostPatternError;
+
 /// A profile that cannot be resolved, and so must not be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot apply {what}: {why}")]
@@ -71,6 +73,9 @@ pub enum Reason {
         /// The path.
         path: PathBuf,
     },
+    /// A list of hosts with an entry that means nothing.
+    #[error("{0}")]
+    Host(HostPatternError),
     /// More than a server resolves for one request.
     #[error("the profile has more than {limit} {what}")]
     TooLarge {
@@ -100,6 +105,9 @@ impl Reason {
             Self::ReplaceableLink { .. } => "replace the link by what it leads to, or remove the entry",
             Self::Creatable { .. } => {
                 "create it first, or add `missing_path_behavior: \"skip\"` to the entry"
+            }
+            Self::Host(_) => {
+                "write each entry as `HOST` or `HOST:PORT`, where `HOST` is a name, `*.DOMAIN`, `*` or an address"
             }
             Self::TooLarge { .. } => "use fewer and more general entries",
         }

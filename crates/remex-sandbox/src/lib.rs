@@ -7,6 +7,7 @@
 mod access;
 mod error;
 mod host;
+mod hosts;
 mod pattern;
 mod policy;
 mod resolve;
@@ -16,6 +17,7 @@ pub mod testing;
 pub use access::{Access, Action};
 pub use error::{PolicyError, Reason};
 pub use host::{Host, Kind, Node, SystemHost};
+pub use hosts::{HostDenial, HostList, HostName, HostPattern, HostPatternError, Hosts, NameError};
 pub use pattern::Pattern;
 pub use policy::{Link, Obstacle, Policy, Rule};
 pub use remex_proto::sandbox::{Network, Preset};

@@ -10,6 +10,7 @@ use crate::{
     access::{Access, Action},
     error::{PolicyError, Reason},
     host::Kind,
+    hosts::Hosts,
     pattern::{Pattern, Patterns},
 };
 
@@ -23,6 +24,8 @@ pub struct Policy {
     rules: Vec<Rule>,
     patterns: Patterns,
     network: Network,
+    /// What may be reached through a proxy although there is no network.
+    hosts: Option<Hosts>,
     /// Sorted.
     links: Vec<Link>,
     /// Sorted.
@@ -86,6 +89,7 @@ impl Policy {
             rules: vec![root],
             patterns: Patterns::default(),
             network,
+            hosts: None,
             links: Vec::new(),
             temporary: Vec::new(),
         }
@@ -93,8 +97,14 @@ impl Policy {
 
     pub(crate) fn from_parts(parts: Parts) -> Self {
         let Parts { rules, patterns, network, mut links, mut temporary } = parts;
-        let mut policy =
-            Self { rules: rules.minimal(), patterns, network, links: Vec::new(), temporary: Vec::new() };
+        let mut policy = Self {
+            rules: rules.minimal(),
+            patterns,
+            network,
+            hosts: None,
+            links: Vec::new(),
+            temporary: Vec::new(),
+        };
         links.retain(|link| policy.access(&link.path) == Access::Deny);
         links.sort();
         links.dedup();
@@ -181,6 +191,17 @@ impl Policy {
         self.network
     }
 
+    /// Returns the hosts that may be reached through a proxy; only a policy without network has them.
+    pub fn hosts(&self) -> Option<&Hosts> {
+        self.hosts.as_ref()
+    }
+
+    /// Replaces the access to the network by a proxy that reaches these hosts.
+    #[must_use]
+    pub fn with_hosts(self, hosts: Hosts) -> Self {
+        Self { network: Network::Restricted, hosts: Some(hosts), ..self }
+    }
+
     /// Returns the links that lead from denied places to granted ones.
     pub fn links(&self) -> &[Link] {
         &self.links
@@ -229,18 +250,23 @@ impl Policy {
             ..rule.clone()
         });
         let patterns = self.patterns().iter().chain(floor.patterns()).cloned().collect();
-        let network = match (self.network, floor.network) {
-            (Network::Enabled, Network::Enabled) => Network::Enabled,
-            _ => Network::Restricted,
+        let (network, hosts) = match (self.network, floor.network) {
+            (Network::Enabled, network) => (network, floor.hosts.clone()),
+            (Network::Restricted, Network::Enabled) => (Network::Restricted, self.hosts.clone()),
+            (Network::Restricted, Network::Restricted) => {
+                let both = self.hosts.as_ref().zip(floor.hosts.as_ref());
+                (Network::Restricted, both.map(|(hosts, floor)| hosts.narrow(floor)))
+            }
         };
-        Ok(Self::from_parts(Parts {
+        let policy = Self::from_parts(Parts {
             rules: rules.collect(),
             patterns: Patterns::compile(patterns)
                 .map_err(|why| PolicyError::new("the profile with the server's own", why))?,
             network,
             links: self.links.iter().chain(&floor.links).cloned().collect(),
             temporary: self.temporary.iter().chain(&floor.temporary).cloned().collect(),
-        }))
+        });
+        Ok(Self { hosts, ..policy })
     }
 
     fn has_writable_parent(&self, rule: &Rule) -> bool {

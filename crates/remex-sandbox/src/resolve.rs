@@ -18,6 +18,7 @@ use crate::{
     access::Access,
     error::{PolicyError, Reason},
     host::{Host, Kind, Located, locate},
+    hosts::HostList,
     pattern::{self, Glob, Pattern, Patterns, Start},
     policy::{Link, Parts, Policy, Rule, RuleMap},
 };
@@ -66,6 +67,15 @@ pub struct Request<'a> {
 
 /// Decides what a profile allows on a host.
 pub fn resolve(request: &Request<'_>, host: &impl Host) -> Result<Policy, PolicyError> {
+    let policy = resolve_permissions(request, host)?;
+    let Some(hosts) = &request.context.hosts else { return Ok(policy) };
+    let sandbox::Hosts { allow, deny } = hosts;
+    let list = HostList::parse(allow.iter().map(String::as_str), deny.iter().map(String::as_str))
+        .map_err(|error| PolicyError::new("the list of hosts", Reason::Host(error)))?;
+    Ok(policy.with_hosts(list.into()))
+}
+
+fn resolve_permissions(request: &Request<'_>, host: &impl Host) -> Result<Policy, PolicyError> {
     match &request.context.permissions {
         Permissions::Disabled => Ok(Policy::open(sandbox::Network::Enabled)),
         Permissions::External { network }

@@ -214,6 +214,7 @@ pub fn context(entries: Vec<Entry>, workspace_roots: Option<Vec<HostPath>>) -> C
         user_home_dir: None,
         temporary_directories: None,
         use_legacy_landlock: None,
+        hosts: None,
     }
 }
 

@@ -83,6 +83,7 @@ impl Confinement {
             // Not those that a client names.
             temporary_directories: Some(Vec::new()),
             use_legacy_landlock: None,
+            hosts: None,
         };
         Confinement {
             server: permissions.map(context),

@@ -146,7 +146,7 @@ const PROTO_LAYERS: [&str; 20] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 26] = [
+const PROCESS_LAYERS: [&str; 27] = [
     "memory",
     "pid",
     "signal",
@@ -170,13 +170,15 @@ const PROCESS_LAYERS: [&str; 26] = [
     "probe",
     "support",
     "exit",
+    "proxy",
     "tree",
     "spawner",
     "watchdog",
 ];
 
 /// The modules of the sandbox crate from the bottom to the top: each uses only those before it.
-const SANDBOX_LAYERS: [&str; 7] = ["access", "error", "host", "pattern", "policy", "resolve", "testing"];
+const SANDBOX_LAYERS: [&str; 8] =
+    ["access", "hosts", "error", "host", "pattern", "policy", "resolve", "testing"];
 
 /// The folders of the program from the bottom to the top: each uses only those before it.
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];

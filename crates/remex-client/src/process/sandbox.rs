@@ -185,6 +185,7 @@ impl Sandbox {
             user_home_dir: None,
             temporary_directories: None,
             use_legacy_landlock: None,
+            hosts: None,
         })))
     }
 }

@@ -85,6 +85,12 @@ fn check(policy: &Policy) -> Result<(), Inexpressible> {
             "nothing keeps the process from unix sockets, the server's own among them",
         );
     }
+    if policy.hosts().is_some() {
+        return refused(
+            "a list of hosts".to_owned(),
+            "the process would need a network of its own to reach the proxy of the server",
+        );
+    }
     if let Some(pattern) = policy.patterns().first() {
         return refused(
             format!("`deny` to `{}`", pattern.base.join(&pattern.rest).display()),

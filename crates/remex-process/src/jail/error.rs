@@ -83,13 +83,15 @@ pub enum Step {
     Init,
     /// Entering the jail.
     Enter,
+    /// Listening where the processes of the jail find the proxy.
+    Proxy,
 }
 
 impl Step {
     /// Returns the step with a number.
     pub(crate) fn from_number(number: i32) -> Option<Self> {
         use Step::*;
-        [Namespaces, Ids, Proc, Base, Mount, Loopback, Root, Privileges, Landlock, Filter, Init, Enter]
+        [Namespaces, Ids, Proc, Base, Mount, Loopback, Root, Privileges, Landlock, Filter, Init, Enter, Proxy]
             .into_iter()
             .find(|&step| step as i32 == number)
     }
@@ -112,6 +114,7 @@ fn what(step: Step, path: Option<&PathBuf>) -> String {
         Step::Filter => "install a filter of system calls",
         Step::Init => "start the first process of a new pid namespace",
         Step::Enter => "enter the new namespaces",
+        Step::Proxy => "listen for the proxy in a new network namespace",
     };
     plain.to_owned()
 }
@@ -227,7 +230,7 @@ mod tests {
     #[test]
     fn every_step_has_a_number_of_its_own() {
         let steps = (1..).map_while(Step::from_number).collect::<Vec<_>>();
-        assert_eq!((steps.len(), steps.last()), (12, Some(&Step::Enter)));
+        assert_eq!((steps.len(), steps.last()), (13, Some(&Step::Proxy)));
         assert_eq!(Step::from_number(0), None);
     }
 }
