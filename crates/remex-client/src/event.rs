@@ -1,7 +1,7 @@
 //! The events of a process, in order.
 
 use bytes::Bytes;
-use remex_proto::process::{self as wire, ExitCause, Produced, Stream, Usage};
+use remex_proto::process::{self as wire, DeniedHost, ExitCause, Produced, Stream, Usage};
 
 /// An event of a process.
 ///
@@ -75,6 +75,8 @@ pub struct Exit {
     pub cause: Option<ExitCause>,
     /// The resources it used; unknown in the same cases as the cause.
     pub usage: Option<Usage>,
+    /// The hosts that its sandbox has refused by then; see [`Sandbox::allow_host`](crate::process::Sandbox::allow_host).
+    pub network_denied: Vec<DeniedHost>,
 }
 
 impl Exit {
@@ -153,6 +155,12 @@ impl Event {
 
 impl From<wire::Exited> for Exit {
     fn from(note: wire::Exited) -> Self {
-        Exit { code: note.exit_code, signal: note.signal, cause: note.cause, usage: note.usage }
+        Exit {
+            code: note.exit_code,
+            signal: note.signal,
+            cause: note.cause,
+            usage: note.usage,
+            network_denied: note.network_denied,
+        }
     }
 }

@@ -401,6 +401,7 @@ impl ReadState {
             signal: reply.signal.clone(),
             cause: reply.cause,
             usage: reply.usage,
+            network_denied: reply.network_denied.clone(),
         };
         let closed = Closed { produced: reply.produced, evicted_bytes: reply.evicted_bytes };
         ReadState { exit: reply.exited.then_some(exit), closed: reply.closed.then_some(closed) }

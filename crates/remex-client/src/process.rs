@@ -22,7 +22,8 @@ pub use reference::{OutputBatch, ProcessRef, ReadWait, Termination, TimedChunk};
 pub use remex_proto::{
     environment::Inherit,
     process::{
-        Entry, ExitCause, Overflow, Produced, ResourceLimits, SignalName, SnapshotReply, State, Stream, Usage,
+        DeniedHost, Entry, ExitCause, Overflow, Produced, ResourceLimits, SignalName, SnapshotReply, State,
+        Stream, Usage,
     },
     session::Entry as SessionEntry,
 };

@@ -13,10 +13,14 @@ mod watch;
 
 pub use end::{Signal, SignalName, Terminate, TerminateMode, TerminateScope, Terminated, UnknownSignal};
 pub use event::{
-    Closed, ExitCause, Exited, Failed, Gap, GapRange, Output, Produced, StartedNote, Stream, Usage,
+    Closed, DeniedHost, ExitCause, Exited, Failed, Gap, GapRange, Output, Produced, StartedNote, Stream,
+    Usage,
 };
 pub use limits::ResourceLimits;
-pub use start::{OutputOptions, Overflow, SandboxType, ShellSnapshot, Start, Started};
+pub use start::{
+    DomainAccess, NetworkProxy, NetworkProxyConfig, OutputOptions, Overflow, SandboxType, ShellSnapshot,
+    Start, Started,
+};
 pub use stream::{
     Chunk, CloseStdin, Forget, Read, ReadReply, Release, Resize, Write, WriteReply, WriteStatus,
 };

@@ -21,7 +21,7 @@ use std::{
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::oneshot;
 
-pub(crate) use entry::{Entry, Login, Outcome, PeerInfo, connection};
+pub(crate) use entry::{Denial, Entry, Login, Outcome, PeerInfo, connection};
 use file::AuditFile;
 
 /// Lines that may wait for the disk.

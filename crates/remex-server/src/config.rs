@@ -2,9 +2,12 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use remex_proto::{environment, sandbox::Permissions};
+use remex_proto::{
+    environment,
+    sandbox::{Hosts, Permissions},
+};
 use remex_rpc::tls::PeerCertificate;
-use remex_sandbox::Preset;
+use remex_sandbox::{HostList, Preset};
 
 use crate::{
     audit::AuditConfig,
@@ -49,6 +52,8 @@ pub struct Config {
 pub struct SandboxFloor {
     /// What is allowed at most; `None` means that clients and scopes decide.
     pub permissions: Option<Permissions>,
+    /// The hosts that processes reach at most, if not the whole network and not nothing; only with permissions.
+    pub hosts: Option<Hosts>,
     /// What `workspace-write` allows to be written, here and in scopes.
     pub workspace: Vec<PathBuf>,
 }
@@ -57,6 +62,16 @@ impl SandboxFloor {
     /// Returns the permissions with a name: `read-only` or `workspace-write`.
     pub fn preset(name: &str) -> Option<Permissions> {
         Preset::from_name(name).map(Preset::permissions)
+    }
+
+    /// Checks a list of hosts.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the first entry that means nothing.
+    pub fn check_hosts(hosts: &Hosts) -> Result<(), String> {
+        let [allow, deny] = [&hosts.allow, &hosts.deny].map(|list| list.iter().map(String::as_str));
+        HostList::parse(allow, deny).map(drop).map_err(|error| error.to_string())
     }
 }
 

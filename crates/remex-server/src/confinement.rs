@@ -72,8 +72,8 @@ struct Demand<'a> {
 
 impl Confinement {
     pub(crate) fn new(floor: SandboxFloor) -> Self {
-        let SandboxFloor { permissions, workspace } = floor;
-        let context = |permissions: Permissions| Context {
+        let SandboxFloor { permissions, hosts, workspace } = floor;
+        let context = |permissions: Permissions, hosts| Context {
             permissions,
             windows_sandbox_level: "disabled".to_owned(),
             cwd: None,
@@ -83,12 +83,12 @@ impl Confinement {
             // Not those that a client names.
             temporary_directories: Some(Vec::new()),
             use_legacy_landlock: None,
-            hosts: None,
+            hosts,
         };
         Confinement {
-            server: permissions.map(context),
-            read_only: context(Preset::ReadOnly.permissions()),
-            workspace_write: context(Preset::WorkspaceWrite.permissions()),
+            server: permissions.map(|permissions| context(permissions, hosts)),
+            read_only: context(Preset::ReadOnly.permissions(), None),
+            workspace_write: context(Preset::WorkspaceWrite.permissions(), None),
             kept: Mutex::default(),
         }
     }
@@ -259,7 +259,7 @@ impl<H: Host> Host for Recorder<'_, H> {
 pub(crate) fn unenforceable(error: &PolicyError) -> RpcError {
     match &error.why {
         // The profile means nothing on any host.
-        Reason::Foreign | Reason::NoRoots | Reason::Subpath | Reason::Pattern(_) => {
+        Reason::Foreign | Reason::NoRoots | Reason::Subpath | Reason::Pattern(_) | Reason::Host(_) => {
             RpcError::new(ErrorKind::InvalidParams, error.to_string()).with_hint(error.hint)
         }
         Reason::GrantPattern
@@ -326,7 +326,7 @@ mod tests {
         let greedy = Sandbox::Confined(Box::new(context(vec![all], Some(vec![PathBuf::from("/").into()]))));
         let server = |name: &str| {
             let workspace = vec![PathBuf::from("/w")];
-            Confinement::new(SandboxFloor { permissions: SandboxFloor::preset(name), workspace })
+            Confinement::new(SandboxFloor { permissions: SandboxFloor::preset(name), hosts: None, workspace })
         };
         for sandbox in [&Sandbox::Disabled, &greedy] {
             let (none, writing, reading) = (server("none"), server("workspace-write"), server("read-only"));
@@ -380,7 +380,11 @@ mod tests {
         let host = Tree::new(["/w/", "/t/"]);
         let tmpdir = special(Access::Write, Special::Tmpdir);
         let context = context(vec![special(Access::Read, Special::Root), tmpdir], None);
-        let floor = SandboxFloor { permissions: Some(context.permissions), workspace: vec!["/w".into()] };
+        let floor = SandboxFloor {
+            permissions: Some(context.permissions),
+            hosts: None,
+            workspace: vec!["/w".into()],
+        };
         let confinement = Confinement::new(floor);
         let (cwd, tmpdir) = (Some(Path::new("/t")), Some(OsStr::new("/t")));
         let demand = confinement.demand(&Sandbox::Disabled, Floor::WorkspaceWrite, cwd, tmpdir);

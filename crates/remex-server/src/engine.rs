@@ -8,6 +8,7 @@ mod audience;
 pub(crate) mod broken;
 mod coalesce;
 mod input;
+mod managed;
 mod owner;
 mod pipes;
 mod read;
@@ -36,7 +37,7 @@ use remex_proto::{
 };
 use tokio::sync::Notify;
 
-use crate::{clock::now_ms, host::Host, limits::Limits, retention::RetentionAccount};
+use crate::{clock::now_ms, host::Host, limits::Limits, proxy::Denials, retention::RetentionAccount};
 pub(crate) use audience::{Audience, Caller, Outcome};
 use coalesce::ReadCoalescing;
 use input::Input;
@@ -106,6 +107,8 @@ pub(crate) struct ProcessState<A: Audience> {
     searches: Searches,
     pub(crate) exit: Option<Exit>,
     ended_at_ms: Option<u64>,
+    /// The hosts that its sandbox refuses, if it reaches any through the proxy.
+    denials: Option<Arc<Denials>>,
     /// Why the server ended it, if it did.
     ended_for: Option<ExitCause>,
     /// When output last arrived, for the idle timeout.
@@ -148,6 +151,8 @@ pub(crate) struct Exit {
     pub(crate) usage: wire::Usage,
     /// Whether the sandbox probably caused a failure.
     pub(crate) sandbox_denied: bool,
+    /// The hosts that the sandbox has refused.
+    pub(crate) network_denied: Vec<wire::DeniedHost>,
 }
 
 /// A request to the task; handled in order of arrival.
@@ -189,6 +194,7 @@ impl<A: Audience> Engine<A> {
                 searches: Searches::default(),
                 exit: None,
                 ended_at_ms: None,
+                denials: None,
                 ended_for: None,
                 last_output: now,
                 coalescing: ReadCoalescing::default(),

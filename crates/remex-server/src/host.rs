@@ -27,6 +27,7 @@ use crate::{
     jail_support::SupportProbe,
     limits::Limits,
     metrics::Metrics,
+    proxy::Proxy,
     resource_limits::LimitEnforcer,
     retention::RetentionAccount,
     supervise::supervise,
@@ -52,6 +53,8 @@ pub(crate) struct Host {
     hidden: RwLock<Arc<[PathBuf]>>,
     /// Whether processes of the server's user that have a network could connect to it as its owner.
     is_open_on_tcp: OpenOnTcp,
+    /// The way of confined processes to the hosts that they may reach.
+    proxy: Arc<Proxy>,
     file_threads: FileThreads,
     compute: ComputePool,
     web: WebClient,
@@ -129,6 +132,7 @@ impl Host {
             support: SupportProbe::default(),
             hidden: RwLock::new(config.hidden.into()),
             is_open_on_tcp: OpenOnTcp::default(),
+            proxy: Arc::default(),
             info: config.host,
             env: config.host_env,
             limits: RwLock::new(Arc::new(limits)),
@@ -191,8 +195,14 @@ impl Host {
         listens.load(Ordering::Relaxed) && !requires_bearer.load(Ordering::Relaxed)
     }
 
+    /// Returns the way of confined processes to the hosts that they may reach.
+    pub(crate) fn proxy(&self) -> &Arc<Proxy> {
+        &self.proxy
+    }
+
     /// Records that the server listens on a TCP port.
-    pub(crate) fn listens_on_tcp(&self) {
+    pub(crate) fn listens_on_tcp(&self, port: u16) {
+        self.proxy.own_ports().add(port);
         self.is_open_on_tcp.listens.store(true, Ordering::Relaxed);
     }
 

@@ -52,6 +52,7 @@ mod watch;
 
 // Processes that clients follow, and the sessions that own them.
 mod process;
+mod proxy;
 mod session;
 
 // From connections to calls.

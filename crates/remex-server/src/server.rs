@@ -169,7 +169,9 @@ impl Server {
     async fn accept(self: Arc<Self>, listener: Listener, tls: Option<Arc<TlsListener>>) {
         match listener.address() {
             ListenAddress::Unix(path) => self.host.hide(path),
-            ListenAddress::WebSocket(_) | ListenAddress::SecureWebSocket(_) => self.host.listens_on_tcp(),
+            ListenAddress::WebSocket(address) | ListenAddress::SecureWebSocket(address) => {
+                self.host.listens_on_tcp(address.port());
+            }
             ListenAddress::Stdio => {}
         }
         if !self.is_watching_credentials.swap(true, Ordering::Relaxed) {

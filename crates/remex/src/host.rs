@@ -36,6 +36,7 @@ pub(crate) fn inspect() -> HostInfo {
         temporary_directories: temporary.iter().cloned().map(HostPath::from).collect(),
         temp_dir: Some(HostPath::from(temporary.unwrap_or_else(|| PathBuf::from("/tmp")))),
         capabilities: Features {
+            network_proxy_launch: true,
             capability_discovery_v2: true,
             capability_discovery_sandbox: true,
             fs_watch_missing: true,

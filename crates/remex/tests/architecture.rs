@@ -78,6 +78,7 @@ const SERVER_LAYERS: [&str; 40] = [
     "confinement",
     "jail_support",
     "web",
+    "proxy",
     "watcher",
     "host",
     "tls",

@@ -11,9 +11,10 @@ pub(crate) struct Confine {
     #[arg(long, value_name = "PROFILE", value_enum, hide_possible_values = true)]
     pub(crate) sandbox: Option<Profile>,
 
-    /// Whether it has the network: `on` or `off`
-    #[arg(long, value_name = "ON|OFF", value_enum, hide_possible_values = true)]
-    pub(crate) net: Option<Net>,
+    /// Whether it has the network: `on`, `off`, or `allow=HOST[:PORT],…` for some hosts through the server's proxy, where
+    /// `HOST` is a name, `*.DOMAIN`, `*` or an address; repeatable
+    #[arg(long, value_name = "ON|OFF|allow=HOSTS", value_parser = net)]
+    pub(crate) net: Vec<Net>,
 
     /// With `--sandbox`: a path that it may read; repeatable
     #[arg(long, value_name = "PATH", requires = "sandbox")]
@@ -37,8 +38,24 @@ pub(crate) enum Profile {
 }
 
 /// Access to the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Net {
     On,
     Off,
+    /// To these hosts.
+    Allow(Vec<String>),
+}
+
+fn net(text: &str) -> Result<Net, String> {
+    match text {
+        "on" => Ok(Net::On),
+        "off" => Ok(Net::Off),
+        _ => match text.strip_prefix("allow=") {
+            Some(hosts) if hosts.split(',').all(|host| !host.is_empty()) => {
+                Ok(Net::Allow(hosts.split(',').map(str::to_owned).collect()))
+            }
+            Some(_) => Err("a host in the list is empty".to_owned()),
+            None => Err("it is neither `on`, `off` nor `allow=HOST,…`".to_owned()),
+        },
+    }
 }

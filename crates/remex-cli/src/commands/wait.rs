@@ -87,7 +87,13 @@ async fn end(process: ProcessRef, known: Option<Exit>, deadline: Instant) -> Res
 fn known_end(row: &Row) -> Option<Exit> {
     let entry = &row.entry;
     let code = entry.exit_code.filter(|_| !row.is_running())?;
-    Some(Exit { code, signal: entry.signal.clone(), cause: entry.cause, usage: None })
+    Some(Exit {
+        code,
+        signal: entry.signal.clone(),
+        cause: entry.cause,
+        usage: None,
+        network_denied: Vec::new(),
+    })
 }
 
 /// The JSON of `wait`; CLI.md documents it.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_client::process::{ExitCause, SignalName, Termination};
+use remex_client::process::{DeniedHost, ExitCause, SignalName, Termination};
 use remex_client::{Client, ConnectionState, Error, process::Event};
 use rustix::process::{getpid, kill_process};
 use tokio::{
@@ -200,6 +200,9 @@ impl Console {
                         && exit.signal.as_deref() == Some("SIGXCPU")
                     {
                         say(raw, notice);
+                    }
+                    for notice in denial_notices(&exit.network_denied) {
+                        say(raw, &notice);
                     }
                     return match output.finish(&mut signals.interrupt).await {
                         None => Ok(Ending::Exited(code(exit.code, exit.cause))),
@@ -489,6 +492,19 @@ pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
         Some(ExitCause::Timeout | ExitCause::IdleTimeout) => 124,
         _ => u8::try_from(code.clamp(0, 255)).unwrap_or(u8::MAX),
     }
+}
+
+/// Formats notices about hosts that the sandbox has refused.
+fn denial_notices(denied: &[DeniedHost]) -> Vec<String> {
+    let hosts = denied.iter().map(|DeniedHost { host, port, count }| match count {
+        1 => format!("the sandbox refused {host}:{port}"),
+        _ => format!("the sandbox refused {host}:{port} ({count} times)"),
+    });
+    let mut notices: Vec<_> = hosts.collect();
+    if let Some(DeniedHost { host, port, .. }) = denied.first() {
+        notices.push(format!("hint: to allow a host, use `--net allow={host}:{port}`"));
+    }
+    notices
 }
 
 /// Formats a notice about output that was evicted before it was read.

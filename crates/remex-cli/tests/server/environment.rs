@@ -89,6 +89,7 @@ fn the_host_is_described() {
             "temporaryDirectories": [],
             "tempDir": "file:///tmp",
             "capabilities": {
+                "networkProxyLaunch": true,
                 "capabilityDiscoveryV2": true,
                 "capabilityDiscoverySandbox": true,
                 "fsWatchMissing": true,

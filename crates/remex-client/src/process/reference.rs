@@ -244,7 +244,7 @@ impl ProcessRef {
         self.client.call(wire::Terminate { process_id, session_id, mode, scope }).await.map(drop)
     }
 
-    /// Waits until it has exited. `usage` of the exit is always `None`.
+    /// Waits until it has exited. `usage` and `network_denied` of the exit are unknown.
     ///
     /// # Errors
     ///
@@ -256,7 +256,13 @@ impl ProcessRef {
                 let code = waited
                     .exit_code
                     .ok_or_else(|| Error::Protocol { what: "an exit without an exit code".to_owned() })?;
-                return Ok(Exit { code, signal: waited.signal, cause: waited.cause, usage: None });
+                return Ok(Exit {
+                    code,
+                    signal: waited.signal,
+                    cause: waited.cause,
+                    usage: None,
+                    network_denied: Vec::new(),
+                });
             }
         }
     }
@@ -325,6 +331,7 @@ impl From<wire::ReadReply> for OutputBatch {
                 signal: reply.signal,
                 cause: reply.cause,
                 usage: reply.usage,
+                network_denied: reply.network_denied,
             }),
             is_closed: reply.closed && is_all,
         }

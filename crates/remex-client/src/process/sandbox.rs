@@ -5,7 +5,8 @@ use std::{ffi::OsString, path::Path};
 use remex_proto::{
     HostPath,
     sandbox::{
-        Access, Context, Entry, EntryPath, FileSystem, Network, Permissions, Preset, Sandbox as Wire, Special,
+        Access, Context, Entry, EntryPath, FileSystem, Hosts, Network, Permissions, Preset, Sandbox as Wire,
+        Special,
     },
 };
 
@@ -29,6 +30,7 @@ pub struct Sandbox {
     entries: Vec<(Place, Access)>,
     roots: Vec<OsString>,
     network: Network,
+    hosts: Vec<String>,
 }
 
 /// What is allowed apart from the entries.
@@ -105,7 +107,7 @@ impl Sandbox {
     }
 
     fn new(base: Base, network: Network) -> Self {
-        Self { base, entries: Vec::new(), roots: Vec::new(), network }
+        Self { base, entries: Vec::new(), roots: Vec::new(), network, hosts: Vec::new() }
     }
 
     /// Adds a directory of the workspace; without any, it is the working directory.
@@ -152,6 +154,25 @@ impl Sandbox {
         self
     }
 
+    /// Allows to reach a host through the server's proxy, and no other part of the network, whatever
+    /// [`Sandbox::network`] says.
+    ///
+    /// `HOST` or `HOST:PORT`, where `HOST` is a name, `*.DOMAIN` for everything below a domain, `**.DOMAIN` for the domain
+    /// too, `*` for all hosts with a public address, or an address. Only an exact name or address leads to private
+    /// networks. The server looks up names; programs must use the proxy in `HTTP_PROXY`, `HTTPS_PROXY` or `ALL_PROXY`,
+    /// which also speaks SOCKS5. [`Exit::network_denied`](super::Exit::network_denied) lists what was refused.
+    ///
+    /// ```
+    /// use remex_client::process::Sandbox;
+    ///
+    /// let sandbox = Sandbox::workspace_write().allow_host("git.example.com").allow_host("*.example.org:443");
+    /// assert_ne!(sandbox, Sandbox::workspace_write());
+    /// ```
+    pub fn allow_host(mut self, host: impl Into<String>) -> Self {
+        self.hosts.push(host.into());
+        self
+    }
+
     fn with(mut self, place: Place, access: Access) -> Self {
         self.entries.push((place, access));
         self
@@ -175,9 +196,12 @@ impl Sandbox {
             Base::Open if self.entries.is_empty() => FileSystem::Unrestricted,
             _ => FileSystem::Restricted { entries },
         };
+        let hosts = (!self.hosts.is_empty()).then(|| Hosts { allow: self.hosts.clone(), deny: Vec::new() });
+        // A server that does not know hosts grants no network then.
+        let network = if hosts.is_some() { Network::Restricted } else { self.network };
         let roots = self.roots.iter().map(host_path).collect::<Result<Vec<_>, _>>()?;
         Ok(Wire::Confined(Box::new(Context {
-            permissions: Permissions::Managed { file_system, network: self.network },
+            permissions: Permissions::Managed { file_system, network },
             windows_sandbox_level: "disabled".to_owned(),
             cwd: Some(cwd.clone()),
             workspace_roots: Some(if roots.is_empty() { vec![cwd.clone()] } else { roots }),
@@ -185,7 +209,7 @@ impl Sandbox {
             user_home_dir: None,
             temporary_directories: None,
             use_legacy_landlock: None,
-            hosts: None,
+            hosts,
         })))
     }
 }
@@ -236,6 +260,18 @@ mod tests {
         );
         assert_eq!(entries(&Sandbox::no_network()), ["unrestricted"]);
         assert_eq!(entries(&Sandbox::no_network().deny("/etc"))[0].matches("root").count(), 1);
+    }
+
+    #[test]
+    fn with_hosts_there_is_no_other_network() {
+        let cwd = HostPath::parse("/w").unwrap();
+        let sandbox = Sandbox::read_only().network(true).allow_host("a.org").allow_host("*.b.org:443");
+        let Wire::Confined(context) = sandbox.to_wire(&cwd).unwrap() else { panic!("confined") };
+        assert!(
+            matches!(context.permissions, Permissions::Managed { network: Network::Restricted, .. }),
+            "{context:?}"
+        );
+        assert_eq!(context.hosts.unwrap().allow, ["a.org", "*.b.org:443"]);
     }
 
     #[test]

@@ -120,5 +120,5 @@ fn whole(text: &str) -> TruncatedText {
 }
 
 fn ended(code: i32) -> Progress {
-    Progress::Ended(Exit { code, signal: None, cause: None, usage: None })
+    Progress::Ended(Exit { code, signal: None, cause: None, usage: None, network_denied: Vec::new() })
 }

@@ -363,6 +363,7 @@ impl Process {
             closed: self.log.is_closed(),
             failure: None,
             sandbox_denied: false,
+            network_denied: Vec::new(),
             signal: None,
             cause: None,
             usage: None,

@@ -569,6 +569,7 @@ fn next_note(id: &str, process: &mut Process, cursor: &mut Cursor) -> Option<Ser
             seq,
             exit_code: exit_code.unwrap_or(-1),
             sandbox_denied: false,
+            network_denied: Vec::new(),
             signal: None,
             cause: None,
             usage: None,

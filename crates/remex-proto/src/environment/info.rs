@@ -133,6 +133,8 @@ pub struct Shell {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentFeatures"))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Features {
+    /// `networkProxy` of `process/start`.
+    pub network_proxy_launch: bool,
     /// `capabilityRoots/discoverV1` and `capabilities/discoverV2`.
     pub capability_discovery_v2: bool,
     /// `sandbox` of the roots of `capabilityRoots/discoverV1`.

@@ -72,6 +72,22 @@ pub struct Exited {
     /// Resources it used; absent in the base dialect.
     #[serde(default)]
     pub usage: Option<Usage>,
+    /// The hosts that the sandbox has refused by then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_denied: Vec<DeniedHost>,
+}
+
+/// A host that a confined process asked for and did not reach, because its sandbox does not list it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DeniedHost {
+    /// The name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// How often it was refused.
+    pub count: u64,
 }
 
 /// Why a process ended.

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroU16};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::ResourceLimits;
 use crate::{
@@ -14,8 +15,7 @@ use crate::{
 
 /// `process/start`: runs a program.
 ///
-/// Members of the base dialect that change nothing here are accepted and ignored: `metadata`,
-/// `managedNetwork`, `networkProxy`.
+/// Members of the base dialect that change nothing here are accepted and ignored: `metadata`, `managedNetwork`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -52,10 +52,12 @@ pub struct Start {
     /// With a sandbox that confines anything it has one anyway.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub isolate_pids: bool,
-    /// Asks to reach the network only as `managedNetwork` says. Nothing enforces that yet, so a sandbox with a network is
-    /// refused.
+    /// Asks to reach the network only as `networkProxy` says, if the sandbox leaves the network open.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub enforce_managed_network: bool,
+    /// What `enforceManagedNetwork` is about, a [`NetworkProxy`]; decoded only then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_proxy: Option<Value>,
     /// Height of the terminal, 24 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<NonZeroU16>,
@@ -96,6 +98,80 @@ impl Start {
     pub fn words(&self) -> impl Iterator<Item = &[u8]> {
         let text = if self.argv_base64.is_none() { self.argv.as_slice() } else { &[] };
         text.iter().map(String::as_bytes).chain(self.argv_base64.iter().flatten().map(|word| &**word))
+    }
+}
+
+/// A network that is limited to some hosts, as the base dialect asks for it.
+///
+/// Strict: what is not understood could be a restriction.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkProxy {
+    /// What the proxy does.
+    pub proxy: NetworkProxyConfig,
+    /// Words for the client's own logs; of no meaning here.
+    #[serde(default)]
+    pub audit_metadata: Value,
+    /// The name of this host at the client; of no meaning here.
+    #[serde(default)]
+    pub environment_id: Value,
+    /// The client's name for this start; of no meaning here.
+    #[serde(default)]
+    pub execution_id: Value,
+    /// How long the client could be asked about a host that is not listed; it never is.
+    #[serde(default)]
+    pub policy_decision_timeout_ms: Value,
+}
+
+/// What the proxy of a [`NetworkProxy`] does.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkProxyConfig {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// `full` for requests of all methods.
+    #[serde(default)]
+    pub mode: Option<String>,
+    /// What may be reached.
+    #[serde(default)]
+    pub domains: Option<BTreeMap<String, DomainAccess>>,
+    /// Whether SOCKS5 is offered; it always is.
+    #[serde(default)]
+    pub enable_socks5: Value,
+    /// Whether SOCKS5 carries datagrams; it never does.
+    #[serde(default)]
+    pub enable_socks5_udp: Value,
+    /// Whether a further proxy may be used; none is.
+    #[serde(default)]
+    pub allow_upstream_proxy: Value,
+    /// Whether unix sockets can be reached; none can.
+    #[serde(default)]
+    pub dangerously_allow_all_unix_sockets: Value,
+    /// Unix sockets that can be reached; none can.
+    #[serde(default)]
+    pub unix_sockets: Value,
+    /// Whether processes may listen; they may, in a network of their own.
+    #[serde(default)]
+    pub allow_local_binding: Value,
+}
+
+/// Whether a domain may be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DomainAccess {
+    /// Yes.
+    Allow,
+    /// No, whatever else is allowed.
+    Deny,
+}
+
+impl NetworkProxy {
+    /// Decodes the member `networkProxy`.
+    ///
+    /// # Errors
+    /// If anything in it is unknown.
+    pub fn decode(value: &Value) -> Result<Self, serde_json::Error> {
+        Self::deserialize(value)
     }
 }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{ExitCause, GapRange, Produced, Stream, Usage};
+use super::{DeniedHost, ExitCause, GapRange, Produced, Stream, Usage};
 use crate::Blob;
 
 /// `process/read`: output that is retained, or a wait for more. Reading consumes nothing.
@@ -60,6 +60,9 @@ pub struct ReadReply {
     /// Once it has exited, what it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// The hosts that the sandbox has refused so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_denied: Vec<DeniedHost>,
     /// Once it is closed, all output that it produced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub produced: Option<Produced>,

@@ -137,6 +137,8 @@ struct Subject {
     omitted: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
 }
 
 /// A request in progress.
@@ -214,6 +216,33 @@ impl Login<'_> {
             identity: self.identity.map(cut),
             outcome: Some(cut(self.outcome)),
             ..Line::new("login")
+        };
+        line.encode()
+    }
+}
+
+/// A host that the sandbox of a process has refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Denial<'a> {
+    pub(crate) session: &'a str,
+    pub(crate) identity: &'a str,
+    pub(crate) process: &'a str,
+    pub(crate) host: &'a str,
+    pub(crate) port: u16,
+}
+
+impl Denial<'_> {
+    pub(crate) fn line(&self) -> Vec<u8> {
+        let subject = Subject {
+            process: Some(cut(self.process).into_owned()),
+            host: Some(format!("{}:{}", cut(self.host), self.port)),
+            ..Subject::session(Some(self.session))
+        };
+        let line = Line {
+            identity: Some(cut(self.identity)),
+            subject: Some(&subject),
+            outcome: Some(ErrorKind::PermissionDenied.word().into()),
+            ..Line::new("network")
         };
         line.encode()
     }

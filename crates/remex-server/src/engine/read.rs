@@ -223,6 +223,7 @@ fn reply<A: Audience>(
         signal: exit.and_then(|exit| exit.signal.clone()),
         cause: exit.map(|exit| exit.cause),
         usage: exit.map(|exit| exit.usage),
+        network_denied: state.denials.as_ref().map(|denials| denials.list()).unwrap_or_default(),
         produced: is_closed.then(|| state.log.produced()),
         evicted_bytes: None,
     };

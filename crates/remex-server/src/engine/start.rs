@@ -21,14 +21,14 @@ use remex_proto::{
     environment,
     error::INTERNAL_ERROR,
     process::{self as wire, SandboxType},
-    sandbox::{Network, Permissions, Sandbox},
+    sandbox::{Network, Sandbox},
 };
-use remex_sandbox::Access;
+use remex_sandbox::{Access, Hosts};
 use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::{
-    Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, SnapshotUse, Spec,
+    Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, SnapshotUse, Spec, managed,
     no_end_of_input, not_a_terminal, unknown_process,
 };
 use crate::{clock::now_ms, confinement::unavailable, host::Host, limits::Limits, scope::Floor};
@@ -74,6 +74,9 @@ pub(super) enum Confined {
     FilesAndNetwork,
 }
 
+/// A child, what it is kept from, and the hosts that it reaches nevertheless.
+type Made = (Child, Confined, Option<Hosts>);
+
 /// A start that takes longer than this hangs, for example on a file system that does not respond. Until then,
 /// requests that end the process wait for the start, so that a client that sends both at once sees the process
 /// run and end.
@@ -103,19 +106,16 @@ impl<A: Audience> Engine<A> {
         check_lengths(&request, &limits)?;
         #[cfg(test)]
         crate::supervise::break_at("!request", &request.process_id);
+        let sandbox = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
         let spec = spec(&request, &limits);
-        let command = Command { start, sandbox: request.sandbox, floor: Floor::default(), snapshot: None };
+        let command = Command { start, sandbox, floor: Floor::default(), snapshot: None };
         let process = Engine::new(request.process_id, spec, placement, audience);
         Ok((Arc::new(process), command))
     }
 
     /// Creates the child, unless the start is aborted first.
-    pub(super) async fn attempt(
-        &self,
-        command: Command,
-        slots: &Semaphore,
-    ) -> Result<(Child, Confined), RpcError> {
+    pub(super) async fn attempt(&self, command: Command, slots: &Semaphore) -> Result<Made, RpcError> {
         let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "the process was already started"));
         };
@@ -127,12 +127,7 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    async fn make(
-        &self,
-        command: Command,
-        attempt: &Attempt,
-        slots: &Semaphore,
-    ) -> Result<(Child, Confined), RpcError> {
+    async fn make(&self, command: Command, attempt: &Attempt, slots: &Semaphore) -> Result<Made, RpcError> {
         let slot = slots.acquire().await;
         // A start that hangs releases its slot.
         let hangs = async {
@@ -148,27 +143,31 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    async fn spawn(&self, mut command: Command, attempt: &Attempt) -> Result<(Child, Confined), RpcError> {
+    async fn spawn(&self, mut command: Command, attempt: &Attempt) -> Result<Made, RpcError> {
         let (snapshot, spawner) = (command.snapshot.take(), self.host.spawner());
-        let (start, confined) = self.confine(command).await?;
+        let (start, confined, hosts) = self.confine(command).await?;
         // Captured in the jail of the command, if it has one.
-        let start = match snapshot {
+        let mut start = match snapshot {
             Some(snapshot) => snapshot.apply(start, spawner).await,
             None => start,
         };
+        if hosts.is_some() {
+            // Whatever the snapshot says.
+            managed::point_to_proxy(&mut start.env);
+        }
         let made = spawner.attempt(start, attempt).await;
         let child = made.map_err(|error| match error.kind() {
             StartErrorKind::Aborted => StartAbort::SessionEnded.error(&self.id),
             _ => start_error(&error),
         })?;
-        Ok((child, confined))
+        Ok((child, confined, hosts))
     }
 
     /// Resolves the sandbox of a command, on a thread that may block.
-    async fn confine(&self, command: Command) -> Result<(Start, Confined), RpcError> {
+    async fn confine(&self, command: Command) -> Result<(Start, Confined, Option<Hosts>), RpcError> {
         let Command { mut start, sandbox, floor, .. } = command;
         if !self.host.confinement().concerns_processes(&sandbox, floor) {
-            return Ok((start, Confined::No));
+            return Ok((start, Confined::No, None));
         }
         let host = Arc::clone(&self.host);
         let resolving = self.host.file_threads().run(move || {
@@ -177,7 +176,7 @@ impl<A: Audience> Engine<A> {
             let policy = host.confinement().resolve_for_process(&sandbox, floor, &start.cwd, tmpdir)?;
             if policy.is_open() && policy.network() == Network::Enabled {
                 // Something outside the server confines it, or nothing does.
-                return Ok((start, Confined::No));
+                return Ok((start, Confined::No, None));
             }
             // A directory that cannot be found is reported by the start.
             if std::fs::canonicalize(&start.cwd).is_ok_and(|cwd| policy.access(&cwd) == Access::Deny) {
@@ -193,8 +192,12 @@ impl<A: Audience> Engine<A> {
                 Network::Enabled => Confined::Files,
                 Network::Restricted => Confined::FilesAndNetwork,
             };
+            let hosts = policy.hosts().cloned();
+            if hosts.is_some() {
+                managed::point_to_proxy(&mut start.env);
+            }
             start.jail = Some(Jail::new(policy, host.hidden()));
-            Ok((start, confined))
+            Ok((start, confined, hosts))
         });
         resolving.await?
     }
@@ -390,12 +393,6 @@ impl<C: Caller> Request<C> {
 }
 
 fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcError> {
-    if request.enforce_managed_network && has_network(&request.sandbox) {
-        return Err(unavailable(
-            "this server cannot limit the network to some hosts; ask for network `restricted`, or do not send \
-             `enforceManagedNetwork`",
-        ));
-    }
     let cwd = request.cwd.native().map_err(|error| {
         RpcError::new(
             ErrorKind::InvalidParams,
@@ -436,17 +433,6 @@ fn hidden_cwd(cwd: &Path) -> RpcError {
     let message = format!("cannot start in `{}`: the sandbox does not let the process see it", cwd.display());
     RpcError::new(ErrorKind::BadCwd, message)
         .with_hint("let the sandbox read this directory, or choose another working directory")
-}
-
-/// Returns whether a sandbox leaves the network open.
-fn has_network(sandbox: &Sandbox) -> bool {
-    let Sandbox::Confined(context) = sandbox else { return false };
-    match &context.permissions {
-        Permissions::Disabled => false,
-        Permissions::External { network } | Permissions::Managed { network, .. } => {
-            *network == Network::Enabled
-        }
-    }
 }
 
 /// Returns the program and its arguments.

@@ -58,7 +58,7 @@ fn mentions_denial(output: &Snapshot, confined: Confined) -> bool {
 pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let Starting { process, command, start_id, caller, slots } = starting;
     let announce = Announce { start_id, caller };
-    let (child, confined) = match process.attempt(command, &slots).await {
+    let (child, confined, hosts) = match process.attempt(command, &slots).await {
         Ok(started) => started,
         Err(error) => return process.fail(&*owner, announce, &error),
     };
@@ -78,6 +78,9 @@ pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
     };
     if !pipes.has_input() {
         process.state().input.closed();
+    }
+    if let Some((socket, hosts)) = child.proxy.zip(hosts) {
+        process.serve_proxy(&*owner, socket, hosts);
     }
     process.announce_start(&*owner, &leader, confined, announce);
     if owner.has_ended() {
@@ -302,18 +305,21 @@ impl<A: Audience> Runner<A> {
                 wall_ms: ms(self.started.elapsed()),
             },
             sandbox_denied: false,
+            network_denied: Vec::new(),
         }
     }
 
     /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log.
     fn judge_failure(&self, state: &mut ProcessState<A>) {
-        let ProcessState { exit: Some(exit), log, .. } = state else { return };
+        let ProcessState { exit: Some(exit), log, denials, .. } = state else { return };
+        exit.network_denied = denials.as_ref().map(|denials| denials.list()).unwrap_or_default();
         if self.confined == Confined::No || exit.code == 0 {
             return;
         }
         exit.sandbox_denied = match exit.signal.as_deref() {
             // A system call of another architecture.
             Some(signal) => signal == "SIGSYS",
+            None if !exit.network_denied.is_empty() => true,
             None => log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, self.confined)),
         };
     }

@@ -238,6 +238,7 @@ mod tests {
                 closed: true,
                 failure: Some("\"chunk\":\"\"".to_owned()),
                 sandbox_denied: false,
+                network_denied: Vec::new(),
                 gap: None,
                 signal: Some(String::new()),
                 cause: None,

@@ -207,8 +207,9 @@ impl Source for Process {
                             signal: exit.signal.clone(),
                             cause: Some(exit.cause),
                             usage: Some(exit.usage),
+                            network_denied: exit.network_denied.clone(),
                         };
-                        sink.note(300, note);
+                        sink.note(300 + 100 * exit.network_denied.len(), note);
                     }
                 }
                 Some(Next::Closed(seq)) => {

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use remex_proto::sandbox::{
-    Access, Entry, EntryPath, FileSystem, MissingPathBehavior, Network, Permissions, Special,
+    Access, Entry, EntryPath, FileSystem, Hosts, MissingPathBehavior, Network, Permissions, Special,
 };
 use remex_server::SandboxFloor;
 use toml::Table;
@@ -54,12 +54,13 @@ impl SandboxError {
 ///
 /// If the file cannot be read or is no profile, or if it needs a workspace and there is none.
 pub fn sandbox_floor(word: Option<&str>, workspace: Vec<PathBuf>) -> Result<SandboxFloor, SandboxError> {
-    let permissions = word.map(permissions).transpose()?;
+    let (permissions, hosts) = word.map(permissions).transpose()?.unzip();
+    let hosts = hosts.flatten();
     match (word, &permissions) {
         (Some(word), Some(permissions)) if workspace.is_empty() && is_relative(permissions) => {
             Err(SandboxError::NoWorkspace { word: word.to_owned() })
         }
-        _ => Ok(SandboxFloor { permissions, workspace }),
+        _ => Ok(SandboxFloor { permissions, hosts, workspace }),
     }
 }
 
@@ -75,9 +76,9 @@ fn is_relative(permissions: &Permissions) -> bool {
     })
 }
 
-fn permissions(word: &str) -> Result<Permissions, SandboxError> {
+fn permissions(word: &str) -> Result<(Permissions, Option<Hosts>), SandboxError> {
     if let Some(permissions) = SandboxFloor::preset(word) {
-        return Ok(permissions);
+        return Ok((permissions, None));
     }
     let path = PathBuf::from(word);
     let text = std::fs::read_to_string(&path)
@@ -85,16 +86,20 @@ fn permissions(word: &str) -> Result<Permissions, SandboxError> {
     parse(&text).map_err(|reason| SandboxError::Invalid { path, reason })
 }
 
-fn parse(text: &str) -> Result<Permissions, String> {
+fn parse(text: &str) -> Result<(Permissions, Option<Hosts>), String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
-    let (mut entries, mut network) = (Vec::new(), Network::Restricted);
+    let (mut entries, mut network, mut hosts) = (Vec::new(), Network::Restricted, None);
     for (key, value) in &table {
         let access = match key.as_str() {
             "network" => {
-                network = match value.as_str() {
-                    Some("on") => Network::Enabled,
-                    Some("off") => Network::Restricted,
-                    _ => return Err("`network` is neither \"on\" nor \"off\"".to_owned()),
+                network = match (value.as_str(), value.as_array()) {
+                    (Some("on"), _) => Network::Enabled,
+                    (Some("off"), _) => Network::Restricted,
+                    (_, Some(list)) => {
+                        hosts = Some(host_list(list)?);
+                        Network::Restricted
+                    }
+                    _ => return Err("`network` is neither \"on\", \"off\" nor a list of hosts".to_owned()),
                 };
                 continue;
             }
@@ -115,7 +120,14 @@ fn parse(text: &str) -> Result<Permissions, String> {
             entries.push(Entry { path, access, missing_path_behavior });
         }
     }
-    Ok(Permissions::Managed { file_system: FileSystem::Restricted { entries }, network })
+    Ok((Permissions::Managed { file_system: FileSystem::Restricted { entries }, network }, hosts))
+}
+
+fn host_list(list: &[toml::Value]) -> Result<Hosts, String> {
+    let allow = list.iter().map(|host| host.as_str().map(str::to_owned)).collect::<Option<_>>();
+    let hosts = Hosts { allow: allow.ok_or("`network` is not a list of texts")?, deny: Vec::new() };
+    SandboxFloor::check_hosts(&hosts)?;
+    Ok(hosts)
 }
 
 /// Parses an absolute path, `:minimal`, `:workspace`, `:workspace/PATH` or, to deny, a pattern.
@@ -152,7 +164,7 @@ mod tests {
     #[test]
     fn a_profile_lists_paths_patterns_and_names() {
         let text = "network = 'on'\nread = ['/', ':workspace/.git']\nwrite = [':workspace']\ndeny = ['/etc/shadow', '**/*.env']";
-        let Permissions::Managed { file_system: FileSystem::Restricted { entries }, network } =
+        let (Permissions::Managed { file_system: FileSystem::Restricted { entries }, network }, None) =
             parse(text).unwrap()
         else {
             panic!("it is restricted")
@@ -160,7 +172,13 @@ mod tests {
         assert_eq!((entries.len(), network), (5, Network::Enabled));
         let pattern = EntryPath::GlobPattern { pattern: "**/*.env".to_owned() };
         assert!(entries.iter().any(|entry| entry.path == pattern && entry.access == Access::Deny));
-        assert_eq!(permissions("read-only").unwrap(), SandboxFloor::preset("read-only").unwrap());
+        assert_eq!(permissions("read-only").unwrap().0, SandboxFloor::preset("read-only").unwrap());
+        let (permissions, hosts) = parse("network = ['git.example.com', '*.example.org:443']").unwrap();
+        assert!(
+            matches!(permissions, Permissions::Managed { network: Network::Restricted, .. }),
+            "{permissions:?}"
+        );
+        assert_eq!(hosts.unwrap().allow, ["git.example.com", "*.example.org:443"]);
     }
 
     #[test]
@@ -171,7 +189,9 @@ mod tests {
             ("read = ['/a/../b']", "`..`"),
             ("write = ['/a/*']", "can only deny access"),
             ("read = [':home']", "neither `:minimal` nor `:workspace`"),
-            ("network = 'some'", "neither \"on\" nor \"off\""),
+            ("network = 'some'", "neither \"on\", \"off\" nor a list of hosts"),
+            ("network = [1]", "not a list of texts"),
+            ("network = ['0x7f000001']", "`0x7f000001` is not a host: write IPv4 addresses"),
             ("read = '/'", "is not a list"),
         ] {
             let error = parse(text).unwrap_err();
@@ -188,7 +208,7 @@ mod tests {
             ("deny = ['**/*.env']", true),
             ("write = [':workspace/build']", true),
         ] {
-            assert_eq!(is_relative(&parse(text).unwrap()), expected, "{text}");
+            assert_eq!(is_relative(&parse(text).unwrap().0), expected, "{text}");
         }
         assert!(sandbox_floor(Some("workspace-write"), Vec::new()).is_err());
         assert!(sandbox_floor(Some("workspace-write"), vec!["/w".into()]).is_ok());

@@ -14,11 +14,12 @@ pub(super) fn sandbox(
     flags: &Confine,
     absolute: impl Fn(&str) -> Result<OsString, Failure>,
 ) -> Result<Option<Sandbox>, Failure> {
-    let mut sandbox = match (flags.sandbox, flags.net) {
+    let net = network(&flags.net)?;
+    let mut sandbox = match (flags.sandbox, &net) {
         (Some(Profile::ReadOnly), _) => Sandbox::read_only(),
         (Some(Profile::WorkspaceWrite), _) => Sandbox::workspace_write(),
         (Some(Profile::Minimal), _) => Sandbox::minimal(),
-        (None, Some(Net::Off)) => Sandbox::no_network(),
+        (None, Some(Net::Off | Net::Allow(_))) => Sandbox::no_network(),
         (None, None | Some(Net::On)) => return Ok(None),
     };
     for path in &flags.read {
@@ -33,7 +34,33 @@ pub(super) fn sandbox(
             false => sandbox.deny(absolute(path)?),
         };
     }
-    Ok(Some(sandbox.network(flags.net == Some(Net::On))))
+    Ok(Some(match net {
+        Some(Net::On) => sandbox.network(true),
+        Some(Net::Allow(hosts)) => hosts.into_iter().fold(sandbox, Sandbox::allow_host),
+        Some(Net::Off) | None => sandbox,
+    }))
+}
+
+/// Returns what all `--net` flags say together.
+fn network(flags: &[Net]) -> Result<Option<Net>, Failure> {
+    let mut all: Option<Net> = None;
+    for flag in flags {
+        all = Some(match (all, flag) {
+            (None, flag) => flag.clone(),
+            (Some(Net::Allow(mut hosts)), Net::Allow(more)) => {
+                hosts.extend(more.iter().cloned());
+                Net::Allow(hosts)
+            }
+            (Some(known), flag) if known == *flag => known,
+            (Some(_), _) => {
+                return Err(Failure::usage(
+                    "the flags `--net` contradict each other",
+                    "use `--net on`, `--net off`, or one or more `--net allow=HOST,…`",
+                ));
+            }
+        });
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -46,12 +73,12 @@ mod tests {
         let confine = |flags: &Confine| sandbox(flags, absolute).unwrap();
         let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         assert_eq!(confine(&Confine::default()), None);
-        assert_eq!(confine(&Confine { net: Some(Net::On), ..Confine::default() }), None);
-        let offline = Confine { net: Some(Net::Off), ..Confine::default() };
+        assert_eq!(confine(&Confine { net: vec![Net::On], ..Confine::default() }), None);
+        let offline = Confine { net: vec![Net::Off], ..Confine::default() };
         assert_eq!(confine(&offline), Some(Sandbox::no_network()));
         let flags = Confine {
             sandbox: Some(Profile::Minimal),
-            net: Some(Net::On),
+            net: vec![Net::On],
             read: text(&["in"]),
             write: text(&["out"]),
             deny: text(&["keys", "**/.env"]),
@@ -63,5 +90,12 @@ mod tests {
             .deny_pattern("**/.env")
             .network(true);
         assert_eq!(confine(&flags), Some(expected));
+        let allow = |hosts: &[&str]| Net::Allow(text(hosts));
+        let flags =
+            Confine { net: vec![allow(&["a.org", "*.b.org"]), allow(&["c.org:1"])], ..Confine::default() };
+        let expected = Sandbox::no_network().allow_host("a.org").allow_host("*.b.org").allow_host("c.org:1");
+        assert_eq!(confine(&flags), Some(expected));
+        let flags = Confine { net: vec![allow(&["a.org"]), Net::On], ..Confine::default() };
+        assert!(sandbox(&flags, absolute).is_err());
     }
 }

@@ -385,7 +385,8 @@ const DIFFERS: &[(&str, &str)] = &[
 ];
 
 /// Features of the recorded server that this one has; of the others it says nothing.
-const FEATURES: [&str; 8] = [
+const FEATURES: [&str; 9] = [
+    "networkProxyLaunch",
     "capabilityDiscoverySandbox",
     "capabilityDiscoveryV2",
     "fsWatchMissing",

@@ -133,6 +133,7 @@ impl Command {
             sandbox,
             isolate_pids: false,
             enforce_managed_network: false,
+            network_proxy: None,
             rows,
             cols,
             timeout_ms: self.timeout.map(millis),

@@ -1,0 +1,210 @@
+//! The proxy through which confined processes reach the hosts that their sandbox lists.
+//!
+//! Each jail with such a list has a socket of ours in its network namespace, and no other way out. One port speaks HTTP
+//! CONNECT, plain HTTP and SOCKS5, told apart by the first byte. Names are looked up here and never in the jail, and we
+//! connect to the very address that was judged. Every connection ends with the jail. Start at [`Proxy::serve`].
+
+mod body;
+mod denials;
+mod outgoing;
+mod plain;
+mod relay;
+mod request;
+mod socks;
+mod stream;
+
+use std::{io, sync::Arc, time::Duration};
+
+use remex_process::ProxySocket;
+use remex_sandbox::{HostName, Hosts};
+use tokio::{
+    net::TcpStream,
+    sync::{Semaphore, TryAcquireError},
+    task::JoinSet,
+    time::timeout,
+};
+
+pub(crate) use denials::{Denials, OnDenial};
+use outgoing::Refusal;
+pub(crate) use outgoing::{OwnPorts, Resolver};
+use request::Request;
+use stream::{HeadError, Incoming};
+
+use crate::supervise::supervise;
+
+/// Connections of one process at a time; further ones wait to be accepted.
+const MAX_OF_PROCESS: usize = 128;
+
+/// Connections of all processes at a time; further ones are refused.
+const MAX_OF_SERVER: usize = 1024;
+
+/// Lookups of names at a time: each may block a thread for as long as the name servers take.
+const MAX_LOOKUPS: usize = 32;
+
+/// How long a client may take to say what it wants.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a connection may carry nothing in either direction.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// How long a client may take to read an answer that ends its connection.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A pause after a connection that could not be accepted, usually for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the proxies of all processes share.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    connections: Arc<Semaphore>,
+    lookups: Arc<Semaphore>,
+    resolver: Resolver,
+    /// Ports of this server, which no confined process may reach.
+    own_ports: OwnPorts,
+}
+
+/// What one jail may reach, and what it was refused.
+#[derive(Debug)]
+pub(crate) struct Exits {
+    pub(crate) hosts: Hosts,
+    pub(crate) denials: Arc<Denials>,
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        Self {
+            connections: Arc::new(Semaphore::new(MAX_OF_SERVER)),
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+            resolver: Resolver::System,
+            own_ports: OwnPorts::default(),
+        }
+    }
+}
+
+impl Proxy {
+    /// Returns the ports of this server.
+    pub(crate) fn own_ports(&self) -> &OwnPorts {
+        &self.own_ports
+    }
+
+    /// Serves a jail until it has ended, or this is dropped.
+    pub(crate) async fn serve(self: Arc<Self>, socket: ProxySocket, exits: Exits) {
+        let (exits, own) = (Arc::new(exits), Arc::new(Semaphore::new(MAX_OF_PROCESS)));
+        // Dropped with this future, and all connections with it.
+        let mut connections = JoinSet::new();
+        let accepting = async {
+            loop {
+                while connections.try_join_next().is_some() {}
+                let Ok(permit) = Arc::clone(&own).acquire_owned().await else { return };
+                match socket.accept().await {
+                    Ok(stream) => {
+                        let (proxy, exits) = (Arc::clone(&self), Arc::clone(&exits));
+                        connections.spawn(supervise(async move {
+                            let _permit = permit;
+                            proxy.connection(stream, &exits).await;
+                        }));
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "cannot accept a connection to a proxy");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = socket.jail_ended() => {}
+            () = accepting => {}
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream, exits: &Exits) {
+        let mut incoming = Incoming::new(stream);
+        let permit = self.connections.try_acquire();
+        let handled = match permit {
+            Ok(_permit) => self.handle(&mut incoming, exits).await,
+            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
+                incoming
+                    .refuse(
+                        503,
+                        "Service Unavailable",
+                        "the server has too many connections of confined processes",
+                    )
+                    .await
+            }
+        };
+        if let Err(error) = handled {
+            tracing::debug!(%error, "a connection to a proxy has failed");
+        }
+    }
+
+    async fn handle(&self, incoming: &mut Incoming, exits: &Exits) -> io::Result<()> {
+        let Ok(first) = timeout(HANDSHAKE_TIMEOUT, incoming.first_byte()).await else { return Ok(()) };
+        match first? {
+            None => Ok(()),
+            Some(socks::VERSION) => self.socks(incoming, exits).await,
+            Some(_) => self.http(incoming, exits).await,
+        }
+    }
+
+    async fn http(&self, incoming: &mut Incoming, exits: &Exits) -> io::Result<()> {
+        let head = match timeout(HANDSHAKE_TIMEOUT, incoming.head()).await {
+            Ok(Ok(head)) => head,
+            Ok(Err(HeadError::Io(error))) => return Err(error),
+            Ok(Err(HeadError::TooLarge)) => {
+                let why = "the head of the request is too large";
+                return incoming.refuse(431, "Request Header Fields Too Large", why).await;
+            }
+            Err(_) => {
+                let why = "the request did not arrive in time";
+                return incoming.refuse(408, "Request Timeout", why).await;
+            }
+        };
+        let request = match Request::parse(&head) {
+            Ok(request) => request,
+            Err(why) => return incoming.refuse(400, "Bad Request", why).await,
+        };
+        let (host, port) = request.target();
+        let outgoing = match self.open(exits, host, port).await {
+            Ok(outgoing) => outgoing,
+            Err(refusal) => {
+                let (status, phrase) = match refusal {
+                    Refusal::Denied(_) | Refusal::Own => (403, "Forbidden"),
+                    Refusal::Lookup(_) | Refusal::Connect(_) => (502, "Bad Gateway"),
+                    Refusal::TimedOut => (504, "Gateway Timeout"),
+                };
+                return incoming.refuse(status, phrase, &refusal.explain(host, port)).await;
+            }
+        };
+        match request {
+            Request::Connect { .. } => {
+                incoming.send(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+                relay::tunnel(incoming, outgoing).await
+            }
+            Request::Plain(request) => plain::exchange(incoming, outgoing, &request).await,
+        }
+    }
+
+    async fn socks(&self, incoming: &mut Incoming, exits: &Exits) -> io::Result<()> {
+        let asked = match timeout(HANDSHAKE_TIMEOUT, socks::negotiate(incoming)).await {
+            Ok(asked) => asked?,
+            Err(_) => return Ok(()),
+        };
+        let Some((host, port)) = asked else { return Ok(()) };
+        match self.open(exits, &host, port).await {
+            Ok(outgoing) => {
+                incoming.send(&socks::reply(socks::SUCCEEDED)).await?;
+                relay::tunnel(incoming, outgoing).await
+            }
+            Err(refusal) => incoming.send(&socks::reply(socks::code(&refusal))).await,
+        }
+    }
+
+    /// Connects to a host if the sandbox allows it, and records if it does not.
+    async fn open(&self, exits: &Exits, host: &HostName, port: u16) -> Result<TcpStream, Refusal> {
+        let opened = self.connect(&exits.hosts, host, port).await;
+        if let Err(refusal @ (Refusal::Denied(_) | Refusal::Own)) = &opened {
+            exits.denials.add(host, port, &refusal.to_string());
+        }
+        opened
+    }
+}

@@ -1,0 +1,85 @@
+//! What a jail was refused, for its client and for the log.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+
+use remex_proto::process::DeniedHost;
+use remex_sandbox::HostName;
+
+/// Different hosts and ports that are counted; a process may ask for any number.
+const MAX_HOSTS: usize = 64;
+
+/// Is called with each host and port that is refused for the first time, and the reason.
+pub(crate) type OnDenial = Box<dyn Fn(&str, u16, &str) + Send + Sync>;
+
+/// The hosts that one process was refused.
+pub(crate) struct Denials {
+    /// A leaf, held briefly.
+    counts: Mutex<BTreeMap<(String, u16), u64>>,
+    on_first: OnDenial,
+}
+
+impl Denials {
+    pub(crate) fn new(on_first: OnDenial) -> Self {
+        Self { counts: Mutex::default(), on_first }
+    }
+
+    /// Counts a refusal.
+    pub(super) fn add(&self, host: &HostName, port: u16, why: &str) {
+        let key = (host.to_string(), port);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&key) {
+            *count = count.saturating_add(1);
+        } else if counts.len() < MAX_HOSTS {
+            counts.insert(key.clone(), 1);
+            drop(counts);
+            (self.on_first)(&key.0, port, why);
+        }
+    }
+
+    /// Returns the hosts that were refused so far.
+    pub(crate) fn list(&self) -> Vec<DeniedHost> {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let denied = |((host, port), count): (&(String, u16), &u64)| DeniedHost {
+            host: host.clone(),
+            port: *port,
+            count: *count,
+        };
+        counts.iter().map(denied).collect()
+    }
+}
+
+impl fmt::Debug for Denials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Denials").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use super::*;
+
+    #[test]
+    fn each_host_is_told_once_and_their_number_is_bounded() {
+        let told = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&told);
+        let denials = Denials::new(Box::new(move |_, _, _| drop(counter.fetch_add(1, Ordering::Relaxed))));
+        for round in 0..3 {
+            for number in 0..1000 {
+                let host: HostName = format!("h{number:04}.example").parse().unwrap();
+                denials.add(&host, 443, "why");
+            }
+            assert_eq!(told.load(Ordering::Relaxed), MAX_HOSTS, "in round {round}");
+        }
+        let list = denials.list();
+        assert_eq!((list.len(), list[0].count, &*list[0].host), (MAX_HOSTS, 3, "h0000.example"));
+    }
+}

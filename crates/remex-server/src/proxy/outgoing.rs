@@ -1,0 +1,162 @@
+//! From the name of a host to a connection, or the reason why there is none.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use remex_sandbox::{HostDenial, HostName, Hosts};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout_at},
+};
+
+use super::Proxy;
+
+/// How long looking up and connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How many addresses of one host are tried.
+const MAX_ADDRESSES: usize = 8;
+
+/// How long one address is tried.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a host was not connected.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("{0}")]
+    Denied(HostDenial),
+    #[error("it is a port of this server")]
+    Own,
+    #[error("its name cannot be looked up: {0}")]
+    Lookup(io::Error),
+    #[error("{0}")]
+    Connect(io::Error),
+    #[error("it did not answer in time")]
+    TimedOut,
+}
+
+impl Refusal {
+    /// Returns what a person reads who asked for the host.
+    pub(super) fn explain(&self, host: &HostName, port: u16) -> String {
+        match self {
+            Self::Denied(HostDenial::NotListed) => format!(
+                "{host}:{port} is not in the allow-list of this sandbox; if it should be reachable, allow it \
+                 (with the remex program: `--net allow={host}:{port}`)"
+            ),
+            Self::Denied(why) => format!("{host}:{port} is refused: {why}"),
+            Self::Own => format!("{host}:{port} is refused: {self}"),
+            Self::Lookup(_) | Self::Connect(_) | Self::TimedOut => {
+                format!("cannot connect to {host}:{port}: {self}")
+            }
+        }
+    }
+}
+
+/// Who looks up names.
+#[derive(Debug)]
+pub(crate) enum Resolver {
+    /// The host of the server.
+    System,
+    #[cfg(test)]
+    Table(std::collections::BTreeMap<String, Vec<IpAddr>>),
+}
+
+/// The ports that this server itself listens on.
+#[derive(Debug, Default)]
+pub(crate) struct OwnPorts(RwLock<Vec<u16>>);
+
+impl OwnPorts {
+    pub(crate) fn add(&self, port: u16) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(port);
+    }
+
+    /// Returns whether an address leads to this server, on whatever address of the host it listens.
+    fn contain(&self, address: SocketAddr) -> bool {
+        let is_own_port = self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&address.port());
+        is_own_port && is_of_this_host(address.ip())
+    }
+}
+
+/// Returns whether packets to an address stay on this host: only then can a socket have the address.
+fn is_of_this_host(address: IpAddr) -> bool {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => true,
+        // When in doubt, it is.
+        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
+    }
+}
+
+impl Proxy {
+    /// Connects to a host at an address that the lists allow.
+    pub(super) async fn connect(
+        &self,
+        hosts: &Hosts,
+        host: &HostName,
+        port: u16,
+    ) -> Result<TcpStream, Refusal> {
+        hosts.check_name(host, port).map_err(Refusal::Denied)?;
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        let addresses = match host {
+            HostName::Address(address) => vec![*address],
+            HostName::Name(name) => match timeout_at(deadline, self.look_up(name)).await {
+                Ok(found) => found.map_err(Refusal::Lookup)?,
+                Err(_) => return Err(Refusal::TimedOut),
+            },
+        };
+        let mut failed = Refusal::Lookup(io::Error::other("the name has no address"));
+        let mut is_denied = true;
+        for address in addresses.into_iter().take(MAX_ADDRESSES) {
+            // In one form from here on, so that what is judged is what is connected.
+            let address = address.to_canonical();
+            let target = SocketAddr::new(address, port);
+            let denial = match hosts.check_address(host, port, address) {
+                Err(why) => Some(Refusal::Denied(why)),
+                Ok(()) => self.own_ports.contain(target).then_some(Refusal::Own),
+            };
+            if let Some(denial) = denial {
+                // The reason why an allowed address failed says more.
+                if is_denied {
+                    failed = denial;
+                }
+                continue;
+            }
+            is_denied = false;
+            let until = deadline.min(Instant::now() + ADDRESS_TIMEOUT);
+            match timeout_at(until, TcpStream::connect(target)).await {
+                Ok(Ok(stream)) => {
+                    // Each write is a message of somebody else; a failure costs time only.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => failed = Refusal::Connect(error),
+                Err(_) => failed = Refusal::TimedOut,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Looks up a name, on a thread that may block.
+    async fn look_up(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        match &self.resolver {
+            Resolver::System => {}
+            #[cfg(test)]
+            Resolver::Table(table) => {
+                let found = table.get(name).cloned();
+                return found.ok_or_else(|| io::Error::other("it is unknown"));
+            }
+        }
+        let permit = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
+        let question = name.to_owned();
+        let looking = tokio::task::spawn_blocking(move || {
+            // Held until the lookup itself ends, also if nobody waits for it any more.
+            let _permit = permit;
+            let found = (question.as_str(), 0).to_socket_addrs()?;
+            Ok(found.take(MAX_ADDRESSES).map(|address| address.ip()).collect())
+        });
+        looking.await.map_err(io::Error::other)?
+    }
+}

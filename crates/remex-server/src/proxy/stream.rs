@@ -1,0 +1,148 @@
+//! A connection from a jail, with what was read ahead.
+
+use std::io;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// The longest head of a request or of a response.
+pub(super) const MAX_HEAD: usize = 64 << 10;
+
+/// How much of what a refused client still sends is read, so that it sees the answer.
+const MAX_DISCARDED: usize = 64 << 10;
+
+/// A connection, and bytes of it that nobody has taken yet.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) stream: TcpStream,
+    pub(super) ahead: BytesMut,
+}
+
+/// Why a head was not read.
+#[derive(Debug)]
+pub(super) enum HeadError {
+    TooLarge,
+    Io(io::Error),
+}
+
+impl Incoming {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        // Each write is a message of somebody else; a failure costs time only.
+        let _ = stream.set_nodelay(true);
+        Self { stream, ahead: BytesMut::new() }
+    }
+
+    /// Returns the first byte without taking it, or `None` at the end.
+    pub(super) async fn first_byte(&mut self) -> io::Result<Option<u8>> {
+        while self.ahead.is_empty() {
+            if self.read_more().await? == 0 {
+                return Ok(None);
+            }
+        }
+        Ok(self.ahead.first().copied())
+    }
+
+    /// Takes the next bytes, exactly this many.
+    pub(super) async fn take(&mut self, len: usize) -> io::Result<Bytes> {
+        while self.ahead.len() < len {
+            if self.read_more().await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(self.ahead.split_to(len).freeze())
+    }
+
+    /// Takes everything up to the first empty line, with it.
+    pub(super) async fn head(&mut self) -> Result<Bytes, HeadError> {
+        let mut searched = 0;
+        loop {
+            if let Some(end) = head_end(&self.ahead, searched) {
+                return Ok(self.ahead.split_to(end).freeze());
+            }
+            if self.ahead.len() >= MAX_HEAD {
+                return Err(HeadError::TooLarge);
+            }
+            // The empty line may have begun.
+            searched = self.ahead.len().saturating_sub(3);
+            match self.read_more().await {
+                Ok(0) => return Err(HeadError::Io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => {}
+                Err(error) => return Err(HeadError::Io(error)),
+            }
+        }
+    }
+
+    /// Reads what is there; returns how many bytes, zero at the end.
+    pub(super) async fn read_more(&mut self) -> io::Result<usize> {
+        self.ahead.reserve(4 << 10);
+        self.stream.read_buf(&mut self.ahead).await
+    }
+
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// Answers a request with a reason, and ends the connection.
+    pub(super) async fn refuse(&mut self, status: u16, phrase: &str, why: &str) -> io::Result<()> {
+        let body = format!("remex: network: {why}\n");
+        let head = format!(
+            "HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n",
+            body.len()
+        );
+        self.send((head + &body).as_bytes()).await?;
+        self.finish().await
+    }
+
+    /// Ends the connection so that the client sees what was sent to it.
+    pub(super) async fn finish(&mut self) -> io::Result<()> {
+        self.stream.shutdown().await?;
+        // Closing with unread bytes would reset the connection, and the client might not see the answer.
+        let discard = async {
+            let mut discarded = self.ahead.len();
+            self.ahead.advance(discarded);
+            while discarded < MAX_DISCARDED {
+                match self.read_more().await {
+                    Ok(len) if len > 0 => {
+                        discarded += len;
+                        self.ahead.clear();
+                    }
+                    _ => return,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(super::ANSWER_TIMEOUT, discard).await;
+        Ok(())
+    }
+}
+
+/// Returns where the first empty line ends; lines end with or without a carriage return.
+pub(super) fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
+    let lines = bytes.iter().enumerate().skip(from).filter(|(_, byte)| **byte == b'\n');
+    lines.map(|(at, _)| at + 1).find_map(|start| match bytes.get(start..)? {
+        [b'\n', ..] => Some(start + 1),
+        [b'\r', b'\n', ..] => Some(start + 2),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_ends_with_the_first_empty_line() {
+        assert_eq!(head_end(b"GET / HTTP/1.1\r\nA: b\r\n\r\nrest", 0), Some(24));
+        assert_eq!(head_end(b"GET / HTTP/1.1\nA: b\n\nrest", 0), Some(21));
+        assert_eq!(head_end(b"GET / HTTP/1.1\r\nA: b\r\n\r", 0), None);
+        assert_eq!(head_end(b"GET / HTTP/1.1\r\nA: b\r\n", 0), None);
+        let whole = b"x\r\ny\r\n\r\n";
+        for cut in 0..whole.len() {
+            assert_eq!(head_end(&whole[..cut], 0), None);
+            assert_eq!(head_end(whole, cut.saturating_sub(3)), Some(whole.len()), "{cut}");
+        }
+    }
+}
