@@ -208,3 +208,6 @@ impl Proxy {
         opened
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,7 +75,7 @@ impl OwnPorts {
     }
 
     /// Returns whether an address leads to this server, on whatever address of the host it listens.
-    fn contain(&self, address: SocketAddr) -> bool {
+    pub(super) fn contain(&self, address: SocketAddr) -> bool {
         let is_own_port = self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&address.port());
         is_own_port && is_of_this_host(address.ip())
     }
