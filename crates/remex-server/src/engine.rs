@@ -108,7 +108,7 @@ pub(crate) struct ProcessState<A: Audience> {
     pub(crate) exit: Option<Exit>,
     ended_at_ms: Option<u64>,
     /// The hosts that its sandbox refuses, if it reaches any through the proxy.
-    denials: Option<Arc<Denials>>,
+    pub(crate) denials: Option<Arc<Denials>>,
     /// Why the server ended it, if it did.
     ended_for: Option<ExitCause>,
     /// When output last arrived, for the idle timeout.
@@ -151,8 +151,6 @@ pub(crate) struct Exit {
     pub(crate) usage: wire::Usage,
     /// Whether the sandbox probably caused a failure.
     pub(crate) sandbox_denied: bool,
-    /// The hosts that the sandbox has refused.
-    pub(crate) network_denied: Vec<wire::DeniedHost>,
 }
 
 /// A request to the task; handled in order of arrival.

@@ -41,7 +41,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
                     "checking this machine; `remex doctor --on {default}` checks your default environment"
                 ));
             }
-            here::check(flags.timeout).await
+            Box::pin(here::check(flags.timeout)).await
         }
         Some(word) => {
             let endpoint = Endpoint::selected(&flags.origin.selected(word), flags.token_file.as_deref())?;

@@ -2,8 +2,10 @@
 
 use std::{
     fs,
-    io::{BufReader, Read as _},
+    io::{BufReader, Read as _, Write as _},
+    net::TcpListener,
     process::{Child, Stdio},
+    thread,
     time::Instant,
 };
 
@@ -43,6 +45,58 @@ fn output_and_exit_code_are_as_if_it_were_local() {
         assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).code, Some(143));
         assert_eq!(run(&["no-such-program"]).code, Some(127));
         assert_eq!(run(&["/etc/passwd"]).code, Some(126));
+    }
+}
+
+#[test]
+fn hosts_that_the_sandbox_refuses_are_named_at_the_end() {
+    let home = Home::new();
+    let web = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = web.local_addr().unwrap().to_string();
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = web.accept().unwrap();
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            heard.push(byte[0]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nreached").unwrap();
+    });
+    let script = format!(
+        "ask() {{ exec 3<>/dev/tcp/127.0.0.1/28282; printf \"GET http://$1/ HTTP/1.1\\r\\n\\r\\n\" >&3; cat <&3; }}; \
+         ask {address}; ask other.example; ask other.example >/dev/null; exit 4"
+    );
+    let allowed = format!("allow=*.example.org,{address}");
+    let args = [
+        "run",
+        "--sandbox",
+        "read-only",
+        "--net",
+        &allowed,
+        "--net",
+        "allow=a.org",
+        "--",
+        "bash",
+        "-c",
+        &script,
+    ];
+    let said = home.say(&args);
+    answering.join().unwrap();
+    assert!(said.out.contains("reached") && said.out.contains("403 Forbidden"), "{said:?}");
+    let notices = "remex: the sandbox refused other.example:80 (2 times)\n\
+                   remex: hint: to allow a host, use `--net allow=other.example:80`\n";
+    assert_eq!((said.code, &*said.err), (Some(4), notices));
+
+    let said = home.say(&["run", "--net", "allow=a.org", "--net", "on", "--", "true"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("the flags `--net` contradict each other"), "{said:?}");
+    let said = home.say(&["run", "--net", "allow=a.org,0x7f000001", "--", "true"]);
+    assert_ne!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("`0x7f000001` is not a host"), "{said:?}");
+    for wrong in ["some", "allow=", "allow=a.org,,b.org"] {
+        let said = home.say(&["run", "--net", wrong, "--", "true"]);
+        assert_eq!(said.code, Some(2), "{said:?}");
     }
 }
 

@@ -12,12 +12,13 @@ mod remote;
 mod support;
 mod tools;
 
-use std::time::Duration;
+use std::{net::TcpListener, thread, time::Duration};
 
 use serde_json::json;
 
 use breakable_link::Cable;
 use client::{Client, Setup};
+use http::{Request, respond};
 use remote::Remote;
 use support::Watched;
 use tools::{Heard, Tools};
@@ -260,6 +261,45 @@ fn a_model_that_may_only_read_writes_nothing() {
     assert!(format!("{reply:?}").contains("begun"), "what it may do is done: {reply:?}");
     client.patch(&["*** Add File: patched", "+text"]);
     assert_eq!(remote.files(), [""; 0]);
+
+    client.finish();
+    remote.stop();
+}
+
+#[test]
+fn a_network_that_the_client_manages_is_limited_to_its_domains() {
+    let web = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let address = web.local_addr().expect("a listener has an address");
+    let remote = Remote::start();
+    let config = r#"
+[sandbox_workspace_write]
+network_access = true
+
+[features.network_proxy]
+enabled = true
+
+[features.network_proxy.domains]
+"127.0.0.1" = "allow"
+"*.example.org" = "allow"
+"#;
+    let mut client = Client::set_up(&remote, &Setup { config, ..Setup::of(&remote) });
+    let answering = thread::spawn(move || {
+        let (stream, _) = web.accept().expect("a listener accepts");
+        let request = Request::read(&stream).expect("a request");
+        respond(&stream, "200 OK", &[], request.line.as_bytes());
+    });
+    let ask = |host: &str| {
+        format!(
+            "bash -c 'exec 3<>/dev/tcp/127.0.0.1/28282; printf \"GET http://{host}/page HTTP/1.1\\r\\n\\r\\n\" >&3; cat <&3'"
+        )
+    };
+    let reply = client.run(&ask(&address.to_string()), json!({}));
+    assert!(reply.text().contains("GET /page HTTP/1.1"), "{reply:?}");
+    answering.join().expect("the host was asked");
+    let reply = client.run(&ask("other.example"), json!({}));
+    assert!(reply.text().contains("other.example:80 is not in the allow-list"), "{reply:?}");
+    let direct = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}'", address.port());
+    assert_ne!(client.run(&direct, json!({})).exit_code(), Some(0));
 
     client.finish();
     remote.stop();

@@ -29,6 +29,7 @@ mod http_streams;
 mod identities;
 mod leftovers;
 mod lifecycle;
+mod managed_network;
 mod messages;
 mod observers;
 mod process_limits;

@@ -71,14 +71,7 @@ impl<A: Audience> Engine<A> {
         if state.exit.is_none() {
             let usage = wire::Usage { user_ms: 0, system_ms: 0, max_rss_bytes: None, wall_ms: 0 };
             let (code, cause) = (UNKNOWN_CODE, ExitCause::ServerLost);
-            state.exited(Exit {
-                code,
-                signal: None,
-                cause,
-                usage,
-                sandbox_denied: false,
-                network_denied: Vec::new(),
-            });
+            state.exited(Exit { code, signal: None, cause, usage, sandbox_denied: false });
         }
         state.input.closed();
         if state.log.exited().is_none() {

@@ -11,7 +11,10 @@ use remex_proto::{
 };
 
 use super::{Audience, Engine, ProcessState, broken::FAILURE};
-use crate::budget::{SHORT, has_memory};
+use crate::{
+    budget::{SHORT, has_memory},
+    proxy::Denials,
+};
 
 /// The most output that one answer carries, whatever `maxBytes` says.
 const READ_BYTES: u64 = 16 << 20;
@@ -223,7 +226,7 @@ fn reply<A: Audience>(
         signal: exit.and_then(|exit| exit.signal.clone()),
         cause: exit.map(|exit| exit.cause),
         usage: exit.map(|exit| exit.usage),
-        network_denied: state.denials.as_ref().map(|denials| denials.list()).unwrap_or_default(),
+        network_denied: Denials::list_of(state.denials.as_deref()),
         produced: is_closed.then(|| state.log.produced()),
         evicted_bytes: None,
     };

@@ -305,21 +305,19 @@ impl<A: Audience> Runner<A> {
                 wall_ms: ms(self.started.elapsed()),
             },
             sandbox_denied: false,
-            network_denied: Vec::new(),
         }
     }
 
     /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log.
     fn judge_failure(&self, state: &mut ProcessState<A>) {
         let ProcessState { exit: Some(exit), log, denials, .. } = state else { return };
-        exit.network_denied = denials.as_ref().map(|denials| denials.list()).unwrap_or_default();
         if self.confined == Confined::No || exit.code == 0 {
             return;
         }
         exit.sandbox_denied = match exit.signal.as_deref() {
             // A system call of another architecture.
             Some(signal) => signal == "SIGSYS",
-            None if !exit.network_denied.is_empty() => true,
+            None if denials.as_ref().is_some_and(|denials| !denials.is_empty()) => true,
             None => log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, self.confined)),
         };
     }

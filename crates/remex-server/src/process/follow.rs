@@ -13,6 +13,7 @@ use super::{Followers, Process, window::StreamWindow};
 use crate::{
     engine::ProcessState,
     outbox::{Acks, ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
+    proxy::Denials,
 };
 
 /// A process at most this far behind has fresh output, which goes before bulk output.
@@ -140,8 +141,9 @@ impl Source for Process {
         }
         loop {
             delivery.sent_bytes = sink.len() - before;
-            let ProcessState { log, exit, audience: Followers { id_json, follows, losses, .. }, .. } =
-                &mut *state;
+            let ProcessState {
+                log, exit, denials, audience: Followers { id_json, follows, losses, .. }, ..
+            } = &mut *state;
             let follow = &mut follows[index];
             follow.pass_over_read(log);
             if !follow.has_room(log) {
@@ -207,9 +209,9 @@ impl Source for Process {
                             signal: exit.signal.clone(),
                             cause: Some(exit.cause),
                             usage: Some(exit.usage),
-                            network_denied: exit.network_denied.clone(),
+                            network_denied: Denials::list_of(denials.as_deref()),
                         };
-                        sink.note(300 + 100 * exit.network_denied.len(), note);
+                        sink.note(300 + 100 * note.network_denied.len(), note);
                     }
                 }
                 Some(Next::Closed(seq)) => {

@@ -12,6 +12,9 @@ use remex_sandbox::HostName;
 /// Different hosts and ports that are counted; a process may ask for any number.
 const MAX_HOSTS: usize = 64;
 
+/// Bytes that the names of all of them have together; they are kept as long as the process.
+const MAX_NAMES: usize = 4 << 10;
+
 /// Is called with each host and port that is refused for the first time, and the reason.
 pub(crate) type OnDenial = Box<dyn Fn(&str, u16, &str) + Send + Sync>;
 
@@ -33,15 +36,26 @@ impl Denials {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&key) {
             *count = count.saturating_add(1);
-        } else if counts.len() < MAX_HOSTS {
+        } else if counts.len() < MAX_HOSTS
+            && counts.keys().map(|(name, _)| name.len()).sum::<usize>() + key.0.len() <= MAX_NAMES
+        {
             counts.insert(key.clone(), 1);
             drop(counts);
             (self.on_first)(&key.0, port, why);
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Returns the hosts that a process was refused so far, if it reaches any.
+    pub(crate) fn list_of(denials: Option<&Self>) -> Vec<DeniedHost> {
+        denials.map(Self::list).unwrap_or_default()
+    }
+
     /// Returns the hosts that were refused so far.
-    pub(crate) fn list(&self) -> Vec<DeniedHost> {
+    pub(super) fn list(&self) -> Vec<DeniedHost> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let denied = |((host, port), count): (&(String, u16), &u64)| DeniedHost {
             host: host.clone(),

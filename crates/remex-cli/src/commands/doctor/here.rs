@@ -46,7 +46,7 @@ pub(super) async fn check(limit: Duration) -> Vec<Finding> {
     findings.push(loopback());
     findings.extend(directories());
     findings.push(runtime_directory());
-    findings.extend(user_server_findings(limit).await);
+    findings.extend(Box::pin(user_server_findings(limit)).await);
     findings.extend(environments());
     findings.push(clocks.finding());
     findings

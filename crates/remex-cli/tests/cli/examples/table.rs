@@ -56,6 +56,10 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex run --limit cpu=10s --limit memory=512M -- sort notes.txt", ends("remember the milk")),
     ("remex run --limit cpu=10s --limit memory=512M -- sh -c 'ulimit -t'", ends("10")),
     ("remex run --sandbox workspace-write -- sort -o sorted.txt notes.txt", ends("")),
+    (
+        "remex run --sandbox workspace-write --net allow=git.example.com,*.example.org -- git fetch",
+        How::Elsewhere("it needs hosts of the internet; `managed_network.rs` has others"),
+    ),
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),
