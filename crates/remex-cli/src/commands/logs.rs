@@ -49,7 +49,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         });
         show(plain(&row.name), processes.process_ref(row), selection, flags.follow)
     });
-    reconnect::with_notices(endpoint.kind, &client, all(shown, flags.follow)).await?;
+    Box::pin(reconnect::with_notices(endpoint.kind, &client, all(shown, flags.follow))).await?;
     let _ = client.end().await;
     Ok(0)
 }

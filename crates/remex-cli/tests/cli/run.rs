@@ -398,7 +398,7 @@ fn ctrl_z_suspends_the_command_too_and_both_go_on() {
         let state = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         while !state().contains("State:\tT (stopped)") {
             assert!(Instant::now() < deadline, "waited for the command to stop: {}", state());
-            std::thread::yield_now();
+            thread::yield_now();
         }
         signal(&child, Signal::CONT);
         std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
