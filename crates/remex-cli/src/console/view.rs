@@ -502,7 +502,9 @@ fn denial_notices(denied: &[DeniedHost]) -> Vec<String> {
     });
     let mut notices: Vec<_> = hosts.collect();
     if let Some(DeniedHost { host, port, .. }) = denied.first() {
-        notices.push(format!("hint: to allow a host, use `--net allow={host}:{port}`"));
+        notices.push(format!(
+            "hint: `--net allow={host}:{port}` allows it; private and local addresses need an entry of their own"
+        ));
     }
     notices
 }

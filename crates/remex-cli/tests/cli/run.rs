@@ -85,7 +85,7 @@ fn hosts_that_the_sandbox_refuses_are_named_at_the_end() {
     answering.join().unwrap();
     assert!(said.out.contains("reached") && said.out.contains("403 Forbidden"), "{said:?}");
     let notices = "remex: the sandbox refused other.example:80 (2 times)\n\
-                   remex: hint: to allow a host, use `--net allow=other.example:80`\n";
+                   remex: hint: `--net allow=other.example:80` allows it; private and local addresses need an entry of their own\n";
     assert_eq!((said.code, &*said.err), (Some(4), notices));
 
     let said = home.say(&["run", "--net", "allow=a.org", "--net", "on", "--", "true"]);
@@ -288,7 +288,7 @@ fn a_signal_that_was_to_be_ignored_is_ignored() {
     let mut out = BufReader::new(Patient::new(child.stdout.take().unwrap()));
     assert_eq!(line(&mut out), "ready");
     signal(&child, Signal::HUP);
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"it\n").unwrap();
+    child.stdin.take().unwrap().write_all(b"it\n").unwrap();
     assert_eq!(line(&mut out), "got it");
     assert_eq!(child.ended().code(), Some(0));
 }
@@ -401,7 +401,7 @@ fn ctrl_z_suspends_the_command_too_and_both_go_on() {
             thread::yield_now();
         }
         signal(&child, Signal::CONT);
-        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         assert_eq!(child.ended().code(), Some(7), "{place:?}");
     }
 }

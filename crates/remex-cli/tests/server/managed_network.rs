@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -162,6 +163,58 @@ fn there_is_no_other_way_out() {
         let output = run(&client, name, &script, more);
         assert!(output.text().starts_with("HTTP/1.1 403 Forbidden"), "{name}: {}", output.text());
         assert_eq!(denied(&output).len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn names_are_looked_up_by_the_server_and_lead_nowhere_else() {
+    let host = Host::start();
+    let (directory, port) = (tempfile::tempdir().expect("a directory can be made"), host.port());
+    let table = directory.path().join("hosts");
+    let names = "127.0.0.1 localhost\n127.0.0.1 rebind.example.org inner.example.net\n169.254.169.254 meta.example.org\n";
+    fs::write(&table, names).expect("a file can be written");
+    // A server whose host knows these names.
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "--", "sh", "-c"]);
+    command.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(&table);
+    command.args([env!("CARGO_BIN_EXE_remex"), "serve", "--listen", "stdio"]);
+    let (_server, client) = Server::launch_stdio(command);
+    client.initialize();
+    let literal = format!("127.0.0.1:{port}");
+    for (process, hosts, target, answer) in [
+        // A pattern leads to no address of the host, whatever the name says.
+        (
+            "rebind",
+            json!(["*.example.org", "*"]),
+            format!("rebind.example.org:{port}"),
+            "127.0.0.1 is local to the server",
+        ),
+        (
+            "meta",
+            json!(["*.example.org", "meta.example.org"]),
+            "meta.example.org:80".to_owned(),
+            "169.254.169.254 is local",
+        ),
+        ("exact", json!(["inner.example.net"]), format!("inner.example.net:{port}"), "127.0.0.1 is local"),
+        // Listed by its address as well.
+        (
+            "inner",
+            json!(["**.example.net", literal]),
+            format!("inner.example.net:{port}"),
+            "reached inner.example.net",
+        ),
+        ("self", json!(["localhost"]), format!("localhost:{port}"), "reached localhost"),
+        (
+            "apex",
+            json!(["*.inner.example.net"]),
+            format!("inner.example.net:{port}"),
+            "not in the allow-list",
+        ),
+        ("unknown", json!(["*"]), "no-such-host.invalid:80".to_owned(), "502 Bad Gateway"),
+    ] {
+        let script = format!("ask 'GET http://{target}/ HTTP/1.1\\r\\n\\r\\n'");
+        let output = run(&client, process, &script, json!({"sandbox": sandbox(&json!({"allow": hosts}))}));
+        assert!(output.text().contains(answer), "{process}: {}", output.text());
     }
 }
 
