@@ -13,7 +13,7 @@ pub(crate) struct Confine {
 
     /// Whether it has the network: `on`, `off`, or `allow=HOST[:PORT],…` for some hosts through the server's proxy, where
     /// `HOST` is a name, `*.DOMAIN`, `*` or an address; repeatable
-    #[arg(long, value_name = "ON|OFF|allow=HOSTS", value_parser = net)]
+    #[arg(long, value_name = "ACCESS", value_parser = net)]
     pub(crate) net: Vec<Net>,
 
     /// With `--sandbox`: a path that it may read; repeatable
