@@ -386,8 +386,7 @@ pub(crate) fn identity(wall: Wall) -> Attempts {
             _ => (capability, 0),
         };
         // SAFETY: no memory is involved.
-        let answer = unsafe { libc::prctl(operation, first, second, 0_u64, 0_u64) };
-        answer == 1
+        unsafe { libc::prctl(operation, first, second, 0_u64, 0_u64) == 1 }
     };
     for (name, operation) in [("ambient", libc::PR_CAP_AMBIENT), ("bounding", libc::PR_CAPBSET_READ)] {
         let has_any = (0..41).any(|capability| is_set(operation, capability));
