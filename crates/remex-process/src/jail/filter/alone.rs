@@ -109,7 +109,7 @@ impl Filter {
         for number in OWN_PROCESS_ONLY {
             filter.on_argument(number, 0, &[0], Listed::Allowed);
         }
-        filter.on_priority(libc::SYS_setpriority, libc::PRIO_PROCESS);
+        filter.on_priority(libc::SYS_setpriority, PRIO_PROCESS);
         filter.on_priority(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS);
         filter.on_command();
         let mut program = check_architecture(KILL);
@@ -119,6 +119,7 @@ impl Filter {
     }
 }
 
+const PRIO_PROCESS: u32 = 0;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 
 impl Cases {
@@ -195,15 +196,18 @@ mod tests {
 
     #[test]
     fn alone_the_filter_allows_commands_of_terminals_and_those_that_only_tell() {
+        // TCGETS, TIOCGWINSZ, FIONREAD and FIOCLEX, then TIOCSTI and TIOCLINUX.
+        const TERMINAL: [u64; 4] = [0x5401, 0x5413, 0x541b, 0x5451];
+        const TYPING: [u64; 2] = [0x5412, 0x541c];
         const ENABLE_VERITY: u64 = 0x4080_6685;
         const SET_FLAGS: u64 = 0x4008_6602;
         let filter = Filter::alone();
         let of = |command: u64| decide(&filter, ARCHITECTURE, libc::SYS_ioctl, [0, command, 0]);
-        for command in [libc::TCGETS, libc::TIOCGWINSZ, libc::FIONREAD, libc::FIOCLEX] {
+        for command in TERMINAL {
             assert_eq!(of(command), ALLOWED, "{command:#x}");
         }
         assert_eq!(of(FILE_COMMANDS[1].into()), ALLOWED);
-        for command in [libc::TIOCSTI, libc::TIOCLINUX, ENABLE_VERITY, SET_FLAGS, 0x5000_940e] {
+        for command in [TYPING[0], TYPING[1], ENABLE_VERITY, SET_FLAGS, 0x5000_940e] {
             assert_eq!(of(command), EPERM, "{command:#x}");
         }
     }
