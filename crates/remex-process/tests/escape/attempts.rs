@@ -64,6 +64,14 @@ pub(crate) fn files(base: &Path, wall: Wall) -> Attempts {
             add("write to a named pipe", pipe.open(directory.join("fifo")).map(drop));
         }
         add("truncate", OpenOptions::new().write(true).truncate(true).open(&file).map(drop));
+        for (what, flag, name) in [
+            ("truncate a file that is read", libc::O_TRUNC, &file),
+            ("create a file to read", libc::O_CREAT, &directory.join("new")),
+        ] {
+            // SAFETY: the path ends with NUL.
+            let opened = unsafe { libc::open(c(name).as_ptr(), libc::O_RDONLY | flag, 0o600) };
+            add(what, check(opened.into()));
+        }
         // SAFETY: the path ends with NUL.
         add("truncate by path", check(unsafe { libc::truncate(c(&file).as_ptr(), 0) }.into()));
         add("rename out", fs::rename(w.join("mine"), directory.join("new")));
