@@ -21,7 +21,7 @@ use tokio::{
     net::TcpStream,
     sync::{Semaphore, TryAcquireError},
     task::JoinSet,
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 
 pub(crate) use denials::{Denials, OnDenial};
@@ -138,16 +138,17 @@ impl Proxy {
     }
 
     async fn handle(&self, incoming: &mut Incoming, exits: &Exits) -> io::Result<()> {
-        let Ok(first) = timeout(HANDSHAKE_TIMEOUT, incoming.first_byte()).await else { return Ok(()) };
+        let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+        let Ok(first) = timeout_at(deadline, incoming.first_byte()).await else { return Ok(()) };
         match first? {
             None => Ok(()),
-            Some(socks::VERSION) => self.socks(incoming, exits).await,
-            Some(_) => self.http(incoming, exits).await,
+            Some(socks::VERSION) => self.socks(incoming, exits, deadline).await,
+            Some(_) => self.http(incoming, exits, deadline).await,
         }
     }
 
-    async fn http(&self, incoming: &mut Incoming, exits: &Exits) -> io::Result<()> {
-        let head = match timeout(HANDSHAKE_TIMEOUT, incoming.head()).await {
+    async fn http(&self, incoming: &mut Incoming, exits: &Exits, deadline: Instant) -> io::Result<()> {
+        let head = match timeout_at(deadline, incoming.head()).await {
             Ok(Ok(head)) => head,
             Ok(Err(HeadError::Io(error))) => return Err(error),
             Ok(Err(HeadError::TooLarge)) => {
@@ -184,8 +185,8 @@ impl Proxy {
         }
     }
 
-    async fn socks(&self, incoming: &mut Incoming, exits: &Exits) -> io::Result<()> {
-        let asked = match timeout(HANDSHAKE_TIMEOUT, socks::negotiate(incoming)).await {
+    async fn socks(&self, incoming: &mut Incoming, exits: &Exits, deadline: Instant) -> io::Result<()> {
+        let asked = match timeout_at(deadline, socks::negotiate(incoming)).await {
             Ok(asked) => asked?,
             Err(_) => return Ok(()),
         };

@@ -378,7 +378,7 @@ fn a_list_that_means_nothing_is_refused_and_nothing_runs() {
 }
 
 /// What the base client sends for a network that is limited to some domains.
-fn managed(domains: Value, more: Value) -> Value {
+fn managed(domains: &Value, more: Value) -> Value {
     let mut sandbox = sandbox(&Value::Null);
     sandbox["permissions"]["network"] = json!("enabled");
     let proxy = json!({"enabled": true, "enableSocks5": true, "enableSocks5Udp": true, "allowUpstreamProxy": true,
@@ -400,21 +400,21 @@ fn the_network_that_the_base_client_manages_is_enforced() {
          ask 'GET http://other.example/ HTTP/1.1\\r\\n\\r\\n'"
     );
     let domains = json!({"127.0.0.1": "allow", "**.example.org": "allow", "bad.example.org": "deny"});
-    let output = run(&client, "p", &script, managed(domains, json!({})));
+    let output = run(&client, "p", &script, managed(&domains, json!({})));
     let text = output.text();
     assert!(text.contains(&format!("reached 127.0.0.1:{port}")), "{text}");
     let names: Vec<_> = denied(&output).into_iter().map(|(host, ..)| host).collect();
     assert_eq!(names, ["bad.example.org", "other.example"], "{text}");
     let direct = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
-    assert_ne!(run(&client, "direct", &direct, managed(json!({"*": "allow"}), json!({}))).exit_code(), 0);
+    assert_ne!(run(&client, "direct", &direct, managed(&json!({"*": "allow"}), json!({}))).exit_code(), 0);
 
     for (start, reason) in [
-        (managed(json!({"a.org": "ask"}), json!({})), "unknown variant `ask`"),
-        (managed(json!({}), json!({"mode": "limited"})), "use the network mode `full`"),
-        (managed(json!({}), json!({"enabled": false})), "is not enabled"),
-        (managed(json!({}), json!({"mitm": true})), "unknown field `mitm`"),
-        (with(managed(json!({}), json!({})), json!({"networkProxy": null})), "without a `networkProxy`"),
-        (with(managed(json!({}), json!({})), json!({"networkProxy": {}})), "missing field `proxy`"),
+        (managed(&json!({"a.org": "ask"}), json!({})), "unknown variant `ask`"),
+        (managed(&json!({}), json!({"mode": "limited"})), "use the network mode `full`"),
+        (managed(&json!({}), json!({"enabled": false})), "is not enabled"),
+        (managed(&json!({}), json!({"mitm": true})), "unknown field `mitm`"),
+        (with(managed(&json!({}), json!({})), json!({"networkProxy": null})), "without a `networkProxy`"),
+        (with(managed(&json!({}), json!({})), json!({"networkProxy": {}})), "missing field `proxy`"),
     ] {
         let error = client.call("process/start", with(start_params("x", &["true"]), start)).unwrap_err();
         assert_eq!(error["data"]["kind"], "sandboxUnavailable", "{error}");

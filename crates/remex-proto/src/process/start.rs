@@ -57,7 +57,7 @@ pub struct Start {
     pub enforce_managed_network: bool,
     /// What `enforceManagedNetwork` is about, a [`NetworkProxy`]; decoded only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_proxy: Option<Value>,
+    pub network_proxy: Option<Box<Value>>,
     /// Height of the terminal, 24 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<NonZeroU16>,
