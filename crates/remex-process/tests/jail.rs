@@ -229,6 +229,18 @@ async fn an_aborted_start_leaves_no_jail() {
     eventually("all jails are gone", || tree::members(&scope).wait().unwrap().is_empty()).await;
 }
 
+#[tokio::test]
+async fn what_cannot_be_hidden_keeps_a_process_from_starting() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, policy) = (directory.path().join("loop"), preset(Preset::ReadOnly, Path::new("/")));
+    std::os::unix::fs::symlink("loop", &path).unwrap();
+    let jail = Jail::new(Arc::new(policy), Arc::new([path.join("secret")]));
+    let start = Start { jail: Some(jail), ..shell(NULL, TAGS.tag(10, 2), "true") };
+    let error = spawner().start(start).await.unwrap_err();
+    assert_eq!(error.kind(), StartErrorKind::CannotConfine, "{error}");
+    assert!(matches!(error.jail.as_deref(), Some(JailError::Hidden { .. })), "{error}");
+}
+
 #[test]
 fn this_host_can_confine_processes() {
     probe_jail().unwrap();
