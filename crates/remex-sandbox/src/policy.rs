@@ -240,6 +240,21 @@ impl Policy {
         pinned
     }
 
+    /// Returns the policy with some canonical paths denied, except for what it grants below them by rules of their own.
+    #[must_use]
+    pub fn without<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Self {
+        let denied = |path: &Path| Rule { path: path.to_owned(), access: Access::Deny, kind: Kind::File };
+        let rules = self.rules.iter().cloned().chain(paths.into_iter().map(denied)).collect();
+        let policy = Self::from_parts(Parts {
+            rules,
+            patterns: self.patterns.clone(),
+            network: self.network,
+            links: self.links.clone(),
+            temporary: self.temporary.clone(),
+        });
+        Self { hosts: self.hosts.clone(), ..policy }
+    }
+
     /// Returns what both policies allow: at every path the lesser access, and the lesser network.
     ///
     /// Fails only if the patterns of both together are too large.

@@ -9,11 +9,11 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     ffi::{OsStr, OsString},
     io,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    path::{self, Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
 use remex_proto::{
@@ -40,6 +40,10 @@ pub(crate) struct Confinement {
     server: Option<Context>,
     read_only: Context,
     workspace_write: Context,
+    /// Files of the server itself, which nothing confined may reach.
+    hidden: RwLock<Arc<[PathBuf]>>,
+    /// What was hidden last from file requests. Held briefly, never during a system call.
+    covered: Mutex<Option<Arc<Covered>>>,
     /// The policy used last is at the back. Held briefly, never during a system call.
     kept: Mutex<VecDeque<Arc<Kept>>>,
 }
@@ -50,6 +54,15 @@ struct Kept {
     key: Key,
     /// Everything that was asked of the file system; in this order, parents come before what is below them.
     facts: BTreeMap<PathBuf, Node>,
+    policy: Arc<Policy>,
+}
+
+/// A policy without the files of the server.
+#[derive(Debug)]
+struct Covered {
+    /// The policy with them.
+    whole: Arc<Policy>,
+    hidden: BTreeSet<PathBuf>,
     policy: Arc<Policy>,
 }
 
@@ -71,7 +84,7 @@ struct Demand<'a> {
 }
 
 impl Confinement {
-    pub(crate) fn new(floor: SandboxFloor) -> Self {
+    pub(crate) fn new(floor: SandboxFloor, hidden: Vec<PathBuf>) -> Self {
         let SandboxFloor { permissions, hosts, workspace } = floor;
         let context = |permissions: Permissions, hosts| Context {
             permissions,
@@ -89,8 +102,48 @@ impl Confinement {
             server: permissions.map(|permissions| context(permissions, hosts)),
             read_only: context(Preset::ReadOnly.permissions(), None),
             workspace_write: context(Preset::WorkspaceWrite.permissions(), None),
+            hidden: RwLock::new(hidden.into()),
+            covered: Mutex::default(),
             kept: Mutex::default(),
         }
+    }
+
+    /// Hides a file or directory from everything that is confined from now on.
+    pub(crate) fn hide(&self, path: &Path) {
+        let mut hidden = self.hidden.write().unwrap_or_else(PoisonError::into_inner);
+        *hidden = hidden.iter().map(PathBuf::as_path).chain([path]).map(Path::to_owned).collect();
+    }
+
+    /// Returns what nothing confined may reach.
+    pub(crate) fn hidden(&self) -> Arc<[PathBuf]> {
+        Arc::clone(&self.hidden.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the files of the server out of a policy for file requests. Blocks, and may hang as any file access.
+    ///
+    /// Whoever may not replace a file may not replace what leads to it either, so both are denied.
+    fn without_hidden(&self, whole: Arc<Policy>) -> Arc<Policy> {
+        let hidden: BTreeSet<PathBuf> = self
+            .hidden()
+            .iter()
+            .flat_map(|path| [path::absolute(path).ok(), path.canonicalize().ok()])
+            .flatten()
+            .collect();
+        if whole.is_open() || hidden.is_empty() {
+            return whole;
+        }
+        let last = || self.covered.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last().clone();
+        if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.whole, &whole) && known.hidden == hidden)
+        {
+            return Arc::clone(&known.policy);
+        }
+        let policy = Arc::new(whole.without(hidden.iter().map(PathBuf::as_path)));
+        let covered = Arc::new(Covered { whole, hidden, policy: Arc::clone(&policy) });
+        // The replaced one may be large, so it is freed without the lock.
+        let replaced = last().replace(covered);
+        drop(replaced);
+        policy
     }
 
     /// Returns whether the server confines everything.
@@ -105,7 +158,8 @@ impl Confinement {
 
     /// Resolves the sandbox of a file request with the floors. Blocks, and may hang as any file access.
     pub(crate) fn resolve_for_files(&self, sandbox: &Sandbox, floor: Floor) -> Result<Arc<Policy>, RpcError> {
-        self.resolve_on(&SystemHost, &self.demand(sandbox, floor, None, None))
+        let policy = self.resolve_on(&SystemHost, &self.demand(sandbox, floor, None, None))?;
+        Ok(self.without_hidden(policy))
     }
 
     /// Returns whether a process with this sandbox may have to be confined.
@@ -309,7 +363,7 @@ mod tests {
     }
 
     fn unfloored() -> Confinement {
-        Confinement::new(SandboxFloor::default())
+        Confinement::new(SandboxFloor::default(), Vec::new())
     }
 
     fn policy(confinement: &Confinement, host: &Tree, sandbox: &Sandbox, floor: Floor) -> Arc<Policy> {
@@ -326,7 +380,10 @@ mod tests {
         let greedy = Sandbox::Confined(Box::new(context(vec![all], Some(vec![PathBuf::from("/").into()]))));
         let server = |name: &str| {
             let workspace = vec![PathBuf::from("/w")];
-            Confinement::new(SandboxFloor { permissions: SandboxFloor::preset(name), hosts: None, workspace })
+            Confinement::new(
+                SandboxFloor { permissions: SandboxFloor::preset(name), hosts: None, workspace },
+                Vec::new(),
+            )
         };
         for sandbox in [&Sandbox::Disabled, &greedy] {
             let (none, writing, reading) = (server("none"), server("workspace-write"), server("read-only"));
@@ -385,7 +442,7 @@ mod tests {
             hosts: None,
             workspace: vec!["/w".into()],
         };
-        let confinement = Confinement::new(floor);
+        let confinement = Confinement::new(floor, Vec::new());
         let (cwd, tmpdir) = (Some(Path::new("/t")), Some(OsStr::new("/t")));
         let demand = confinement.demand(&Sandbox::Disabled, Floor::WorkspaceWrite, cwd, tmpdir);
         let policy = confinement.resolve_on(&host, &demand).unwrap();
@@ -435,5 +492,33 @@ mod tests {
         let error = refusal(special(Access::Write, Special::ProjectRoots { subpath: None }));
         assert_eq!(error.kind, ErrorKind::InvalidParams);
         assert_eq!(error.hint.unwrap(), "send `workspaceRoots` or `cwd` in the sandbox context");
+    }
+
+    #[test]
+    fn the_files_of_the_server_are_out_of_reach_whatever_a_profile_grants() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().canonicalize().unwrap();
+        std::fs::write(place.join("tokens"), "secret").unwrap();
+        std::os::unix::fs::symlink("tokens", place.join("link")).unwrap();
+        let hidden = vec![place.join("link"), place.join("missing")];
+        let confinement = Confinement::new(SandboxFloor::default(), hidden);
+        let open = confinement.resolve_for_files(&Sandbox::Disabled, Floor::Unconfined).unwrap();
+        assert!(open.is_open(), "what is not confined is not confined");
+        let entries = vec![special(Access::Read, Special::Root), special(Access::Write, Special::SlashTmp)];
+        let sandbox = Sandbox::Confined(Box::new(context(entries, None)));
+        let resolve = || confinement.resolve_for_files(&sandbox, Floor::Unconfined).unwrap();
+        let policy = resolve();
+        for name in ["link", "tokens", "missing"] {
+            assert_eq!(policy.access(&place.join(name)), Allowed::Deny, "{name}");
+        }
+        assert!(policy.access(&place.join("other")) > Allowed::Deny);
+        assert!(Arc::ptr_eq(&policy, &resolve()));
+        // A link that leads elsewhere now, as when secrets are rotated.
+        std::fs::rename(place.join("tokens"), place.join("other")).unwrap();
+        std::fs::remove_file(place.join("link")).unwrap();
+        std::os::unix::fs::symlink("other", place.join("link")).unwrap();
+        assert_eq!(resolve().access(&place.join("other")), Allowed::Deny);
+        confinement.hide(&place.join("socket"));
+        assert_eq!(resolve().access(&place.join("socket")), Allowed::Deny);
     }
 }

@@ -49,8 +49,6 @@ pub(crate) struct Host {
     enforcer: LimitEnforcer,
     confinement: Confinement,
     support: SupportProbe,
-    /// What confined processes cannot see. Changes when the server begins to listen on a unix socket.
-    hidden: RwLock<Arc<[PathBuf]>>,
     /// Whether processes of the server's user that have a network could connect to it as its owner.
     is_open_on_tcp: OpenOnTcp,
     /// The way of confined processes to the hosts that they may reach.
@@ -128,9 +126,8 @@ impl Host {
             oom_kills: AtomicU64::new(oom_kills()),
             tags,
             enforcer,
-            confinement: Confinement::new(config.sandbox),
+            confinement: Confinement::new(config.sandbox, config.hidden),
             support: SupportProbe::default(),
-            hidden: RwLock::new(config.hidden.into()),
             is_open_on_tcp: OpenOnTcp::default(),
             proxy: Arc::default(),
             info: config.host,
@@ -186,7 +183,7 @@ impl Host {
 
     /// Returns what confined processes cannot see.
     pub(crate) fn hidden(&self) -> Arc<[PathBuf]> {
-        Arc::clone(&self.hidden.read().unwrap_or_else(PoisonError::into_inner))
+        self.confinement.hidden()
     }
 
     /// Returns whether a process of the server's own user with a network can connect, and start whatever it likes.
@@ -211,10 +208,9 @@ impl Host {
         self.is_open_on_tcp.requires_bearer.store(requires, Ordering::Relaxed);
     }
 
-    /// Hides a file or directory from all processes that are confined from now on.
+    /// Hides a file or directory from everything that is confined from now on.
     pub(crate) fn hide(&self, path: &Path) {
-        let mut hidden = self.hidden.write().unwrap_or_else(PoisonError::into_inner);
-        *hidden = hidden.iter().map(PathBuf::as_path).chain([path]).map(Path::to_owned).collect();
+        self.confinement.hide(path);
     }
 
     /// Removes the cgroups of processes that have ended, on a thread that may block.

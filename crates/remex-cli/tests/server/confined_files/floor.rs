@@ -93,6 +93,10 @@ fn the_floor_of_a_credential_confines_its_file_requests() {
         let confined = Confined { client: &client, place: &place, sandbox };
         confined.done("fs/writeFile", confined.write("work/file"));
         confined.denied("fs/writeFile", confined.write("outside/file"));
+        // The tokens of others would end the floor.
+        let error =
+            client.call("fs/readFile", json!({"path": uri(&server.file), "sandbox": &confined.sandbox}));
+        assert_eq!(error.unwrap_err()["data"]["kind"], "permissionDenied");
     }
 }
 

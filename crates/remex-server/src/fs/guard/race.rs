@@ -62,7 +62,13 @@ impl Race {
         let outbox = Outbox::new(1, Acks::None, Encoding::Json, Limits::default(), Shared::default());
         let responder = Responder::new(&Arc::new(outbox), RequestId::Integer(1), 0);
         let (bound, is_over) = (bound(&site), AtomicBool::new(false));
-        Race { site, bound, confinement: Confinement::new(SandboxFloor::default()), responder, is_over }
+        Race {
+            site,
+            bound,
+            confinement: Confinement::new(SandboxFloor::default(), Vec::new()),
+            responder,
+            is_over,
+        }
     }
 
     fn guard(&self) -> PathGuard {
