@@ -81,8 +81,30 @@ impl Hosts {
     }
 
     /// Returns whether a host that may be asked for may be reached at this address.
-    pub fn check_address(&self, host: &HostName, port: u16, address: IpAddr) -> Result<(), HostDenial> {
-        self.lists.iter().try_for_each(|list| list.check_address(host, port, address.to_canonical()))
+    ///
+    /// Every address of the server's own host is as local as its loopback address.
+    pub fn check_address(
+        &self,
+        host: &HostName,
+        port: u16,
+        address: IpAddr,
+        is_of_this_host: bool,
+    ) -> Result<(), HostDenial> {
+        let address = address.to_canonical();
+        let reach = if is_of_this_host { Reach::Local } else { Reach::of(address) };
+        self.lists.iter().try_for_each(|list| list.check_address(host, port, address, reach))
+    }
+
+    /// Returns whether a list names this host itself: then programs must not take it for the inside of their jail.
+    #[must_use]
+    pub fn name_loopback(&self) -> bool {
+        let is_loopback = |host: &HostName| match host {
+            HostName::Address(address) => address.to_canonical().is_loopback(),
+            HostName::Name(_) => host.is_localhost(),
+        };
+        let names =
+            |entry: &HostPattern| matches!(&entry.subject, Subject::Exactly(host) if is_loopback(host));
+        self.lists.iter().any(|list| list.allow.iter().any(names))
     }
 
     /// Returns what both allow.
@@ -132,7 +154,13 @@ impl HostList {
         Err(HostDenial::NotListed)
     }
 
-    fn check_address(&self, host: &HostName, port: u16, address: IpAddr) -> Result<(), HostDenial> {
+    fn check_address(
+        &self,
+        host: &HostName,
+        port: u16,
+        address: IpAddr,
+        reach: Reach,
+    ) -> Result<(), HostDenial> {
         self.check_name(host, port)?;
         let literal = HostName::Address(address);
         if self.deny.iter().any(|entry| entry.is_exactly(&literal, port)) {
@@ -140,7 +168,7 @@ impl HostList {
         }
         let names = |host: &HostName| self.allow.iter().any(|entry| entry.is_exactly(host, port));
         let is_localhost = address.is_loopback() && host.is_localhost() && names(host);
-        match Reach::of(address) {
+        match reach {
             Reach::Public => Ok(()),
             Reach::Private if names(host) || names(&literal) => Ok(()),
             Reach::Private => Err(HostDenial::Private(address)),

@@ -6,6 +6,7 @@
 
 mod body;
 mod denials;
+mod lookup;
 mod outgoing;
 mod plain;
 mod relay;
@@ -39,7 +40,10 @@ const MAX_OF_PROCESS: usize = 128;
 const MAX_OF_SERVER: usize = 1024;
 
 /// Lookups of names at a time: each may block a thread for as long as the name servers take.
-const MAX_LOOKUPS: usize = 32;
+const MAX_LOOKUPS: usize = 64;
+
+/// Lookups of one process at a time.
+const MAX_LOOKUPS_OF_PROCESS: usize = 4;
 
 /// How long a client may take to say what it wants.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -68,6 +72,13 @@ pub(crate) struct Proxy {
 pub(crate) struct Exits {
     pub(crate) hosts: Hosts,
     pub(crate) denials: Arc<Denials>,
+    lookups: Arc<Semaphore>,
+}
+
+impl Exits {
+    pub(crate) fn new(hosts: Hosts, denials: Arc<Denials>) -> Self {
+        Self { hosts, denials, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS_OF_PROCESS)) }
+    }
 }
 
 impl Default for Proxy {
@@ -171,7 +182,7 @@ impl Proxy {
                 let (status, phrase) = match refusal {
                     Refusal::Denied(_) | Refusal::Own => (403, "Forbidden"),
                     Refusal::Lookup(_) | Refusal::Connect(_) => (502, "Bad Gateway"),
-                    Refusal::TimedOut => (504, "Gateway Timeout"),
+                    Refusal::LookupTimedOut | Refusal::TimedOut => (504, "Gateway Timeout"),
                 };
                 return incoming.refuse(status, phrase, &refusal.explain(host, port)).await;
             }
@@ -202,7 +213,7 @@ impl Proxy {
 
     /// Connects to a host if the sandbox allows it, and records if it does not.
     async fn open(&self, exits: &Exits, host: &HostName, port: u16) -> Result<TcpStream, Refusal> {
-        let opened = self.connect(&exits.hosts, host, port).await;
+        let opened = self.connect(exits, host, port).await;
         if let Err(refusal @ (Refusal::Denied(_) | Refusal::Own)) = &opened {
             exits.denials.add(host, port, &refusal.to_string());
         }

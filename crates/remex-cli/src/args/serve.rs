@@ -112,7 +112,7 @@ pub(crate) struct Flags {
     pub(crate) cgroup: Option<String>,
 
     /// The least confinement of what clients do, whatever they ask for: `read-only`, `workspace-write`, or a file with a
-    /// profile; files are confined, and processes refused
+    /// profile; files and processes are confined
     #[arg(long, value_name = "read-only|workspace-write|FILE")]
     pub(crate) sandbox: Option<String>,
 

@@ -497,6 +497,8 @@ pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
 /// Formats notices about hosts that the sandbox has refused.
 fn denial_notices(denied: &[DeniedHost]) -> Vec<String> {
     let hosts = denied.iter().map(|DeniedHost { host, port, count }| match count {
+        // All that are not listed one by one.
+        _ if *port == 0 => format!("the sandbox refused more hosts ({count} times)"),
         1 => format!("the sandbox refused {host}:{port}"),
         _ => format!("the sandbox refused {host}:{port} ({count} times)"),
     });

@@ -145,7 +145,10 @@ fn there_is_no_other_way_out() {
     assert!(text.starts_with("8\n") && !text.contains("ESCAPED"), "{text}");
 
     // A list that allows everything public leads to nothing local, and the server itself is never reached.
-    let server = Server::start();
+    let flags = ["--metrics-listen", "http://127.0.0.1:0", "--metrics-open"];
+    let server = Server::serve(&[&["--listen", "ws://127.0.0.1:0"], &flags[..]].concat());
+    let line = server.stderr_line("remex serves metrics on ");
+    let (_, metrics) = line.rsplit_once("http://").expect("the line has the URL");
     let own: u16 = server.address().rsplit(':').next().expect("a port").parse().expect("a number");
     let client = server.client();
     for (name, hosts, target) in [
@@ -155,6 +158,7 @@ fn there_is_no_other_way_out() {
         ("any", json!(["*"]), format!("0.0.0.0:{port}")),
         ("localhost", json!(["*"]), format!("localhost:{port}")),
         ("own port", json!(["*", "127.0.0.1"]), format!("127.0.0.1:{own}")),
+        ("metrics", json!(["*", "127.0.0.1"]), metrics.trim_end_matches("/metrics").to_owned()),
         ("own name", json!(["localhost"]), format!("localhost:{own}")),
         ("own address", json!(["127.0.0.9"]), format!("127.0.0.9:{own}")),
     ] {

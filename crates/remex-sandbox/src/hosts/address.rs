@@ -15,7 +15,9 @@ pub(super) enum Reach {
 
 /// Addresses of metadata services that are not link-local: credentials of the host are there for the asking.
 const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16)];
-const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
+/// The same with IPv6, each with the first segments that it has for itself.
+const METADATA_V6: [&[u16]; 4] =
+    [&[0xfd00, 0x0ec2], &[0xfd20, 0x00ce], &[0xfd00, 0x0042], &[0xfd00, 0xa9fe, 0xa9fe]];
 
 impl Reach {
     pub(super) fn of(address: IpAddr) -> Self {
@@ -54,7 +56,7 @@ fn of_v6(address: Ipv6Addr) -> Reach {
     match segments {
         // Unspecified, loopback, and IPv4 addresses in an obsolete form.
         [0, 0, 0, 0, 0, 0, _, _] => Reach::Local,
-        _ if address == METADATA_V6 => Reach::Local,
+        _ if METADATA_V6.iter().any(|start| segments.starts_with(start)) => Reach::Local,
         // Gateways turn these into the IPv4 addresses that they contain.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
         [0x64, 0xff9b, 1, ..] => Reach::Private,
@@ -91,7 +93,7 @@ mod tests {
                 Reach::Local,
                 "0.0.0.0 0.1.2.3 127.0.0.1 127.255.255.254 169.254.169.254 224.0.0.1 255.255.255.255 240.0.0.1 192.0.0.8 \
                  100.100.100.200 168.63.129.16 :: ::1 ::127.0.0.1 ::ffff:127.0.0.1 ::ffff:169.254.169.254 fe80::1 \
-                 febf::1 ff02::1 fd00:ec2::254 64:ff9b::a9fe:a9fe 2002:7f00:1::1 2001::1 4000::1 100::1",
+                 febf::1 ff02::1 fd00:ec2::254 fd00:ec2::23 fd20:ce::254 fd00:42::42 fd00:a9fe:a9fe::1 64:ff9b::a9fe:a9fe 2002:7f00:1::1 2001::1 4000::1 100::1",
             ),
         ] {
             for address in addresses.split_whitespace() {

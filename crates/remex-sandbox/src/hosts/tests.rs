@@ -17,7 +17,7 @@ fn allows(hosts: &Hosts, host: &str, port: u16) -> bool {
 }
 
 fn reaches(hosts: &Hosts, host: &str, address: &str) -> Result<(), HostDenial> {
-    hosts.check_address(&name(host), 443, address.parse().unwrap())
+    hosts.check_address(&name(host), 443, address.parse().unwrap(), false)
 }
 
 #[test]
@@ -46,6 +46,23 @@ fn a_star_covers_subdomains_at_any_depth_but_not_the_domain() {
     }
     assert!(allows(&hosts(&["*"]), "anything.example", 9) && allows(&hosts(&["*:9"]), "8.8.8.8", 9));
     assert!(!allows(&hosts(&["*:9"]), "8.8.8.8", 10));
+}
+
+#[test]
+fn every_address_of_the_servers_own_host_needs_an_entry_for_itself() {
+    let reaches = |allow: &[&str], address: &str| {
+        let address = address.parse().unwrap();
+        hosts(allow).check_address(&name("a.example"), 443, address, true)
+    };
+    for address in ["93.184.216.34", "10.0.0.1", "fd00::2", "127.0.0.1"] {
+        let denied = Err(HostDenial::Local(address.parse().unwrap()));
+        assert_eq!(reaches(&["*"], address), denied);
+        assert_eq!(reaches(&["a.example"], address), denied);
+        let literal = HostName::Address(address.parse().unwrap()).to_string();
+        assert_eq!(reaches(&["a.example", &literal], address), Ok(()));
+    }
+    assert!(hosts(&["a.example", "localhost:80"]).name_loopback() && hosts(&["[::1]"]).name_loopback());
+    assert!(!hosts(&["*", "**.localhost", "10.0.0.1"]).name_loopback());
 }
 
 #[test]

@@ -75,11 +75,14 @@ fn hosts(proxy: &NetworkProxy) -> Result<sandbox::Hosts, RpcError> {
 }
 
 /// Tells programs where the proxy is, whatever their environment said.
-pub(super) fn point_to_proxy(env: &mut Vec<(OsString, OsString)>) {
+///
+/// What is listed of the server's own host is reached through the proxy as well, so then nothing is left out.
+pub(super) fn point_to_proxy(env: &mut Vec<(OsString, OsString)>, hosts: &Hosts) {
     env.retain(|(name, _)| !PROXY_VARIABLES.iter().chain(&DIRECT_VARIABLES).any(|variable| name == variable));
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
     env.extend(PROXY_VARIABLES.map(|name| (name.into(), (&*proxy).into())));
-    env.extend(DIRECT_VARIABLES.map(|name| (name.into(), DIRECT.into())));
+    let direct = if hosts.name_loopback() { "" } else { DIRECT };
+    env.extend(DIRECT_VARIABLES.map(|name| (name.into(), direct.into())));
 }
 
 impl<A: Audience> Engine<A> {
@@ -90,7 +93,7 @@ impl<A: Audience> Engine<A> {
         let (proxy, mut phase) = (Arc::clone(self.host.proxy()), self.host.phase().subscribe());
         self.host.spawn(async move {
             tokio::select! {
-                () = proxy.serve(socket, Exits { hosts, denials }) => {}
+                () = proxy.serve(socket, Exits::new(hosts, denials)) => {}
                 // By now, all processes were killed; one that could not be must not delay the shutdown.
                 _ = phase.wait_for(|phase| *phase == Phase::Disconnecting) => {}
             }
@@ -113,6 +116,8 @@ impl<A: Audience> Engine<A> {
 
 #[cfg(test)]
 mod tests {
+    use remex_sandbox::HostList;
+
     use super::*;
 
     #[test]
@@ -124,8 +129,10 @@ mod tests {
             pair("PATH", "/bin"),
             pair("all_proxy", "socks5://x"),
         ];
-        point_to_proxy(&mut env);
-        point_to_proxy(&mut env);
+        let hosts = |entry| Hosts::from(HostList::parse([entry], []).unwrap());
+        point_to_proxy(&mut env, &hosts("127.0.0.1:80"));
+        assert!(env.contains(&pair("NO_PROXY", "")), "what is listed is reached through the proxy");
+        point_to_proxy(&mut env, &hosts("*"));
         assert_eq!(env.len(), 9);
         for name in PROXY_VARIABLES {
             assert!(env.contains(&pair(name, "http://127.0.0.1:28282")), "{name}");

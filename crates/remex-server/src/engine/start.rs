@@ -151,9 +151,9 @@ impl<A: Audience> Engine<A> {
             Some(snapshot) => snapshot.apply(start, spawner).await,
             None => start,
         };
-        if hosts.is_some() {
+        if let Some(hosts) = &hosts {
             // Whatever the snapshot says.
-            managed::point_to_proxy(&mut start.env);
+            managed::point_to_proxy(&mut start.env, hosts);
         }
         let made = spawner.attempt(start, attempt).await;
         let child = made.map_err(|error| match error.kind() {
@@ -193,8 +193,8 @@ impl<A: Audience> Engine<A> {
                 Network::Restricted => Confined::FilesAndNetwork,
             };
             let hosts = policy.hosts().cloned();
-            if hosts.is_some() {
-                managed::point_to_proxy(&mut start.env);
+            if let Some(hosts) = &hosts {
+                managed::point_to_proxy(&mut start.env, hosts);
             }
             start.jail = Some(Jail::new(policy, host.hidden()));
             Ok((start, confined, hosts))

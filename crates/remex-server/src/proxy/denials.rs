@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use remex_proto::process::DeniedHost;
@@ -15,6 +18,9 @@ const MAX_HOSTS: usize = 64;
 /// Bytes that the names of all of them have together; they are kept as long as the process.
 const MAX_NAMES: usize = 4 << 10;
 
+/// Stands for all hosts that are not counted one by one, with the port 0.
+const OTHERS: &str = "*";
+
 /// Is called with each host and port that is refused for the first time, and the reason.
 pub(crate) type OnDenial = Box<dyn Fn(&str, u16, &str) + Send + Sync>;
 
@@ -22,12 +28,14 @@ pub(crate) type OnDenial = Box<dyn Fn(&str, u16, &str) + Send + Sync>;
 pub(crate) struct Denials {
     /// A leaf, held briefly.
     counts: Mutex<BTreeMap<(String, u16), u64>>,
+    /// Refusals of hosts that are not counted one by one.
+    others: AtomicU64,
     on_first: OnDenial,
 }
 
 impl Denials {
     pub(crate) fn new(on_first: OnDenial) -> Self {
-        Self { counts: Mutex::default(), on_first }
+        Self { counts: Mutex::default(), others: AtomicU64::new(0), on_first }
     }
 
     /// Counts a refusal.
@@ -42,6 +50,9 @@ impl Denials {
             counts.insert(key.clone(), 1);
             drop(counts);
             (self.on_first)(&key.0, port, why);
+        } else if self.others.fetch_add(1, Ordering::Relaxed) == 0 {
+            drop(counts);
+            (self.on_first)(OTHERS, 0, "there are too many different hosts to name each");
         }
     }
 
@@ -62,7 +73,12 @@ impl Denials {
             port: *port,
             count: *count,
         };
-        counts.iter().map(denied).collect()
+        let mut list: Vec<_> = counts.iter().map(denied).collect();
+        let others = self.others.load(Ordering::Relaxed);
+        if others > 0 {
+            list.push(DeniedHost { host: OTHERS.to_owned(), port: 0, count: others });
+        }
+        list
     }
 }
 
@@ -74,10 +90,7 @@ impl fmt::Debug for Denials {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    };
+    use std::sync::{Arc, atomic::AtomicUsize};
 
     use super::*;
 
@@ -93,9 +106,11 @@ mod tests {
                 let host: HostName = format!("h{number:04}.example").parse().unwrap();
                 denials.add(&host, 443, "why");
             }
-            assert_eq!(told.load(Ordering::Relaxed), MAX_HOSTS, "in round {round}");
+            assert_eq!(told.load(Ordering::Relaxed), MAX_HOSTS + 1, "in round {round}");
         }
         let list = denials.list();
-        assert_eq!((list.len(), list[0].count, &*list[0].host), (MAX_HOSTS, 3, "h0000.example"));
+        assert_eq!((list.len(), list[0].count, &*list[0].host), (MAX_HOSTS + 1, 3, "h0000.example"));
+        let others = DeniedHost { host: "*".to_owned(), port: 0, count: 3 * (1000 - MAX_HOSTS as u64) };
+        assert_eq!(list.last(), Some(&others));
     }
 }

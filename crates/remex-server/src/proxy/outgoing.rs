@@ -2,24 +2,24 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket},
+    net::{IpAddr, SocketAddr, UdpSocket},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
-use remex_sandbox::{HostDenial, HostName, Hosts};
+use remex_sandbox::{HostDenial, HostName};
 use tokio::{
     net::TcpStream,
     time::{Instant, timeout_at},
 };
 
-use super::Proxy;
+use super::{Exits, Proxy, lookup::addresses_of};
 
 /// How long looking up and connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many addresses of one host are tried.
-const MAX_ADDRESSES: usize = 8;
+pub(super) const MAX_ADDRESSES: usize = 8;
 
 /// How long one address is tried.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,6 +35,8 @@ pub(super) enum Refusal {
     Lookup(io::Error),
     #[error("{0}")]
     Connect(io::Error),
+    #[error("its name was not looked up in time")]
+    LookupTimedOut,
     #[error("it did not answer in time")]
     TimedOut,
 }
@@ -49,7 +51,7 @@ impl Refusal {
             ),
             Self::Denied(why) => format!("{host}:{port} is refused: {why}"),
             Self::Own => format!("{host}:{port} is refused: {self}"),
-            Self::Lookup(_) | Self::Connect(_) | Self::TimedOut => {
+            Self::Lookup(_) | Self::Connect(_) | Self::LookupTimedOut | Self::TimedOut => {
                 format!("cannot connect to {host}:{port}: {self}")
             }
         }
@@ -74,15 +76,14 @@ impl OwnPorts {
         self.0.write().unwrap_or_else(PoisonError::into_inner).push(port);
     }
 
-    /// Returns whether an address leads to this server, on whatever address of the host it listens.
-    pub(super) fn contain(&self, address: SocketAddr) -> bool {
-        let is_own_port = self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&address.port());
-        is_own_port && is_of_this_host(address.ip())
+    /// Returns whether a port of this host leads to this server, on whatever address it listens.
+    pub(super) fn contain(&self, port: u16) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&port)
     }
 }
 
 /// Returns whether packets to an address stay on this host: only then can a socket have the address.
-fn is_of_this_host(address: IpAddr) -> bool {
+pub(super) fn is_of_this_host(address: IpAddr) -> bool {
     match UdpSocket::bind((address, 0)) {
         Ok(_) => true,
         // When in doubt, it is.
@@ -94,17 +95,18 @@ impl Proxy {
     /// Connects to a host at an address that the lists allow.
     pub(super) async fn connect(
         &self,
-        hosts: &Hosts,
+        exits: &Exits,
         host: &HostName,
         port: u16,
     ) -> Result<TcpStream, Refusal> {
+        let hosts = &exits.hosts;
         hosts.check_name(host, port).map_err(Refusal::Denied)?;
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         let addresses = match host {
             HostName::Address(address) => vec![*address],
-            HostName::Name(name) => match timeout_at(deadline, self.look_up(name)).await {
+            HostName::Name(name) => match timeout_at(deadline, self.look_up(exits, name)).await {
                 Ok(found) => found.map_err(Refusal::Lookup)?,
-                Err(_) => return Err(Refusal::TimedOut),
+                Err(_) => return Err(Refusal::LookupTimedOut),
             },
         };
         let mut failed = Refusal::Lookup(io::Error::other("the name has no address"));
@@ -113,9 +115,10 @@ impl Proxy {
             // In one form from here on, so that what is judged is what is connected.
             let address = address.to_canonical();
             let target = SocketAddr::new(address, port);
-            let denial = match hosts.check_address(host, port, address) {
+            let is_here = is_of_this_host(address);
+            let denial = match hosts.check_address(host, port, address, is_here) {
                 Err(why) => Some(Refusal::Denied(why)),
-                Ok(()) => self.own_ports.contain(target).then_some(Refusal::Own),
+                Ok(()) => (is_here && self.own_ports.contain(port)).then_some(Refusal::Own),
             };
             if let Some(denial) = denial {
                 // The reason why an allowed address failed says more.
@@ -140,7 +143,7 @@ impl Proxy {
     }
 
     /// Looks up a name, on a thread that may block.
-    async fn look_up(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+    async fn look_up(&self, exits: &Exits, name: &str) -> io::Result<Vec<IpAddr>> {
         match &self.resolver {
             Resolver::System => {}
             #[cfg(test)]
@@ -149,13 +152,14 @@ impl Proxy {
                 return found.ok_or_else(|| io::Error::other("it is unknown"));
             }
         }
+        // Of the jail first, so that one whose names hang does not hold back the others.
+        let own = Arc::clone(&exits.lookups).acquire_owned().await.map_err(io::Error::other)?;
         let permit = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
         let question = name.to_owned();
         let looking = tokio::task::spawn_blocking(move || {
             // Held until the lookup itself ends, also if nobody waits for it any more.
-            let _permit = permit;
-            let found = (question.as_str(), 0).to_socket_addrs()?;
-            Ok(found.take(MAX_ADDRESSES).map(|address| address.ip()).collect())
+            let _permits = (own, permit);
+            addresses_of(&question)
         });
         looking.await.map_err(io::Error::other)?
     }

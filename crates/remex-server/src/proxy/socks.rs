@@ -87,7 +87,7 @@ pub(super) fn code(refusal: &Refusal) -> u8 {
         Refusal::Lookup(_) => HOST_UNREACHABLE,
         Refusal::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => REFUSED,
         Refusal::Connect(_) => HOST_UNREACHABLE,
-        Refusal::TimedOut => TIMED_OUT,
+        Refusal::LookupTimedOut | Refusal::TimedOut => TIMED_OUT,
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::*;
+use super::{outgoing::is_of_this_host, *};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,7 +31,7 @@ fn setup(allow: &[&str], names: &[(&str, &[&str])]) -> Setup {
     let denials = Arc::new(Denials::new(Box::new(|_, _, _| {})));
     Setup {
         proxy: Arc::new(Proxy { resolver: Resolver::Table(table), ..Proxy::default() }),
-        exits: Arc::new(Exits { hosts, denials }),
+        exits: Arc::new(Exits::new(hosts, denials)),
     }
 }
 
@@ -198,7 +198,7 @@ async fn the_ports_of_the_server_are_never_reached() {
 }
 
 fn is_own(setup: &Setup, address: &str, port: u16) -> bool {
-    setup.proxy.own_ports().contain(SocketAddr::new(address.parse().unwrap(), port))
+    is_of_this_host(address.parse().unwrap()) && setup.proxy.own_ports().contain(port)
 }
 
 #[tokio::test]

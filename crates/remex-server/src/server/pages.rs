@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use remex_rpc::{Accepted, Listener, Received, Refusal, receive};
+use remex_rpc::{Accepted, ListenAddress, Listener, Received, Refusal, receive};
 use tokio::net::TcpStream;
 
 use super::{ACCEPT_PAUSE, Server};
@@ -17,6 +17,11 @@ use crate::{
 impl Server {
     /// Serves `/metrics` and the health checks, and nothing else.
     pub async fn serve_metrics(self: Arc<Self>, listener: Listener) {
+        if let ListenAddress::WebSocket(address) | ListenAddress::SecureWebSocket(address) =
+            listener.address()
+        {
+            self.host.proxy().own_ports().add(address.port());
+        }
         let mut phase = self.host.phase().subscribe();
         loop {
             let accepted = tokio::select! {
