@@ -13,7 +13,7 @@ use libc::{c_long, sock_filter};
 /// What the filter refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strictness {
-    /// Only what would hide a process from a kill.
+    /// Only what would hide a process from a kill, or make it a child of the server.
     Pids,
     /// Everything that confinement does not need; the network is that of the host.
     Confined,
@@ -118,15 +118,13 @@ impl Filter {
             for number in DENIED {
                 filter.on(*number, &[errno(libc::EPERM)]);
             }
-            // Its flags are in memory, which a filter cannot read; libraries fall back to `clone`.
-            filter.on(libc::SYS_clone3, &[errno(libc::ENOSYS)]);
-            filter.on_flags(libc::SYS_clone, NEW_NAMESPACES.cast_unsigned());
             filter.on_flags(libc::SYS_unshare, NEW_NAMESPACES.cast_unsigned() | CLONE_NEWTIME);
             filter.on_argument(libc::SYS_ioctl, 1, &DENIED_IOCTLS, Listed::Denied);
             filter.on_argument(libc::SYS_personality, 0, &PERSONALITIES, Listed::Allowed);
             filter.on_socketpair(strictness);
             filter.on_socket(strictness);
         }
+        filter.on_clone(if strictness == Strictness::Pids { 0 } else { NEW_NAMESPACES });
         // The first process bears the tag by which a kill finds it.
         filter.on_argument(libc::SYS_prlimit64, 0, &[1], Listed::Denied);
         // A mere pid namespace lets programs of other architectures run.
@@ -173,6 +171,14 @@ impl Cases {
     /// Refuses a system call whose first argument has one of these flags.
     fn on_flags(&mut self, number: c_long, flags: u32) {
         self.on(number, &[argument(0), jump(libc::BPF_JSET, flags, 0, 1), errno(libc::EPERM), ALLOW]);
+    }
+
+    /// Refuses new processes with one of these flags, and those that would be children of the server: it does not know
+    /// of them, so nobody would reap them, and the first process of the jail could not end.
+    fn on_clone(&mut self, flags: i32) {
+        self.on_flags(libc::SYS_clone, (flags | libc::CLONE_PARENT).cast_unsigned());
+        // Its flags are in memory, which a filter cannot read; libraries fall back to `clone`.
+        self.on(libc::SYS_clone3, &[errno(libc::ENOSYS)]);
     }
 
     /// Decides by whether an argument is listed.
@@ -359,6 +365,7 @@ mod tests {
         assert_eq!(of(libc::SYS_read, 0), ALLOWED);
         assert_eq!(of(libc::SYS_clone, libc::SIGCHLD as u64), ALLOWED);
         assert_eq!(of(libc::SYS_clone, (libc::CLONE_NEWUSER | libc::SIGCHLD) as u64), EPERM);
+        assert_eq!(of(libc::SYS_clone, (libc::CLONE_PARENT | libc::SIGCHLD) as u64), EPERM);
         assert_eq!(of(libc::SYS_unshare, libc::CLONE_FILES as u64), ALLOWED);
         assert_eq!(of(libc::SYS_unshare, u64::from(CLONE_NEWTIME)), EPERM);
         assert_eq!(of(libc::SYS_personality, 0), ALLOWED);
@@ -424,11 +431,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_sandbox_only_the_first_process_is_protected() {
+    fn without_a_sandbox_only_the_first_process_and_the_server_are_protected() {
         let filter = Filter::new(Strictness::Pids);
         let of = |number, first| decide(&filter, ARCHITECTURE, number, [first, 0, 0]);
         assert_eq!(of(libc::SYS_ptrace, 0), ALLOWED);
-        assert_eq!(of(libc::SYS_clone3, 0), ALLOWED);
+        assert_eq!(of(libc::SYS_clone, (libc::CLONE_NEWUSER | libc::SIGCHLD) as u64), ALLOWED);
+        assert_eq!(of(libc::SYS_clone, (libc::CLONE_PARENT | libc::SIGCHLD) as u64), EPERM);
+        assert_eq!(of(libc::SYS_clone3, 0), ENOSYS);
         assert_eq!(of(libc::SYS_prlimit64, 1), EPERM);
     }
 }

@@ -177,7 +177,6 @@ pub(crate) fn kernel() -> Attempts {
             );
         }
     }
-    call("clone3", libc::SYS_clone3, [none; 5]);
     call("mount", libc::SYS_mount, [text(c"x"), text(c"/mnt"), text(c"tmpfs"), none, none]);
     call("remount", libc::SYS_mount, [none, text(c"/"), none, rw, none]);
     call("unmount", libc::SYS_umount2, [text(c"/proc"), number(libc::MNT_DETACH.into()), none, none, none]);
@@ -207,6 +206,7 @@ pub(crate) fn kernel() -> Attempts {
     call("syslog", libc::SYS_syslog, [number(10), none, none, none, none]);
     call("quotactl", libc::SYS_quotactl, [none; 5]);
     call("personality", libc::SYS_personality, [number(0x40_0000), none, none, none, none]);
+    attempts.extend(siblings());
     let mut add = |what: &str, result: io::Result<()>| attempts.push((what.to_owned(), result));
     for path in [
         "/proc/sys/kernel/core_pattern",
@@ -227,6 +227,37 @@ pub(crate) fn kernel() -> Attempts {
     for path in ["/dev/mem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/dev/port"] {
         add(&format!("read `{path}`"), fs::File::open(path).map(drop));
     }
+    attempts
+}
+
+/// Makes processes that would be children of the server.
+pub(crate) fn siblings() -> Attempts {
+    let flags = (libc::CLONE_PARENT | libc::SIGCHLD) as u64;
+    // Begins with the flags; the signal is inherited.
+    let arguments = [libc::CLONE_PARENT as u64, 0, 0, 0, 0, 0, 0, 0];
+    // SAFETY: without a stack and shared memory this is a fork, and the new process only exits.
+    let made = |number: c_long, first: u64, second: usize| unsafe {
+        let pid = libc::syscall(number, first, second, 0, 0, 0);
+        if pid == 0 {
+            libc::_exit(0);
+        }
+        check(pid)
+    };
+    vec![
+        ("clone a child of the server".to_owned(), made(libc::SYS_clone, flags, 0)),
+        (
+            "clone3 a child of the server".to_owned(),
+            made(libc::SYS_clone3, arguments.as_ptr() as u64, size_of_val(&arguments)),
+        ),
+    ]
+}
+
+/// What a process with nothing but pids of its own may not do either.
+pub(crate) fn pids() -> Attempts {
+    let mut attempts = siblings();
+    // SAFETY: nothing is read or written.
+    let asked = unsafe { libc::prlimit(1, libc::RLIMIT_LOCKS, ptr::null(), ptr::null_mut()) };
+    attempts.push(("reach the tag of the first process".to_owned(), check(asked.into())));
     attempts
 }
 

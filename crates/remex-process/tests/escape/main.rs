@@ -25,7 +25,7 @@ use std::{
     sync::Arc,
 };
 
-use attempts::{connect_abstract, files, foreign_call, identity, kernel, network, processes};
+use attempts::{connect_abstract, files, foreign_call, identity, kernel, network, pids, processes};
 use inmate::{confined, orders, report, reports};
 use remex_process::{Jail, JailSupport, Start, Wall};
 use remex_proto::sandbox::{Access, Entry, EntryPath};
@@ -43,6 +43,7 @@ fn inside() {
     let attempts = match what {
         "files" => files(base, wall),
         "kernel" => kernel(),
+        "pids" => pids(),
         "processes" => processes(server, wall),
         "network" => network(base, words.next().unwrap(), wall),
         "identity" => identity(wall),
@@ -201,6 +202,15 @@ async fn other_processes_are_out_of_reach() {
     let yard = Yard::new();
     holds(yard.start("processes", ""), 15).await;
     holds(Start { stdio: harness::PTY, ..yard.start("processes", "") }, 15).await;
+}
+
+#[tokio::test]
+async fn with_pids_of_its_own_only_a_process_stays_below_the_first_one() {
+    if wall() == Wall::Landlock {
+        // Refused.
+        return;
+    }
+    holds(Start { jail: Some(Jail::pids_only()), ..Yard::new().start("pids", "") }, 3).await;
 }
 
 #[tokio::test]

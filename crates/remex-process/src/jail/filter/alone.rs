@@ -100,9 +100,7 @@ impl Filter {
         for number in DENIED.iter().chain(DENIED_ALONE) {
             filter.on(*number, &[errno(libc::EPERM)]);
         }
-        // Its flags are in memory, which a filter cannot read; libraries fall back to `clone`.
-        filter.on(libc::SYS_clone3, &[errno(libc::ENOSYS)]);
-        filter.on_flags(libc::SYS_clone, NEW_NAMESPACES.cast_unsigned());
+        filter.on_clone(NEW_NAMESPACES);
         filter.on_flags(libc::SYS_unshare, NEW_NAMESPACES.cast_unsigned() | super::CLONE_NEWTIME);
         filter.on_argument(libc::SYS_personality, 0, &PERSONALITIES, Listed::Allowed);
         filter.on_socketpair(Strictness::Offline);
@@ -175,6 +173,9 @@ mod tests {
         }
         for number in DENIED.iter().chain(DENIED_ALONE) {
             assert_eq!(of(*number, [0; 3]), EPERM, "{number}");
+        }
+        for flag in [libc::CLONE_PARENT, libc::CLONE_NEWUSER] {
+            assert_eq!(of(libc::SYS_clone, [(flag | libc::SIGCHLD) as u64, 0, 0]), EPERM);
         }
         for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK] {
             assert_eq!(of(libc::SYS_socket, [family as u64, 0, 0]), EPERM);
