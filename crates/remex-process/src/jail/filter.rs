@@ -1,8 +1,8 @@
 //! The system calls that a confined process may not make, as a program for the kernel's filter.
 //!
 //! A second wall behind the namespaces: it takes away what has often been a way out of them, and what they do not
-//! cover. Refused calls fail with `EPERM`; a call of another architecture kills the process, because its numbers mean
-//! something else. Start at [`Filter`].
+//! cover. Refused calls fail with `EPERM`; a call of another architecture kills a confined process, because its numbers
+//! mean something else. Start at [`Filter`].
 
 mod alone;
 
@@ -31,6 +31,32 @@ pub(crate) struct Filter {
 const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
+
+/// The 32-bit architecture whose programs the same kernel runs: i386 or ARM.
+#[cfg(target_arch = "x86_64")]
+const SMALL_ARCHITECTURE: u32 = 0x4000_0003;
+#[cfg(target_arch = "aarch64")]
+const SMALL_ARCHITECTURE: u32 = 0x4000_0028;
+
+/// The bit that distinguishes the calls of the x32 architecture, whose numbers are otherwise the usual ones.
+#[cfg(target_arch = "x86_64")]
+const X32: u32 = 0x4000_0000;
+
+/// The numbers of the system calls of one architecture that would hide a process from a kill.
+#[derive(Clone, Copy)]
+struct Numbers {
+    clone: c_long,
+    clone3: c_long,
+    prlimit64: c_long,
+}
+
+const NUMBERS: Numbers =
+    Numbers { clone: libc::SYS_clone, clone3: libc::SYS_clone3, prlimit64: libc::SYS_prlimit64 };
+
+#[cfg(target_arch = "x86_64")]
+const SMALL_NUMBERS: Numbers = Numbers { clone: 120, clone3: 435, prlimit64: 340 };
+#[cfg(target_arch = "aarch64")]
+const SMALL_NUMBERS: Numbers = Numbers { clone: 120, clone3: 435, prlimit64: 369 };
 
 /// Refused with `EPERM` whatever the arguments.
 const DENIED: &[c_long] = &[
@@ -124,11 +150,10 @@ impl Filter {
             filter.on_socketpair(strictness);
             filter.on_socket(strictness);
         }
-        filter.on_clone(if strictness == Strictness::Pids { 0 } else { NEW_NAMESPACES });
-        // The first process bears the tag by which a kill finds it.
-        filter.on_argument(libc::SYS_prlimit64, 0, &[1], Listed::Denied);
-        // A mere pid namespace lets programs of other architectures run.
-        let mut program = check_architecture(if strictness == Strictness::Pids { ALLOW } else { KILL });
+        filter.on_clone(NUMBERS, if strictness == Strictness::Pids { 0 } else { NEW_NAMESPACES });
+        filter.on_first_process(NUMBERS);
+        let mut program =
+            if strictness == Strictness::Pids { admit_architectures() } else { check_architecture() };
         program.extend(filter.search());
         Self { program }
     }
@@ -138,15 +163,27 @@ impl Filter {
     }
 }
 
-/// Returns `other` for a call by another architecture, and loads the number of the call.
-fn check_architecture(other: sock_filter) -> Vec<sock_filter> {
-    let mut program = vec![load(4), jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), other, load(0)];
+/// Kills the process for a call by another architecture, and loads the number of the call.
+fn check_architecture() -> Vec<sock_filter> {
+    let mut program = vec![load(4), jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), KILL, load(0)];
     #[cfg(target_arch = "x86_64")]
-    {
-        /// The bit that distinguishes the calls of the x32 architecture.
-        const X32: u32 = 0x4000_0000;
-        program.extend([jump(libc::BPF_JGE, X32, 0, 1), other]);
-    }
+    program.extend([jump(libc::BPF_JGE, X32, 0, 1), KILL]);
+    program
+}
+
+/// Decides about the calls of 32-bit programs as for a mere pid namespace, and loads the number of any other.
+fn admit_architectures() -> Vec<sock_filter> {
+    let mut small = Cases::default();
+    small.on_clone(SMALL_NUMBERS, 0);
+    small.on_first_process(SMALL_NUMBERS);
+    let mut others = vec![jump(libc::BPF_JEQ, SMALL_ARCHITECTURE, 1, 0), KILL, load(0)];
+    others.extend(small.search());
+    let offset = u8::try_from(others.len()).expect("three cases are short");
+    let mut program = vec![load(4), jump(libc::BPF_JEQ, ARCHITECTURE, offset, 0)];
+    program.extend(others);
+    program.push(load(0));
+    #[cfg(target_arch = "x86_64")]
+    program.push(and(!X32));
     program
 }
 
@@ -175,10 +212,15 @@ impl Cases {
 
     /// Refuses new processes with one of these flags, and those that would be children of the server: it does not know
     /// of them, so nobody would reap them, and the first process of the jail could not end.
-    fn on_clone(&mut self, flags: i32) {
-        self.on_flags(libc::SYS_clone, (flags | libc::CLONE_PARENT).cast_unsigned());
+    fn on_clone(&mut self, numbers: Numbers, flags: i32) {
+        self.on_flags(numbers.clone, (flags | libc::CLONE_PARENT).cast_unsigned());
         // Its flags are in memory, which a filter cannot read; libraries fall back to `clone`.
-        self.on(libc::SYS_clone3, &[errno(libc::ENOSYS)]);
+        self.on(numbers.clone3, &[errno(libc::ENOSYS)]);
+    }
+
+    /// Keeps others from the first process, which bears the tag by which a kill finds it.
+    fn on_first_process(&mut self, numbers: Numbers) {
+        self.on_argument(numbers.prlimit64, 0, &[1], Listed::Denied);
     }
 
     /// Decides by whether an argument is listed.
@@ -418,16 +460,34 @@ mod tests {
 
     #[test]
     fn another_architecture_is_killed_in_a_sandbox() {
-        let i386 = 0x4000_0003;
         let killed = libc::SECCOMP_RET_KILL_PROCESS;
-        for (strictness, verdict) in
-            [(Strictness::Pids, ALLOWED), (Strictness::Confined, killed), (Strictness::Offline, killed)]
-        {
-            let filter = Filter::new(strictness);
-            assert_eq!(decide(&filter, i386, libc::SYS_read, [0; 3]), verdict);
+        for filter in [Filter::new(Strictness::Confined), Filter::new(Strictness::Offline), Filter::alone()] {
+            assert_eq!(decide(&filter, SMALL_ARCHITECTURE, 3, [0; 3]), killed);
             #[cfg(target_arch = "x86_64")]
-            assert_eq!(decide(&filter, ARCHITECTURE, 0x4000_0000 | libc::SYS_read, [0; 3]), verdict);
+            assert_eq!(decide(&filter, ARCHITECTURE, c_long::from(X32) | libc::SYS_read, [0; 3]), killed);
         }
+    }
+
+    #[test]
+    fn without_a_sandbox_32_bit_programs_run_and_are_refused_the_same() {
+        let filter = Filter::new(Strictness::Pids);
+        let of = |architecture, numbers: Numbers, bit: c_long| {
+            let of = |number: c_long, first: i32| {
+                decide(&filter, architecture, number | bit, [first as u64, 0, 0])
+            };
+            for number in (0..512).filter(|number| *number != numbers.clone3) {
+                assert_eq!(of(number, 0), ALLOWED, "{number}");
+            }
+            assert_eq!(of(numbers.clone, libc::CLONE_PARENT | libc::SIGCHLD), EPERM);
+            assert_eq!(of(numbers.clone3, 0), ENOSYS);
+            assert_eq!(of(numbers.prlimit64, 1), EPERM);
+        };
+        of(ARCHITECTURE, NUMBERS, 0);
+        of(SMALL_ARCHITECTURE, SMALL_NUMBERS, 0);
+        #[cfg(target_arch = "x86_64")]
+        of(ARCHITECTURE, NUMBERS, X32.into());
+        let unknown = 0x8000_0008;
+        assert_eq!(decide(&filter, unknown, 0, [0; 3]), libc::SECCOMP_RET_KILL_PROCESS);
     }
 
     #[test]

@@ -261,6 +261,46 @@ pub(crate) fn pids() -> Attempts {
     attempts
 }
 
+/// The same by the system calls of 32-bit programs.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn small_pids() -> Attempts {
+    const GETPID: u32 = 20;
+    const CLONE: u32 = 120;
+    const PRLIMIT64: u32 = 340;
+    const CLONE3: u32 = 435;
+    let call = |number: u32, first: u64, second: u64| {
+        let result: i32;
+        // SAFETY: no memory is involved, and a new process is a copy that only exits.
+        unsafe {
+            std::arch::asm!(
+                // The compiler reserves the register of the first argument.
+                "xchg rbx, rdi",
+                "int 0x80",
+                "xchg rbx, rdi",
+                inlateout("eax") number => result, inlateout("rdi") first => _, in("rcx") second, in("rdx") 0,
+                in("rsi") 0, out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+            );
+            if result == 0 && number != PRLIMIT64 {
+                libc::_exit(0);
+            }
+        }
+        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+    };
+    call(GETPID, 0, 0).expect("32-bit programs run");
+    let siblings = (libc::CLONE_PARENT | libc::SIGCHLD) as u64;
+    let mut attempts = vec![
+        ("clone a child of the server by a 32-bit call".to_owned(), call(CLONE, siblings, 0)),
+        (
+            "reach the tag of the first process by a 32-bit call".to_owned(),
+            call(PRLIMIT64, 1, libc::RLIMIT_LOCKS.into()),
+        ),
+    ];
+    let missing = call(CLONE3, 0, 0).err().and_then(|error| error.raw_os_error()) == Some(libc::ENOSYS);
+    let refused = if missing { Err(io::ErrorKind::Unsupported.into()) } else { Ok(()) };
+    attempts.push(("clone3 by a 32-bit call".to_owned(), refused));
+    attempts
+}
+
 pub(crate) fn processes(server: &str, wall: Wall) -> Attempts {
     let mut attempts: Attempts = Vec::new();
     let mut add = |what: &str, result: io::Result<()>| attempts.push((what.to_owned(), result));

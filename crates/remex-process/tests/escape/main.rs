@@ -44,6 +44,8 @@ fn inside() {
         "files" => files(base, wall),
         "kernel" => kernel(),
         "pids" => pids(),
+        #[cfg(target_arch = "x86_64")]
+        "small-pids" => attempts::small_pids(),
         "processes" => processes(server, wall),
         "network" => network(base, words.next().unwrap(), wall),
         "identity" => identity(wall),
@@ -210,7 +212,16 @@ async fn with_pids_of_its_own_only_a_process_stays_below_the_first_one() {
         // Refused.
         return;
     }
-    holds(Start { jail: Some(Jail::pids_only()), ..Yard::new().start("pids", "") }, 3).await;
+    let start = |what| Start { jail: Some(Jail::pids_only()), ..Yard::new().start(what, "") };
+    holds(start("pids"), 3).await;
+    #[cfg(target_arch = "x86_64")]
+    {
+        // Without 32-bit programs in the kernel, a call of theirs is fatal.
+        let (output, _) = harness::run(Start { jail: None, ..start("foreign") }).await;
+        if reports(&output).last() == Some(&"survived") {
+            holds(start("small-pids"), 3).await;
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 use libc::c_long;
 
 use super::{
-    ALLOW, Cases, DENIED, DENIED_IOCTLS, Filter, KILL, Listed, NEW_NAMESPACES, PERSONALITIES, Strictness,
+    ALLOW, Cases, DENIED, DENIED_IOCTLS, Filter, Listed, NEW_NAMESPACES, NUMBERS, PERSONALITIES, Strictness,
     and, argument, check_architecture, errno, jump,
 };
 
@@ -100,7 +100,7 @@ impl Filter {
         for number in DENIED.iter().chain(DENIED_ALONE) {
             filter.on(*number, &[errno(libc::EPERM)]);
         }
-        filter.on_clone(NEW_NAMESPACES);
+        filter.on_clone(NUMBERS, NEW_NAMESPACES);
         filter.on_flags(libc::SYS_unshare, NEW_NAMESPACES.cast_unsigned() | super::CLONE_NEWTIME);
         filter.on_argument(libc::SYS_personality, 0, &PERSONALITIES, Listed::Allowed);
         filter.on_socketpair(Strictness::Offline);
@@ -110,7 +110,7 @@ impl Filter {
         filter.on_priority(libc::SYS_setpriority, PRIO_PROCESS);
         filter.on_priority(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS);
         filter.on_command();
-        let mut program = check_architecture(KILL);
+        let mut program = check_architecture();
         program.extend([jump(libc::BPF_JGE, FIRST_UNKNOWN, 0, 1), errno(libc::ENOSYS)]);
         program.extend(filter.search());
         Self { program }
