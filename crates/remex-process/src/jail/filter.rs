@@ -131,6 +131,12 @@ const CLONE_NEWTIME: u32 = 0x80;
 /// Bytes typed into a terminal by a program, and the virtual console.
 const DENIED_IOCTLS: [u32; 2] = [libc::TIOCSTI as u32, libc::TIOCLINUX as u32];
 
+/// Leases and delegations, which also whoever may only read a file can take: until they are given back, the kernel lets
+/// nobody else open the file.
+const DENIED_FCNTLS: [u32; 2] = [libc::F_SETLEASE.cast_unsigned(), F_SETDELEG];
+
+const F_SETDELEG: u32 = 1040;
+
 /// The usual execution domain, and the number that only asks for the current one.
 const PERSONALITIES: [u32; 2] = [0, u32::MAX];
 
@@ -146,6 +152,7 @@ impl Filter {
             }
             filter.on_flags(libc::SYS_unshare, NEW_NAMESPACES.cast_unsigned() | CLONE_NEWTIME);
             filter.on_argument(libc::SYS_ioctl, 1, &DENIED_IOCTLS, Listed::Denied);
+            filter.on_argument(libc::SYS_fcntl, 1, &DENIED_FCNTLS, Listed::Denied);
             filter.on_argument(libc::SYS_personality, 0, &PERSONALITIES, Listed::Allowed);
             filter.on_socketpair(strictness);
             filter.on_socket(strictness);
@@ -420,6 +427,8 @@ mod tests {
         assert_eq!(ioctl(0x5413), ALLOWED);
         assert_eq!(ioctl(0x5412), EPERM);
         assert_eq!(ioctl(1 << 32 | 0x541c), EPERM);
+        let fcntl = |command: u64| decide(&filter, ARCHITECTURE, libc::SYS_fcntl, [0, command, 0]);
+        assert_eq!((fcntl(1024), fcntl(1040), fcntl(1025), fcntl(1030)), (EPERM, EPERM, ALLOWED, ALLOWED));
     }
 
     #[test]

@@ -94,6 +94,9 @@ pub(crate) fn files(base: &Path, wall: Wall) -> Attempts {
             let flags = 0_i32;
             let open = fs::File::open(&file).unwrap();
             add("set flags", check(libc::ioctl(open.as_raw_fd(), 0x4008_6602, &raw const flags).into()));
+            // It would hold up everybody else who writes.
+            let leased = libc::fcntl(open.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK);
+            add("take a lease", check(leased.into()));
             add("change the mode by descriptor", check(libc::fchmod(open.as_raw_fd(), 0o777).into()));
             add("set an attribute", check(libc::setxattr(path.as_ptr(), name, value, 1, 0).into()));
             let both = (libc::AT_FDCWD, path.as_ptr(), libc::AT_FDCWD, c(w.join("mine")));

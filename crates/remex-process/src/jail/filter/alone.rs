@@ -6,8 +6,8 @@
 use libc::c_long;
 
 use super::{
-    ALLOW, Cases, DENIED, DENIED_IOCTLS, Filter, Listed, NEW_NAMESPACES, NUMBERS, PERSONALITIES, Strictness,
-    and, argument, check_architecture, errno, jump,
+    ALLOW, Cases, DENIED, DENIED_FCNTLS, DENIED_IOCTLS, Filter, Listed, NEW_NAMESPACES, NUMBERS,
+    PERSONALITIES, Strictness, and, argument, check_architecture, errno, jump,
 };
 
 /// Calls from here on are newer than this filter, and fail with `ENOSYS`.
@@ -102,6 +102,7 @@ impl Filter {
         }
         filter.on_clone(NUMBERS, NEW_NAMESPACES);
         filter.on_flags(libc::SYS_unshare, NEW_NAMESPACES.cast_unsigned() | super::CLONE_NEWTIME);
+        filter.on_argument(libc::SYS_fcntl, 1, &DENIED_FCNTLS, Listed::Denied);
         filter.on_argument(libc::SYS_personality, 0, &PERSONALITIES, Listed::Allowed);
         filter.on_socketpair(Strictness::Offline);
         for number in OWN_PROCESS_ONLY {
@@ -173,6 +174,9 @@ mod tests {
         }
         for number in DENIED.iter().chain(DENIED_ALONE) {
             assert_eq!(of(*number, [0; 3]), EPERM, "{number}");
+        }
+        for command in DENIED_FCNTLS {
+            assert_eq!(of(libc::SYS_fcntl, [0, command.into(), 0]), EPERM);
         }
         for flag in [libc::CLONE_PARENT, libc::CLONE_NEWUSER] {
             assert_eq!(of(libc::SYS_clone, [(flag | libc::SIGCHLD) as u64, 0, 0]), EPERM);
