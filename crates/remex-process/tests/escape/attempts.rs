@@ -439,10 +439,24 @@ pub(crate) fn network(base: &Path, port: &str, wall: Wall) -> Attempts {
     let own = TcpListener::bind("127.0.0.1:0");
     match wall {
         Wall::Namespaces => drop(TcpStream::connect(own.unwrap().local_addr().unwrap()).unwrap()),
-        Wall::Landlock => add("listen", own.map(drop)),
+        Wall::Landlock => {
+            add("listen", own.map(drop));
+            // Here it is a name on the host.
+            add("give a pair an abstract name", bind_pair());
+        }
     }
     UnixStream::pair().expect("pairs of sockets work");
     attempts
+}
+
+/// Gives one socket of a pair any free abstract name.
+fn bind_pair() -> io::Result<()> {
+    let (socket, _other) = UnixStream::pair()?;
+    // An address with nothing but a family asks for it.
+    let family = libc::AF_UNIX as libc::sa_family_t;
+    let len = size_of_val(&family) as libc::socklen_t;
+    // SAFETY: the kernel reads as many bytes as the family has.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const family).cast(), len) }.into())
 }
 
 /// Connects to the socket with the name of the directory.

@@ -45,6 +45,12 @@ const DENIED_ALONE: &[c_long] = &[
     libc::SYS_futimesat,
     // The network of the host, and unix sockets, which may lead to any service of it.
     libc::SYS_socket,
+    // A pair needs none of these, and would have a name on the host by the first.
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_connect,
+    libc::SYS_accept,
+    libc::SYS_accept4,
     // Memory, semaphores and queues that processes of the same user share.
     libc::SYS_shmget,
     libc::SYS_shmat,
