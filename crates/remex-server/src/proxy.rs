@@ -51,6 +51,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a connection may carry nothing in either direction.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
+/// How long a connection may carry nothing after one of its sides has ended. A client that has left and is waited for in
+/// vain is usually noticed before, by its reset.
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
 /// How long a client may take to read an answer that ends its connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -1,4 +1,4 @@
-//! Where the body of a request ends, so that nothing after it is passed on.
+//! Where the body of a request or of a response ends, so that nothing after it is passed on.
 
 /// How the length of a body is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +68,12 @@ impl Framing {
 /// A body, of which a part has passed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Body {
-    Counted { left: u64 },
+    Counted {
+        left: u64,
+    },
     Chunked(Chunks),
+    /// All that follows on the connection.
+    Rest,
 }
 
 /// Where in the chunks a body is.
@@ -106,6 +110,25 @@ pub(super) enum Chunks {
 pub(super) struct Malformed;
 
 impl Body {
+    /// Returns that of a response with these headers; in doubt, all that follows.
+    pub(super) fn of_response(headers: &[httparse::Header<'_>], version: u8) -> Self {
+        let values = |name: &'static str| {
+            headers
+                .iter()
+                .filter(move |header| header.name.eq_ignore_ascii_case(name))
+                .map(|header| header.value)
+        };
+        if let Some(encodings) = values("transfer-encoding").next_back() {
+            let last = encodings.rsplit(|byte| *byte == b',').next().unwrap_or_default();
+            let is_chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
+            return if is_chunked && version == 1 { Framing::Chunked.body() } else { Self::Rest };
+        }
+        match Framing::of(headers, version) {
+            Ok(framing @ Framing::Length { is_told: true, .. }) => framing.body(),
+            _ => Self::Rest,
+        }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         matches!(self, Self::Counted { left: 0 } | Self::Chunked(Chunks::Over))
     }
@@ -118,6 +141,7 @@ impl Body {
                 *left -= len as u64;
                 Ok(len)
             }
+            Self::Rest => Ok(bytes.len()),
             Self::Chunked(chunks) => {
                 let mut at = 0;
                 while at < bytes.len() && *chunks != Chunks::Over {

@@ -1,14 +1,22 @@
 //! Bytes in both directions, unaltered and complete.
 
-use std::{io, sync::Mutex, sync::PoisonError, time::Duration};
+use std::{
+    io,
+    pin::pin,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::TcpStream,
+    io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
+    net::{
+        TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
     time::Instant,
 };
 
-use super::{IDLE_TIMEOUT, stream::Incoming};
+use super::{HALF_CLOSED_TIMEOUT, IDLE_TIMEOUT, stream::Incoming};
 
 /// Memory of each direction.
 pub(super) const BUFFER: usize = 16 << 10;
@@ -42,19 +50,40 @@ impl Activity {
 pub(super) async fn tunnel(incoming: &mut Incoming, mut outgoing: TcpStream) -> io::Result<()> {
     let activity = Activity::new();
     let ahead = incoming.ahead.split();
+    let (mut has_client_ended, mut has_host_ended) = (false, false);
     let relayed = {
-        let (client_in, mut client_out) = incoming.stream.split();
-        let (host_in, mut host_out) = outgoing.split();
+        let (mut client_in, mut client_out) = incoming.stream.split();
+        let (mut host_in, mut host_out) = outgoing.split();
+        let mut up = pin!(async {
+            // A host that reads no more may still have something to say.
+            let written = write(&client_in, &mut host_out, &ahead, HALF_CLOSED_TIMEOUT).await?;
+            drop(ahead);
+            if written == Written::All {
+                pump(&mut client_in, &mut host_out, &activity, HALF_CLOSED_TIMEOUT).await?;
+            }
+            Ok::<_, io::Error>(client_in)
+        });
+        let mut down = pin!(pump(&mut host_in, &mut client_out, &activity, IDLE_TIMEOUT));
         let both = async {
-            let up = async {
-                // A host that reads no more may still have something to say.
-                if host_out.write_all(&ahead).await.is_err() {
-                    return Ok(());
+            tokio::select! {
+                client = &mut up => {
+                    let client = client?;
+                    has_client_ended = true;
+                    tokio::select! {
+                        received = &mut down => received,
+                        error = reset(&client) => Err(error),
+                        () = activity.is_idle(HALF_CLOSED_TIMEOUT) => Err(io::ErrorKind::TimedOut.into()),
+                    }
                 }
-                drop(ahead);
-                pump(client_in, &mut host_out, &activity).await
-            };
-            tokio::try_join!(up, pump(host_in, &mut client_out, &activity)).map(drop)
+                received = &mut down => {
+                    received?;
+                    has_host_ended = true;
+                    tokio::select! {
+                        client = &mut up => client.map(drop),
+                        () = activity.is_idle(HALF_CLOSED_TIMEOUT) => Err(io::ErrorKind::TimedOut.into()),
+                    }
+                }
+            }
         };
         tokio::select! {
             relayed = both => relayed,
@@ -62,17 +91,24 @@ pub(super) async fn tunnel(incoming: &mut Incoming, mut outgoing: TcpStream) -> 
         }
     };
     if relayed.is_err() {
-        // An end would say that everything has arrived.
-        let _ = (incoming.stream.set_zero_linger(), outgoing.set_zero_linger());
+        // An end would say that everything has arrived. If it has, the kernel sends what still waits.
+        if !has_client_ended {
+            let _ = outgoing.set_zero_linger();
+        }
+        if !has_host_ended {
+            let _ = incoming.stream.set_zero_linger();
+        }
     }
     relayed
 }
 
-/// Copies until the end, and passes that on. A reader that reads no more is not an error.
-pub(super) async fn pump(
-    mut from: impl AsyncRead + Unpin,
-    to: &mut (impl AsyncWrite + Unpin),
+/// Copies until the end, and passes that on. A reader that reads no more is not an error, unless it takes nothing for
+/// `patience` and the writer has left.
+async fn pump(
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
     activity: &Activity,
+    patience: Duration,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -82,9 +118,89 @@ pub(super) async fn pump(
             let _ = to.shutdown().await;
             return Ok(());
         }
-        if to.write_all(&buffer[..len]).await.is_err() {
+        if let Written::Broken = write(from, to, &buffer[..len], patience).await? {
             return Ok(());
         }
         activity.touch();
+    }
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    All,
+    /// The reader reads no more.
+    Broken,
+}
+
+/// Writes bytes that came from a peer. Fails if the reader takes nothing for so long and that peer has left.
+///
+/// Nobody reads from the peer meanwhile, so only this notices its end.
+pub(super) async fn write(
+    from: &ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
+    bytes: &[u8],
+    patience: Duration,
+) -> io::Result<Written> {
+    let mut writing = pin!(to.write_all(bytes));
+    loop {
+        tokio::select! {
+            written = &mut writing => return Ok(if written.is_ok() { Written::All } else { Written::Broken }),
+            () = tokio::time::sleep(patience) => {}
+        }
+        // Asks without waiting.
+        let has_left = tokio::select! {
+            biased;
+            ready = from.ready(Interest::READABLE) => ready?.is_read_closed(),
+            () = std::future::ready(()) => false,
+        };
+        if has_left {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+/// Waits until a client that has sent its end resets the connection: then it does not read any more either.
+///
+/// The kernel of a client that has closed its socket, and not only one direction, does so when it gets bytes or is asked
+/// whether it still has the connection ([`Incoming::new`]).
+pub(super) async fn reset(client: &ReadHalf<'_>) -> io::Error {
+    match client.ready(Interest::ERROR).await {
+        Ok(_) => io::ErrorKind::ConnectionReset.into(),
+        Err(error) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (one.unwrap(), other.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_left_does_not_wait_for_a_host_that_does_not_read() {
+        let (client, mut incoming) = pair().await;
+        let (_host, mut outgoing) = pair().await;
+        let (from, _) = incoming.split();
+        let (_, mut to) = outgoing.split();
+        // The buffers of the kernel grow for a while.
+        let fill = async { while to.write(&[0; BUFFER]).await.is_ok() {} };
+        assert!(tokio::time::timeout(Duration::from_secs(1), fill).await.is_err());
+        tokio::time::pause();
+        let writing = write(&from, &mut to, &[0; BUFFER], HALF_CLOSED_TIMEOUT);
+        assert!(tokio::time::timeout(HALF_CLOSED_TIMEOUT * 3, writing).await.is_err(), "the client is there");
+        tokio::time::resume();
+        drop(client);
+        from.readable().await.unwrap();
+        tokio::time::pause();
+        let error = write(&from, &mut to, &[0; BUFFER], HALF_CLOSED_TIMEOUT).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct PlainRequest {
     pub(super) port: u16,
     /// The head as the host gets it.
     pub(super) head: Vec<u8>,
+    /// Whether its response has no body.
+    pub(super) is_head: bool,
     /// How long its body is.
     pub(super) framing: Framing,
 }
@@ -83,7 +85,7 @@ impl Request {
         new.extend_from_slice(framing.header().as_bytes());
         // One request for each connection: a second one could be for another host.
         new.extend_from_slice(b"Connection: close\r\n\r\n");
-        Ok(Self::Plain(PlainRequest { host, port, head: new, framing }))
+        Ok(Self::Plain(PlainRequest { host, port, head: new, is_head: method == "HEAD", framing }))
     }
 
     pub(super) fn target(&self) -> (&HostName, u16) {

@@ -1,8 +1,9 @@
 //! A connection from a jail, with what was read ahead.
 
-use std::io;
+use std::{io, time::Duration};
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use rustix::net::sockopt;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -13,6 +14,9 @@ pub(super) const MAX_HEAD: usize = 64 << 10;
 
 /// How much of what a refused client still sends is read, so that it sees the answer.
 const MAX_DISCARDED: usize = 64 << 10;
+
+/// How often a quiet client is asked whether it still has the connection.
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A connection, and bytes of it that nobody has taken yet.
 #[derive(Debug)]
@@ -32,6 +36,11 @@ impl Incoming {
     pub(super) fn new(stream: TcpStream) -> Self {
         // Each write is a message of somebody else; a failure costs time only.
         let _ = stream.set_nodelay(true);
+        // A client that has closed its socket looks like one that has only sent its end, until it is asked: its kernel
+        // forgets the connection after a minute (`tcp_fin_timeout`), and then answers with a reset.
+        let _ = sockopt::set_socket_keepalive(&stream, true)
+            .and_then(|()| sockopt::set_tcp_keepidle(&stream, PROBE_INTERVAL))
+            .and_then(|()| sockopt::set_tcp_keepintvl(&stream, PROBE_INTERVAL));
         Self { stream, ahead: BytesMut::new() }
     }
 
@@ -144,5 +153,15 @@ mod tests {
             assert_eq!(head_end(&whole[..cut], 0), None);
             assert_eq!(head_end(whole, cut.saturating_sub(3)), Some(whole.len()), "{cut}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_quiet_client_is_asked_whether_it_still_has_the_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let incoming = Incoming::new(stream);
+        assert!(sockopt::socket_keepalive(&incoming.stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&incoming.stream).unwrap(), PROBE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepintvl(&incoming.stream).unwrap(), PROBE_INTERVAL);
     }
 }

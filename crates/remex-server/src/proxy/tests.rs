@@ -38,12 +38,17 @@ fn setup(allow: &[&str], names: &[(&str, &[&str])]) -> Setup {
 impl Setup {
     /// Connects as a process of the jail does.
     async fn connect(&self) -> TcpStream {
+        self.connect_with_task().await.0
+    }
+
+    /// Connects, and returns the task that holds a slot for it.
+    async fn connect_with_task(&self) -> (TcpStream, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (proxy, exits, stream) = (Arc::clone(&self.proxy), Arc::clone(&self.exits), accepted.unwrap().0);
-        tokio::spawn(async move { proxy.connection(stream, &exits).await });
-        client.unwrap()
+        let task = tokio::spawn(async move { proxy.connection(stream, &exits).await });
+        (client.unwrap(), task)
     }
 
     /// Sends bytes and returns everything that comes back.
@@ -290,6 +295,160 @@ async fn a_tunnel_carries_everything_in_both_directions_past_a_half_close() {
     let head = b"HTTP/1.1 200 Connection established\r\n\r\n";
     assert!(back.starts_with(head) && back[head.len()..].iter().copied().eq(bytes(2)));
     assert!(timeout(PATIENCE, host).await.unwrap().unwrap().into_iter().eq(bytes(1)));
+}
+
+/// How a client goes away.
+#[derive(Debug, Clone, Copy)]
+enum Leaving {
+    Close,
+    Reset,
+}
+
+impl Leaving {
+    const ALL: [Self; 2] = [Self::Close, Self::Reset];
+
+    fn leave(self, client: TcpStream) {
+        if let Self::Reset = self {
+            client.set_zero_linger().unwrap();
+        }
+        drop(client);
+    }
+}
+
+/// A client with a connection to a host through the proxy, both silent from now on.
+struct Pair {
+    client: TcpStream,
+    host: TcpStream,
+    task: JoinHandle<()>,
+}
+
+impl Pair {
+    async fn open(setup: &Setup, request: impl FnOnce(SocketAddr) -> String, heard: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut client, task) = setup.connect_with_task().await;
+        client.write_all(request(listener.local_addr().unwrap()).as_bytes()).await.unwrap();
+        let (host, _) = timeout(PATIENCE, listener.accept()).await.expect("the host is connected").unwrap();
+        let mut bytes = vec![0; heard.len()];
+        timeout(PATIENCE, client.read_exact(&mut bytes)).await.expect("an answer comes").unwrap();
+        assert_eq!(String::from_utf8_lossy(&bytes), heard);
+        Self { client, host, task }
+    }
+
+    async fn tunnel(setup: &Setup) -> Self {
+        let heard = "HTTP/1.1 200 Connection established\r\n\r\n";
+        Self::open(setup, |address| format!("CONNECT {address} HTTP/1.1\r\n\r\n"), heard).await
+    }
+
+    async fn plain(setup: &Setup, method: &str) -> Self {
+        let mut pair =
+            Self::open(setup, |address| format!("{method} http://{address}/ HTTP/1.1\r\n\r\n"), "").await;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let reading = timeout(PATIENCE, pair.host.read_buf(&mut head));
+            assert_ne!(reading.await.expect("the request arrives").unwrap(), 0);
+        }
+        pair
+    }
+}
+
+async fn ended(task: JoinHandle<()>) {
+    timeout(PATIENCE, task).await.expect("the connection has given its slot back").unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_the_response_gives_its_slot_back() {
+    let setup = setup(&["127.0.0.1"], &[]);
+    for leaving in Leaving::ALL {
+        let mut pair = Pair::plain(&setup, "GET").await;
+        // A further request does not hide the end that follows it.
+        pair.client.write_all(b"GET http://127.0.0.1/ HTTP/1.1\r\n\r\n").await.unwrap();
+        leaving.leave(pair.client);
+        ended(pair.task).await;
+        assert_eq!(read_all(&mut pair.host).await, b"", "{leaving:?}: an end, as the request has arrived");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_resets_within_the_response_gives_its_slot_back() {
+    let setup = setup(&["127.0.0.1"], &[]);
+    let mut pair = Pair::plain(&setup, "GET").await;
+    pair.host.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").await.unwrap();
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n";
+    let mut bytes = vec![0; head.len() + 4];
+    timeout(PATIENCE, pair.client.read_exact(&mut bytes)).await.expect("half of it").unwrap();
+    // A half-close within the response loses nothing.
+    pair.client.shutdown().await.unwrap();
+    pair.host.write_all(b"more").await.unwrap();
+    timeout(PATIENCE, pair.client.read_exact(&mut bytes[..4])).await.expect("more of it").unwrap();
+    assert!(!pair.task.is_finished());
+    Leaving::Reset.leave(pair.client);
+    ended(pair.task).await;
+}
+
+#[tokio::test]
+async fn a_response_is_over_where_it_says_though_the_host_keeps_the_connection() {
+    let setup = setup(&["127.0.0.1"], &[]);
+    for (method, head, body) in [
+        ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n", "body"),
+        ("GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", "4\r\nbody\r\n0\r\nA: b\r\n\r\n"),
+        ("GET", "HTTP/1.1 204 No Content\r\n", ""),
+        ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n", ""),
+    ] {
+        let mut pair = Pair::plain(&setup, method).await;
+        pair.host
+            .write_all(format!("{head}\r\n{body}HTTP/1.1 200 OK\r\n\r\nother").as_bytes())
+            .await
+            .unwrap();
+        let answer = read_all(&mut pair.client).await;
+        assert_eq!(String::from_utf8_lossy(&answer), format!("{head}Connection: close\r\n\r\n{body}"));
+        drop(pair.client);
+        ended(pair.task).await;
+    }
+}
+
+#[tokio::test]
+async fn an_early_response_does_not_cut_the_request() {
+    let setup = setup(&["127.0.0.1"], &[]);
+    let request = |address| format!("POST http://{address}/ HTTP/1.1\r\nContent-Length: 4\r\n\r\nbo");
+    let mut pair = Pair::open(&setup, request, "").await;
+    pair.host.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nearly").await.unwrap();
+    let answer = read_all(&mut pair.client).await;
+    assert!(answer.ends_with(b"early"), "{}", String::from_utf8_lossy(&answer));
+    pair.client.write_all(b"dy").await.unwrap();
+    let heard = read_all(&mut pair.host).await;
+    assert!(heard.ends_with(b"\r\n\r\nbody"), "{}", String::from_utf8_lossy(&heard));
+    drop(pair.client);
+    ended(pair.task).await;
+}
+
+#[tokio::test]
+async fn a_half_closed_tunnel_ends_with_a_reset_of_its_client() {
+    let setup = setup(&["127.0.0.1"], &[]);
+    let mut pair = Pair::tunnel(&setup).await;
+    pair.client.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut pair.host).await, b"");
+    Leaving::Reset.leave(pair.client);
+    ended(pair.task).await;
+}
+
+#[tokio::test]
+async fn a_half_closed_tunnel_is_not_kept_as_long_as_an_open_one() {
+    let setup = setup(&["127.0.0.1"], &[]);
+    for side in ["client", "host"] {
+        let Pair { mut client, mut host, task } = Pair::tunnel(&setup).await;
+        let (ending, other) =
+            if side == "client" { (&mut client, &mut host) } else { (&mut host, &mut client) };
+        ending.shutdown().await.unwrap();
+        // Once its end has arrived, the proxy waits for the other side only.
+        assert_eq!(read_all(other).await, b"");
+        tokio::time::pause();
+        let start = Instant::now();
+        tokio::time::sleep(HALF_CLOSED_TIMEOUT / 2).await;
+        assert!(!task.is_finished(), "{side}: an answer may take its time");
+        task.await.unwrap();
+        assert!(start.elapsed() < IDLE_TIMEOUT / 2, "{side}: {:?}", start.elapsed());
+        tokio::time::resume();
+    }
 }
 
 #[tokio::test]
