@@ -122,7 +122,7 @@ impl Confinement {
     /// Takes the files of the server out of a policy for file requests. Blocks, and may hang as any file access.
     ///
     /// Whoever may not replace a file may not replace what leads to it either, so both are denied.
-    fn without_hidden(&self, whole: Arc<Policy>) -> Arc<Policy> {
+    pub(crate) fn without_hidden(&self, whole: Arc<Policy>) -> Arc<Policy> {
         let hidden: BTreeSet<PathBuf> = self
             .hidden()
             .iter()
@@ -158,8 +158,7 @@ impl Confinement {
 
     /// Resolves the sandbox of a file request with the floors. Blocks, and may hang as any file access.
     pub(crate) fn resolve_for_files(&self, sandbox: &Sandbox, floor: Floor) -> Result<Arc<Policy>, RpcError> {
-        let policy = self.resolve_on(&SystemHost, &self.demand(sandbox, floor, None, None))?;
-        Ok(self.without_hidden(policy))
+        self.resolve_on(&SystemHost, &self.demand(sandbox, floor, None, None))
     }
 
     /// Returns whether a process with this sandbox may have to be confined.
@@ -503,10 +502,12 @@ mod tests {
         let hidden = vec![place.join("link"), place.join("missing")];
         let confinement = Confinement::new(SandboxFloor::default(), hidden);
         let open = confinement.resolve_for_files(&Sandbox::Disabled, Floor::Unconfined).unwrap();
-        assert!(open.is_open(), "what is not confined is not confined");
+        assert!(confinement.without_hidden(open).is_open(), "what is not confined is not confined");
         let entries = vec![special(Access::Read, Special::Root), special(Access::Write, Special::SlashTmp)];
         let sandbox = Sandbox::Confined(Box::new(context(entries, None)));
-        let resolve = || confinement.resolve_for_files(&sandbox, Floor::Unconfined).unwrap();
+        let resolve = || {
+            confinement.without_hidden(confinement.resolve_for_files(&sandbox, Floor::Unconfined).unwrap())
+        };
         let policy = resolve();
         for name in ["link", "tokens", "missing"] {
             assert_eq!(policy.access(&place.join(name)), Allowed::Deny, "{name}");

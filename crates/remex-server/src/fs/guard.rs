@@ -47,6 +47,8 @@ pub(crate) struct PathGuard {
     floor: Floor,
     /// What the sandbox allows; `None` if it leaves files open.
     policy: Option<Arc<Policy>>,
+    /// Whether the sandbox denies more than the files of the server.
+    may_deny: bool,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,12 @@ enum At {
 impl PathGuard {
     pub(crate) fn new(scopes: &Arc<Scopes>) -> Self {
         let limited = || Arc::new(Limited { scopes: Arc::clone(scopes), limits: OnceLock::new() });
-        PathGuard { limits: scopes.has_path_limits().then(limited), floor: scopes.floor(), policy: None }
+        PathGuard {
+            limits: scopes.has_path_limits().then(limited),
+            floor: scopes.floor(),
+            policy: None,
+            may_deny: false,
+        }
     }
 
     /// Returns the guard for one request, which may ask for a sandbox. Blocks, and may hang.
@@ -85,8 +92,10 @@ impl PathGuard {
         if self.leaves_open(confinement, sandbox) {
             return Ok(self.clone());
         }
-        let policy = confinement.resolve_for_files(sandbox, self.floor)?;
-        Ok(PathGuard { policy: (!policy.is_open()).then_some(policy), ..self.clone() })
+        let whole = confinement.resolve_for_files(sandbox, self.floor)?;
+        let may_deny = !profile::reads_everything(&whole);
+        let policy = confinement.without_hidden(whole);
+        Ok(PathGuard { policy: (!policy.is_open()).then_some(policy), may_deny, ..self.clone() })
     }
 
     /// Returns whether neither the sandbox nor a floor confines the request.
@@ -112,7 +121,7 @@ impl PathGuard {
 
     /// Refuses a method whose paths the guard does not see, unless the sandbox lets everything be read.
     pub(crate) fn check_readable(&self, method: &str) -> Result<(), RpcError> {
-        if self.policy.as_ref().is_none_or(|policy| profile::reads_everything(policy)) {
+        if !self.may_deny {
             return Ok(());
         }
         let message = format!("`{method}` reads files that the sandbox of this server may deny");
