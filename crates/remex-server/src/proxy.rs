@@ -137,15 +137,7 @@ impl Proxy {
         let permit = self.connections.try_acquire();
         let handled = match permit {
             Ok(_permit) => self.handle(&mut incoming, exits).await,
-            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
-                incoming
-                    .refuse(
-                        503,
-                        "Service Unavailable",
-                        "the server has too many connections of confined processes",
-                    )
-                    .await
-            }
+            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => turn_away(&mut incoming).await,
         };
         if let Err(error) = handled {
             tracing::debug!(%error, "a connection to a proxy has failed");
@@ -158,6 +150,7 @@ impl Proxy {
         match first? {
             None => Ok(()),
             Some(socks::VERSION) => self.socks(incoming, exits, deadline).await,
+            Some(socks::OLD_VERSION) => incoming.end_with(&socks::OLD_REFUSAL).await,
             Some(_) => self.http(incoming, exits, deadline).await,
         }
     }
@@ -211,7 +204,7 @@ impl Proxy {
                 incoming.send(&socks::reply(socks::SUCCEEDED)).await?;
                 relay::tunnel(incoming, outgoing).await
             }
-            Err(refusal) => incoming.send(&socks::reply(socks::code(&refusal))).await,
+            Err(refusal) => incoming.end_with(&socks::reply(socks::code(&refusal))).await,
         }
     }
 
@@ -222,6 +215,25 @@ impl Proxy {
             exits.denials.add(host, port, &refusal.to_string());
         }
         opened
+    }
+}
+
+/// Tells a client, in its protocol, that there are too many connections.
+async fn turn_away(incoming: &mut Incoming) -> io::Result<()> {
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    let Ok(first) = timeout_at(deadline, incoming.first_byte()).await else { return Ok(()) };
+    match first? {
+        None => Ok(()),
+        Some(socks::OLD_VERSION) => incoming.end_with(&socks::OLD_REFUSAL).await,
+        Some(socks::VERSION) => match timeout_at(deadline, socks::negotiate(incoming)).await {
+            Ok(Ok(Some(_))) => incoming.end_with(&socks::reply(socks::FAILED)).await,
+            Ok(asked) => asked.map(drop),
+            Err(_) => Ok(()),
+        },
+        Some(_) => {
+            let why = "the server has too many connections of confined processes";
+            incoming.refuse(503, "Service Unavailable", why).await
+        }
     }
 }
 

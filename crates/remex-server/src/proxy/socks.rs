@@ -12,8 +12,14 @@ use super::{outgoing::Refusal, stream::Incoming};
 /// The first byte of every message.
 pub(super) const VERSION: u8 = 5;
 
+/// That of SOCKS4, which is refused.
+pub(super) const OLD_VERSION: u8 = 4;
+
+/// The refusal of SOCKS4.
+pub(super) const OLD_REFUSAL: [u8; 8] = [0, 0x5b, 0, 0, 0, 0, 0, 0];
+
 pub(super) const SUCCEEDED: u8 = 0;
-const FAILED: u8 = 1;
+pub(super) const FAILED: u8 = 1;
 const NOT_ALLOWED: u8 = 2;
 const HOST_UNREACHABLE: u8 = 4;
 const REFUSED: u8 = 5;
@@ -26,7 +32,7 @@ pub(super) async fn negotiate(incoming: &mut Incoming) -> io::Result<Option<(Hos
     let [_, methods] = array(incoming).await?;
     let methods = incoming.take(methods.into()).await?;
     if !methods.contains(&0) {
-        incoming.send(&[VERSION, 0xff]).await?;
+        incoming.end_with(&[VERSION, 0xff]).await?;
         return Ok(None);
     }
     incoming.send(&[VERSION, 0]).await?;
@@ -57,7 +63,7 @@ pub(super) async fn negotiate(incoming: &mut Incoming) -> io::Result<Option<(Hos
     match host {
         Ok(target) => Ok(Some(target)),
         Err(code) => {
-            incoming.send(&reply(code)).await?;
+            incoming.end_with(&reply(code)).await?;
             Ok(None)
         }
     }

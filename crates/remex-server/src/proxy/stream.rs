@@ -102,7 +102,12 @@ impl Incoming {
              Connection: close\r\n\r\n",
             body.len()
         );
-        self.send((head + &body).as_bytes()).await?;
+        self.end_with((head + &body).as_bytes()).await
+    }
+
+    /// Sends an answer, and ends the connection.
+    pub(super) async fn end_with(&mut self, answer: &[u8]) -> io::Result<()> {
+        self.send(answer).await?;
         self.finish().await
     }
 

@@ -273,6 +273,16 @@ async fn socks_connects_and_refuses_by_the_right_code() {
 }
 
 #[tokio::test]
+async fn an_older_version_of_socks_is_refused_in_its_own_words() {
+    let setup = setup(&["127.0.0.1"], &[]);
+    let request = b"\x04\x01\x00\x01\x7f\x00\x00\x01\0";
+    assert_eq!(setup.talk(request).await.as_bytes(), b"\0\x5b\0\0\0\0\0\0");
+    let free = u32::try_from(setup.proxy.connections.available_permits()).unwrap();
+    let _all = setup.proxy.connections.acquire_many(free).await.unwrap();
+    assert_eq!(setup.talk(request).await.as_bytes(), b"\0\x5b\0\0\0\0\0\0");
+}
+
+#[tokio::test]
 async fn a_tunnel_carries_everything_in_both_directions_past_a_half_close() {
     const LEN: usize = 8 << 20;
     let bytes = |seed: usize| (0..LEN).map(move |at| (at.wrapping_mul(31).wrapping_add(seed) % 251) as u8);
@@ -475,6 +485,8 @@ async fn more_connections_than_the_server_allows_are_refused_at_once() {
     let _all = setup.proxy.connections.acquire_many(u32::try_from(MAX_OF_SERVER).unwrap()).await.unwrap();
     let answer = setup.talk("GET http://127.0.0.1:1/ HTTP/1.1\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+    let socks = setup.talk(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x01").await;
+    assert_eq!(socks.as_bytes(), b"\x05\x00\x05\x01\x00\x01\0\0\0\0\0\0");
 }
 
 #[tokio::test(start_paused = true)]
