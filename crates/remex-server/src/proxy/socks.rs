@@ -55,6 +55,7 @@ pub(super) async fn negotiate(incoming: &mut Incoming) -> io::Result<Option<(Hos
         host => {
             let port = u16::from_be_bytes(array(incoming).await?);
             match command {
+                1 if port == 0 => Err(FAILED),
                 1 => host.map(|host| (host, port)),
                 _ => Err(NO_SUCH_COMMAND),
             }

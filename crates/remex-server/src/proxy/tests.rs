@@ -266,6 +266,9 @@ async fn socks_connects_and_refuses_by_the_right_code() {
         (b"\x05\x02\x00\x01\x7f\x00\x00\x01\x00\x50", 7),
         (b"\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00", 7),
         (b"\x05\x01\x00\x02\x00", 8),
+        // Port 0.
+        (b"\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x00", 1),
+        (b"\x05\x01\x00\x03\x09127.0.0.1\x00\x00", 1),
     ] {
         assert_eq!(socks(request.to_vec()).await[2..4], [5, code], "{request:?}");
     }
