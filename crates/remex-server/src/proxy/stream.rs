@@ -12,8 +12,8 @@ use tokio::{
 /// The longest head of a request or of a response.
 pub(super) const MAX_HEAD: usize = 64 << 10;
 
-/// How much of what a refused client still sends is read, so that it sees the answer.
-const MAX_DISCARDED: usize = 64 << 10;
+/// How much of what a refused client still sends is read, so that it sees the answer: many read it only after an upload.
+const MAX_DISCARDED: usize = 16 << 20;
 
 /// How often a quiet client is asked whether it still has the connection.
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);

@@ -286,6 +286,19 @@ async fn an_older_version_of_socks_is_refused_in_its_own_words() {
 }
 
 #[tokio::test]
+async fn a_large_upload_to_a_refused_host_sees_the_reason() {
+    const LEN: usize = 8 << 20;
+    let setup = setup(&["good.example"], &[]);
+    let mut client = setup.connect().await;
+    let head = format!("POST http://evil.example/ HTTP/1.1\r\nContent-Length: {LEN}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    let upload = timeout(PATIENCE, client.write_all(&vec![0; LEN])).await.expect("the upload is read");
+    upload.unwrap();
+    let answer = read_all(&mut client).await;
+    assert!(answer.starts_with(b"HTTP/1.1 403 "), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
 async fn a_tunnel_carries_everything_in_both_directions_past_a_half_close() {
     const LEN: usize = 8 << 20;
     let bytes = |seed: usize| (0..LEN).map(move |at| (at.wrapping_mul(31).wrapping_add(seed) % 251) as u8);
