@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     HALF_CLOSED_TIMEOUT, IDLE_TIMEOUT,
-    body::Body,
+    body::{Body, Malformed},
     relay::{Activity, BUFFER, Written, reset, write},
     request::{HOP_BY_HOP, MAX_HEADERS, PlainRequest, named_by_connection, push},
     stream::{Incoming, MAX_HEAD, head_end},
@@ -71,7 +71,18 @@ pub(super) async fn exchange(
             }
         }
     };
+    let exchanged = exchanged.or_else(|failed| match failed {
+        Failed::Chunks if progress.has_answered.load(Ordering::Relaxed) => {
+            Err(Failed::Exchange(io::ErrorKind::InvalidData.into()))
+        }
+        failed => Err(failed),
+    });
     match exchanged {
+        Err(Failed::Chunks) => {
+            let _ = outgoing.set_zero_linger();
+            drop(outgoing);
+            incoming.refuse(400, "Bad Request", "the body of the request has malformed chunks").await
+        }
         Ok(()) => {
             drop(outgoing);
             incoming.finish().await
@@ -94,12 +105,14 @@ pub(super) async fn exchange(
 /// What has passed so far.
 struct Progress {
     activity: Activity,
-    /// Whether the client has got something of a response.
+    /// Whether the client has got something of the final response, or a part of an interim one.
     has_answered: AtomicBool,
 }
 
 enum Failed {
-    /// Nothing has been sent to the client.
+    /// The body of the request has malformed chunks.
+    Chunks,
+    /// The client has got no final response.
     Response(&'static str),
     Exchange(io::Error),
 }
@@ -120,14 +133,13 @@ async fn send(
     activity: &Activity,
 ) -> Result<(), Failed> {
     let mut body = request.framing.body();
-    let malformed = |_| Failed::Exchange(io::ErrorKind::InvalidData.into());
     // What the host has already answered may still arrive, also if it reads no more.
     let written = write(from, to, &request.head, HALF_CLOSED_TIMEOUT).await;
     if written.map_err(Failed::Exchange)? == Written::Broken {
         return Ok(());
     }
     loop {
-        let len = body.pass(&ahead).map_err(malformed)?;
+        let len = body.pass(&ahead).map_err(|Malformed| Failed::Chunks)?;
         let written = write(from, to, &ahead[..len], HALF_CLOSED_TIMEOUT).await;
         if written.map_err(Failed::Exchange)? == Written::Broken {
             return Ok(());
@@ -188,6 +200,8 @@ async fn receive(
         if response.status >= 200 {
             break response.body;
         }
+        // Another response may follow an interim one.
+        progress.has_answered.store(false, Ordering::Relaxed);
     };
     loop {
         let len = body.pass(&ahead).unwrap_or_else(|_| {

@@ -299,6 +299,38 @@ async fn a_large_upload_to_a_refused_host_sees_the_reason() {
 }
 
 #[tokio::test]
+async fn malformed_chunks_are_answered_unless_a_response_has_begun() {
+    let setup = setup(&["127.0.0.1"], &[]);
+    let request =
+        |address| format!("POST http://{address}/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n");
+    let mut pair = Pair::open(&setup, request, "").await;
+    // An interim response is not one.
+    let interim = "HTTP/1.1 100 Continue\r\n\r\n";
+    pair.host.write_all(interim.as_bytes()).await.unwrap();
+    let mut bytes = vec![0; interim.len()];
+    timeout(PATIENCE, pair.client.read_exact(&mut bytes)).await.expect("it arrives").unwrap();
+    pair.client.write_all(b"what?\r\n").await.unwrap();
+    let answer = String::from_utf8(read_all(&mut pair.client).await).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+    assert!(
+        answer.ends_with("\r\n\r\nremex: network: the body of the request has malformed chunks\n"),
+        "{answer}"
+    );
+    let mut heard = Vec::new();
+    let reading = timeout(PATIENCE, pair.host.read_to_end(&mut heard));
+    let error = reading.await.expect("the host is not left waiting").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "the request is not complete");
+
+    let mut pair = Pair::open(&setup, request, "").await;
+    pair.host.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    let mut bytes = vec![0; "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".len()];
+    timeout(PATIENCE, pair.client.read_exact(&mut bytes)).await.expect("it arrives").unwrap();
+    pair.client.write_all(b"what?\r\n").await.unwrap();
+    let error = timeout(PATIENCE, pair.client.read(&mut bytes)).await.expect("it breaks").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
 async fn a_tunnel_carries_everything_in_both_directions_past_a_half_close() {
     const LEN: usize = 8 << 20;
     let bytes = |seed: usize| (0..LEN).map(move |at| (at.wrapping_mul(31).wrapping_add(seed) % 251) as u8);
