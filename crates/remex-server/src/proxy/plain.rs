@@ -191,7 +191,7 @@ async fn receive(
     let mut body = loop {
         let head = read_head(from, &mut ahead).await?;
         progress.activity.touch();
-        let response = rewrite(&head, request.is_head).ok_or(Failed::Response("is not HTTP/1"))?;
+        let response = rewrite(&head, request.is_head).ok_or_else(|| malformed(&head))?;
         if response.status == 101 {
             return Err(Failed::Response("changes the protocol, which was not asked for"));
         }
@@ -222,6 +222,15 @@ async fn receive(
             return Ok(End::OfConnection);
         }
     }
+}
+
+/// Returns what is wrong with a head that cannot be parsed.
+fn malformed(head: &[u8]) -> Failed {
+    Failed::Response(if head.starts_with(b"HTTP/1.") {
+        "has a malformed head, or more than 256 headers"
+    } else {
+        "is not HTTP/1"
+    })
 }
 
 async fn read_head(from: &mut ReadHalf<'_>, ahead: &mut BytesMut) -> Result<Bytes, Failed> {

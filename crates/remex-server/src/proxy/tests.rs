@@ -331,6 +331,25 @@ async fn malformed_chunks_are_answered_unless_a_response_has_begun() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_the_head_of_a_response_is_said() {
+    let setup = setup(&["127.0.0.1"], &[]);
+    let many: String = (0..300).map(|number| format!("H{number}: x\r\n")).collect();
+    for (head, why) in [
+        ("SSH-2.0-x\r\n".to_owned(), "is not HTTP/1"),
+        ("HTTP/2.0 200 OK\r\n".to_owned(), "is not HTTP/1"),
+        ("HTTP/1.1 200 OK\r\nX : a\r\n".to_owned(), "has a malformed head, or more than 256 headers"),
+        ("HTTP/1.1 200 OK\r\nX: a\r\n b\r\n".to_owned(), "has a malformed head, or more than 256 headers"),
+        (format!("HTTP/1.1 200 OK\r\n{many}"), "has a malformed head, or more than 256 headers"),
+    ] {
+        let mut pair = Pair::plain(&setup, "GET").await;
+        pair.host.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
+        let answer = String::from_utf8(read_all(&mut pair.client).await).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{answer}");
+        assert!(answer.ends_with(&format!(" {why}\n")), "{head}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_tunnel_carries_everything_in_both_directions_past_a_half_close() {
     const LEN: usize = 8 << 20;
     let bytes = |seed: usize| (0..LEN).map(move |at| (at.wrapping_mul(31).wrapping_add(seed) % 251) as u8);
