@@ -18,6 +18,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use remex_process::ProxySocket;
 use remex_sandbox::{HostName, Hosts};
+use rustix::process::{Resource, getrlimit};
 use tokio::{
     net::TcpStream,
     sync::{Semaphore, TryAcquireError},
@@ -36,7 +37,7 @@ use crate::supervise::supervise;
 /// Connections of one process at a time; further ones wait to be accepted.
 const MAX_OF_PROCESS: usize = 128;
 
-/// Connections of all processes at a time; further ones are refused.
+/// Connections of all processes at a time; further ones are refused. Fewer if few files may be open ([`max_of_server`]).
 const MAX_OF_SERVER: usize = 1024;
 
 /// Lookups of names at a time: each may block a thread for as long as the name servers take.
@@ -88,7 +89,7 @@ impl Exits {
 impl Default for Proxy {
     fn default() -> Self {
         Self {
-            connections: Arc::new(Semaphore::new(MAX_OF_SERVER)),
+            connections: Arc::new(Semaphore::new(max_of_server(getrlimit(Resource::Nofile).current))),
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
             resolver: Resolver::System,
             own_ports: OwnPorts::default(),
@@ -216,6 +217,12 @@ impl Proxy {
         }
         opened
     }
+}
+
+/// Returns how many connections may be open: with two descriptors each, they take a quarter of them at most.
+fn max_of_server(open_files: Option<u64>) -> usize {
+    let share = open_files.and_then(|files| usize::try_from(files / 4 / 2).ok());
+    share.unwrap_or(MAX_OF_SERVER).clamp(1, MAX_OF_SERVER)
 }
 
 /// Tells a client, in its protocol, that there are too many connections.

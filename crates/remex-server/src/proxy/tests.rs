@@ -549,11 +549,27 @@ async fn a_connection_that_breaks_does_not_end_as_if_it_were_complete() {
 #[tokio::test]
 async fn more_connections_than_the_server_allows_are_refused_at_once() {
     let setup = setup(&["127.0.0.1"], &[]);
-    let _all = setup.proxy.connections.acquire_many(u32::try_from(MAX_OF_SERVER).unwrap()).await.unwrap();
+    let free = u32::try_from(setup.proxy.connections.available_permits()).unwrap();
+    let _all = setup.proxy.connections.acquire_many(free).await.unwrap();
     let answer = setup.talk("GET http://127.0.0.1:1/ HTTP/1.1\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
     let socks = setup.talk(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x01").await;
     assert_eq!(socks.as_bytes(), b"\x05\x00\x05\x01\x00\x01\0\0\0\0\0\0");
+}
+
+#[test]
+fn connections_take_a_quarter_of_the_descriptors_at_most() {
+    let expected = [
+        (None, 1024),
+        (Some(1 << 20), 1024),
+        (Some(8192), 1024),
+        (Some(1024), 128),
+        (Some(256), 32),
+        (Some(4), 1),
+    ];
+    for (open_files, connections) in expected {
+        assert_eq!(max_of_server(open_files), connections, "{open_files:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
