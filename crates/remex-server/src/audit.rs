@@ -7,7 +7,7 @@ mod entry;
 mod file;
 
 use std::{
-    io,
+    io, iter,
     path::PathBuf,
     sync::{
         Arc,
@@ -55,6 +55,20 @@ impl AuditConfig {
     /// Returns the configuration of an audit file with the default size (64 MiB) and number of older files (8).
     pub fn new(path: PathBuf) -> Self {
         AuditConfig { path, max_bytes: 64 << 20, keep: 8, is_required: false }
+    }
+
+    /// Returns the file and the names of the older ones, at most 1,000; not all of them need exist.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> {
+        const MOST_OLDER: usize = 1_000;
+        let older = (1..=self.keep.min(MOST_OLDER)).map(|number| self.older(number));
+        iter::once(self.path.clone()).chain(older)
+    }
+
+    /// Returns the name of a file that was full; the first one is the newest.
+    fn older(&self, number: usize) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
     }
 }
 

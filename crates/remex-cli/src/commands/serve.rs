@@ -297,12 +297,7 @@ fn addresses(config: &ServerConfig) -> Result<Vec<ListenAddress>, Failure> {
 
 fn server_config(config: &ServerConfig, auth: Auth) -> Result<Config, Failure> {
     let metrics = if config.metrics.open { MetricsAccess::Open } else { MetricsAccess::Authenticated };
-    let audit = config.audit.file.clone().map(|path| AuditConfig {
-        path,
-        max_bytes: config.audit.max_bytes,
-        keep: config.audit.keep,
-        is_required: config.audit.required,
-    });
+    let audit = audit_config(config);
     let (limits, cgroup) = (config.limits.clone(), config.cgroup.clone());
     let workspace = config.workspace.iter().map(PathBuf::from).collect();
     let sandbox = sandbox_floor(config.sandbox.as_deref(), workspace)
@@ -314,12 +309,24 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Result<Config, Failure> {
     Ok(server)
 }
 
-/// Returns what confined processes must not see: with these files one could connect and run anything.
+fn audit_config(config: &ServerConfig) -> Option<AuditConfig> {
+    config.audit.file.clone().map(|path| AuditConfig {
+        path,
+        max_bytes: config.audit.max_bytes,
+        keep: config.audit.keep,
+        is_required: config.audit.required,
+    })
+}
+
+/// Returns what confined processes must not see: with these files one could connect and run anything, or learn what
+/// others do.
 fn private_files(config: &ServerConfig) -> Vec<PathBuf> {
     let auth = &config.auth;
-    let files = [&config.tls.key, &auth.token_file, &auth.jwt.secret_file, &config.audit.file];
+    let credentials = [&config.tls.key, &auth.token_file, &auth.jwt.secret_file].into_iter().flatten();
+    let audit = audit_config(config);
+    let records = audit.iter().flat_map(AuditConfig::files);
     let runtime = user_server::Socket::default_path().directory().to_owned();
-    files.into_iter().flatten().cloned().chain([runtime]).collect()
+    credentials.cloned().chain(records).chain([runtime]).collect()
 }
 
 /// Returns whether a variable is for the server and not for its processes.
@@ -338,4 +345,25 @@ fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {
         Failure::of(kind, error.message(), error.hint())
     })?;
     Ok(Some(Arc::new(tls)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn keys_and_all_audit_files_are_hidden_from_confined_processes() {
+        let mut config = ServerConfig::default();
+        config.tls.key = Some("/etc/key.pem".into());
+        config.audit.file = Some("/var/log/audit".into());
+        config.audit.keep = 2;
+        let hidden = private_files(&config);
+        for name in ["/etc/key.pem", "/var/log/audit", "/var/log/audit.1", "/var/log/audit.2"] {
+            assert!(hidden.iter().any(|path| path == Path::new(name)), "{name}: {hidden:?}");
+        }
+        config.audit.keep = usize::MAX;
+        assert!(private_files(&config).len() < 2_000);
+    }
 }

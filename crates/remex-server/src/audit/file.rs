@@ -4,7 +4,6 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
-    path::PathBuf,
 };
 
 use rustix::{
@@ -70,11 +69,7 @@ impl AuditFile {
 
     /// Renames `audit` to `audit.1`, that one to `audit.2`, and so on; the oldest is removed.
     fn rotate(&mut self) {
-        let older = |number: usize| {
-            let mut name = self.config.path.clone().into_os_string();
-            name.push(format!(".{number}"));
-            PathBuf::from(name)
-        };
+        let older = |number| self.config.older(number);
         for number in (1..self.config.keep).rev() {
             // Not all of them exist yet.
             let _ = fs::rename(older(number), older(number + 1));
@@ -123,7 +118,11 @@ mod tests {
         assert_eq!(read("audit"), "six\n");
         assert_eq!(read("audit.1"), "a line that is longer than a file\n");
         assert_eq!(read("audit.2"), "four\n");
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+        let mut found: Vec<_> =
+            fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        found.sort();
+        assert_eq!(config.files().collect::<Vec<_>>(), found);
+        assert_eq!(found.len(), 3);
     }
 
     #[test]
