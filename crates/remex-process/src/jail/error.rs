@@ -168,6 +168,7 @@ fn step_hint(step: Step, errno: i32) -> &'static str {
         (Step::Namespaces | Step::Enter, libc::EAGAIN) => {
             "end some processes, or raise the host's limit on them"
         }
+        (Step::Enter, libc::ESRCH) => "the first process of the jail was killed; try again",
         (Step::Proc | Step::Mount, libc::EPERM) => {
             "if the server runs in a container, let it see all of `/proc` (as `--security-opt systempaths=unconfined` does)"
         }
@@ -222,6 +223,11 @@ mod tests {
             error(Step::Mount, Some("/proc"), libc::EPERM),
             "cannot mount `/proc` as the profile says: Operation not permitted (os error 1); if the server runs in a \
              container, let it see all of `/proc` (as `--security-opt systempaths=unconfined` does)"
+        );
+        assert_eq!(
+            error(Step::Enter, None, libc::ESRCH),
+            "cannot enter the new namespaces: No such process (os error 3); the first process of the jail was killed; \
+             try again"
         );
         let forbidden = error(Step::Namespaces, None, libc::EPERM);
         assert!(forbidden.contains("allow user namespaces"), "{forbidden}");
