@@ -71,11 +71,11 @@ pub(super) async fn exchange(
             }
         }
     };
-    let exchanged = exchanged.or_else(|failed| match failed {
+    let exchanged = exchanged.map_err(|failed| match failed {
         Failed::Chunks if progress.has_answered.load(Ordering::Relaxed) => {
-            Err(Failed::Exchange(io::ErrorKind::InvalidData.into()))
+            Failed::Exchange(io::ErrorKind::InvalidData.into())
         }
-        failed => Err(failed),
+        failed => failed,
     });
     match exchanged {
         Err(Failed::Chunks) => {
