@@ -1,13 +1,14 @@
 //! From the name of a host to a connection, or the reason why there is none.
 
 use std::{
-    io,
-    net::{IpAddr, SocketAddr, UdpSocket},
+    fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
 use remex_sandbox::{HostDenial, HostName};
+use rustix::io::Errno;
 use tokio::{
     net::TcpStream,
     time::{Instant, timeout_at},
@@ -85,10 +86,32 @@ impl OwnPorts {
 /// Returns whether packets to an address stay on this host: only then can a socket have the address.
 pub(super) fn is_of_this_host(address: IpAddr) -> bool {
     match UdpSocket::bind((address, 0)) {
+        Ok(_) if may_bind_foreign(address) => leads_here(address),
         Ok(_) => true,
-        // When in doubt, it is.
-        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
+        // When in doubt, it is; but a host without IPv6 has no such address.
+        Err(error) => {
+            error.kind() != io::ErrorKind::AddrNotAvailable
+                && Errno::from_io_error(&error) != Some(Errno::AFNOSUPPORT)
+        }
     }
+}
+
+/// Returns whether the host lets sockets have addresses of others, as some load balancers need it.
+fn may_bind_foreign(address: IpAddr) -> bool {
+    let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+    let setting = fs::read_to_string(format!("/proc/sys/net/{family}/ip_nonlocal_bind"));
+    setting.is_ok_and(|value| value.trim() != "0")
+}
+
+/// Returns whether the host would send packets to an address from that address. Sends none.
+fn leads_here(address: IpAddr) -> bool {
+    let any: IpAddr =
+        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let source = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    source.is_ok_and(|source| source.ip() == address)
 }
 
 impl Proxy {
@@ -162,5 +185,20 @@ impl Proxy {
             addresses_of(&question)
         });
         looking.await.map_err(io::Error::other)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_this_host_are_of_this_host() {
+        for (address, is_here) in
+            [("127.0.0.1", true), ("0.0.0.0", true), ("198.51.100.7", false), ("2001:db8::7", false)]
+        {
+            assert_eq!(is_of_this_host(address.parse().unwrap()), is_here, "{address}");
+        }
+        assert!(leads_here("127.0.0.1".parse().unwrap()) && !leads_here("198.51.100.7".parse().unwrap()));
     }
 }
