@@ -555,3 +555,18 @@ fn the_answer_comes_first_then_output_exit_and_close_in_order() {
         }
     }
 }
+
+#[test]
+fn a_list_is_in_the_order_of_the_starts() {
+    let server = Server::start();
+    let client = server.client();
+    // Several of them begin in the same millisecond.
+    let names: Vec<_> = (0..60).rev().map(|number| format!("p{number:02}")).collect();
+    for name in &names {
+        client.start(name, &["/bin/cat"], json!({"pipeStdin": true}));
+    }
+    let listed = client.call("process/list", json!({})).expect("a list");
+    let listed = listed["processes"].as_array().expect("an array").iter();
+    let listed: Vec<_> = listed.map(|process| process["processId"].as_str().expect("an id")).collect();
+    assert_eq!(listed, names);
+}

@@ -52,7 +52,11 @@ impl ProcessList {
             session.all_processes().into_iter().map(move |process| (Arc::clone(&session), process))
         };
         let mut processes: Vec<_> = sessions.iter().flat_map(of).collect();
-        processes.sort_by_cached_key(|(_, process)| process.started_at_ms());
+        // Several may have started in one millisecond.
+        processes.sort_by_cached_key(|(_, process)| {
+            let tag = process.tag;
+            (process.started_at_ms(), tag.session(), tag.process())
+        });
         ProcessList { processes, living, identities }
     }
 
