@@ -3,6 +3,8 @@
 //! A command is a function `run` that takes its flags from `args` and returns the exit code, or a [`Failure`]. It knows
 //! nothing of how flags are parsed.
 
+#[cfg(not(target_os = "linux"))]
+mod absent;
 pub(crate) mod attach;
 pub(crate) mod cat;
 pub(crate) mod cert;
@@ -17,21 +19,28 @@ mod launch;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod man;
+#[cfg(target_os = "linux")]
 pub(crate) mod proxy;
 pub(crate) mod ps;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod runtime;
+#[cfg(target_os = "linux")]
 pub(crate) mod serve;
+#[cfg(target_os = "linux")]
 pub(crate) mod server;
 pub(crate) mod shell;
+#[cfg(target_os = "linux")]
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod wait;
 pub(crate) mod watch;
 
 use crate::render::failure::Failure;
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) use absent::{proxy, serve, server, token};
 
 /// The result of a command: its exit code, or a failure.
 pub(crate) type Outcome = Result<u8, Failure>;

@@ -3,6 +3,7 @@
 //! Start at [`endpoint::Endpoint`].
 
 pub(crate) mod endpoint;
+pub(crate) mod local_server;
 pub(crate) mod path_arg;
 pub(crate) mod probe;
 pub(crate) mod processes;

@@ -5,28 +5,39 @@
 
 mod clock;
 mod collector;
+mod control_sequences;
+mod json;
 mod limits;
+mod live;
 mod open;
+mod output_text;
+mod recent;
 mod step;
 mod table;
 mod truncate;
 
 use std::{
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use tokio::time::Instant;
+
 pub use clock::{Clock, RealTime};
+pub use control_sequences::ControlSequences;
 pub use limits::{Limits, Window};
+pub use live::{Delta, LiveStep, StepEvent};
 pub use step::{ListedProcess, Progress, RetainedOutput, Step, Write};
 pub use truncate::{Count, TruncatedText, Truncator};
 
 pub use crate::refusal::{Handle, Refusal};
 
 use crate::{
-    Command, Error,
+    Client, Command, Error, Process,
     process::{OnDrop, SignalName},
 };
+use collector::Viewed;
 use open::OpenProcess;
 use table::Table;
 
@@ -34,11 +45,12 @@ use table::Table;
 ///
 /// Clones share them. Between calls all output is read and its beginning and end are kept, so no process blocks until the
 /// next call. Dropping the last clone kills all running processes and their descendants, regardless of their
-/// [`OnDrop`].
+/// [`OnDrop`], except those whose [`Agent::process`] is still held.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::Command;
 /// use std::time::Duration;
 /// use remex_client::{
 ///     agent::{Agent, Limits, Progress, Window, Write},
@@ -46,9 +58,9 @@ use table::Table;
 /// };
 ///
 /// let agent = Agent::new(Limits::default());
-/// let command = client.shell("read name; echo hello, $name").input(Input::Piped);
-/// let briefly = Window { yield_after: Some(Duration::from_millis(250)), ..Window::default() };
-/// let step = agent.exec_command(command, briefly).await?;
+/// let command = Command::shell("read name; echo hello, $name").input(Input::Piped);
+/// let briefly = Window::default().yield_after(Duration::from_millis(250));
+/// let step = agent.exec_command(&client, &command, briefly).await?;
 /// assert_eq!(step.progress, Progress::Running);
 /// let step = agent.write_stdin(step.handle, Write::Bytes(b"world\n"), Window::default()).await?;
 /// assert_eq!(step.output.text, "hello, world\n");
@@ -65,6 +77,19 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// Locked only for short lookups and insertions.
     table: Mutex<Table>,
+}
+
+/// When a step began, and when its time is over.
+struct Timer {
+    began: Instant,
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// A step whose wait is over.
+#[derive(Debug, Clone, Copy)]
+struct Waited {
+    accepted_bytes: usize,
+    duration: Duration,
 }
 
 /// A reserved slot for a process that is being started.
@@ -87,7 +112,7 @@ impl Agent {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// use remex_client::agent::{Agent, Limits};
     ///
-    /// let agent = Agent::new(Limits { open: 8, ..Limits::default() });
+    /// let agent = Agent::new(Limits::default().open(8));
     /// assert_eq!(agent.list(), []);
     /// # Ok(()) }
     /// ```
@@ -116,6 +141,8 @@ impl Agent {
     /// The time starts when the process has started. If the future is dropped after that, the process continues and is
     /// listed.
     ///
+    /// [`Agent::exec_command_live`] also tells what is printed meanwhile.
+    ///
     /// # Errors
     ///
     /// Those of [`Command::start`], and [`Refusal::Full`] when too many processes run; none is killed to make room.
@@ -126,25 +153,28 @@ impl Agent {
     /// # use remex_client::agent::*;
     /// # use remex_client::process::Input;
     /// # let agent = Agent::new(Limits::default());
+    /// use remex_client::Command;
     /// use std::time::Duration;
     ///
-    /// let window = Window { yield_after: Some(Duration::from_secs(5)), max_output_bytes: Some(4096) };
-    /// let step = agent.exec_command(client.shell("echo built; exit 2"), window).await?;
+    /// let window = Window::default().yield_after(Duration::from_secs(5)).max_output_bytes(4096);
+    /// let step = agent.exec_command(&client, &Command::shell("echo built; exit 2"), window).await?;
     /// let answer = match step.progress {
     ///     Progress::Running => format!("{}process {} goes on", step.output.text, step.handle),
+    ///     Progress::Exited(_) => format!("{}a background process goes on", step.output.text),
     ///     Progress::Ended(exit) => format!("{}exit code {}", step.output.text, exit.code),
     ///     Progress::Lost(error) => return Err(error.into()),
+    ///     other => format!("{other:?}"),
     /// };
     /// assert_eq!(answer, "built\nexit code 2");
     /// # Ok(()) }
     /// ```
-    pub async fn exec_command(&self, command: Command, window: Window) -> Result<Step, Error> {
-        let Shared { limits, clock, .. } = &*self.shared;
-        let mut reservation = self.reserve()?;
-        let command = command.on_drop(OnDrop::Terminate).retain_otherwise(limits.retain);
-        let open = Arc::new(OpenProcess::start(command, limits.collect_bytes).await?);
-        reservation.state = Reserved::Used;
-        let handle = self.table().insert(&open, limits.open, clock.now());
+    pub async fn exec_command(
+        &self,
+        client: &Client,
+        command: &Command,
+        window: Window,
+    ) -> Result<Step, Error> {
+        let (handle, open) = self.start(client, command).await?;
         self.step(handle, &open, Write::Nothing, window).await
     }
 
@@ -166,18 +196,17 @@ impl Agent {
     /// # use remex_client::agent::*;
     /// # use remex_client::process::Input;
     /// # let agent = Agent::new(Limits::default());
-    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
-    /// let command = client.command("wc").arg("-c").input(Input::Piped);
-    /// let handle = agent.exec_command(command, briefly).await?.handle;
+    /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
+    /// use remex_client::Command;
+    ///
+    /// let command = Command::new("wc").arg("-c").input(Input::Piped);
+    /// let handle = agent.exec_command(&client, &command, briefly).await?.handle;
     /// let step = agent.write_stdin(handle, Write::BytesAndEnd(b"hello"), Window::default()).await?;
     /// assert_eq!((step.accepted_bytes, step.output.text.as_str()), (5, "5\n"));
     /// # Ok(()) }
     /// ```
     pub async fn write_stdin(&self, handle: Handle, write: Write<'_>, window: Window) -> Result<Step, Error> {
-        let open = self.open(handle)?;
-        if write != Write::Nothing {
-            open.running(handle)?;
-        }
+        let open = self.open_for(handle, write)?;
         self.step(handle, &open, write, window).await
     }
 
@@ -195,15 +224,17 @@ impl Agent {
     /// # use remex_client::agent::*;
     /// # use remex_client::process::Input;
     /// # let agent = Agent::new(Limits::default());
-    /// let window = Window { max_output_bytes: Some(100), ..Window::default() };
-    /// let step = agent.exec_command(client.command("seq").arg("1000"), window).await?;
+    /// use remex_client::Command;
+    ///
+    /// let window = Window::default().max_output_bytes(100);
+    /// let step = agent.exec_command(&client, &Command::new("seq").arg("1000"), window).await?;
     /// assert!(step.output.omitted_bytes > 0);
     /// let retained = agent.output(step.handle, 1 << 20).await?;
     /// assert_eq!((retained.output.text.lines().count(), retained.evicted_bytes), (1000, 0));
     /// # Ok(()) }
     /// ```
     pub async fn output(&self, handle: Handle, max_bytes: usize) -> Result<RetainedOutput, Error> {
-        self.open(handle)?.retained(max_bytes).await
+        self.open(handle)?.retained(max_bytes, self.shared.limits.control_sequences).await
     }
 
     /// Returns all processes, in the order of their starts.
@@ -214,7 +245,9 @@ impl Agent {
     /// # use remex_client::agent::*;
     /// # use remex_client::process::Input;
     /// # let agent = Agent::new(Limits::default());
-    /// agent.exec_command(client.command("true"), Window::default()).await?;
+    /// use remex_client::Command;
+    ///
+    /// agent.exec_command(&client, &Command::new("true"), Window::default()).await?;
     /// let listed = agent.list();
     /// assert_eq!((listed.len(), listed[0].command.as_str()), (1, "true"));
     /// # Ok(()) }
@@ -231,6 +264,35 @@ impl Agent {
         self.table().iter().map(listed).collect()
     }
 
+    /// Returns the process itself, to follow its raw output, resize its terminal or wait for it.
+    ///
+    /// The agent keeps the standard input; [`Process::write`] works beside it. A consumer that stalls, such as
+    /// [`Process::events`], blocks the process, which steps never do. The process is killed when the agent and all these
+    /// handles are dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Unknown`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # use remex_client::agent::*;
+    /// # let agent = Agent::new(Limits::default());
+    /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
+    /// use remex_client::{Command, process::TerminalSize};
+    ///
+    /// let command = Command::shell("read line; stty size").terminal(TerminalSize::default());
+    /// let handle = agent.exec_command(&client, &command, briefly).await?.handle;
+    /// agent.process(handle)?.resize(TerminalSize::new(50, 132)?).await?;
+    /// let step = agent.write_stdin(handle, Write::Bytes(b"\n"), Window::default()).await?;
+    /// assert!(step.output.text.ends_with("50 132\r\n"));
+    /// # Ok(()) }
+    /// ```
+    pub fn process(&self, handle: Handle) -> Result<Process, Error> {
+        Ok(self.open(handle)?.process().clone())
+    }
+
     /// Interrupts a process like Ctrl-C: sends the key on a terminal, otherwise SIGINT to its process group.
     ///
     /// # Errors
@@ -244,9 +306,10 @@ impl Agent {
     /// # use remex_client::agent::*;
     /// # use remex_client::process::Input;
     /// # let agent = Agent::new(Limits::default());
-    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+    /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
+    /// use remex_client::Command;
     ///
-    /// let handle = agent.exec_command(client.command("sleep").arg("1000"), briefly).await?.handle;
+    /// let handle = agent.exec_command(&client, &Command::new("sleep").arg("1000"), briefly).await?.handle;
     /// agent.interrupt(handle).await?;
     /// let step = agent.write_stdin(handle, Write::Nothing, Window::default()).await?;
     /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.signal.as_deref() == Some("SIGINT")));
@@ -275,11 +338,11 @@ impl Agent {
     /// # use remex_client::agent::*;
     /// # use remex_client::process::Input;
     /// # let agent = Agent::new(Limits::default());
-    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+    /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
     ///
-    /// use remex_client::process::SignalName;
+    /// use remex_client::{Command, process::SignalName};
     ///
-    /// let handle = agent.exec_command(client.command("sleep").arg("1000"), briefly).await?.handle;
+    /// let handle = agent.exec_command(&client, &Command::new("sleep").arg("1000"), briefly).await?.handle;
     /// agent.signal(handle, SignalName::Hup).await?;
     /// let step = agent.write_stdin(handle, Write::Nothing, Window::default()).await?;
     /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.signal.as_deref() == Some("SIGHUP")));
@@ -291,7 +354,8 @@ impl Agent {
 
     /// Sends SIGTERM to a process, and kills it and all its descendants after `grace`; does nothing if it has ended.
     ///
-    /// It does not wait for the end; the next step does.
+    /// It does not wait for the end; the next step does. After [`Progress::Exited`], it ends what is left in the process
+    /// group and the session of the command.
     ///
     /// # Errors
     ///
@@ -303,11 +367,12 @@ impl Agent {
     /// # use remex_client::agent::*;
     /// # use remex_client::process::Input;
     /// # let agent = Agent::new(Limits::default());
-    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+    /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
+    /// use remex_client::Command;
     ///
     /// use std::time::Duration;
     ///
-    /// let handle = agent.exec_command(client.command("sleep").arg("1000"), briefly).await?.handle;
+    /// let handle = agent.exec_command(&client, &Command::new("sleep").arg("1000"), briefly).await?.handle;
     /// agent.terminate(handle, Duration::from_secs(5)).await?;
     /// let step = agent.write_stdin(handle, Write::Nothing, Window::default()).await?;
     /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.code == 128 + 15));
@@ -332,9 +397,10 @@ impl Agent {
     /// # use remex_client::agent::*;
     /// # use remex_client::process::Input;
     /// # let agent = Agent::new(Limits::default());
-    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+    /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
+    /// use remex_client::Command;
     ///
-    /// let handle = agent.exec_command(client.command("sleep").arg("1000"), briefly).await?.handle;
+    /// let handle = agent.exec_command(&client, &Command::new("sleep").arg("1000"), briefly).await?.handle;
     /// agent.kill(handle).await?;
     /// let step = agent.write_stdin(handle, Write::Nothing, Window::default()).await?;
     /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.code == 128 + 9));
@@ -347,6 +413,17 @@ impl Agent {
         }
     }
 
+    async fn start(&self, client: &Client, command: &Command) -> Result<(Handle, Arc<OpenProcess>), Error> {
+        let Shared { limits, clock, .. } = &*self.shared;
+        let mut reservation = self.reserve()?;
+        let command = command.clone().on_drop(OnDrop::Terminate);
+        let command = command.retain_otherwise(limits.retain).linger_otherwise(limits.linger);
+        let open = Arc::new(OpenProcess::start(client, &command, limits).await?);
+        reservation.state = Reserved::Used;
+        let handle = self.table().insert(&open, limits.open, clock.now());
+        Ok((handle, open))
+    }
+
     async fn step(
         &self,
         handle: Handle,
@@ -354,9 +431,23 @@ impl Agent {
         write: Write<'_>,
         window: Window,
     ) -> Result<Step, Error> {
+        let waited = self.wait(handle, open, write, self.timer(window)).await?;
+        Ok(self.finish(handle, open, window, waited, Viewed::WithStep))
+    }
+
+    fn timer(&self, window: Window) -> Timer {
         let Shared { limits, clock, .. } = &*self.shared;
-        let began = clock.now();
-        let over = clock.sleep(limits.patience(window));
+        Timer { began: clock.now(), over: clock.sleep(limits.patience(window)) }
+    }
+
+    /// Writes, and waits until the process has ended or the time is over; consumes no output.
+    async fn wait(
+        &self,
+        handle: Handle,
+        open: &OpenProcess,
+        write: Write<'_>,
+        timer: Timer,
+    ) -> Result<Waited, Error> {
         let mut accepted_bytes = 0;
         let write_and_wait = async {
             open.write(handle, write, &mut accepted_bytes).await?;
@@ -367,13 +458,27 @@ impl Agent {
             biased;
             () = open.collector.ended() => {}
             failed = write_and_wait => failed?,
-            () = over => {}
+            () = timer.over => {}
         }
-        let now = clock.now();
+        let duration = self.shared.clock.now().saturating_duration_since(timer.began);
+        Ok(Waited { accepted_bytes, duration })
+    }
+
+    /// Ends a step with the output since the previous one.
+    fn finish(
+        &self,
+        handle: Handle,
+        open: &OpenProcess,
+        window: Window,
+        waited: Waited,
+        viewed: Viewed,
+    ) -> Step {
+        let Shared { limits, clock, .. } = &*self.shared;
         // The process may have been evicted meanwhile, which does not affect this step.
-        let _ = self.table().find(handle, now);
-        let (progress, output) = open.collector.take(limits.budget(window));
-        Ok(Step { handle, output, progress, accepted_bytes, waited: now.saturating_duration_since(began) })
+        let _ = self.table().find(handle, clock.now());
+        let (progress, output) = open.collector.take(limits.budget(window), viewed);
+        let Waited { accepted_bytes, duration: waited } = waited;
+        Step { handle, output, progress, accepted_bytes, waited }
     }
 
     fn reserve(&self) -> Result<Reservation<'_>, Error> {
@@ -383,6 +488,15 @@ impl Agent {
 
     fn open(&self, handle: Handle) -> Result<Arc<OpenProcess>, Error> {
         Ok(self.table().find(handle, self.shared.clock.now())?)
+    }
+
+    /// Finds a process that is to be written to.
+    fn open_for(&self, handle: Handle, write: Write<'_>) -> Result<Arc<OpenProcess>, Error> {
+        let open = self.open(handle)?;
+        if write != Write::Nothing {
+            open.running(handle)?;
+        }
+        Ok(open)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

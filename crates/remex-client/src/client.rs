@@ -2,7 +2,10 @@
 //!
 //! Start at [`Client`].
 
-use std::sync::Arc;
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use remex_proto::{
     Call,
@@ -27,10 +30,10 @@ use crate::{ConnectionState, Error, Options, SessionLost, Target, core::Core, en
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use remex_client::Client;
+/// use remex_client::{Client, Command};
 ///
 /// let client = Client::connect(remex::Local::here()?.target()).await?;
-/// let process = client.shell("echo hello").start().await?;
+/// let process = Command::shell("echo hello").start(&client).await?;
 /// assert_eq!(process.communicate(b"").await?.stdout, b"hello\n");
 /// client.end().await?;
 /// # Ok(()) }
@@ -40,11 +43,19 @@ pub struct Client {
     owner: Arc<Owner>,
 }
 
+/// Follows the starts of a session.
+pub(crate) trait Follower: fmt::Debug + Send + Sync {
+    /// Called when a process was started, while it has a handle.
+    fn on_started(&self, client: &Client, process_id: &str);
+}
+
 /// Ends the connection when the last clone is gone.
 #[derive(Debug)]
 struct Owner {
     core: Arc<Core>,
     closing: watch::Sender<bool>,
+    /// Those who are told of every start; each start looks through them, and locks only briefly.
+    followers: Mutex<Vec<Weak<dyn Follower>>>,
     /// Taken by [`Client::disconnect`], which waits for it; otherwise it ends by itself soon after the drop.
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
@@ -88,7 +99,7 @@ impl Client {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use remex_client::{Client, Options};
     ///
-    /// let options = Options { session_name: Some("nightly".to_owned()), ..Options::default() };
+    /// let options = Options::default().session_name("nightly");
     /// let client = Client::connect_with(remex::Local::here()?.target(), options).await?;
     /// assert!(!client.session_id().is_empty());
     /// # Ok(()) }
@@ -98,7 +109,7 @@ impl Client {
         let (closing, closed) = watch::channel(false);
         let task = engine::start(&core, closed).await?;
         let task = tokio::sync::Mutex::new(Some(task));
-        Ok(Self { owner: Arc::new(Owner { core, closing, task }) })
+        Ok(Self { owner: Arc::new(Owner { core, closing, followers: Mutex::default(), task }) })
     }
 
     /// Makes any call of the protocol; the typed handles of this crate are usually more convenient.
@@ -111,9 +122,10 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
     /// use remex_proto::process::List;
     ///
-    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// let process = Command::new("sleep").arg("1000").start(&client).await?;
     /// let listing = client.call(List::default()).await?;
     /// assert_eq!(listing.processes[0].process_id, process.id());
     /// # Ok(()) }
@@ -140,9 +152,10 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
     /// use remex_proto::process::{Until, Wait};
     ///
-    /// let process = client.shell("exit 3").start().await?;
+    /// let process = Command::shell("exit 3").start(&client).await?;
     /// let process_id = process.id().to_owned();
     /// let wait = Wait { process_id, session_id: None, wait_ms: Some(60_000), until: Until::Exit };
     /// assert_eq!(client.call_without_limit(wait).await?.exit_code, Some(3));
@@ -164,7 +177,7 @@ impl Client {
     /// use remex_client::{Client, Options, Session};
     ///
     /// // What another client needs to go on with the same processes.
-    /// let again = Options { session: Session::Resume(client.session_id().to_owned()), ..Options::default() };
+    /// let again = Options::default().session(Session::Resume(client.session_id().to_owned()));
     /// assert!(matches!(again.session, Session::Resume(_)));
     /// # Ok(()) }
     /// ```
@@ -272,10 +285,12 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
+    ///
     /// let witness = client.clone();
-    /// client.command("sleep").arg("1000").start().await?;
+    /// Command::new("sleep").arg("1000").start(&client).await?;
     /// client.end().await?;
-    /// assert!(witness.command("true").start().await.is_err());
+    /// assert!(Command::new("true").start(&witness).await.is_err());
     /// # Ok(()) }
     /// ```
     pub async fn end(self) -> Result<(), Error> {
@@ -299,9 +314,11 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
+    ///
     /// let other = client.clone();
     /// client.disconnect().await;
-    /// assert!(other.command("true").output().await.is_err());
+    /// assert!(Command::new("true").output(&other).await.is_err());
     /// # Ok(()) }
     /// ```
     pub async fn disconnect(self) {
@@ -311,6 +328,20 @@ impl Client {
         let task = self.owner.task.lock().await.take();
         if let Some(task) = task {
             let _ = task.await;
+        }
+    }
+
+    /// Adds a follower, until it is dropped.
+    pub(crate) fn add_follower(&self, follower: Weak<dyn Follower>) {
+        self.owner.followers.lock().unwrap_or_else(PoisonError::into_inner).push(follower);
+    }
+
+    /// Tells all followers about a process that was started.
+    pub(crate) fn announce(&self, process_id: &str) {
+        let mut followers = self.owner.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.retain(|follower| follower.strong_count() > 0);
+        for follower in followers.iter().filter_map(Weak::upgrade) {
+            follower.on_started(self, process_id);
         }
     }
 

@@ -20,10 +20,12 @@ use crate::SessionLost;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConnectionState {
     /// The client is connected.
     Connected,
     /// The connection was lost, and the client is reconnecting; calls wait.
+    #[non_exhaustive]
     Reconnecting {
         /// When the disconnect was detected.
         since: Instant,

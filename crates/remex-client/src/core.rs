@@ -81,7 +81,7 @@ pub(crate) struct Core {
 struct CoreState {
     pending: Pending<PendingCall>,
     outgoing: Outgoing,
-    queues: BTreeMap<String, Arc<EventQueue>>,
+    queues: BTreeMap<String, Followed>,
     /// Running processes without a handle: they must not block on this client.
     unfollowed: BTreeSet<String>,
     routes: HashMap<RouteKey, Arc<Route>>,
@@ -95,6 +95,13 @@ struct CoreState {
     /// Counts disconnects: a call sent before one may have been sent twice.
     disconnects: u64,
     end: SessionEnd,
+}
+
+/// A process with handles.
+#[derive(Debug)]
+struct Followed {
+    queue: Arc<EventQueue>,
+    handles: usize,
 }
 
 /// Whether the owner has ended the session.
@@ -307,6 +314,10 @@ impl Core {
         state.routes.insert(key, Arc::clone(route));
     }
 
+    pub(crate) fn has_route(&self, key: &RouteKey) -> bool {
+        self.lock().routes.contains_key(key)
+    }
+
     pub(crate) fn remove_route(&self, key: &RouteKey) {
         self.lock().routes.remove(key);
     }
@@ -329,7 +340,10 @@ impl Core {
                 cancel: enabled.contains(&Capability::Cancel),
                 consumed: enabled.contains(&Capability::Consumed),
             };
-            (state.queues.values().cloned().collect(), state.unfollowed.iter().cloned().collect())
+            (
+                state.queues.values().map(|followed| Arc::clone(&followed.queue)).collect(),
+                state.unfollowed.iter().cloned().collect(),
+            )
         };
         for queue in queues {
             let action = queue.on_reconnect();
@@ -352,7 +366,7 @@ impl Core {
             (
                 state.pending.disconnect(),
                 state.routes.drain().map(|(_, route)| route).collect(),
-                state.queues.values().cloned().collect(),
+                state.queues.values().map(|followed| Arc::clone(&followed.queue)).collect(),
             )
         };
         self.connection_state.send_replace(ConnectionState::Reconnecting { since });
@@ -382,7 +396,7 @@ impl Core {
         for route in routes.into_values() {
             route.end(RouteEvent::Lost(loss.clone()));
         }
-        for queue in queues.into_values() {
+        for Followed { queue, .. } in queues.into_values() {
             queue.fail(&loss.clone().into());
         }
         self.room.notify_waiters();

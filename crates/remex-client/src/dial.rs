@@ -2,36 +2,42 @@
 //!
 //! Nothing here has a timeout: the caller adds one. Dropping a future leaves nothing behind. Start at [`dial`].
 
+#[cfg(feature = "tls")]
+mod encrypted;
+#[cfg(not(feature = "tls"))]
+mod plain;
 #[cfg(test)]
 mod tests;
 
 use std::{io, path::Path};
 
-use remex_rpc::{ConnectError, Stream, tls::TlsFailure};
+use remex_rpc::{ConnectError, Stream};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream, lookup_host},
+    net::{TcpStream, lookup_host},
 };
 
 use crate::{
     Error, Prompts, Target, WebSocket,
     error::unreachable,
     link::{Link, MAX_MESSAGE_LEN},
-    program,
+    platform,
     url::{Scheme, Url, without_user},
 };
 
 /// Opens one connection to a server, without the handshake of the protocol.
+#[cfg_attr(not(feature = "program"), expect(unused_variables, reason = "only programs prompt"))]
 pub(crate) async fn dial(target: &Target, prompts: Prompts) -> Result<Link, Error> {
     match target {
         Target::WebSocket(websocket) => dial_websocket(websocket).await,
         Target::Unix(path) => {
-            let stream = UnixStream::connect(path).await.map_err(|error| unix_error(target, path, &error))?;
-            let (reader, writer) = stream.into_split();
-            Ok(Link::lines(Box::new(reader), Box::new(writer)))
+            let connected = platform::connect_unix(path).await;
+            let (reader, writer) = connected.map_err(|error| unix_error(target, path, error))?;
+            Ok(Link::lines(reader, writer))
         }
+        #[cfg(feature = "program")]
         Target::Program(program) => {
-            let (reader, writer, child) = program::start(program, prompts).await?;
+            let (reader, writer, child) = crate::program::start(program, prompts).await?;
             Ok(Link::lines(reader, writer).with_child(child))
         }
         Target::Custom(custom) => custom.dial.dial().await,
@@ -45,12 +51,12 @@ async fn dial_websocket(websocket: &WebSocket) -> Result<Link, Error> {
         .await
         .map_err(|error| {
             let reason = format!("cannot resolve host `{}` ({error})", url.host);
-            unreachable(address, reason, "check the name and the network")
+            unreachable(address, reason, "check the name and the network").with_cause(error)
         })?
         .collect();
-    let stream = TcpStream::connect(&*addresses).await.map_err(|error| tcp_error(address, &error))?;
+    let stream = TcpStream::connect(&*addresses).await.map_err(|error| tcp_error(address, error))?;
     // Small messages must not wait for more.
-    stream.set_nodelay(true).map_err(|error| tcp_error(address, &error))?;
+    stream.set_nodelay(true).map_err(|error| tcp_error(address, error))?;
     websocket.upgrade(stream.into(), &url).await
 }
 
@@ -71,11 +77,8 @@ impl Link {
     ///
     /// // Called again after every disconnect.
     /// let target = Target::custom("build, through the tunnel", || async {
-    ///     let tunnel = TcpStream::connect("127.0.0.1:9000").await.map_err(|error| Error::Unreachable {
-    ///         target: "the tunnel".to_owned(),
-    ///         reason: error.to_string(),
-    ///         hint: Some("open the tunnel".to_owned()),
-    ///     })?;
+    ///     let tunnel = TcpStream::connect("127.0.0.1:9000").await;
+    ///     let tunnel = tunnel.map_err(|error| Error::unreachable("the tunnel", error.to_string()))?;
     ///     Link::websocket(tunnel, &WebSocket::new("wss://build.example:4000")).await
     /// });
     /// let client = Client::connect(target).await?;
@@ -96,12 +99,7 @@ impl WebSocket {
 
     fn parts(&self) -> Result<Url<'_>, Error> {
         let url = Url::parse(&self.url).map_err(|error| self.invalid(error.reason, error.hint))?;
-        if url.scheme == Scheme::Plain && !self.tls.is_default() {
-            return Err(self.invalid(
-                "TLS options are valid only with a `wss://` address",
-                "write `wss://host:port`, or remove the options",
-            ));
-        }
+        self.check_encryption(url.scheme)?;
         Ok(url)
     }
 
@@ -110,15 +108,7 @@ impl WebSocket {
         let address = &self.url;
         let stream = match url.scheme {
             Scheme::Plain => stream,
-            Scheme::Tls => {
-                // Not an invalid address: a file that is being renewed may be back for the next connection.
-                let tls = self
-                    .tls
-                    .load()
-                    .await
-                    .map_err(|error| unreachable(address, error.message(), error.hint()))?;
-                tls.connect(stream, url.host).await.map_err(|failure| self.tls_error(&failure))?
-            }
+            Scheme::Tls => self.encrypt(stream, url.host).await?,
         };
         let target = remex_rpc::Target {
             host: url.authority,
@@ -135,24 +125,14 @@ impl WebSocket {
             Err(error @ ConnectError::InvalidTarget { .. }) => {
                 Err(self.invalid(error.message(), error.hint()))
             }
+            #[cfg(feature = "tls")]
             Err(ConnectError::Tls(failure)) => Err(self.tls_error(&failure)),
             Err(error) => Err(unreachable(address, error.message(), error.hint())),
         }
     }
-
-    fn tls_error(&self, failure: &TlsFailure) -> Error {
-        let hint = match failure {
-            TlsFailure::UnknownIssuer if self.tls.ca.is_some() => "check the CA and the address",
-            TlsFailure::CertificateRefused { .. } if self.tls.identity.is_some() => {
-                "check that it is valid, and that the server trusts its CA"
-            }
-            _ => failure.hint(),
-        };
-        unreachable(&self.url, failure.message(), hint)
-    }
 }
 
-fn tcp_error(address: &str, error: &io::Error) -> Error {
+fn tcp_error(address: &str, error: io::Error) -> Error {
     let (reason, hint) = match error.kind() {
         io::ErrorKind::ConnectionRefused => {
             ("connection refused".to_owned(), "start `remex serve` or check the port")
@@ -165,14 +145,14 @@ fn tcp_error(address: &str, error: &io::Error) -> Error {
         }
         _ => (error.to_string(), "check the address and the network"),
     };
-    unreachable(address, reason, hint)
+    unreachable(address, reason, hint).with_cause(error)
 }
 
-fn unix_error(target: &Target, path: &Path, error: &io::Error) -> Error {
+fn unix_error(target: &Target, path: &Path, error: io::Error) -> Error {
     let (reason, hint) = match error.kind() {
         io::ErrorKind::NotFound => {
             let hint = format!("start `remex serve --listen unix://{}` or check the path", path.display());
-            return unreachable(&target.to_string(), "no such socket", hint);
+            return unreachable(&target.to_string(), "no such socket", hint).with_cause(error);
         }
         io::ErrorKind::ConnectionRefused => (
             "connection refused: nothing listens there, or it is not a socket".to_owned(),
@@ -181,8 +161,9 @@ fn unix_error(target: &Target, path: &Path, error: &io::Error) -> Error {
         io::ErrorKind::PermissionDenied => ("permission denied".to_owned(), "run as the user of the server"),
         // The only check before the system call.
         io::ErrorKind::InvalidInput => ("the path is too long for a socket".to_owned(), "use a shorter path"),
+        io::ErrorKind::Unsupported => (error.to_string(), "use a `ws://` or `wss://` address"),
         io::ErrorKind::WouldBlock => ("too many connections are waiting".to_owned(), "try again"),
         _ => (error.to_string(), "check the path"),
     };
-    unreachable(&target.to_string(), reason, hint)
+    unreachable(&target.to_string(), reason, hint).with_cause(error)
 }

@@ -28,6 +28,7 @@ use crate::{
     ConnectionState, Error, Prompts, Session, SessionLost,
     core::{Body, Core, MessageForm, OutgoingItem, RawReply},
     dial::dial,
+    error::{self, CONNECTING, is_unknown_session},
     link::{Link, Transport},
     program::Child,
 };
@@ -54,11 +55,55 @@ const HANDSHAKE: RequestId = RequestId::Integer(0);
 
 /// Makes the first connection, and starts the task that owns it.
 pub(crate) async fn start(core: &Arc<Core>, closing: watch::Receiver<bool>) -> Result<JoinHandle<()>, Error> {
-    let (link, welcome) = connect(core, &core.options.session, core.options.prompts).await?;
+    let (link, welcome) = first_connection(core).await?;
     core.on_connected(&welcome, link.mode())?;
     let engine =
         Engine { core: Arc::clone(core), session: welcome.session_id, closing, backoff: Duration::ZERO };
     Ok(tokio::spawn(engine.run(link)))
+}
+
+/// Makes the first connection, with retries if the options ask for them.
+async fn first_connection(core: &Core) -> Result<(Link, Welcome), Error> {
+    let (began, mut backoff) = (Instant::now(), FIRST_BACKOFF);
+    loop {
+        let error = match connect_session(core).await {
+            Ok(connected) => return Ok(connected),
+            Err(error) => error,
+        };
+        if !error.is_retryable() || began.elapsed() + backoff >= core.options.connect_retry {
+            return Err(error);
+        }
+        tracing::debug!(target = %core.target, error = %error, "connecting failed, trying again");
+        sleep(jittered(backoff)).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
+    }
+}
+
+/// Makes a connection to the session that the options ask for.
+async fn connect_session(core: &Core) -> Result<(Link, Welcome), Error> {
+    let Session::ResumeOrNew(name) = &core.options.session else {
+        return connect(core, &core.options.session, core.options.prompts).await;
+    };
+    // Between a resume and a start another client may create the session, so one of them may be needed twice.
+    let resumed = resume(core, name).await?;
+    if let Some(connected) = resumed {
+        return Ok(connected);
+    }
+    match connect(core, &core.options.session, core.options.prompts).await {
+        Err(error) if error.kind() == Some(ErrorKind::SessionNameTaken) => {
+            resume(core, name).await?.ok_or(error)
+        }
+        connected => connected,
+    }
+}
+
+/// Resumes the session with this name; `None` if there is none.
+async fn resume(core: &Core, name: &str) -> Result<Option<(Link, Welcome)>, Error> {
+    match connect(core, &Session::Resume(name.to_owned()), core.options.prompts).await {
+        Ok(connected) => Ok(Some(connected)),
+        Err(error) if is_unknown_session(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 struct Engine {
@@ -187,11 +232,7 @@ impl Engine {
 /// Returns the error if another attempt may succeed.
 fn retryable(error: Error) -> Result<Error, SessionLost> {
     match error {
-        Error::Refused(RpcError { kind, message, .. })
-            if kind == ErrorKind::UnknownSession || message.starts_with("unknown session id") =>
-        {
-            Err(SessionLost::Forgotten { message })
-        }
+        error if is_unknown_session(&error) => Err(SessionLost::Forgotten { message: error.what() }),
         // The server has not detected the disconnect yet.
         Error::Refused(RpcError { code: SESSION_ATTACHED, .. }) => Ok(error),
         Error::Refused(_) | Error::Unauthorized { .. } | Error::Address { .. } | Error::Protocol { .. } => {
@@ -216,9 +257,9 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
     let too_long = |what, after| Error::TimedOut { what, after };
     let mut link = timeout(options.connect_timeout, dial(&core.target, prompts))
         .await
-        .map_err(|_| too_long("connecting", options.connect_timeout))??;
+        .map_err(|_| too_long(CONNECTING, options.connect_timeout))??;
     let (resume_session_id, takeover) = match session {
-        Session::New => (Resume::New, None),
+        Session::New | Session::ResumeOrNew(_) => (Resume::New, None),
         Session::Resume(id) => (Resume::Session(id.clone()), None),
         Session::TakeOver(id) => (Resume::Session(id.clone()), Some(true)),
     };
@@ -228,7 +269,11 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
         capabilities: Some(capabilities(&link)),
         takeover,
         detach_ttl_ms: options.detach_ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
-        session_name: options.session_name.clone().filter(|_| *session == Session::New),
+        session_name: match session {
+            Session::New => options.session_name.clone(),
+            Session::ResumeOrNew(name) => Some(name.clone()),
+            Session::Resume(_) | Session::TakeOver(_) => None,
+        },
     };
     let limit = options.initialize_timeout;
     let prompt = link.child.as_ref().map(Child::prompt);
@@ -237,7 +282,7 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
             Some(prompt) => prompt.handshake_overdue(limit).await,
             None => {
                 sleep(limit).await;
-                too_long("the handshake", limit)
+                too_long(error::HANDSHAKE, limit)
             }
         }
     };
@@ -356,7 +401,7 @@ async fn read_welcome(
             Incoming::Pong(_) => continue,
             other => return Err(HandshakeError::Closed(describe(&other))),
         };
-        match Message::parse(&bytes, MessageLimits::WIRE) {
+        match Message::parse(&bytes, MessageLimits::FROM_SERVER) {
             Ok(Message::Response { id: HANDSHAKE, outcome: Ok(result) }) => {
                 return serde_json::from_str(result).map_err(|error| {
                     nonsense(format!("cannot decode the response to `initialize`: {error}"))
@@ -437,7 +482,7 @@ async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
 }
 
 fn disconnected(core: &Core, reason: String) -> Error {
-    Error::Unreachable { target: core.target.to_string(), reason, hint: None }
+    Error::unreachable(core.target.to_string(), reason)
 }
 
 async fn receive_values(core: &Core, receiver: &mut tokio::sync::mpsc::Receiver<ToClient>) -> Error {
@@ -476,6 +521,10 @@ fn append(item: OutgoingItem, out: &mut SendBuffer, framing: Framing) {
         }
         OutgoingItem::Ping => out.ping(b""),
         OutgoingItem::Note(note) => out.message(128, |buffer| note.write(buffer)),
+        OutgoingItem::Refusal(id) => {
+            let error = RpcError::new(ErrorKind::UnknownMethod, "this client accepts no requests");
+            out.message(128, |buffer| message::write_error(buffer, &id, &error));
+        }
         OutgoingItem::Request(id, Body::Wire(body)) => {
             let id = RequestId::Integer(id.cast_signed());
             out.message(body.len() + 32, |buffer| {
@@ -493,7 +542,10 @@ async fn send_values(core: &Core, sender: &tokio::sync::mpsc::Sender<ToServer>) 
             OutgoingItem::Request(id, Body::Memory(Some((call, trace)))) => {
                 ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call, trace }
             }
-            OutgoingItem::Request(_, _) | OutgoingItem::Ping | OutgoingItem::Pong(_) => continue,
+            OutgoingItem::Request(_, _)
+            | OutgoingItem::Refusal(_)
+            | OutgoingItem::Ping
+            | OutgoingItem::Pong(_) => continue,
         };
         if sender.send(value).await.is_err() {
             return disconnected(core, "the server has ended".to_owned());
@@ -543,7 +595,10 @@ async fn close(mut link: Link, core: &Core) {
                             ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call, trace }
                         }
                         OutgoingItem::Note(note) => ToServer::Note(note),
-                        OutgoingItem::Request(_, _) | OutgoingItem::Ping | OutgoingItem::Pong(_) => continue,
+                        OutgoingItem::Request(_, _)
+                        | OutgoingItem::Refusal(_)
+                        | OutgoingItem::Ping
+                        | OutgoingItem::Pong(_) => continue,
                     };
                     if sender.send(value).await.is_err() {
                         break;

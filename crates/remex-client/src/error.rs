@@ -2,11 +2,15 @@
 //!
 //! Start at [`Error`].
 
-use std::{borrow::Cow, fmt, io, time::Duration};
+use std::{borrow::Cow, fmt, io, ops::Deref, sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
 
 use crate::refusal::Refusal;
+
+/// The `what` of timeouts before there is a session.
+pub(crate) const CONNECTING: &str = "connecting";
+pub(crate) const HANDSHAKE: &str = "the handshake";
 
 /// Why a call, a connection or a transfer failed.
 ///
@@ -19,12 +23,19 @@ use crate::refusal::Refusal;
 ///
 /// let error = client.fs().read("/no/such/file").await.unwrap_err();
 /// assert!(matches!(&error, Error::Refused(refusal) if refusal.kind == ErrorKind::NotFound));
-/// assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::NotFound);
+/// assert!(!error.is_retryable() && !error.may_have_happened());
+///
+/// // It becomes an `io::Error` and back.
+/// let io = std::io::Error::from(error.clone());
+/// assert_eq!(io.kind(), std::io::ErrorKind::NotFound);
+/// assert_eq!(Error::from(io), error);
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// The address is invalid; no connection was attempted.
+    #[non_exhaustive]
     Address {
         /// As given.
         address: String,
@@ -34,6 +45,7 @@ pub enum Error {
         hint: String,
     },
     /// The server cannot be reached, or is not a remex server.
+    #[non_exhaustive]
     Unreachable {
         /// The address of the server.
         target: String,
@@ -41,8 +53,11 @@ pub enum Error {
         reason: String,
         /// What to do about it.
         hint: Option<String>,
+        /// The failure of the operating system, if that was the reason.
+        cause: Option<Cause>,
     },
     /// The server requires a token, or rejected the one presented.
+    #[non_exhaustive]
     Unauthorized {
         /// The address of the server.
         target: String,
@@ -52,6 +67,7 @@ pub enum Error {
         presented: bool,
     },
     /// The program of the connection exited before the handshake was complete.
+    #[non_exhaustive]
     ProgramEnded {
         /// The command line of the program.
         program: String,
@@ -59,6 +75,8 @@ pub enum Error {
         status: String,
         /// The end of its standard error.
         stderr: String,
+        /// What to do about it.
+        hint: Option<String>,
     },
     /// A timeout expired.
     TimedOut {
@@ -108,17 +126,17 @@ pub enum Error {
         path: String,
     },
     /// A local read or write failed.
+    #[non_exhaustive]
     Local {
         /// The operation, with the name of the file.
         action: String,
-        /// The kind of failure, for programs.
-        kind: io::ErrorKind,
-        /// The failure, for people.
-        message: String,
+        /// The failure.
+        cause: Cause,
     },
     /// An [`Agent`](crate::agent::Agent) refused a call, such as one about a process that has ended.
     Agent(Refusal),
     /// The arguments of the call are invalid.
+    #[non_exhaustive]
     Usage {
         /// What is wrong.
         message: String,
@@ -127,19 +145,62 @@ pub enum Error {
     },
 }
 
+/// A failure of the operating system behind an [`Error`], as an [`io::Error`] that can be cloned and compared.
+///
+/// ```
+/// use remex_client::Cause;
+/// use std::io;
+///
+/// let cause = Cause::from(io::Error::from(io::ErrorKind::NotFound));
+/// assert_eq!(cause.kind(), io::ErrorKind::NotFound);
+/// assert_eq!(cause, cause.clone());
+/// ```
+#[derive(Debug, Clone)]
+pub struct Cause(Arc<io::Error>);
+
+impl Deref for Cause {
+    type Target = io::Error;
+
+    fn deref(&self) -> &io::Error {
+        &self.0
+    }
+}
+
+impl From<io::Error> for Cause {
+    fn from(error: io::Error) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+/// Two are equal if they have the same kind and the same text.
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind() == other.kind() && self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Cause {}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Why a session is lost.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::{Error, SessionLost};
+/// use remex_client::{Command, Error, SessionLost};
 ///
-/// let process = client.command("sleep").arg("1000").start().await?;
+/// let process = Command::new("sleep").arg("1000").start(&client).await?;
 /// client.disconnect().await;
 /// assert_eq!(process.wait().await, Err(Error::Lost(SessionLost::Closed)));
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SessionLost {
     /// The client was disconnected by its owner.
     Closed,
@@ -174,9 +235,9 @@ impl Error {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::ErrorKind;
+    /// use remex_client::{Command, ErrorKind};
     ///
-    /// let error = client.command("no-such-program").start().await.unwrap_err();
+    /// let error = Command::new("no-such-program").start(&client).await.unwrap_err();
     /// assert_eq!(error.kind(), Some(ErrorKind::ProgramNotFound));
     /// # Ok(()) }
     /// ```
@@ -184,6 +245,77 @@ impl Error {
         match self {
             Error::Refused(error) => Some(error.kind),
             _ => None,
+        }
+    }
+
+    /// Returns whether the same may succeed later without anything being changed: the server was not reachable, busy or
+    /// full, or a timeout expired.
+    ///
+    /// Check [`Error::may_have_happened`] before repeating something that must not happen twice. After [`Error::Lost`]
+    /// only a new client can try again.
+    ///
+    /// ```
+    /// use remex_client::{Error, Target};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let nowhere = remex_client::Client::connect(Target::parse("ws://127.0.0.1:1")?).await.unwrap_err();
+    /// assert!(nowhere.is_retryable() && !nowhere.may_have_happened());
+    /// assert!(!Target::parse("http://host").unwrap_err().is_retryable());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::Unreachable { .. }
+            | Error::TimedOut { .. }
+            | Error::Interrupted { .. }
+            | Error::Changed { .. }
+            | Error::Overrun { .. } => true,
+            Error::Lost(loss) => match loss {
+                SessionLost::ReconnectTimedOut { .. } | SessionLost::Forgotten { .. } => true,
+                SessionLost::Rejected(error) => error.is_retryable(),
+                _ => false,
+            },
+            Error::Refused(error) => matches!(
+                error.kind,
+                ErrorKind::SessionAttached
+                    | ErrorKind::ProcessStarting
+                    | ErrorKind::TooManyProcesses
+                    | ErrorKind::LimitExceeded
+                    | ErrorKind::ContentChanged
+                    | ErrorKind::NoSpace
+                    | ErrorKind::ShuttingDown
+            ),
+            Error::Local { cause, .. } => matches!(
+                cause.kind(),
+                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+            ),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the call may have taken effect on the remote host all the same.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
+    ///
+    /// let refused = Command::new("no-such-program").start(&client).await.unwrap_err();
+    /// assert!(!refused.may_have_happened());
+    /// client.clone().disconnect().await;
+    /// let lost = Command::new("true").start(&client).await.unwrap_err();
+    /// assert!(lost.may_have_happened(), "the client cannot tell");
+    /// # Ok(()) }
+    /// ```
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            Error::TimedOut { what, .. } => !matches!(*what, CONNECTING | HANDSHAKE),
+            Error::Interrupted { .. } | Error::Lost(_) | Error::Protocol { .. } => true,
+            // The server failed in the middle of it, or was told to stop.
+            Error::Refused(error) => {
+                matches!(error.kind, ErrorKind::Cancelled | ErrorKind::Internal | ErrorKind::Io)
+            }
+            _ => false,
         }
     }
 
@@ -219,7 +351,7 @@ impl Error {
                 let what = if *presented { "refused the token" } else { "requires a token" };
                 format!("{target} {what} (status {status})")
             }
-            Error::ProgramEnded { program, status, stderr } => {
+            Error::ProgramEnded { program, status, stderr, .. } => {
                 format!("{program} exited before it responded ({status}){}", said(stderr))
             }
             Error::TimedOut { what, after } => format!("{what} timed out after {after:?}"),
@@ -251,7 +383,7 @@ impl Error {
     pub fn why(&self) -> Option<Cow<'_, str>> {
         match self {
             Error::Address { reason, .. } | Error::Unreachable { reason, .. } => Some(reason.into()),
-            Error::Local { message, .. } => Some(message.into()),
+            Error::Local { cause, .. } => Some(cause.to_string().into()),
             Error::Protocol { what } => Some(what.into()),
             Error::Lost(loss) => loss.why(),
             _ => None,
@@ -263,7 +395,9 @@ impl Error {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let error = client.command("no-such-program").start().await.unwrap_err();
+    /// use remex_client::Command;
+    ///
+    /// let error = Command::new("no-such-program").start(&client).await.unwrap_err();
     /// println!("{}; {}", error.message(), error.hint().unwrap_or("no hint"));
     /// # Ok(()) }
     /// ```
@@ -272,7 +406,7 @@ impl Error {
             Error::Refused(error) => error.hint.as_deref(),
             Error::Agent(refusal) => refusal.hint(),
             Error::Address { hint, .. } | Error::Usage { hint, .. } => Some(hint),
-            Error::Unreachable { hint, .. } => hint.as_deref(),
+            Error::Unreachable { hint, .. } | Error::ProgramEnded { hint, .. } => hint.as_deref(),
             Error::Unauthorized { presented: true, .. } => Some("check the bearer token"),
             Error::Unauthorized { presented: false, .. } => Some("present a bearer token"),
             Error::TimedOut { .. } => Some("raise the timeout, or check what is blocking it"),
@@ -283,13 +417,69 @@ impl Error {
             Error::Gap { .. } => Some("retain more output, or read it sooner"),
             Error::Overrun { .. } => Some("read the body sooner"),
             Error::Changed { .. } => Some("try again when nothing writes to it"),
-            Error::ProgramEnded { .. } | Error::Local { .. } => None,
+            Error::Local { .. } => None,
         }
     }
 
-    /// Creates an error from a local failure.
-    pub(crate) fn local(action: impl Into<String>, error: &io::Error) -> Self {
-        Error::Local { action: action.into(), kind: error.kind(), message: error.to_string() }
+    /// Creates an error for a server that cannot be reached, for example in a [`Dial`](crate::Dial).
+    ///
+    /// ```
+    /// let error = remex_client::Error::unreachable("the tunnel", "it is closed").with_hint("open it");
+    /// assert_eq!(error.to_string(), "cannot connect to the tunnel: it is closed; open it");
+    /// ```
+    pub fn unreachable(target: impl Into<String>, reason: impl Into<String>) -> Self {
+        Error::Unreachable { target: target.into(), reason: reason.into(), hint: None, cause: None }
+    }
+
+    /// Creates an error for a failure on this host; `action` completes the sentence "cannot …".
+    ///
+    /// ```
+    /// let error = std::fs::read("/no/such/file").unwrap_err();
+    /// let error = remex_client::Error::local("read the list", error);
+    /// assert!(error.to_string().starts_with("cannot read the list: No such file"));
+    /// ```
+    pub fn local(action: impl Into<String>, cause: impl Into<Cause>) -> Self {
+        Error::Local { action: action.into(), cause: cause.into() }
+    }
+
+    /// Sets what to do about it, for errors of connecting.
+    ///
+    /// See [`Error::unreachable`] for an example.
+    pub fn with_hint(mut self, text: impl Into<String>) -> Self {
+        if let Error::Unreachable { hint, .. } | Error::ProgramEnded { hint, .. } = &mut self {
+            *hint = Some(text.into());
+        }
+        self
+    }
+
+    /// Sets the failure behind an error of connecting.
+    pub(crate) fn with_cause(mut self, error: impl Into<Cause>) -> Self {
+        if let Error::Unreachable { cause, .. } = &mut self {
+            *cause = Some(error.into());
+        }
+        self
+    }
+}
+
+/// The text of an error ends with that of its source; the source is for programs that look for its type.
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Lost(loss) => loss.source(),
+            Error::Local { cause, .. } | Error::Unreachable { cause: Some(cause), .. } => Some(&*cause.0),
+            _ => None,
+        }
+    }
+}
+
+impl std::error::Error for SessionLost {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SessionLost::ReconnectTimedOut { last: cause, .. } | SessionLost::Rejected(cause) => {
+                Some(&**cause)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -370,6 +560,16 @@ impl From<SessionLost> for Error {
     }
 }
 
+/// An error that was converted into an `io::Error` becomes itself again; any other one is a failure on this host.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<Error>() {
+            Ok(error) => error,
+            Err(error) => Error::local("read or write on this host", error),
+        }
+    }
+}
+
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {
@@ -378,12 +578,24 @@ impl From<Error> for io::Error {
                 ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
                 ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
                 ErrorKind::StdinClosed => io::ErrorKind::BrokenPipe,
+                ErrorKind::IsADirectory => io::ErrorKind::IsADirectory,
+                ErrorKind::NotADirectory => io::ErrorKind::NotADirectory,
+                ErrorKind::NotEmpty => io::ErrorKind::DirectoryNotEmpty,
+                ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+                ErrorKind::CrossDevice => io::ErrorKind::CrossesDevices,
+                ErrorKind::InvalidInput | ErrorKind::InvalidParams => io::ErrorKind::InvalidInput,
+                ErrorKind::NotSupported => io::ErrorKind::Unsupported,
+                ErrorKind::Cancelled => io::ErrorKind::Interrupted,
                 _ => io::ErrorKind::Other,
             },
             Error::TimedOut { .. } => io::ErrorKind::TimedOut,
             Error::Interrupted { .. } | Error::Lost(_) => io::ErrorKind::ConnectionAborted,
             Error::Gap { .. } => io::ErrorKind::InvalidData,
-            Error::Local { kind, .. } => *kind,
+            Error::Local { cause, .. } => cause.kind(),
+            Error::Unreachable { cause: Some(cause), .. } => cause.kind(),
+            Error::Unreachable { .. } => io::ErrorKind::NotConnected,
+            Error::Unauthorized { .. } => io::ErrorKind::PermissionDenied,
+            Error::Usage { .. } | Error::Address { .. } => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
@@ -392,7 +604,7 @@ impl From<Error> for io::Error {
 
 /// Creates an error for a server that cannot be reached.
 pub(crate) fn unreachable(target: &str, reason: impl Into<String>, hint: impl Into<String>) -> Error {
-    Error::Unreachable { target: target.to_owned(), reason: reason.into(), hint: Some(hint.into()) }
+    Error::unreachable(target, reason).with_hint(hint)
 }
 
 /// Creates an error for invalid arguments of a call.
@@ -415,8 +627,30 @@ pub(crate) fn is_unknown_process(error: &Error) -> bool {
         || refusal.message.starts_with("unknown process id"))
 }
 
+/// Returns whether the server has no such session, in any dialect.
+pub(crate) fn is_unknown_session(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::UnknownSession
+        || refusal.message.starts_with("unknown session id"))
+}
+
 /// Returns whether a process is still starting, in any dialect.
 pub(crate) fn is_starting(error: &Error) -> bool {
     matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessStarting
         || refusal.message.starts_with("process id") && refusal.message.ends_with("is starting"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once_by_programs_that_print_sources() {
+        let refused = Error::Refused(RpcError::new(ErrorKind::Internal, "no"));
+        assert!(refused.source().is_none());
+        let io = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let local = Error::from(io);
+        assert!(local.source().is_some_and(|source| source.is::<std::io::Error>()), "{local:?}");
+    }
 }

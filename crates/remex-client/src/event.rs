@@ -2,29 +2,36 @@
 
 use bytes::Bytes;
 use remex_proto::process::{self as wire, DeniedHost, ExitCause, Produced, Stream, Usage};
+use serde::Serialize;
 
 /// An event of a process.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::{Event, Stream};
+/// use remex_client::{Command, process::{Event, Stream}};
 ///
-/// let process = client.shell("echo hello; exit 3").start().await?;
+/// let process = Command::shell("echo hello; exit 3").start(&client).await?;
 /// let mut events = process.events();
 /// let Some(Event::Output(chunk)) = events.next().await? else { panic!("it speaks first") };
 /// assert_eq!((chunk.stream, &chunk.bytes[..]), (Stream::Stdout, &b"hello\n"[..]));
-/// let Some(Event::Exited(exit)) = events.next().await? else { panic!("then it exits") };
+/// let Some(Event::Exited { exit, .. }) = events.next().await? else { panic!("then it exits") };
 /// assert_eq!(exit.code, 3);
 /// assert!(matches!(events.next().await?, Some(Event::Closed(_))));
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// The process wrote output.
     Output(Chunk),
     /// The process exited; all output before the exit has been delivered.
-    Exited(Exit),
+    Exited {
+        /// Its sequence number among the events of the process.
+        seq: u64,
+        /// How it ended.
+        exit: Exit,
+    },
     /// All output has been delivered; the last event.
     Closed(Closed),
     /// Output is missing here.
@@ -36,14 +43,15 @@ pub enum Event {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::{Event, Stream};
+/// use remex_client::{Command, process::{Event, Stream}};
 ///
-/// let process = client.shell("echo oh >&2").start().await?;
+/// let process = Command::shell("echo oh >&2").start(&client).await?;
 /// let Some(Event::Output(chunk)) = process.events().next().await? else { panic!("it speaks first") };
 /// assert_eq!((chunk.seq, chunk.stream, &chunk.bytes[..]), (1, Stream::Stderr, &b"oh\n"[..]));
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Chunk {
     /// Its sequence number among the events of the process, from 1.
     pub seq: u64,
@@ -58,35 +66,54 @@ pub struct Chunk {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::ExitCause;
+/// use remex_client::{Command, process::ExitCause};
 ///
-/// let exit = client.shell("kill -9 $$").output().await?.exit;
+/// let exit = Command::shell("kill -9 $$").output(&client).await?.exit;
 /// assert_eq!((exit.code, exit.signal.as_deref()), (137, Some("SIGKILL")));
 /// assert_eq!(exit.cause, Some(ExitCause::Signal));
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Exit {
     /// The exit status, or 128 + the number of the signal.
     pub code: i32,
     /// The signal that ended it, such as `SIGKILL`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// Why it ended; unknown on servers of the base dialect, and if the exit coincided with a disconnect.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<ExitCause>,
     /// The resources it used; unknown in the same cases as the cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// The hosts that its sandbox has refused by then; see [`Sandbox::allow_host`](crate::process::Sandbox::allow_host).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub network_denied: Vec<DeniedHost>,
 }
 
 impl Exit {
+    /// Returns an exit with this status, and nothing else known about it.
+    ///
+    /// ```
+    /// let exit = remex_client::process::Exit::new(3);
+    /// assert_eq!((exit.code, exit.signal.as_deref(), exit.is_success()), (3, None, false));
+    /// # assert!(remex_client::process::Exit::new(0).is_success());
+    /// ```
+    pub fn new(code: i32) -> Self {
+        Self { code, signal: None, cause: None, usage: None, network_denied: Vec::new() }
+    }
+
     /// Returns whether the process exited with status 0.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// assert!(client.command("true").output().await?.exit.is_success());
-    /// assert!(!client.command("false").output().await?.exit.is_success());
+    /// use remex_client::Command;
+    ///
+    /// assert!(Command::new("true").output(&client).await?.exit.is_success());
+    /// assert!(!Command::new("false").output(&client).await?.exit.is_success());
     /// # Ok(()) }
     /// ```
     pub fn is_success(&self) -> bool {
@@ -99,9 +126,9 @@ impl Exit {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::Event;
+/// use remex_client::{Command, process::Event};
 ///
-/// let process = client.shell("echo hello").start().await?;
+/// let process = Command::shell("echo hello").start(&client).await?;
 /// let mut events = process.events();
 /// while let Some(event) = events.next().await? {
 ///     if let Event::Closed(ledger) = event {
@@ -111,7 +138,10 @@ impl Exit {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Closed {
+    /// Its sequence number, the last of the process.
+    pub seq: u64,
     /// Bytes written per stream; unknown on servers of the base dialect.
     pub produced: Option<Produced>,
     /// Bytes evicted before this client received them; unknown in the same case.
@@ -123,10 +153,10 @@ pub struct Closed {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::{Event, Overflow, Retain};
+/// use remex_client::{Command, process::{Event, Overflow, Retain}};
 ///
-/// let retain = Retain { bytes: Some(64 << 10), overflow: Overflow::Evict, ..Retain::default() };
-/// let process = client.shell("seq 1000000").retain(retain).start().await?;
+/// let retain = Retain::default().bytes(64 << 10).overflow(Overflow::Evict);
+/// let process = Command::shell("seq 1000000").retain(retain).start(&client).await?;
 /// process.wait().await?;
 /// // A late consumer receives the end of the output, and how much is missing before it.
 /// let Some(Event::Gap(gap)) = process.events().next().await? else { panic!("the beginning is gone") };
@@ -134,6 +164,7 @@ pub struct Closed {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gap {
     /// The first missing event.
     pub from_seq: u64,
@@ -144,11 +175,37 @@ pub struct Gap {
 }
 
 impl Event {
+    /// Returns its sequence number; of a gap, the last one that it covers.
+    ///
+    /// Pass it to [`Process::events_after`](crate::Process::events_after) to continue after this event.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::shell("echo hello").start(&client).await?;
+    /// let (mut events, mut seqs) = (process.events(), Vec::new());
+    /// while let Some(event) = events.next().await? {
+    ///     seqs.push(event.seq());
+    /// }
+    /// assert_eq!(seqs, [1, 2, 3]);
+    /// # Ok(()) }
+    /// ```
+    pub fn seq(&self) -> u64 {
+        match self {
+            Event::Output(chunk) => chunk.seq,
+            Event::Exited { seq, .. } => *seq,
+            Event::Closed(closed) => closed.seq,
+            Event::Gap(gap) => gap.to_seq,
+        }
+    }
+
     /// Returns how many bytes of output it carries.
     pub(crate) fn len(&self) -> usize {
         match self {
             Event::Output(chunk) => chunk.bytes.len(),
-            Event::Exited(_) | Event::Closed(_) | Event::Gap(_) => 0,
+            Event::Exited { .. } | Event::Closed(_) | Event::Gap(_) => 0,
         }
     }
 }

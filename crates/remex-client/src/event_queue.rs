@@ -123,15 +123,37 @@ pub(crate) enum ProcessEvent {
 }
 
 impl ProcessEvent {
-    /// Returns whether it belongs to another session, whose processes may have the same ids.
-    pub(crate) fn is_of_another_session(&self) -> bool {
+    /// Returns the session that it belongs to if that is another one, whose processes may have the same ids.
+    pub(crate) fn observed_session(&self) -> Option<&str> {
         let session_id = match self {
             ProcessEvent::Output(note) => &note.session_id,
             ProcessEvent::Exited(note) => &note.session_id,
             ProcessEvent::Closed(note) => &note.session_id,
             ProcessEvent::Gap(note) => &note.session_id,
         };
-        session_id.is_some()
+        session_id.as_deref()
+    }
+
+    /// Returns the process and what happened to it.
+    pub(crate) fn into_event(self) -> (String, Event) {
+        match self {
+            ProcessEvent::Output(note) => {
+                let chunk = Chunk { seq: note.seq, stream: note.stream, bytes: note.chunk.0 };
+                (note.process_id, Event::Output(chunk))
+            }
+            ProcessEvent::Exited(mut note) => {
+                let process_id = std::mem::take(&mut note.process_id);
+                (process_id, Event::Exited { seq: note.seq, exit: note.into() })
+            }
+            ProcessEvent::Closed(note) => {
+                let (produced, evicted_bytes) = (note.produced, note.evicted_bytes);
+                (note.process_id, Event::Closed(Closed { seq: note.seq, produced, evicted_bytes }))
+            }
+            ProcessEvent::Gap(note) => {
+                let log::Gap { from_seq, to_seq, bytes } = gap(note.range);
+                (note.process_id, Event::Gap(Gap { from_seq, to_seq, bytes }))
+            }
+        }
     }
 
     /// Returns the process, and the last event that this covers.
@@ -213,10 +235,11 @@ impl EventQueue {
                 state.replay.feed(seq, len, Event::Output(chunk));
             }
             ProcessEvent::Exited(note) => {
-                state.replay.feed(note.seq, 0, Event::Exited(note.into()));
+                state.replay.feed(note.seq, 0, Event::Exited { seq: note.seq, exit: note.into() });
             }
             ProcessEvent::Closed(note) => {
-                let closed = Closed { produced: note.produced, evicted_bytes: note.evicted_bytes };
+                let closed =
+                    Closed { seq: note.seq, produced: note.produced, evicted_bytes: note.evicted_bytes };
                 state.replay.feed(note.seq, 0, Event::Closed(closed));
             }
             ProcessEvent::Gap(note) => {
@@ -308,14 +331,16 @@ impl EventQueue {
         action
     }
 
-    /// Adds a consumer; returns its number, and the seq up to which it must read the history from the server.
-    pub(crate) fn subscribe(&self) -> (u64, u64) {
+    /// Adds a consumer of the events after `after`; returns its number, and the seq up to which it must read the history
+    /// from the server.
+    pub(crate) fn subscribe(&self, after: u64) -> (u64, u64) {
         let mut state = self.lock();
         let number = state.next_consumer;
         state.next_consumer += 1;
-        let next = state.removed;
+        let next = state.removed + state.queue.partition_point(|(seq, _)| *seq <= after) as u64;
         state.consumers.insert(number, Consumer { next, waker: None });
         state.first_consumer = FirstConsumer::Arrived;
+        state.drop_consumed();
         (number, state.removed_seq)
     }
 
@@ -403,7 +428,8 @@ impl ReadState {
             usage: reply.usage,
             network_denied: reply.network_denied.clone(),
         };
-        let closed = Closed { produced: reply.produced, evicted_bytes: reply.evicted_bytes };
+        // The number is that of the event that this becomes.
+        let closed = Closed { seq: 0, produced: reply.produced, evicted_bytes: reply.evicted_bytes };
         ReadState { exit: reply.exited.then_some(exit), closed: reply.closed.then_some(closed) }
     }
 }
@@ -459,17 +485,17 @@ impl QueueState {
             self.push(next - 1, Event::Gap(Gap { from_seq, to_seq: next - 1, bytes: None }));
         }
         if let Some(exit) = exit.filter(|_| next <= to_seq) {
-            self.push(next, Event::Exited(exit));
+            self.push(next, Event::Exited { seq: next, exit });
             next += 1;
         }
         if let Some(closed) = closed.filter(|_| next <= to_seq) {
-            self.push(next, Event::Closed(closed));
+            self.push(next, Event::Closed(Closed { seq: next, ..closed }));
         }
     }
 
     fn push(&mut self, seq: u64, event: Event) {
         match &event {
-            Event::Exited(exit) => self.exit = Some((seq, exit.clone())),
+            Event::Exited { exit, .. } => self.exit = Some((seq, exit.clone())),
             Event::Closed(closed) => self.closed = Some((seq, closed.clone())),
             Event::Output(_) | Event::Gap(_) => {}
         }

@@ -1,7 +1,8 @@
 //! Files on the remote host: typed calls, transfers that survive disconnects, directory trees, and watches.
 //!
 //! Start at [`Fs`]; [`Fs::open`] and [`Fs::upload`] are for content of any size, [`Fs::upload_tree`] and
-//! [`Fs::download_tree`] for directories, [`Transfer`] and [`copy_trees`] for files and directories from one host to another. Paths are those of the remote host.
+//! [`Fs::download_tree`] for directories. [`Transfer`] and [`copy_trees`] are what `remex cp` consists of: files and
+//! directories from any host to any other, resumable. Paths are those of the remote host.
 
 mod destination;
 mod directory;
@@ -9,8 +10,11 @@ mod download;
 mod entry;
 mod handle;
 mod path;
+mod progress;
 mod transfer;
+#[cfg(feature = "trees")]
 mod tree;
+#[cfg(feature = "trees")]
 mod tree_copy;
 mod upload;
 mod watch;
@@ -30,13 +34,17 @@ pub use self::{
     download::Download,
     entry::Times,
     path::{AsHostPath, entry_name},
+    progress::Progress,
     transfer::{Transfer, Transferred},
-    tree::{Progress, Summary},
+    upload::Permissions,
+    watch::{Changes, Depth, Watch},
+};
+#[cfg(feature = "trees")]
+pub use self::{
+    tree::{SkipUnchanged, TreeCopy, TreeEntry, TreeFailure, TreeReport, TreeRules},
     tree_copy::{
         CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, copy_trees,
     },
-    upload::Permissions,
-    watch::{Changes, Depth, Watch},
 };
 use crate::{Client, Error};
 
@@ -89,6 +97,7 @@ impl Client {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Write {
     /// In place: the file keeps its links and permissions, but concurrent readers may see partial content.
     #[default]

@@ -124,6 +124,7 @@ impl Http {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Redirects {
     /// Follows up to ten redirects.
     #[default]
@@ -325,6 +326,7 @@ impl Request {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Response {
     /// The status code.
     pub status: u16,
@@ -358,6 +360,7 @@ impl Response {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct StreamingResponse {
     /// The status code.
     pub status: u16,

@@ -6,17 +6,17 @@
 //! The crate never reads configuration files or environment variables: the program passes plain values.
 //!
 //! ```
-//! use remex_client::{Client, process::Input};
+//! use remex_client::{Client, Command, process::Input};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // A server in this process; use `Target::parse("ws://host:4000")?` for a remote one. The rest is the same.
 //! let client = Client::connect(remex::Local::here()?.target()).await?;
 //!
-//! let output = client.command("uname").arg("-s").output().await?;
+//! let output = Command::new("uname").arg("-s").output(&client).await?;
 //! assert_eq!(output.stdout, b"Linux\n");
 //!
-//! let process = client.shell("read name; echo hello, $name").input(Input::Piped).start().await?;
+//! let process = Command::shell("read name; echo hello, $name").input(Input::Piped).start(&client).await?;
 //! let output = process.communicate(b"world\n").await?;
 //! assert_eq!((output.exit.code, &output.stdout[..]), (0, &b"hello, world\n"[..]));
 //!
@@ -25,6 +25,19 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! All features are on by default. Without them the crate keeps processes, files, HTTP requests and `ws://`:
+//!
+//! - `agent`: the module [`agent`].
+//! - `environments`: the module [`environment`], which reads TOML; includes `program` and `tls`.
+//! - `program`: [`Target::Program`], connections over the standard streams of a program such as ssh.
+//! - `tls`: `wss://`, with [`tls`].
+//! - `trees`: copies of directory trees, [`fs::TreeCopy`] and [`fs::copy_trees`].
+//!
+//! The crate runs on Linux and compiles for macOS and Windows. On Windows there are no unix sockets, programs and local
+//! symbolic links; all paths on the remote host have slashes, wherever the client runs.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;
 mod connection_state;
@@ -35,9 +48,15 @@ mod target;
 pub mod fs;
 pub mod http;
 pub mod process;
+pub mod session;
+#[cfg(feature = "testing")]
+pub mod testing;
 
+#[cfg(feature = "agent")]
 pub mod agent;
+#[cfg(feature = "environments")]
 pub mod environment;
+#[cfg(feature = "tls")]
 pub mod tls;
 
 mod core;
@@ -46,6 +65,7 @@ mod engine;
 mod event;
 mod event_queue;
 mod link;
+mod platform;
 mod program;
 mod refusal;
 mod shell_word;
@@ -54,10 +74,11 @@ mod url;
 
 pub use client::Client;
 pub use connection_state::ConnectionState;
-pub use error::{Error, SessionLost};
+pub use error::{Cause, Error, SessionLost};
 pub use link::Link;
 pub use options::{Options, Prompts, Session};
 pub use process::{Command, Process};
+#[cfg(feature = "program")]
 pub use program::{Program, wait_for_programs};
 pub use remex_proto::{ErrorKind, InvalidTrace, TraceContext};
 pub use target::{Custom, Dial, Target, WebSocket};

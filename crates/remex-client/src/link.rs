@@ -82,6 +82,7 @@ impl Link {
     }
 
     /// Keeps the program at the other end alive as long as the connection.
+    #[cfg(feature = "program")]
     pub(crate) fn with_child(mut self, child: Child) -> Self {
         self.child = Some(child);
         self

@@ -11,14 +11,19 @@ use remex_proto::TraceContext;
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
-/// use remex_client::{Client, Options};
+/// use remex_client::{Client, Command, Options};
 ///
-/// let options = Options { request_timeout: Some(Duration::from_secs(30)), ..Options::default() };
+/// let options = Options::default()
+///     .session_name("nightly")
+///     .detach_ttl(Duration::from_secs(3600))
+///     .connect_retry(Duration::from_secs(60))
+///     .request_timeout(Duration::from_secs(30));
 /// let client = Client::connect_with(remex::Local::here()?.target(), options).await?;
-/// assert!(client.command("true").output().await?.exit.is_success());
+/// assert!(Command::new("true").output(&client).await?.exit.is_success());
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// The name that the client sends to the server; `remex` by default.
     pub name: String,
@@ -30,6 +35,11 @@ pub struct Options {
     pub detach_ttl: Option<Duration>,
     /// Timeout for establishing one connection; 10 s by default.
     pub connect_timeout: Duration,
+    /// How long to try again when the first connection fails in a way that may pass ([`Error::is_retryable`]): a server
+    /// that is not up yet, a name that does not resolve yet; not at all by default.
+    ///
+    /// [`Error::is_retryable`]: crate::Error::is_retryable
+    pub connect_retry: Duration,
     /// Timeout for the handshake on a new connection; 10 s by default.
     ///
     /// It is suspended while a program prompts the user, see [`Prompts`].
@@ -58,6 +68,7 @@ impl Default for Options {
             session_name: None,
             detach_ttl: None,
             connect_timeout: Duration::from_secs(10),
+            connect_retry: Duration::ZERO,
             initialize_timeout: Duration::from_secs(10),
             prompts: Prompts::Refuse,
             request_timeout: None,
@@ -69,6 +80,112 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Sets the name that the client sends to the server: [`Options::name`](Options#structfield.name).
+    ///
+    /// See [`Options`] for an example.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets which session to use: [`Options::session`](Options#structfield.session).
+    ///
+    /// See [`Options`] for an example.
+    pub fn session(mut self, session: Session) -> Self {
+        self.session = session;
+        self
+    }
+
+    /// Names a new session: [`Options::session_name`](Options#structfield.session_name).
+    ///
+    /// See [`Options`] for an example.
+    pub fn session_name(mut self, name: impl Into<String>) -> Self {
+        self.session_name = Some(name.into());
+        self
+    }
+
+    /// Sets how long the session survives without a connection: [`Options::detach_ttl`](Options#structfield.detach_ttl).
+    ///
+    /// See [`Options`] for an example.
+    pub fn detach_ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
+        self.detach_ttl = ttl.into();
+        self
+    }
+
+    /// Sets the timeout for establishing one connection: [`Options::connect_timeout`](Options#structfield.connect_timeout).
+    ///
+    /// See [`Options`] for an example.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets how long to try again when the first connection fails: [`Options::connect_retry`](Options#structfield.connect_retry).
+    ///
+    /// See [`Options`] for an example.
+    pub fn connect_retry(mut self, time: Duration) -> Self {
+        self.connect_retry = time;
+        self
+    }
+
+    /// Sets the timeout for the handshake: [`Options::initialize_timeout`](Options#structfield.initialize_timeout).
+    ///
+    /// See [`Options`] for an example.
+    pub fn initialize_timeout(mut self, timeout: Duration) -> Self {
+        self.initialize_timeout = timeout;
+        self
+    }
+
+    /// Sets whether the program of a connection may prompt the user: [`Options::prompts`](Options#structfield.prompts).
+    ///
+    /// See [`Options`] for an example.
+    pub fn prompts(mut self, prompts: Prompts) -> Self {
+        self.prompts = prompts;
+        self
+    }
+
+    /// Sets the timeout for a call: [`Options::request_timeout`](Options#structfield.request_timeout).
+    ///
+    /// See [`Options`] for an example.
+    pub fn request_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.request_timeout = timeout.into();
+        self
+    }
+
+    /// Sets how long to try to reconnect after a disconnect: [`Options::reconnect_timeout`](Options#structfield.reconnect_timeout).
+    ///
+    /// See [`Options`] for an example.
+    pub fn reconnect_timeout(mut self, timeout: Duration) -> Self {
+        self.reconnect_timeout = timeout;
+        self
+    }
+
+    /// Sets the interval of keep-alive pings: [`Options::keep_alive_interval`](Options#structfield.keep_alive_interval).
+    ///
+    /// See [`Options`] for an example.
+    pub fn keep_alive_interval(mut self, interval: Duration) -> Self {
+        self.keep_alive_interval = interval;
+        self
+    }
+
+    /// Sets how long to wait for the response to a ping: [`Options::keep_alive_timeout`](Options#structfield.keep_alive_timeout).
+    ///
+    /// See [`Options`] for an example.
+    pub fn keep_alive_timeout(mut self, timeout: Duration) -> Self {
+        self.keep_alive_timeout = timeout;
+        self
+    }
+
+    /// Sets the trace that calls belong to: [`Options::trace`](Options#structfield.trace).
+    ///
+    /// See [`Options`] for an example.
+    pub fn trace(mut self, trace: impl Into<Option<TraceContext>>) -> Self {
+        self.trace = trace.into();
+        self
+    }
+}
+
 /// Whether the program of a [`Target::Program`](crate::Target::Program) may use the terminal while it connects, as ssh
 /// does to ask for a passphrase.
 ///
@@ -76,7 +193,7 @@ impl Default for Options {
 /// use remex_client::{Options, Prompts};
 ///
 /// // For an interactive program that does not read from the terminal while it connects.
-/// let options = Options { prompts: Prompts::Allow, ..Options::default() };
+/// let options = Options::default().prompts(Prompts::Allow);
 /// assert_ne!(options, Options::default());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,14 +214,28 @@ pub enum Prompts {
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
 /// use remex_client::{Client, ErrorKind, Options, Session};
 ///
-/// let options = Options { session: Session::Resume("nightly".to_owned()), ..Options::default() };
+/// let options = Options::default().session(Session::Resume("nightly".to_owned()));
 /// let nobody = Client::connect_with(remex::Local::here()?.target(), options).await;
 /// assert_eq!(nobody.unwrap_err().kind(), Some(ErrorKind::UnknownSession));
+///
+/// // The same program, started again, goes on where it was.
+/// let local = remex::Local::here()?;
+/// let nightly = || {
+///     let session = Session::ResumeOrNew("nightly".to_owned());
+///     Options::default().session(session).detach_ttl(Duration::from_secs(3600))
+/// };
+/// let first = Client::connect_with(local.target(), nightly()).await?;
+/// let id = first.session_id().to_owned();
+/// first.disconnect().await;
+/// let again = Client::connect_with(local.target(), nightly()).await?;
+/// assert_eq!(again.session_id(), id);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Session {
     /// A new session.
     #[default]
@@ -113,4 +244,7 @@ pub enum Session {
     Resume(String),
     /// The session with this id or name; detaches another client that is attached to it.
     TakeOver(String),
+    /// The session with this name, or a new one with this name if there is none; fails while another client is attached
+    /// to it.
+    ResumeOrNew(String),
 }

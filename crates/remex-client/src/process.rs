@@ -4,31 +4,40 @@
 
 mod command;
 mod events;
+mod exec_process;
+mod info;
+mod lines;
 mod output;
 mod reference;
+mod retain;
 mod sandbox;
 mod stdin;
+mod terminal_size;
 mod wait;
 
-use std::{num::NonZeroU16, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use remex_proto::process as wire;
 
 pub use crate::event::{Chunk, Closed, Event, Exit, Gap};
-pub use command::{Command, Input, OnDrop, Retain, Secrets};
+pub use command::{Command, Input, OnDrop, Secrets};
 pub use events::{Events, Reader};
+pub use exec_process::{ExecProcess, ProcessFuture};
+pub use info::ProcessInfo;
+pub use lines::{Line, Lines};
 pub use output::Output;
-pub use reference::{OutputBatch, ProcessRef, ReadWait, Termination, TimedChunk};
+pub use reference::{OutputBatch, ProcessRef, Termination, TimedChunk};
 pub use remex_proto::{
     environment::Inherit,
     process::{
-        DeniedHost, Entry, ExitCause, Overflow, Produced, ResourceLimits, SignalName, SnapshotReply, State,
-        Stream, Usage,
+        DeniedHost, ExitCause, Overflow, Produced, ResourceLimits, SignalName, SnapshotReply, State, Stream,
+        Usage,
     },
-    session::Entry as SessionEntry,
 };
+pub use retain::Retain;
 pub use sandbox::Sandbox;
 pub use stdin::Stdin;
+pub use terminal_size::TerminalSize;
 pub use wait::{Until, WaitOutcome};
 
 use crate::{
@@ -49,7 +58,9 @@ use crate::{
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// let process = client.shell("echo out; echo err >&2; exit 3").start().await?;
+/// use remex_client::Command;
+///
+/// let process = Command::shell("echo out; echo err >&2; exit 3").start(&client).await?;
 /// let output = process.communicate(b"").await?;
 /// assert_eq!((output.exit.code, &output.stdout[..], &output.stderr[..]), (3, &b"out\n"[..], &b"err\n"[..]));
 /// # Ok(()) }
@@ -67,7 +78,18 @@ pub(crate) struct Handle {
     pid: Option<u32>,
     on_drop: OnDrop,
     /// Taken by the first caller of [`Process::stdin`].
-    stdin: std::sync::Mutex<Option<Stdin>>,
+    stdin: std::sync::Mutex<StdinSlot>,
+}
+
+/// The standard input of a process, as far as one handle is concerned.
+#[derive(Debug)]
+enum StdinSlot {
+    /// There is none, or it was taken.
+    Empty,
+    /// Of a process that this handle started: closed with the handle if nobody takes it.
+    Owned(Stdin),
+    /// Of a process that others started: closed only by those who take it.
+    Foreign,
 }
 
 impl Drop for Handle {
@@ -86,7 +108,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let process = client.command("true").id("build").start().await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::new("true").id("build").start(&client).await?;
     /// assert_eq!(process.id(), "build");
     /// # Ok(()) }
     /// ```
@@ -99,7 +123,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let process = client.shell("echo $$").start().await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::shell("echo $$").start(&client).await?;
     /// let pid = process.pid().expect("ours tells it");
     /// assert_eq!(process.communicate(b"").await?.stdout, format!("{pid}\n").into_bytes());
     /// # Ok(()) }
@@ -113,7 +139,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let process = client.command("true").start().await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::new("true").start(&client).await?;
     /// assert_eq!(process.client().session_id(), client.session_id());
     /// # Ok(()) }
     /// ```
@@ -128,9 +156,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::process::Event;
+    /// use remex_client::{Command, process::Event};
     ///
-    /// let process = client.shell("echo hello").start().await?;
+    /// let process = Command::shell("echo hello").start(&client).await?;
     /// let (mut events, mut said) = (process.events(), Vec::new());
     /// while let Some(event) = events.next().await? {
     ///     if let Event::Output(chunk) = event {
@@ -141,7 +169,25 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub fn events(&self) -> Events {
-        Events::new(Arc::clone(&self.handle))
+        self.events_after(0)
+    }
+
+    /// Returns the events of the process after the one with this sequence number; 0 begins with the first.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::{Command, process::Event};
+    ///
+    /// let process = Command::shell("echo hello; exit 3").start(&client).await?;
+    /// let first = process.events().next().await?.expect("it prints a line");
+    /// // Later, a new consumer continues there:
+    /// let next = process.events_after(first.seq()).next().await?;
+    /// assert!(matches!(next, Some(Event::Exited { exit, .. }) if exit.code == 3));
+    /// # Ok(()) }
+    /// ```
+    pub fn events_after(&self, seq: u64) -> Events {
+        Events::new(Arc::clone(&self.handle), seq)
     }
 
     /// Returns its standard output as a byte stream.
@@ -152,9 +198,10 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
     /// use tokio::io::{AsyncBufReadExt as _, BufReader};
     ///
-    /// let process = client.command("seq").arg("3").start().await?;
+    /// let process = Command::new("seq").arg("3").start(&client).await?;
     /// let mut lines = BufReader::new(process.stdout()).lines();
     /// assert_eq!(lines.next_line().await?.as_deref(), Some("1"));
     /// # Ok(()) }
@@ -168,9 +215,10 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
     /// use tokio::io::AsyncReadExt as _;
     ///
-    /// let process = client.shell("echo oh >&2").start().await?;
+    /// let process = Command::shell("echo oh >&2").start(&client).await?;
     /// let mut complaints = String::new();
     /// process.stderr().read_to_string(&mut complaints).await?;
     /// assert_eq!(complaints, "oh\n");
@@ -185,11 +233,10 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use std::num::NonZeroU16;
+    /// use remex_client::{Command, process::TerminalSize};
     /// use tokio::io::AsyncReadExt as _;
     ///
-    /// let (rows, cols) = (NonZeroU16::new(24).unwrap(), NonZeroU16::new(80).unwrap());
-    /// let process = client.command("tty").terminal(rows, cols).start().await?;
+    /// let process = Command::new("tty").terminal(TerminalSize::default()).start(&client).await?;
     /// let mut screen = String::new();
     /// process.terminal().read_to_string(&mut screen).await?;
     /// assert!(screen.starts_with("/dev/pts/"));
@@ -206,10 +253,10 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::process::Input;
+    /// use remex_client::{Command, process::Input};
     /// use tokio::io::AsyncWriteExt as _;
     ///
-    /// let process = client.command("cat").input(Input::Piped).start().await?;
+    /// let process = Command::new("cat").input(Input::Piped).start(&client).await?;
     /// let mut stdin = process.stdin().expect("it is piped");
     /// stdin.write_all(b"hello").await?;
     /// drop(stdin);
@@ -217,7 +264,49 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub fn stdin(&self) -> Option<Stdin> {
-        self.handle.stdin.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        let mut slot = self.handle.stdin.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match std::mem::replace(&mut *slot, StdinSlot::Empty) {
+            StdinSlot::Empty => None,
+            StdinSlot::Owned(stdin) => Some(stdin),
+            StdinSlot::Foreign => Some(Stdin::new(self.client().clone(), self.id().to_owned())),
+        }
+    }
+
+    /// Writes to its standard input, and returns when the server has accepted all of it.
+    ///
+    /// Any handle can write, also while another one holds the [`Stdin`]; each call arrives in one piece and exactly once,
+    /// even across disconnects. It waits while the process does not read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when the input is closed or the process has ended, and those of [`Client::call`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::{Command, process::Input};
+    ///
+    /// let process = Command::new("cat").input(Input::Piped).start(&client).await?;
+    /// let other_handle = process.clone();
+    /// process.write(b"one ").await?;
+    /// other_handle.write(b"two").await?;
+    /// process.close_stdin().await?;
+    /// assert_eq!(process.wait_with_output().await?.stdout, b"one two");
+    /// # Ok(()) }
+    /// ```
+    pub async fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.reference().write(bytes).await
+    }
+
+    /// Closes its standard input after all written data.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`].
+    ///
+    /// See [`Process::write`] for an example.
+    pub async fn close_stdin(&self) -> Result<(), Error> {
+        self.reference().close_stdin().await
     }
 
     /// Sets the size of its terminal.
@@ -229,18 +318,17 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use std::num::NonZeroU16;
+    /// use remex_client::{Command, process::TerminalSize};
     ///
-    /// let size = |rows, cols| (NonZeroU16::new(rows).unwrap(), NonZeroU16::new(cols).unwrap());
-    /// let (rows, cols) = size(24, 80);
-    /// let process = client.shell("read line; stty size").terminal(rows, cols).start().await?;
-    /// let (rows, cols) = size(50, 132);
-    /// process.resize(rows, cols).await?;
+    /// let command = Command::shell("read line; stty size").terminal(TerminalSize::default());
+    /// let process = command.start(&client).await?;
+    /// process.resize(TerminalSize::new(50, 132)?).await?;
     /// let said = process.communicate(b"go on\n").await?.terminal;
     /// assert!(String::from_utf8(said)?.ends_with("50 132\r\n"));
     /// # Ok(()) }
     /// ```
-    pub async fn resize(&self, rows: NonZeroU16, cols: NonZeroU16) -> Result<(), Error> {
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), Error> {
+        let TerminalSize { rows, cols } = size;
         let request = wire::Resize { process_id: self.id().to_owned(), session_id: None, rows, cols };
         self.client().call(request).await.map(drop)
     }
@@ -255,9 +343,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::process::SignalName;
+    /// use remex_client::{Command, process::SignalName};
     ///
-    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// let process = Command::new("sleep").arg("1000").start(&client).await?;
     /// process.signal(SignalName::Int).await?;
     /// assert_eq!(process.wait().await?.signal.as_deref(), Some("SIGINT"));
     /// # Ok(()) }
@@ -278,7 +366,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::new("sleep").arg("1000").start(&client).await?;
     /// process.kill().await?;
     /// assert_eq!(process.wait().await?.code, 128 + 9);
     /// # Ok(()) }
@@ -297,9 +387,9 @@ impl Process {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// use std::time::Duration;
-    /// use remex_client::process::Until;
+    /// use remex_client::{Command, process::Until};
     ///
-    /// let process = client.shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done").start().await?;
+    /// let process = Command::shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done").start(&client).await?;
     /// process.wait_for(&Until::Output("ready".to_owned())).await?;
     /// process.terminate(Duration::from_secs(10)).await?;
     /// assert_eq!(process.wait().await?.code, 7);
@@ -321,7 +411,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let process = client.command("seq").arg("1000").start().await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::new("seq").arg("1000").start(&client).await?;
     /// process.wait().await?;
     /// let snapshot = process.snapshot(100).await?;
     /// assert!(snapshot.stdout.0.starts_with(b"1\n2\n") && snapshot.stdout.0.ends_with(b"1000\n"));
@@ -338,7 +430,7 @@ impl Process {
 impl Client {
     /// Returns a handle on an existing process of the session, such as one started before the session was resumed.
     ///
-    /// Its consumers receive the retained output, and then new output.
+    /// Its consumers receive the retained output, and then new output. A second handle is independent of the first one.
     ///
     /// # Errors
     ///
@@ -347,7 +439,9 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// client.shell("echo hello").id("greeting").start().await?;
+    /// use remex_client::Command;
+    ///
+    /// Command::shell("echo hello").id("greeting").start(&client).await?;
     /// // Later, perhaps in another program that has resumed the session:
     /// let process = client.process("greeting").await?;
     /// assert_eq!(process.communicate(b"").await?.stdout, b"hello\n");
@@ -355,6 +449,9 @@ impl Client {
     /// ```
     pub async fn process(&self, id: impl Into<String>) -> Result<Process, Error> {
         let id = id.into();
+        if let Some(process) = Process::shared(self, &id) {
+            return Ok(process);
+        }
         let probe = wire::Read {
             process_id: id.clone(),
             session_id: None,
@@ -365,23 +462,35 @@ impl Client {
         self.call(probe).await?;
         // The retention limit is unknown here; if it is small, only frequent reports keep the process from blocking.
         let queue = Arc::new(EventQueue::new(id.clone(), Some(0)));
-        self.core().add_queue(&queue)?;
+        if let Err(error) = self.core().add_queue(&queue) {
+            // Another task may have made a handle meanwhile.
+            return Process::shared(self, &id).ok_or(error);
+        }
         let action = queue.on_started(History::Possible);
         self.core().perform(&queue, action);
-        let stdin = Stdin::new(self.clone(), id);
-        Ok(Process::new(Handle {
-            client: self.clone(),
-            queue,
-            pid: None,
-            on_drop: OnDrop::Leave,
-            stdin: std::sync::Mutex::new(Some(stdin)),
-        }))
+        Ok(Process::foreign(self, queue))
     }
 }
 
 impl Process {
     pub(crate) fn new(handle: Handle) -> Self {
         Self { handle: Arc::new(handle) }
+    }
+
+    /// Returns another handle on a process that this client follows.
+    pub(crate) fn shared(client: &Client, id: &str) -> Option<Self> {
+        client.core().share_queue(id).map(|queue| Self::foreign(client, queue))
+    }
+
+    /// Returns a handle on a process that others started.
+    fn foreign(client: &Client, queue: Arc<EventQueue>) -> Self {
+        Self::new(Handle {
+            client: client.clone(),
+            queue,
+            pid: None,
+            on_drop: OnDrop::Leave,
+            stdin: std::sync::Mutex::new(StdinSlot::Foreign),
+        })
     }
 }
 

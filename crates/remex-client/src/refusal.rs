@@ -4,7 +4,9 @@
 
 use std::fmt;
 
-/// Identifies a process of an agent by a small number, which a model can repeat reliably.
+use serde::{Deserialize, Serialize};
+
+/// Identifies a process of an agent by a small number, which a model can repeat reliably; as JSON, it is that number.
 ///
 /// ```
 /// use remex_client::agent::Handle;
@@ -14,7 +16,8 @@ use std::fmt;
 /// assert!("the first".parse::<Handle>().is_err());
 /// # Ok::<(), remex_client::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Handle(pub(crate) u32);
 
 impl fmt::Display for Handle {
@@ -31,14 +34,15 @@ impl fmt::Display for Handle {
 /// # use remex_client::agent::*;
 /// # use remex_client::process::Input;
 /// # let agent = Agent::new(Limits::default());
-/// use remex_client::Error;
+/// use remex_client::{Command, Error};
 ///
-/// let step = agent.exec_command(client.command("true"), Window::default()).await?;
+/// let step = agent.exec_command(&client, &Command::new("true"), Window::default()).await?;
 /// let error = agent.write_stdin(step.handle, Write::Bytes(b"too late"), Window::default()).await;
 /// assert_eq!(error, Err(Error::Agent(Refusal::Ended { handle: step.handle })));
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The process does not exist, or it finished and was removed to make room.
     Unknown {

@@ -4,10 +4,13 @@
 
 use std::{fmt, path::PathBuf, pin::Pin, sync::Arc};
 
+#[cfg(feature = "program")]
+use crate::Program;
+#[cfg(feature = "tls")]
+use crate::tls::TlsOptions;
 use crate::{
-    Error, Program,
+    Error,
     link::Link,
-    tls::TlsOptions,
     url::{Url, without_user},
 };
 
@@ -21,12 +24,14 @@ use crate::{
 /// assert!(Target::parse("ftp://host").is_err());
 /// ```
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Target {
     /// A WebSocket.
     WebSocket(WebSocket),
     /// A unix socket.
     Unix(PathBuf),
     /// A program that speaks the protocol on its standard input and output, such as ssh.
+    #[cfg(feature = "program")]
     Program(Program),
     /// A custom connection, for example to a server in this process.
     Custom(Custom),
@@ -51,6 +56,7 @@ pub struct WebSocket {
     /// Further header fields of the WebSocket handshake.
     pub headers: Vec<(String, String)>,
     /// How to recognize the server, and which certificate to present; for `wss://` only.
+    #[cfg(feature = "tls")]
     pub tls: TlsOptions,
 }
 
@@ -66,6 +72,7 @@ pub struct WebSocket {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Custom {
     /// The name used in error messages.
     pub name: String,
@@ -78,7 +85,7 @@ pub struct Custom {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::pin::Pin;
-/// use remex_client::{Client, Dial, Error, Link, Target};
+/// use remex_client::{Client, Command, Dial, Error, Link, Target};
 ///
 /// struct Here(remex::Local);
 ///
@@ -89,7 +96,7 @@ pub struct Custom {
 /// }
 ///
 /// let client = Client::connect(Target::custom("here", Here(remex::Local::here()?))).await?;
-/// assert!(client.command("true").output().await?.exit.is_success());
+/// assert!(Command::new("true").output(&client).await?.exit.is_success());
 /// # Ok(()) }
 /// ```
 pub trait Dial: Send + Sync {
@@ -108,8 +115,8 @@ where
 }
 
 impl Target {
-    /// Parses an address: `ws://host:port[/path]`, `wss://host:port[/path]`, `unix:///path`, `unix:path` or an absolute
-    /// path of a unix socket.
+    /// Parses an address: `ws://host:port[/path]`, `wss://host:port[/path]`, `ssh://[user@]host[:port]`, `unix:///path`,
+    /// `unix:path` or an absolute path of a unix socket.
     ///
     /// # Errors
     ///
@@ -136,10 +143,14 @@ impl Target {
         if address.starts_with('/') {
             return Ok(Self::unix(address));
         }
+        #[cfg(feature = "program")]
+        if let Some(host) = address.strip_prefix("ssh://") {
+            return Self::ssh(host);
+        }
         if !address.starts_with("ws://") && !address.starts_with("wss://") {
             return invalid(
                 "not a server address",
-                "use `ws://host:port`, `wss://host:port`, `unix:///path` or `/path`",
+                "use `ws://host:port`, `wss://host:port`, `ssh://host`, `unix:///path` or `/path`",
             );
         }
         if let Err(error) = Url::parse(address) {
@@ -167,11 +178,38 @@ impl Target {
     /// let target = Target::program("ssh", ["build.example", "remex", "serve", "--listen", "stdio"]);
     /// assert_eq!(target.to_string(), "`ssh build.example remex serve --listen stdio`");
     /// ```
+    #[cfg(feature = "program")]
     pub fn program<A: Into<String>>(program: impl Into<String>, args: impl IntoIterator<Item = A>) -> Self {
-        Self::Program(Program {
-            program: program.into(),
-            args: args.into_iter().map(Into::into).collect(),
-            ..Program::default()
+        Self::Program(Program::new(program).args(args))
+    }
+
+    /// Returns the user's own server on a host that is reached with `ssh`: `host`, `user@host` or `user@host:port`.
+    ///
+    /// It runs `ssh HOST remex proxy`, so `remex` must be installed there; the host may be one of `~/.ssh/config`. Without
+    /// [`Prompts::Allow`](crate::Prompts::Allow) the login must work without a prompt.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Address`] says what is wrong with the host.
+    ///
+    /// ```
+    /// use remex_client::Target;
+    ///
+    /// let target = Target::ssh("build.example")?;
+    /// assert_eq!(target.to_string(), "`ssh build.example remex proxy`");
+    /// assert_eq!(Target::parse("ssh://build.example")?, target);
+    /// # Ok::<(), remex_client::Error>(())
+    /// ```
+    #[cfg(feature = "program")]
+    pub fn ssh(host: &str) -> Result<Self, Error> {
+        Program::ssh_proxy(host).map(Self::Program).map_err(|reason| {
+            // It may contain a password.
+            let shown = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("…@{host}"));
+            Error::Address {
+                address: format!("ssh://{shown}"),
+                reason: reason.to_owned(),
+                hint: "use `ssh://user@host:port`; user and port are optional".to_owned(),
+            }
         })
     }
 
@@ -204,7 +242,13 @@ impl WebSocket {
     /// assert_eq!(Ok(target), Target::parse("ws://127.0.0.1:4000"));
     /// ```
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), bearer: None, headers: Vec::new(), tls: TlsOptions::default() }
+        Self {
+            url: url.into(),
+            bearer: None,
+            headers: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: TlsOptions::default(),
+        }
     }
 
     /// Presents a bearer token.
@@ -237,6 +281,7 @@ impl WebSocket {
     /// let socket = WebSocket::new("wss://build.example").tls(TlsOptions::new().ca("ca.pem"));
     /// assert!(socket.tls.ca.is_some());
     /// ```
+    #[cfg(feature = "tls")]
     pub fn tls(mut self, options: TlsOptions) -> Self {
         self.tls = options;
         self
@@ -254,6 +299,7 @@ impl fmt::Display for Target {
         match self {
             Self::WebSocket(WebSocket { url, .. }) => f.write_str(&without_user(url)),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
+            #[cfg(feature = "program")]
             Self::Program(program) => write!(f, "{program}"),
             Self::Custom(custom) => f.write_str(&custom.name),
         }
@@ -271,12 +317,11 @@ impl fmt::Debug for WebSocket {
         let bearer = self.bearer.as_ref().map(|_| "…");
         // Header fields may be as secret as the token.
         let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
-        f.debug_struct("WebSocket")
-            .field("url", &without_user(&self.url))
-            .field("bearer", &bearer)
-            .field("headers", &headers)
-            .field("tls", &self.tls)
-            .finish()
+        let mut shown = f.debug_struct("WebSocket");
+        shown.field("url", &without_user(&self.url)).field("bearer", &bearer).field("headers", &headers);
+        #[cfg(feature = "tls")]
+        shown.field("tls", &self.tls);
+        shown.finish()
     }
 }
 
@@ -294,3 +339,36 @@ impl PartialEq for Custom {
 }
 
 impl Eq for Custom {}
+
+#[cfg(all(test, feature = "program"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_becomes_a_command_line() {
+        for (host, expected) in [
+            ("far", "`ssh far remex proxy`"),
+            ("you@far.example/", "`ssh you@far.example remex proxy`"),
+            ("you@far:2222", "`ssh -p 2222 you@far remex proxy`"),
+            ("[fe80::1%eth0]:22", "`ssh -p 22 fe80::1%eth0 remex proxy`"),
+        ] {
+            assert_eq!(Target::ssh(host).unwrap().to_string(), expected);
+        }
+        for wrong in [
+            "",
+            "far/path",
+            "ann:secret@far",
+            "@far",
+            "far:0",
+            "far:ssh",
+            "-oProxyCommand=x",
+            "you@-far",
+            "[::1]22",
+            "a b",
+        ] {
+            let error = Target::ssh(wrong).unwrap_err();
+            assert!(matches!(error, Error::Address { .. }), "{wrong}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+}

@@ -42,6 +42,7 @@ pub struct TlsOptions {
 /// assert_eq!(options.identity.unwrap().key, std::path::Path::new("me.key"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Identity {
     /// A PEM file with the certificate, followed by those that link it to its CA.
     pub certificate: PathBuf,

@@ -15,10 +15,10 @@ tokio::task_local! {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::{TraceContext, with_trace};
+/// use remex_client::{Command, TraceContext, with_trace};
 ///
 /// let trace = TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", None)?;
-/// let output = with_trace(trace, client.command("date").output()).await?;
+/// let output = with_trace(trace, Command::new("date").output(&client)).await?;
 /// assert!(output.exit.is_success());
 /// # Ok(()) }
 /// ```

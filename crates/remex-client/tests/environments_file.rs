@@ -2,12 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use std::{
-    collections::BTreeMap,
-    io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io, path::Path, time::Duration};
 
 use proptest::prelude::*;
 use remex_client::{
@@ -42,28 +37,16 @@ LANG = "C"
     .unwrap();
     assert_eq!(draft.warnings, []);
     assert!(draft.has_token());
-    let devbox = Definition {
-        id: Id::new("devbox").unwrap(),
-        target: WebSocket::new("ws://127.0.0.1:8765").bearer("s3cret").into(),
-        connect_timeout: Some(Duration::from_secs(10)),
-        initialize_timeout: Some(Duration::from_millis(500)),
-    };
-    let ssh = Definition {
-        id: Id::new("ssh-dev").unwrap(),
-        target: Target::Program(Program {
-            program: "ssh".to_owned(),
-            args: vec!["dev".to_owned(), "codex exec-server --listen stdio".to_owned()],
-            env: BTreeMap::from([("LANG".to_owned(), "C".to_owned())]),
-            cwd: Some(PathBuf::from("/srv")),
-        }),
-        connect_timeout: None,
-        initialize_timeout: None,
-    };
-    let expected = Definitions {
-        default: Some(devbox.id.clone()),
-        local: LocalInclusion::Included,
-        environments: vec![devbox, ssh],
-    };
+    let socket = WebSocket::new("ws://127.0.0.1:8765").bearer("s3cret");
+    let devbox = Definition::new(Id::new("devbox").unwrap(), socket.into())
+        .connect_timeout(Duration::from_secs(10))
+        .initialize_timeout(Duration::from_millis(500));
+    let ssh =
+        Program::new("ssh").args(["dev", "codex exec-server --listen stdio"]).env("LANG", "C").cwd("/srv");
+    let ssh = Definition::new(Id::new("ssh-dev").unwrap(), Target::Program(ssh));
+    let mut expected = Definitions::local();
+    expected.default = Some(devbox.id.clone());
+    expected.environments = vec![devbox, ssh];
     assert_eq!(draft.with_tokens(no_files), Ok(expected));
 }
 
@@ -115,11 +98,7 @@ fn relative_paths_begin_at_the_directory_of_the_file() {
     .with_tokens(no_files)
     .unwrap();
     let target = |id: &str| definitions.find(&Id::new(id).unwrap()).unwrap().target.clone();
-    let agent = Program {
-        program: "etc/bin/agent".to_owned(),
-        cwd: Some(PathBuf::from("etc/work")),
-        ..Program::default()
-    };
+    let agent = Program::new("etc/bin/agent").cwd("etc/work");
     assert_eq!(target("a"), Target::Program(agent));
     assert_eq!(target("b"), Target::unix("etc/run.sock"));
     assert_eq!(target("c"), Target::program("ssh", [""; 0]));
@@ -254,7 +233,7 @@ const WRONG: &[(&str, &[&str])] = &[
     (
         "[[environments]]\nid = 'a'\nurl = 'http://me:s3cret@h'",
         &[
-            "3: environment `a`: cannot use `http://…@h` as a server: not a server address; use `ws://host:port`, `wss://host:port`, `unix:///path` or `/path`",
+            "3: environment `a`: cannot use `http://…@h` as a server: not a server address; use `ws://host:port`, `wss://host:port`, `ssh://host`, `unix:///path` or `/path`",
         ],
     ),
     (
@@ -296,7 +275,7 @@ const WRONG: &[(&str, &[&str])] = &[
          [[environments]]\nid = 'd'\nurl = 'ws://h'\nauth_bearer_token_file = '~/token'",
         &[
             "5: environment `a`: both `auth_bearer_token` and `auth_bearer_token_file` are set; keep one of them",
-            "9: environment `b`: a unix socket does not use a token; remove it",
+            "9: environment `b`: only a WebSocket uses a token; remove it",
             "13: environment `c`: the token contains white space or invalid characters; check it",
             "17: environment `d`: `auth_bearer_token_file` starts with `~`, which is not expanded; write an absolute path, or one relative to the directory of this file",
         ],

@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message as _;
 use remex::Local;
-use remex_client::{Client, TraceContext, with_trace};
+use remex_client::{Client, Command, TraceContext, with_trace};
 use remex_otlp::{Exporter, set_parent};
 use tracing::subscriber::{set_global_default, with_default};
 use tracing_subscriber::{layer::SubscriberExt as _, registry};
@@ -105,7 +105,7 @@ async fn requests_and_processes_arrive_with_the_trace_of_the_client() {
     let client = Client::connect(Local::new(config).unwrap().target()).await.unwrap();
     let parent = format!("00-{TRACE:032x}-{PARENT:016x}-01");
     let trace = TraceContext::parse(&parent, Some("vendor=1")).unwrap();
-    let output = with_trace(trace.clone(), client.shell("exit 3").output()).await.unwrap();
+    let output = with_trace(trace.clone(), Command::shell("exit 3").output(&client)).await.unwrap();
     assert_eq!(output.exit.code, 3);
     with_trace(trace, client.fs().metadata("/no/such/file")).await.unwrap_err();
     let unsampled = TraceContext::parse(&format!("00-{TRACE:032x}-{PARENT:016x}-00"), None).unwrap();
@@ -127,7 +127,7 @@ async fn requests_and_processes_arrive_with_the_trace_of_the_client() {
     assert_eq!(start.trace_state, "vendor=1");
     assert_eq!(start.kind(), SpanKind::Server);
     assert_eq!(attribute(start, "outcome").as_deref(), Some("ok"));
-    assert!(attribute(start, "identity").unwrap().starts_with("private:"));
+    assert_eq!(attribute(start, "identity").unwrap(), "program");
     assert_eq!(attribute(start, "trace_id"), None);
 
     let [process] = all("process")[..] else { panic!("one process: {spans:#?}") };

@@ -1,4 +1,4 @@
-//! Starts the first process of a jail, which builds the jail and then lives as long as anything runs in it.
+//! Starts the first process of a jail, which holds its namespaces and lives as long as anything runs in it.
 #![allow(unsafe_code)]
 
 use std::{
@@ -78,14 +78,15 @@ impl SpareInits {
 
     /// Starts another one for jails like this one, if none is left.
     pub(crate) fn restock(&self, stack: &mut Stack, jail: &Jail) {
-        let is_there = || self.waiting().iter().any(|(namespaces, _)| *namespaces == jail.namespaces());
-        if is_there() {
+        let is_in = |waiting: &[(c_int, NewInit)]| waiting.iter().any(|(own, _)| *own == jail.namespaces());
+        if is_in(&self.waiting()) {
             return;
         }
         match start(stack, jail, &Attempt::default().progress.init) {
             Ok(init) => {
                 let mut waiting = self.waiting();
-                if !waiting.iter().any(|(namespaces, _)| *namespaces == jail.namespaces()) {
+                // Another thread may have been faster.
+                if !is_in(&waiting) {
                     waiting.push((jail.namespaces(), init));
                 }
             }

@@ -4,7 +4,6 @@
 //! Needs Linux 5.9 or newer. Start at [`Spawner`].
 
 mod pid;
-mod probe;
 mod signal;
 mod start;
 
@@ -42,7 +41,6 @@ pub use jail::{Jail, JailError, PROXY_PORT, Step};
 pub use leader::Leader;
 pub use memory::{return_large_blocks, trim_heap};
 pub use pid::Pid;
-pub use probe::probe_jail;
 pub use proxy::ProxySocket;
 pub use rlimits::{Rlimit, Rlimits};
 pub use signal::Signal;

@@ -1,12 +1,12 @@
 //! What confines a child, ready before the child is created.
 
-use std::io;
+use std::{io, os::fd::AsRawFd as _};
 
 use crate::{
     Attempt, Jail, JailError, Step, Tag,
-    clone::Stack,
+    clone::{Entrance, Failure, Stack, Walls},
     init::{NewInit, SpareInits},
-    jail::{Alone, Filter, Plan, Ruleset},
+    jail::{Alone, Filter, Mount, Plan, Ruleset},
 };
 
 /// The stacks for the children of one thread.
@@ -27,39 +27,34 @@ pub(crate) struct PreparedJail {
 /// Namespaces that a child can enter, and what it mounts there.
 pub(crate) struct Space {
     pub(crate) init: NewInit,
-    pub(crate) namespaces: libc::c_int,
-    pub(crate) plan: Plan,
-    pub(crate) has_proxy: bool,
+    namespaces: libc::c_int,
+    plan: Plan,
+    has_proxy: bool,
+}
+
+/// What a jail is prepared with.
+pub(crate) struct Means<'a> {
+    pub(crate) stacks: &'a mut Stacks,
+    pub(crate) spares: &'a SpareInits,
+    pub(crate) tag: Tag,
+    pub(crate) attempt: &'a Attempt,
 }
 
 impl PreparedJail {
-    /// Prepares the namespaces, or what replaces them where none may be created. May block.
-    pub(crate) fn new(
-        jail: &Jail,
-        stacks: &mut Stacks,
-        spares: &SpareInits,
-        tag: Tag,
-        attempt: &Attempt,
-    ) -> Result<Self, JailError> {
-        match Space::new(jail, stacks, spares, tag, attempt) {
-            Ok(space) => Ok(Self { space: Some(space), filter: jail.filter(), ruleset: jail.ruleset() }),
+    /// Prepares namespaces, or what replaces them where none may be created. May block.
+    pub(crate) fn new(jail: &Jail, means: Means<'_>) -> Result<Self, JailError> {
+        match Self::in_namespaces(jail, means) {
             Err(error) if error.forbids_namespaces() => {
                 let Alone { ruleset, filter } = jail.alone(error)?;
                 Ok(Self { space: None, filter, ruleset: Some(ruleset) })
             }
-            Err(error) => Err(error),
+            prepared => prepared,
         }
     }
-}
 
-impl Space {
-    fn new(
-        jail: &Jail,
-        stacks: &mut Stacks,
-        spares: &SpareInits,
-        tag: Tag,
-        attempt: &Attempt,
-    ) -> Result<Self, JailError> {
+    /// Prepares namespaces. May block.
+    pub(crate) fn in_namespaces(jail: &Jail, means: Means<'_>) -> Result<Self, JailError> {
+        let Means { stacks, spares, tag, attempt } = means;
         let plan = jail.plan()?;
         if stacks.between.is_none() {
             let out_of_memory = |error: io::Error| JailError::Step {
@@ -70,6 +65,31 @@ impl Space {
             stacks.between = Some(Stack::new().map_err(out_of_memory)?);
         }
         let init = spares.take(&mut stacks.child, jail, tag, &attempt.progress.init)?;
-        Ok(Self { init, namespaces: jail.namespaces(), plan, has_proxy: jail.has_proxy() })
+        // The child makes the one of its mounts itself.
+        let namespaces = jail.namespaces() & !libc::CLONE_NEWNS;
+        let space = Space { init, namespaces, plan, has_proxy: jail.has_proxy() };
+        Ok(Self { space: Some(space), filter: jail.filter(), ruleset: jail.ruleset() })
+    }
+
+    pub(crate) fn entrance<'a>(&'a self, stack: &'a mut Option<Stack>) -> Option<Entrance<'a>> {
+        self.space.as_ref().zip(stack.as_mut()).map(|(space, stack)| Entrance {
+            init: space.init.pidfd().as_raw_fd(),
+            namespaces: space.namespaces,
+            plan: &space.plan,
+            has_proxy: space.has_proxy,
+            stack,
+        })
+    }
+
+    pub(crate) fn walls(&self) -> Walls<'_> {
+        Walls { ruleset: self.ruleset.as_ref(), filter: self.filter.program() }
+    }
+
+    /// Returns why a child could not confine itself, if that was why it failed.
+    pub(crate) fn error(&self, failure: &Failure) -> Option<JailError> {
+        let mounts = self.space.as_ref().map(|space| &space.plan.mounts);
+        let mount = mounts.zip(failure.mount).and_then(|(mounts, index)| mounts.get(index));
+        let path = mount.and_then(Mount::subject);
+        failure.step.map(|step| JailError::Step { step, path, errno: failure.errno })
     }
 }

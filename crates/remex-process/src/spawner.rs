@@ -21,15 +21,14 @@ use tokio::{
 };
 
 use crate::{
-    Attempt, Cgroup, ChildIo, Exit, Jail, JailError, Leader, OwnCgroup, Pid, ProxySocket, Rlimit, Scope,
-    Stage, Start, StartError, Stdio, Tag,
-    clone::{self, ChildSetup, Entrance, Failure, Spawned, Stack, Terminal, Walls},
+    Attempt, Cgroup, ChildIo, Exit, Jail, Leader, OwnCgroup, Pid, ProxySocket, Rlimit, Scope, Stage, Start,
+    StartError, Stdio, Tag,
+    clone::{self, ChildSetup, Spawned, Stack, Terminal},
     descriptors::StdioEnds,
     exit,
     image::Image,
     init::{Init, SpareInits},
-    jail::Mount,
-    prepared::{PreparedJail, Stacks},
+    prepared::{Means, PreparedJail, Stacks},
     reaper, sys,
     tag_limit::TagLimit,
     tree,
@@ -384,13 +383,10 @@ fn spawn(
         Ok(ends) => ends,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };
-    let jail = match image
-        .start
-        .jail
-        .as_ref()
-        .map(|jail| PreparedJail::new(jail, stacks, &pool.spare_inits, tag, attempt))
-        .transpose()
-    {
+    let prepare = |jail: &Jail| {
+        PreparedJail::new(jail, Means { stacks: &mut *stacks, spares: &pool.spare_inits, tag, attempt })
+    };
+    let jail = match image.start.jail.as_ref().map(prepare).transpose() {
         Ok(jail) => jail,
         Err(error) => return Err(image.unconfined(error)),
     };
@@ -415,30 +411,19 @@ fn spawn(
             limits: &rlimits.raw(),
             cgroup: entrance.as_ref().map(|file: &OwnedFd| file.as_raw_fd()),
             parent_death,
-            entrance: jail.as_ref().and_then(|jail| jail.space.as_ref()).zip(between.as_mut()).map(
-                |(space, stack)| Entrance {
-                    init: space.init.pidfd().as_raw_fd(),
-                    namespaces: space.namespaces & !libc::CLONE_NEWNS,
-                    plan: &space.plan,
-                    has_proxy: space.has_proxy,
-                    stack,
-                },
-            ),
-            walls: jail
-                .as_ref()
-                .map(|jail| Walls { ruleset: jail.ruleset.as_ref(), filter: jail.filter.program() }),
+            entrance: jail.as_ref().and_then(|jail| jail.entrance(between)),
+            walls: jail.as_ref().map(PreparedJail::walls),
         },
         &attempt.progress.command,
     );
     let Spawned { pid, pidfd, inherited_rss_bytes, proxy } = match spawned {
         Ok(spawned) => spawned,
-        Err(Failure { step: Some(step), mount, errno, .. }) => {
-            let space = jail.as_ref().and_then(|jail| jail.space.as_ref());
-            let mount = space.zip(mount).and_then(|(space, index)| space.plan.mounts.get(index));
-            let path = mount.and_then(Mount::subject);
-            return Err(image.unconfined(JailError::Step { step, path, errno }));
+        Err(failure) => {
+            return Err(match jail.as_ref().and_then(|jail| jail.error(&failure)) {
+                Some(error) => image.unconfined(error),
+                None => image.error(failure.stage, failure.errno),
+            });
         }
-        Err(Failure { stage, errno, .. }) => return Err(image.error(stage, errno)),
     };
     let space = jail.and_then(|jail| jail.space);
     let jail_end = space.as_ref().zip(proxy.as_ref()).map(|(space, _)| space.init.watch()).transpose();

@@ -1,9 +1,17 @@
 //! What this host lets the server confine processes by.
 
+use std::{io, os::fd::AsRawFd as _, ptr, sync::Arc};
+
+use remex_sandbox::{Network, Policy};
+use rustix::fs::{Mode, OFlags};
+
 use crate::{
-    JailError,
+    Attempt, Jail, JailError, Stage, Step, Tags,
+    clone::{self, ChildSetup, Stack, Terminal},
+    init::SpareInits,
     jail::{is_possible_alone, landlock_version},
-    probe::probe_jail,
+    prepared::{Means, PreparedJail, Stacks},
+    reaper, sys,
 };
 
 /// What confines processes with a policy.
@@ -37,5 +45,49 @@ impl JailSupport {
             Some(_) => None,
         };
         Self { wall, landlock: landlock_version(), obstacle }
+    }
+}
+
+/// Builds a jail without network, in which the child executes nothing.
+fn probe_jail() -> Result<(), JailError> {
+    let failed = |error: io::Error| {
+        let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
+        JailError::Step { step: Step::Namespaces, path: None, errno }
+    };
+    // Reaps the first process.
+    reaper::start().map_err(failed)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .and_then(sys::above_stdio)
+        .map_err(|errno| failed(errno.into()))?;
+    let mut stacks = Stacks { child: Stack::new().map_err(failed)?, between: None };
+    let jail = Jail::new(Arc::new(Policy::open(Network::Restricted)), Arc::new([]));
+    let (tag, attempt) = (Tags::new().tag(0, 0), Attempt::default());
+    let spares = SpareInits::default();
+    let means = Means { stacks: &mut stacks, spares: &spares, tag, attempt: &attempt };
+    let prepared = PreparedJail::in_namespaces(&jail, means)?;
+    let nothing = [ptr::null()];
+    let mut setup = ChildSetup {
+        candidates: &nothing,
+        argv: &nothing,
+        env: &nothing,
+        cwd: c"/",
+        targets: [null.as_raw_fd(); 3],
+        terminal: Terminal::Absent,
+        mark: None,
+        file_limit: None,
+        limits: &[],
+        cgroup: None,
+        parent_death: None,
+        entrance: prepared.entrance(&mut stacks.between),
+        walls: Some(prepared.walls()),
+    };
+    match clone::start(&mut stacks.child, &mut setup, &attempt.progress.command) {
+        Ok(_) => Ok(()),
+        // It got as far as executing its program, of which there is none.
+        Err(failure) if failure.stage == Stage::Exec => Ok(()),
+        Err(failure) => {
+            let unknown = JailError::Step { step: Step::Enter, path: None, errno: failure.errno };
+            Err(prepared.error(&failure).unwrap_or(unknown))
+        }
     }
 }

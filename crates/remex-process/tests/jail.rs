@@ -12,7 +12,8 @@ use harness::{
 };
 use inmate::{jail, preset};
 use remex_process::{
-    Jail, JailError, Leader, Pid, Scope, Size, Start, StartErrorKind, Step, Tag, probe_jail, resize, tree,
+    Jail, JailError, JailSupport, Leader, Pid, Scope, Size, Start, StartErrorKind, Step, Tag, Wall, resize,
+    tree,
 };
 use remex_sandbox::{Network, Policy, Preset};
 
@@ -243,7 +244,8 @@ async fn what_cannot_be_hidden_keeps_a_process_from_starting() {
 
 #[test]
 fn this_host_can_confine_processes() {
-    probe_jail().unwrap();
+    let support = JailSupport::probe();
+    assert_eq!((support.wall, support.obstacle), (Some(Wall::Namespaces), None));
 }
 
 #[tokio::test]

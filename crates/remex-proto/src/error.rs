@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct as _};
 
+use crate::lenient::default_unless_decodable;
+
 /// The message is malformed, out of order, or names something that does not exist.
 pub const INVALID_REQUEST: i64 = -32600;
 /// No such method.
@@ -24,6 +26,7 @@ const MAX_MESSAGE_LEN: usize = 4096;
 
 /// The error of a call: what failed, why, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub struct RpcError {
     /// One of the codes of this module, unless the server is not remex.
     pub code: i64,
@@ -45,6 +48,11 @@ impl RpcError {
             message.push('…');
         }
         Self { code: kind.code(), message, kind, hint: None }
+    }
+
+    /// Replaces the kind, not the code.
+    pub fn with_kind(self, kind: ErrorKind) -> Self {
+        Self { kind, ..self }
     }
 
     /// Replaces the code.
@@ -69,6 +77,7 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $word:literal, $code:expr;)*) => {
         /// What went wrong, as a stable word.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
         pub enum ErrorKind {
             $($(#[$doc])* $variant,)*
         }
@@ -175,7 +184,7 @@ kinds! {
     NotSupported = "notSupported", INTERNAL_ERROR;
     /// A defect of the server.
     Internal = "internal", INTERNAL_ERROR;
-    /// No kind, or an unknown one, from a server that is not remex.
+    /// No kind, or one that this version does not know.
     Other = "other", INTERNAL_ERROR;
 }
 
@@ -205,16 +214,16 @@ pub(crate) struct Wire {
     code: i64,
     message: String,
     /// Omitted when empty.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_unless_decodable")]
     data: Option<Extra>,
 }
 
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ErrorData"))]
 struct Extra {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_unless_decodable")]
     kind: Option<ErrorKind>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_unless_decodable")]
     hint: Option<String>,
 }
 
@@ -283,5 +292,17 @@ mod tests {
         let error: RpcError = serde_json::from_str(text).unwrap();
         assert_eq!(error.kind, ErrorKind::Other);
         assert_eq!(serde_json::to_string(&error).unwrap(), text);
+    }
+
+    #[test]
+    fn data_of_another_shape_does_not_hide_the_message() {
+        for data in ["null", "7", "[]", r#"{"kind":7,"hint":{}}"#, r#"{"kind":null,"size":1e999}"#] {
+            let text = format!(r#"{{"code":-32600,"message":"no","data":{data},"more":1}}"#);
+            let error: RpcError = serde_json::from_str(&text).unwrap();
+            assert_eq!(error, RpcError::new(ErrorKind::Other, "no").with_code(INVALID_REQUEST), "{data}");
+        }
+        let text = r#"{"code":-1,"message":"no","data":{"kind":"fromTheFuture","hint":"update"}}"#;
+        let error: RpcError = serde_json::from_str(text).unwrap();
+        assert_eq!((error.kind, error.hint.as_deref()), (ErrorKind::Other, Some("update")));
     }
 }

@@ -25,7 +25,7 @@ pub struct Ack {
 
 /// `flow/consumed`, from the client: the client has consumed the events of a process up to `seq`.
 ///
-/// The server streams no more than [`WINDOW_BYTES`] or [`WINDOW_EVENTS`] beyond it, and keeps what is not consumed.
+/// The server streams no more than 256 KiB or 4,096 events beyond it, and keeps what is not consumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -38,7 +38,7 @@ pub struct Consumed {
 
 /// `flow/bodyConsumed`, from the client: the client has consumed the parts of a streamed body up to `seq`.
 ///
-/// The server sends no more than [`WINDOW_PARTS`] beyond it, and reads no more from the web server.
+/// The server sends no more than 16 parts beyond it, and reads no more from the web server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -85,11 +85,19 @@ pub struct HttpResponse {
 /// One header of a response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct ResponseHeader {
     /// In lower case.
     pub name: String,
     /// Its value.
     pub value: String,
+}
+
+impl ResponseHeader {
+    /// Creates a header; the name is in lower case.
+    pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { name: name.into(), value: value.into() }
+    }
 }
 
 /// `http/request/bodyDelta`, from the server: the next part of a streamed body.

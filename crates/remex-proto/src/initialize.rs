@@ -4,7 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::environment;
+use crate::{
+    environment,
+    lenient::{default_unless_decodable, null_as_default},
+};
+
+/// The protocol version in every reply to `initialize`.
+pub const PROTOCOL_VERSION: &str = "exec-server.v0";
 
 /// `initialize`, the first request of every connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,95 +100,183 @@ impl<'de> Deserialize<'de> for Resume {
     }
 }
 
-/// Something beyond the base dialect that a client must ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub enum Capability {
+macro_rules! capabilities {
+    ($($(#[$doc:meta])* $variant:ident = $word:literal;)*) => {
+        /// Something beyond the base dialect that a client must ask for.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(
+            feature = "schema",
+            derive(schemars::JsonSchema),
+            schemars(transform = crate::words::open_words)
+        )]
+        #[non_exhaustive]
+        pub enum Capability {
+            $($(#[$doc])* #[serde(rename = $word)] $variant,)*
+        }
+
+        impl Capability {
+            /// All capabilities that this version knows.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// Returns the name on the wire.
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+    };
+}
+
+capabilities! {
     /// Notification `process/started`.
-    ProcessStarted,
+    ProcessStarted = "processStarted";
     /// Notification `process/failed`.
-    ProcessFailed,
+    ProcessFailed = "processFailed";
     /// Notification `process/gap`.
-    ProcessGap,
+    ProcessGap = "processGap";
     /// The client may send `request/cancel`.
-    Cancel,
+    Cancel = "cancel";
     /// The client answers `flow/mark` with `flow/ack` where there is no ping.
-    Acks,
+    Acks = "acks";
     /// The client reports with `flow/consumed` how much output of each process it has consumed, and with
     /// `flow/bodyConsumed` the body of each HTTP stream.
-    Consumed,
+    Consumed = "consumed";
 }
 
 impl Capability {
-    /// Every capability there is.
-    pub const ALL: [Self; 6] = [
-        Self::ProcessStarted,
-        Self::ProcessFailed,
-        Self::ProcessGap,
-        Self::Cancel,
-        Self::Acks,
-        Self::Consumed,
-    ];
+    /// Returns the capability with this name, if this version knows it.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|capability| capability.word() == word)
+    }
 }
 
 /// The answer to [`Initialize`].
 ///
-/// A server other than remex may send only `sessionId`.
+/// A server other than remex may send only `sessionId`. Of the other members, those that describe the server count as
+/// absent if they do not decode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "InitializeReply"))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {
-    /// Resumes this session after a cut.
+    /// Resumes this session after a disconnect.
     pub session_id: String,
-    /// Always [`PROTOCOL_VERSION`](crate::PROTOCOL_VERSION).
-    #[serde(default)]
+    /// `exec-server.v0`.
+    #[serde(default, deserialize_with = "default_unless_decodable")]
     pub protocol_version: String,
     /// Which program answers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_unless_decodable")]
     pub server: Server,
     /// What is on for this connection, and what the server can do at all.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_unless_decodable")]
     pub capabilities: Capabilities,
     /// Whether an existing session was attached.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub resumed: bool,
     /// How long the session lives without a connection; null until the server ends.
     #[serde(default)]
     pub detach_ttl_ms: Option<u64>,
     /// What the server allows.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_unless_decodable")]
     pub limits: Limits,
     /// What the host is; the same as `environment/info` answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "default_unless_decodable", skip_serializing_if = "Option::is_none")]
     pub environment_info: Option<environment::Info>,
+}
+
+impl Reply {
+    /// Creates the least answer: the id of a session.
+    pub fn new(session_id: impl Into<String>) -> Self {
+        Self {
+            session_id: session_id.into(),
+            protocol_version: String::new(),
+            server: Server::default(),
+            capabilities: Capabilities::default(),
+            resumed: false,
+            detach_ttl_ms: None,
+            limits: Limits::default(),
+            environment_info: None,
+        }
+    }
 }
 
 /// The server program.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Server {
     /// `remex` for this one.
     pub name: String,
     /// Its version.
+    #[serde(default, deserialize_with = "default_unless_decodable")]
     pub version: String,
+}
+
+impl Server {
+    /// Creates the name and version of a server.
+    pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
+        Self { name: name.into(), version: version.into() }
+    }
 }
 
 /// The capabilities enabled on a connection, and those the server supports.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+#[serde(from = "CapabilityWords", into = "CapabilityWords")]
 pub struct Capabilities {
     /// Requested and enabled.
-    #[serde(default, deserialize_with = "known")]
     pub enabled: BTreeSet<Capability>,
     /// Supported by the server.
-    #[serde(default, deserialize_with = "known")]
     pub available: BTreeSet<Capability>,
+    /// Supported by the server, and unknown to this version.
+    pub unknown: BTreeSet<String>,
+}
+
+/// [`Capabilities`] on the wire.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Capabilities"))]
+struct CapabilityWords {
+    /// Requested and enabled.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeSet<Capability>"))]
+    enabled: Vec<String>,
+    /// Supported by the server.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeSet<Capability>"))]
+    available: Vec<String>,
+}
+
+impl From<CapabilityWords> for Capabilities {
+    fn from(words: CapabilityWords) -> Self {
+        let known = |words: &[String]| words.iter().filter_map(|word| Capability::from_word(word)).collect();
+        Self {
+            enabled: known(&words.enabled),
+            available: known(&words.available),
+            unknown: words
+                .available
+                .into_iter()
+                .filter(|word| Capability::from_word(word).is_none())
+                .collect(),
+        }
+    }
+}
+
+impl From<Capabilities> for CapabilityWords {
+    fn from(capabilities: Capabilities) -> Self {
+        let words =
+            |known: &BTreeSet<Capability>| known.iter().map(|known| known.word().to_owned()).collect();
+        let mut available: Vec<_> = words(&capabilities.available);
+        available.extend(capabilities.unknown);
+        Self { enabled: words(&capabilities.enabled), available }
+    }
 }
 
 /// What a server allows one client; 0 means that the server did not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase", default)]
 pub struct Limits {
     /// Length of one message, in bytes.
@@ -198,14 +292,8 @@ pub struct Limits {
 }
 
 fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<Capability>, D::Error> {
-    use serde::de::{IntoDeserializer as _, value::StrDeserializer};
-
     let words = Vec::<String>::deserialize(deserializer)?;
-    let parse = |word: &String| {
-        let word: StrDeserializer<'_, serde::de::value::Error> = word.as_str().into_deserializer();
-        Capability::deserialize(word).ok()
-    };
-    Ok(words.iter().filter_map(parse).collect())
+    Ok(words.iter().filter_map(|word| Capability::from_word(word)).collect())
 }
 
 fn known_or_absent<'de, D: Deserializer<'de>>(
@@ -266,5 +354,28 @@ mod tests {
         let reply: Reply = serde_json::from_str(r#"{"sessionId":"s"}"#).unwrap();
         assert_eq!(reply.session_id, "s");
         assert!(!reply.resumed);
+    }
+
+    #[test]
+    fn unknown_capabilities_of_a_server_are_kept() {
+        let text = r#"{"enabled":["cancel"],"available":["cancel","acks","timeTravel"]}"#;
+        let capabilities: Capabilities = serde_json::from_str(text).unwrap();
+        assert_eq!(capabilities.available, [Capability::Cancel, Capability::Acks].into());
+        assert_eq!(capabilities.unknown, ["timeTravel".to_owned()].into());
+        assert_eq!(serde_json::to_string(&capabilities).unwrap(), text);
+    }
+
+    #[test]
+    fn what_a_server_says_about_itself_in_another_way_counts_as_absent() {
+        let members = ["protocolVersion", "server", "capabilities", "limits", "environmentInfo"];
+        for member in members {
+            for value in ["null", "7", "[[]]", r#"{"name":1e999,"shell":"sh"}"#] {
+                let text = format!(r#"{{"sessionId":"s","{member}":{value}}}"#);
+                let reply: Reply = serde_json::from_str(&text).unwrap();
+                assert_eq!(reply, serde_json::from_str(r#"{"sessionId":"s"}"#).unwrap(), "{text}");
+            }
+        }
+        assert!(serde_json::from_str::<Reply>(r#"{"sessionId":7}"#).is_err());
+        assert!(serde_json::from_str::<Reply>(r#"{"sessionId":"s","detachTtlMs":"long"}"#).is_err());
     }
 }

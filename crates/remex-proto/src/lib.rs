@@ -30,13 +30,13 @@ pub mod schema;
 
 mod lenient;
 mod method;
+#[cfg(feature = "schema")]
+mod words;
 
 pub use blob::Blob;
 pub use call::{Call, ClientNote, ParseError, ServerNote};
 pub use error::{ErrorKind, RpcError};
-pub use message::{Malformed, Message, MessageLimits, RequestId};
+pub use initialize::PROTOCOL_VERSION;
+pub use message::{Malformed, Message, MessageLimits, NumberRange, RequestId};
 pub use path::HostPath;
 pub use trace::{InvalidTrace, TraceCarrier, TraceContext};
-
-/// The protocol version in every reply to `initialize`.
-pub const PROTOCOL_VERSION: &str = "exec-server.v0";

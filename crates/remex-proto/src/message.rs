@@ -27,11 +27,26 @@ pub struct MessageLimits {
     pub max_depth: u8,
     /// The length of a request id in bytes, because the response repeats it.
     pub max_id_len: usize,
+    /// The numbers that may occur anywhere.
+    pub numbers: NumberRange,
+}
+
+/// Which numbers a message may contain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NumberRange {
+    /// Integers of 64 bits, signed or unsigned, and fractions within the range of a double.
+    Bits64,
+    /// All: only the decoder of a member judges its number, so that unknown members may have any.
+    Any,
 }
 
 impl MessageLimits {
-    /// The limits of the base dialect, 262,144 values and 127 levels, and ids of 1 KiB.
-    pub const WIRE: Self = Self { max_values: 262_144, max_depth: 127, max_id_len: 1024 };
+    /// The limits of the base dialect, 262,144 values and 127 levels, numbers of 64 bits, and ids of 1 KiB.
+    pub const WIRE: Self =
+        Self { max_values: 262_144, max_depth: 127, max_id_len: 1024, numbers: NumberRange::Bits64 };
+
+    /// The limits for messages of a server: a client accepts long ones, and any number in members that it does not know.
+    pub const FROM_SERVER: Self = Self { max_values: usize::MAX, numbers: NumberRange::Any, ..Self::WIRE };
 }
 
 /// Returns [`MessageLimits::WIRE`].

@@ -5,15 +5,15 @@
 
 use std::{
     env::consts::OS,
-    ffi::{OsStr, OsString},
     fmt,
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A path as the client spelled it, and the native path it refers to on this host.
+///
+/// It consists of bytes that slashes separate, also in a client on Windows.
 ///
 /// ```
 /// use remex_proto::HostPath;
@@ -27,10 +27,10 @@ pub struct HostPath(Spelling);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Spelling {
-    Native(PathBuf),
+    Native(Vec<u8>),
     Uri {
         uri: String,
-        native: PathBuf,
+        native: Vec<u8>,
     },
     /// A host name or drive letter: a path on another machine.
     Foreign {
@@ -43,7 +43,7 @@ impl HostPath {
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let here = if text.starts_with('/') { Spelling::Native(text.into()) } else { parse_uri(text)? };
         match &here {
-            Spelling::Native(native) | Spelling::Uri { native, .. } if has_nul(native) => {
+            Spelling::Native(native) | Spelling::Uri { native, .. } if native.contains(&0) => {
                 Err(PathError::Invalid { uri: text.to_owned() })
             }
             _ => Ok(Self(here)),
@@ -51,10 +51,17 @@ impl HostPath {
     }
 
     /// Returns the native path on this host; fails for a path on another machine.
+    ///
+    /// Where names are Unicode, as on Windows, it also fails for a path that is not UTF-8.
     pub fn native(&self) -> Result<&Path, PathError> {
+        self.as_bytes().and_then(from_bytes).ok_or_else(|| PathError::Invalid { uri: self.to_uri() })
+    }
+
+    /// Returns the bytes of the path; `None` for a path with a host name or a drive letter.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.0 {
-            Spelling::Native(native) | Spelling::Uri { native, .. } => Ok(native),
-            Spelling::Foreign { uri } => Err(PathError::Invalid { uri: uri.clone() }),
+            Spelling::Native(native) | Spelling::Uri { native, .. } => Some(native),
+            Spelling::Foreign { .. } => None,
         }
     }
 
@@ -70,7 +77,7 @@ impl HostPath {
 impl From<PathBuf> for HostPath {
     /// Wraps an absolute path on this host.
     fn from(native: PathBuf) -> Self {
-        Self(Spelling::Native(native))
+        Self(Spelling::Native(native.into_os_string().into_encoded_bytes()))
     }
 }
 
@@ -78,7 +85,7 @@ impl From<PathBuf> for HostPath {
 impl fmt::Display for HostPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Spelling::Native(native) => native.display().fmt(f),
+            Spelling::Native(native) => String::from_utf8_lossy(native).fmt(f),
             Spelling::Uri { uri, .. } | Spelling::Foreign { uri } => f.write_str(uri),
         }
     }
@@ -100,6 +107,11 @@ impl<'de> Deserialize<'de> for HostPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
+}
+
+/// Returns the path with these bytes; `None` if this platform has no such path, as Windows for bytes that are not UTF-8.
+pub fn from_bytes(bytes: &[u8]) -> Option<&Path> {
+    native::os_str(bytes).map(Path::new)
 }
 
 /// Why a string is not a path on this host. The base dialect fixes the messages.
@@ -191,7 +203,7 @@ fn hex(digit: u8) -> Option<u8> {
 }
 
 /// Resolves `.`, `..` and repeated slashes lexically, regardless of symbolic links.
-fn resolve(path: &[u8]) -> PathBuf {
+fn resolve(path: &[u8]) -> Vec<u8> {
     let mut segments = Vec::new();
     for segment in path.split(|byte| *byte == b'/') {
         match segment {
@@ -204,13 +216,13 @@ fn resolve(path: &[u8]) -> PathBuf {
     }
     let mut resolved = vec![b'/'];
     resolved.extend(segments.join(&b'/'));
-    PathBuf::from(OsString::from_vec(resolved))
+    resolved
 }
 
-fn to_uri(native: &Path) -> String {
+fn to_uri(native: &[u8]) -> String {
     use fmt::Write as _;
 
-    let mut rest = native.as_os_str().as_bytes();
+    let mut rest = native;
     let is_drive = has_drive_letter(rest);
     let mut uri = String::with_capacity("file://".len() + rest.len());
     uri.push_str("file://");
@@ -239,12 +251,25 @@ const LITERAL: [bool; 256] = {
     literal
 };
 
-fn has_nul(path: &Path) -> bool {
-    OsStr::as_bytes(path.as_os_str()).contains(&0)
+/// What a name may contain on this platform.
+mod native {
+    use std::ffi::OsStr;
+
+    #[cfg(unix)]
+    pub(super) fn os_str(bytes: &[u8]) -> Option<&OsStr> {
+        Some(std::os::unix::ffi::OsStrExt::from_bytes(bytes))
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn os_str(bytes: &[u8]) -> Option<&OsStr> {
+        str::from_utf8(bytes).ok().map(OsStr::new)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -335,13 +360,15 @@ mod tests {
         #[test]
         fn any_path_survives_the_wire(segments in prop::collection::vec("[^/\0]{1,5}|\\PC{1,3}", 0..4)) {
             let path = resolve(segments.join("/").replace('\0', "_").as_bytes());
-            prop_assert_eq!(native(&HostPath::from(path.clone()).to_uri()), path);
+            let path = from_bytes(&path).unwrap();
+            prop_assert_eq!(native(&HostPath::from(path.to_owned()).to_uri()), path);
         }
 
         #[test]
         fn any_bytes_survive_the_wire(bytes: Vec<u8>) {
             let path = resolve(&bytes.into_iter().filter(|byte| *byte != 0).collect::<Vec<_>>());
-            prop_assert_eq!(native(&HostPath::from(path.clone()).to_uri()), path);
+            let path = from_bytes(&path).unwrap();
+            prop_assert_eq!(native(&HostPath::from(path.to_owned()).to_uri()), path);
         }
 
         #[test]

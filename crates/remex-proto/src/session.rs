@@ -51,6 +51,7 @@ pub struct Listing {
 /// One session in a [`Listing`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SessionEntry"))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// The id that resumes it.
@@ -58,7 +59,7 @@ pub struct Entry {
     /// The name its client chose.
     pub name: Option<String>,
     /// Whose session it is, such as `owner` or `token:ci`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub identity: String,
     /// What the client that attached last calls itself.
     pub client_name: String,
@@ -71,6 +72,22 @@ pub struct Entry {
     pub expires_at_ms: Option<u64>,
     /// How many processes it holds, ended but remembered ones included.
     pub processes: u64,
+}
+
+impl Entry {
+    /// Creates the entry of an attached session without processes.
+    pub fn new(session_id: impl Into<String>, client_name: impl Into<String>) -> Self {
+        Self {
+            session_id: session_id.into(),
+            name: None,
+            identity: String::new(),
+            client_name: client_name.into(),
+            attached: true,
+            detached_at_ms: None,
+            expires_at_ms: None,
+            processes: 0,
+        }
+    }
 }
 
 /// `session/end`: ends the processes of a session, then the session.

@@ -14,6 +14,7 @@ const PARENT_LEN: usize = 55;
 
 /// The member `trace` of a request, with whatever the client wrote in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TraceCarrier {
     /// The trace, the span that made the request, and whether they are recorded.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,6 @@ use tokio::io::AsyncWriteExt;
 use crate::{
     FrameReader, Framing, Role, Stream, WriteHalf,
     http::{HeadError, Headers, MAX_HEADERS, Parsed, accept_for, read_head},
-    tls::TlsFailure,
 };
 
 /// The longest response head to accept.
@@ -46,7 +45,8 @@ pub enum ConnectError {
     /// The response is not HTTP, or not a valid upgrade.
     NotWebSocket,
     /// TLS failed after the client's part of its handshake, for example because the server refused the certificate.
-    Tls(#[from] TlsFailure),
+    #[cfg(feature = "tls")]
+    Tls(#[from] crate::tls::TlsFailure),
     /// The server closed the connection before it responded.
     Closed,
     /// The connection failed.
@@ -60,6 +60,7 @@ impl ConnectError {
             Self::InvalidTarget { part } => format!("the {part} contains white space or control characters"),
             Self::Refused { status } => format!("the server refused the WebSocket with status {status}"),
             Self::NotWebSocket => "the server does not speak WebSocket".to_owned(),
+            #[cfg(feature = "tls")]
             Self::Tls(failure) => failure.message(),
             Self::Closed => "the server closed the connection during the handshake".to_owned(),
             Self::Failed(kind) => format!("the connection failed during the handshake: {kind}"),
@@ -84,6 +85,7 @@ impl ConnectError {
             Self::Refused { status: 426 } => "it may require TLS: use `wss://`",
             Self::Refused { .. } => "check the host and the path",
             Self::NotWebSocket => "check the address",
+            #[cfg(feature = "tls")]
             Self::Tls(failure) => failure.hint(),
             Self::Closed => "check that a remex server listens there, and check its log",
             Self::Failed(_) => "try again",
@@ -162,10 +164,11 @@ fn parse(bytes: &[u8], accept: &str) -> Parsed<Result<(), ConnectError>> {
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
         // A server that speaks TLS 1.3 judges the client's certificate after the client's handshake is done.
-        match TlsFailure::find(&error) {
-            Some(failure) => ConnectError::Tls(failure),
-            None => ConnectError::Failed(error.kind()),
+        #[cfg(feature = "tls")]
+        if let Some(failure) = crate::tls::TlsFailure::find(&error) {
+            return ConnectError::Tls(failure);
         }
+        ConnectError::Failed(error.kind())
     }
 }
 

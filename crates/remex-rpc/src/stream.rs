@@ -1,4 +1,4 @@
-//! A byte stream: a TCP connection, plain or encrypted, or any other stream that a caller provides.
+//! A byte stream: a TCP connection, or any other stream, such as an encrypted one.
 
 use std::{
     fmt, io,
@@ -10,7 +10,6 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
-use tokio_rustls::TlsStream;
 
 use crate::{ReadHalf, WriteHalf};
 
@@ -20,7 +19,6 @@ pub struct Stream(Kind);
 
 enum Kind {
     Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
     Other(Box<dyn Duplex>),
 }
 
@@ -30,7 +28,7 @@ trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
 impl Stream {
-    /// Wraps a stream of another kind, such as a tunnel through a proxy.
+    /// Wraps a stream of another kind, such as TLS or a tunnel through a proxy.
     pub fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         Stream(Kind::Other(Box::new(stream)))
     }
@@ -40,10 +38,6 @@ impl Stream {
         match self.0 {
             Kind::Tcp(stream) => {
                 let (reader, writer) = stream.into_split();
-                (Box::new(reader), Box::new(writer))
-            }
-            Kind::Tls(stream) => {
-                let (reader, writer) = tokio::io::split(*stream);
                 (Box::new(reader), Box::new(writer))
             }
             Kind::Other(stream) => {
@@ -56,7 +50,6 @@ impl Stream {
     fn inner(&mut self) -> Pin<&mut dyn Duplex> {
         match &mut self.0 {
             Kind::Tcp(stream) => Pin::new(stream),
-            Kind::Tls(stream) => Pin::new(&mut **stream),
             Kind::Other(stream) => Pin::new(&mut **stream),
         }
     }
@@ -68,17 +61,10 @@ impl From<TcpStream> for Stream {
     }
 }
 
-impl From<TlsStream<TcpStream>> for Stream {
-    fn from(stream: TlsStream<TcpStream>) -> Self {
-        Stream(Kind::Tls(Box::new(stream)))
-    }
-}
-
 impl fmt::Debug for Kind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Kind::Tcp(_) => "Tcp",
-            Kind::Tls(_) => "Tls",
             Kind::Other(_) => "Other",
         })
     }

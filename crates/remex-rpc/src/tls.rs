@@ -7,6 +7,7 @@ mod client;
 mod failure;
 mod pem;
 mod pin;
+#[cfg(feature = "server")]
 mod server;
 
 use std::{io, path::PathBuf};
@@ -20,6 +21,7 @@ pub use certificate::{PeerCertificate, Validity};
 pub use client::{ClientFiles, ClientTls};
 pub use failure::TlsFailure;
 pub use pin::{InvalidPin, Pin};
+#[cfg(feature = "server")]
 pub use server::{NotEncrypted, ServerFiles, ServerTls};
 
 /// The protocol versions that are spoken.
@@ -29,6 +31,7 @@ const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 const HTTP: &[u8] = b"http/1.1";
 
 /// The type of the record that begins every TLS connection.
+#[cfg(feature = "server")]
 pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 
 /// Why TLS cannot be set up.

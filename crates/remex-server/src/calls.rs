@@ -391,35 +391,28 @@ impl Calls {
                 Ok(opened) => opened,
                 Err(error) => return responder.error(&error),
             };
-        let available = BTreeSet::from(Capability::ALL);
         let capabilities = request.capabilities.unwrap_or_default();
         if capabilities.contains(&Capability::Acks) {
             self.context.outbox().use_marks();
         }
         let limits = self.context.host().limits();
-        let reply = initialize::Reply {
-            session_id: opened.session.id.clone(),
-            protocol_version: PROTOCOL_VERSION.to_owned(),
-            server: initialize::Server {
-                name: "remex".to_owned(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-            },
-            capabilities: initialize::Capabilities { enabled: capabilities.clone(), available },
-            resumed: opened.resumed,
-            detach_ttl_ms: match opened.on_detach {
-                OnDetach::End => Some(0),
-                OnDetach::ExpireAfterMs(ttl) => Some(ttl),
-                OnDetach::Keep => None,
-            },
-            limits: initialize::Limits {
-                message_bytes: limits.message_bytes as u64,
-                processes: limits.processes as u64,
-                retain_bytes: limits.retain_bytes_max as u64,
-                pending_requests: limits.unanswered_requests as u64,
-                handles: limits.handles as u64,
-            },
-            environment_info: Some(self.context.host().info().info.clone()),
+        let mut reply = initialize::Reply::new(opened.session.id.clone());
+        PROTOCOL_VERSION.clone_into(&mut reply.protocol_version);
+        reply.server = initialize::Server::new("remex", env!("CARGO_PKG_VERSION"));
+        reply.capabilities.enabled.clone_from(&capabilities);
+        reply.capabilities.available = Capability::ALL.iter().copied().collect();
+        reply.resumed = opened.resumed;
+        reply.detach_ttl_ms = match opened.on_detach {
+            OnDetach::End => Some(0),
+            OnDetach::ExpireAfterMs(ttl) => Some(ttl),
+            OnDetach::Keep => None,
         };
+        reply.limits.message_bytes = limits.message_bytes as u64;
+        reply.limits.processes = limits.processes as u64;
+        reply.limits.retain_bytes = limits.retain_bytes_max as u64;
+        reply.limits.pending_requests = limits.unanswered_requests as u64;
+        reply.limits.handles = limits.handles as u64;
+        reply.environment_info = Some(self.context.host().info().info.clone());
         // The answer must precede the first event.
         responder.ok(reply);
         let outbox = Arc::clone(self.context.outbox());

@@ -369,32 +369,25 @@ impl<A: Audience> Engine<A> {
             Lifecycle::Over { pid, started_at_ms } => (Some(*pid), *started_at_ms),
             Lifecycle::Starting(_) | Lifecycle::Failed => (None, self.spec.asked_at_ms),
         };
-        wire::Entry {
-            process_id: self.id.to_string(),
-            session_id: session_id.to_owned(),
-            identity: None,
-            argv: self.spec.argv.clone(),
-            cwd: self.spec.cwd.clone(),
-            pid: pid.map(|pid| pid.as_raw().unsigned_abs()),
-            tty: self.spec.tty,
-            labels: self.spec.labels.clone(),
-            state: match (&state.lifecycle, &state.exit) {
-                (Lifecycle::Starting(_), _) => wire::State::Starting,
-                _ if state.log.is_closed() => wire::State::Closed,
-                (_, Some(_)) => wire::State::Exited,
-                _ => wire::State::Running,
-            },
-            started_at_ms,
-            ended_at_ms: state.ended_at_ms,
-            exit_code: state.exit.as_ref().map(|exit| exit.code),
-            signal: state.exit.as_ref().and_then(|exit| exit.signal.clone()),
-            cause: state.exit.as_ref().map(|exit| exit.cause),
-            produced: state.log.produced(),
-            retained_bytes: state.log.held_bytes() as u64,
-            cpu_ms: None,
-            resident_bytes: None,
-            living_pids: Vec::new(),
-        }
+        let mut entry = wire::Entry::new(self.id.to_string(), session_id, self.spec.cwd.clone());
+        entry.argv.clone_from(&self.spec.argv);
+        entry.pid = pid.map(|pid| pid.as_raw().unsigned_abs());
+        entry.tty = self.spec.tty;
+        entry.labels.clone_from(&self.spec.labels);
+        entry.state = match (&state.lifecycle, &state.exit) {
+            (Lifecycle::Starting(_), _) => wire::State::Starting,
+            _ if state.log.is_closed() => wire::State::Closed,
+            (_, Some(_)) => wire::State::Exited,
+            _ => wire::State::Running,
+        };
+        entry.started_at_ms = started_at_ms;
+        entry.ended_at_ms = state.ended_at_ms;
+        entry.exit_code = state.exit.as_ref().map(|exit| exit.code);
+        entry.signal = state.exit.as_ref().and_then(|exit| exit.signal.clone());
+        entry.cause = state.exit.as_ref().map(|exit| exit.cause);
+        entry.produced = state.log.produced();
+        entry.retained_bytes = state.log.held_bytes() as u64;
+        entry
     }
 
     /// Returns how much the log may hold now, given what session and server have left.

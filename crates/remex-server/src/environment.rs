@@ -308,22 +308,8 @@ mod tests {
         ] {
             std::fs::write(&file, "a = 1\n").unwrap();
         }
-        let info = wire::Info {
-            shell: wire::Shell { name: "sh".into(), path: "/bin/sh".into() },
-            executor_version: String::new(),
-            provider_id: String::new(),
-            cwd: None,
-            user_home_dir: None,
-            platform_os: String::new(),
-            prepend_path_dirs: Vec::new(),
-            temporary_directories: Vec::new(),
-            temp_dir: None,
-            capabilities: wire::Features::default(),
-            process_limits: None,
-            confinement: None,
-        };
         let host = HostInfo {
-            info,
+            info: wire::Info::new(wire::Shell::new("sh", "/bin/sh")),
             hostname: "h".into(),
             codex_home: Some(home.clone()),
             codex_system_dir: system.clone(),

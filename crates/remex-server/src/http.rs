@@ -159,10 +159,10 @@ async fn reason_to_stop(
 
 /// Returns the answer without its body.
 fn head(response: &Response) -> wire::HttpResponse {
-    let headers = response.headers().iter().filter_map(|(name, value)| {
-        let value = value.to_str().ok()?.to_owned();
-        Some(wire::ResponseHeader { name: name.as_str().to_owned(), value })
-    });
+    let headers = response
+        .headers()
+        .iter()
+        .filter_map(|(name, value)| Some(wire::ResponseHeader::new(name.as_str(), value.to_str().ok()?)));
     wire::HttpResponse {
         status: response.status().as_u16(),
         headers: headers.collect(),

@@ -17,7 +17,9 @@ pub(crate) enum Identity {
     Certificate(Arc<str>),
     /// Clients with a signed token about this subject.
     Subject { issuer: Arc<str>, subject: Arc<str> },
-    /// A connection that no one else can make, on stdio or in memory, is its own identity.
+    /// The program that the server is a part of, over memory.
+    Program,
+    /// A connection that no one else can make, on stdio, is its own identity.
     Own(u64),
 }
 
@@ -33,6 +35,7 @@ impl fmt::Display for Identity {
                 // An issuer may write anything into its tokens, which must not forge lines of the log.
                 write!(out, "subject:{}@{}", subject.escape_debug(), issuer.escape_debug())
             }
+            Identity::Program => out.write_str("program"),
             Identity::Own(number) => write!(out, "private:{number}"),
         }
     }
@@ -54,7 +57,16 @@ impl Credential {
 
     /// Returns the credential of a connection that no one else can make.
     pub(crate) fn own(number: u64) -> Self {
-        Credential { identity: Identity::Own(number), scopes: Arc::new(Scopes::all()), expires_at: None }
+        Self::unlimited(Identity::Own(number))
+    }
+
+    /// Returns the credential of the program that the server is a part of.
+    pub(crate) fn program() -> Self {
+        Self::unlimited(Identity::Program)
+    }
+
+    fn unlimited(identity: Identity) -> Self {
+        Credential { identity, scopes: Arc::new(Scopes::all()), expires_at: None }
     }
 }
 

@@ -33,16 +33,15 @@ impl SupportProbe {
 
 fn describe(support: &JailSupport) -> Confinement {
     let obstacle = support.obstacle.as_ref();
-    Confinement {
-        processes: match support.wall {
-            Some(Wall::Namespaces) => ProcessConfinement::Namespaces,
-            Some(Wall::Landlock) => ProcessConfinement::Landlock,
-            None => ProcessConfinement::None,
-        },
-        landlock_abi: support.landlock,
-        reason: obstacle.map(ToString::to_string),
-        hint: obstacle.map(remex_process::JailError::hint),
-    }
+    let mut confinement = Confinement::new(match support.wall {
+        Some(Wall::Namespaces) => ProcessConfinement::Namespaces,
+        Some(Wall::Landlock) => ProcessConfinement::Landlock,
+        None => ProcessConfinement::None,
+    });
+    confinement.landlock_abi = support.landlock;
+    confinement.reason = obstacle.map(ToString::to_string);
+    confinement.hint = obstacle.map(remex_process::JailError::hint);
+    confinement
 }
 
 #[cfg(test)]
@@ -54,22 +53,16 @@ mod tests {
     #[test]
     fn what_is_missing_is_explained() {
         let works = JailSupport { wall: Some(Wall::Namespaces), landlock: Some(7), obstacle: None };
-        let nothing_missing = Confinement {
-            processes: ProcessConfinement::Namespaces,
-            landlock_abi: Some(7),
-            reason: None,
-            hint: None,
-        };
+        let mut nothing_missing = Confinement::new(ProcessConfinement::Namespaces);
+        nothing_missing.landlock_abi = Some(7);
         assert_eq!(describe(&works), nothing_missing);
         let obstacle = JailError::Step { step: Step::Namespaces, path: None, errno: 1 };
         let hint = obstacle.hint();
         let fails = JailSupport { wall: Some(Wall::Landlock), landlock: Some(6), obstacle: Some(obstacle) };
-        let explained = Confinement {
-            processes: ProcessConfinement::Landlock,
-            landlock_abi: Some(6),
-            reason: Some("cannot create namespaces: Operation not permitted (os error 1)".to_owned()),
-            hint: Some(hint),
-        };
+        let mut explained = Confinement::new(ProcessConfinement::Landlock);
+        explained.landlock_abi = Some(6);
+        explained.reason = Some("cannot create namespaces: Operation not permitted (os error 1)".to_owned());
+        explained.hint = Some(hint);
         assert_eq!(describe(&fails), explained);
     }
 }

@@ -56,14 +56,10 @@ impl LimitEnforcer {
         // The kernel exempts root from the limit on processes.
         let is_bound = Rlimit::Processes.binds_children();
         let processes = if is_bound { LimitMethod::Rlimit } else { LimitMethod::Unavailable };
-        let methods = ProcessLimits {
-            cpu_seconds: LimitMethod::Rlimit,
-            memory_bytes: by_cgroup(Cgroups::limits_memory, LimitMethod::Rlimit),
-            open_files: LimitMethod::Rlimit,
-            processes: by_cgroup(Cgroups::limits_processes, processes),
-            file_bytes: LimitMethod::Rlimit,
-            without_cgroup: without_cgroup.or(missing),
-        };
+        let mut methods = ProcessLimits::new(LimitMethod::Rlimit);
+        methods.memory_bytes = by_cgroup(Cgroups::limits_memory, LimitMethod::Rlimit);
+        methods.processes = by_cgroup(Cgroups::limits_processes, processes);
+        methods.without_cgroup = without_cgroup.or(missing);
         Ok(Self { cgroups: cgroups.map(Arc::new), methods })
     }
 
@@ -105,8 +101,8 @@ impl LimitEnforcer {
         match self.methods.processes {
             LimitMethod::Cgroup => in_cgroup.processes = limits.processes.map(NonZeroU64::get),
             LimitMethod::Rlimit => set("processes (`processes`)", Rlimit::Processes, limits.processes)?,
-            LimitMethod::Unavailable if limits.processes.is_some() => return Err(self.cannot_count()),
-            LimitMethod::Unavailable => {}
+            _ if limits.processes.is_some() => return Err(self.cannot_count()),
+            _ => {}
         }
         let cgroups = self.cgroups.as_ref().filter(|_| in_cgroup != CgroupLimits::default());
         let own = cgroups.map(|cgroups| OwnCgroup { cgroups: Arc::clone(cgroups), limits: in_cgroup });

@@ -207,7 +207,7 @@ impl Server {
         let reader = FrameReader::new(reader, Framing::Lines, self.host.limits().message_bytes);
         let transport = Transport::Wire { reader, writer, framing: Framing::Lines, source: Source::Stdio };
         let peer = Arc::from("stdio");
-        let credential = self.own_credential();
+        let credential = Credential::own(self.sessions.connections().next_id());
         // A panic ends the connection like any other reason.
         let link = Link { transport, validity: Validity::fixed(credential), peer };
         let _ = supervise(connection::run(Arc::clone(&self.sessions), link)).await;
@@ -215,10 +215,10 @@ impl Server {
 
     /// Serves a client in this process until the link or the server ends, in a task that the server owns.
     ///
-    /// The session ends with the link. Must be called within a tokio runtime. If the server is shutting down or
+    /// The session ends with the link, unless the client asks for a time to detach. Must be called within a tokio runtime. If the server is shutting down or
     /// has too many connections, it drops `end`.
     pub fn serve_memory(self: &Arc<Self>, end: ServerEnd) {
-        let credential = self.own_credential();
+        let credential = Credential::program();
         let permit = self.admit(&credential.identity, None);
         let Some(permit) = permit.ok().filter(|_| !self.host.is_stopping()) else {
             return tracing::warn!(
@@ -232,11 +232,6 @@ impl Server {
             connection::run(sessions, link).await;
             drop(permit);
         });
-    }
-
-    /// Returns a credential with a unique identity.
-    fn own_credential(&self) -> Credential {
-        Credential::own(self.sessions.connections().next_id())
     }
 
     /// Opens the audit file again, after another program has moved it.

@@ -237,10 +237,8 @@ impl Watch {
                 let Some(ChangeBatch { changes, overflow }) = self.visible(tree, batch).await else {
                     continue;
                 };
-                let changes = changes
-                    .iter()
-                    .map(|(path, kind)| wire::Change { path: tree.spell(path), kind: *kind })
-                    .collect();
+                let changes =
+                    changes.iter().map(|(path, kind)| wire::Change::new(tree.spell(path), *kind)).collect();
                 if !outbox.push_part(outbox.part(wire::Changed { watch_id, changes, overflow })).await {
                     return;
                 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use remex::Local;
 use remex_client::{
-    Client, Error,
+    Client, Command, Error,
     agent::{Agent, Limits, Progress, Step, Window, Write},
     process::Input,
 };
@@ -50,11 +50,11 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn answer(agent: &Agent, client: &Client, call: Call) -> Result<String, Error> {
-    let window = |time_limit| Window { yield_after: Some(time_limit), max_output_bytes: Some(200) };
+    let window = |time_limit| Window::default().yield_after(time_limit).max_output_bytes(200);
     match call {
         Call::Exec(line, time_limit) => {
-            let command = client.shell(line).input(Input::Piped);
-            agent.exec_command(command, window(time_limit)).await.map(describe)
+            let command = Command::shell(line).input(Input::Piped);
+            agent.exec_command(client, &command, window(time_limit)).await.map(describe)
         }
         Call::Write(process, text) => {
             let write = if text.is_empty() { Write::Nothing } else { Write::Bytes(text.as_bytes()) };
@@ -76,8 +76,10 @@ fn describe(step: Step) -> String {
     let Step { handle, output, progress, .. } = step;
     let state = match progress {
         Progress::Running => "goes on; write to it, or wait for it".to_owned(),
+        Progress::Exited(_) => "has exited, but something in the background holds its output open".to_owned(),
         Progress::Ended(exit) => format!("has ended with exit code {}", exit.code),
         Progress::Lost(error) => format!("is lost: {error}"),
+        other => format!("is in a state that this program does not know: {other:?}"),
     };
     format!("process {handle} {state}\n{}", output.text)
 }

@@ -17,15 +17,6 @@ use remex_client::{
     fs::{Progress, WalkKind, WalkOptions},
 };
 
-/// The limits of the comparison; enough for an example.
-const WALK: WalkOptions = WalkOptions {
-    max_depth: 32,
-    max_directories: 10_000,
-    max_entries: 10_000,
-    follow_directory_symlinks: false,
-    prune_hidden_directories: false,
-};
-
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
@@ -49,16 +40,17 @@ async fn main() -> anyhow::Result<()> {
 
     let tell = |way: &'static str| move |so_far: &Progress| println!("{way}: {} bytes", so_far.bytes);
     if from.is_dir() {
-        let summary = there.upload_tree(&from, &to, tell("there")).await?;
-        println!("{} files in {} directories", summary.files, summary.directories + 1);
-        there.download_tree(&to, &back, tell("back")).await?;
+        let report = there.upload_tree(&from, &to).progress(tell("there")).stop_at_first_failure().await?;
+        println!("{} files in {} directories", report.files, report.directories + 1);
+        let report = there.download_tree(&to, &back).progress(tell("back")).await?;
+        ensure!(report.is_complete(), "not everything came back: {:?}", report.failures);
     } else {
         there.upload(tokio::fs::File::open(&from).await?, &to, tell("there")).await?;
         there.download(&to, &mut tokio::fs::File::create(&back).await?, tell("back")).await?;
     }
 
     let files = if from.is_dir() {
-        let found = here.walk(&from, WALK).await?.entries.into_iter();
+        let found = here.walk(&from, WalkOptions::default()).await?.entries.into_iter();
         found.filter(|entry| entry.kind == WalkKind::File).map(|entry| entry.path).collect()
     } else {
         vec![from.clone().into()]

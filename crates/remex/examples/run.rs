@@ -16,7 +16,7 @@ use std::{
 use anyhow::Context as _;
 use remex::{Local, environments::configured};
 use remex_client::{
-    Options,
+    Command, Options,
     environment::Environments,
     process::{Event, OnDrop, Stream},
 };
@@ -33,13 +33,15 @@ async fn main() -> anyhow::Result<ExitCode> {
     let environment =
         environments.default_environment().context("the configuration has no default environment")?;
 
+    let client = environment.client().await?;
+
     let mut words = env::args().skip(1);
     let command = match words.next() {
-        Some(program) => environment.command(program).await?.args(words),
-        None => environment.shell("echo \"hello from $(uname -n)\"").await?,
+        Some(program) => Command::new(program).args(words),
+        None => Command::shell("echo \"hello from $(uname -n)\""),
     };
     // If anything fails from here on, the command is killed.
-    let process = command.on_drop(OnDrop::Terminate).start().await?;
+    let process = command.on_drop(OnDrop::Terminate).start(&client).await?;
 
     let mut code = 1;
     let mut events = process.events();
@@ -51,11 +53,11 @@ async fn main() -> anyhow::Result<ExitCode> {
                 stdout().flush()?;
             }
             Event::Gap(gap) => eprintln!("[output is missing: events {} to {}]", gap.from_seq, gap.to_seq),
-            Event::Exited(exit) => code = exit.code,
-            Event::Closed(_) => {}
+            Event::Exited { exit, .. } => code = exit.code,
+            _ => {}
         }
     }
     // Leave nothing behind on a remote server.
-    environment.client().await?.end().await?;
+    client.end().await?;
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }

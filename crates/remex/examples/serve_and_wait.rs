@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::bail;
 use remex::Local;
 use remex_client::{
-    Client,
+    Client, Command,
     process::{Input, OnDrop, Until, WaitOutcome},
 };
 use tokio::{io::AsyncWriteExt as _, time::timeout};
@@ -32,7 +32,8 @@ const SERVICE: &str = "
 async fn main() -> anyhow::Result<()> {
     // A server in this process; use `Target::parse("ws://host:4000")?` for a remote one. The rest is the same.
     let client = Client::connect(Local::here()?.target()).await?;
-    let service = client.shell(SERVICE).input(Input::Piped).on_drop(OnDrop::Terminate).start().await?;
+    let service =
+        Command::shell(SERVICE).input(Input::Piped).on_drop(OnDrop::Terminate).start(&client).await?;
 
     // The matching bytes are returned, and may contain details such as a port.
     let ready = Until::Output(r"ready: process [0-9]+\n".to_owned());

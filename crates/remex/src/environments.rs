@@ -321,6 +321,7 @@ fn is_there(path: &Path) -> bool {
 }
 
 /// Reads a file that decides what runs here, if no one but this user and root can change it.
+#[cfg(target_os = "linux")]
 pub(crate) fn trusted_text(path: &Path) -> Result<String, FileError> {
     let (text, access) = contents(path)?;
     access.allows_programs(path).map(|()| text)
@@ -404,7 +405,7 @@ fn denied(message: &str, hint: &str) -> FileError {
 }
 
 fn refusal(kind: io::ErrorKind, message: &str, hint: &str) -> FileError {
-    FileError { kind, message: message.to_owned(), hint: Some(hint.to_owned()) }
+    FileError::new(kind, message).hint(hint)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::{
 
 use remex_proto::{
     HostPath,
-    environment::{Features, Info, Shell},
+    environment::{Info, Shell},
 };
 use remex_server::HostInfo;
 use rustix::{fs::Access, process::geteuid};
@@ -25,30 +25,23 @@ const NO_SHELLS: [&str; 2] = ["nologin", "false"];
 pub(crate) fn inspect() -> HostInfo {
     let user = std::fs::read("/etc/passwd").ok().and_then(|users| User::find(&users, geteuid().as_raw()));
     let temporary = directory("TMPDIR");
-    let info = Info {
-        shell: shell(user.as_ref()),
-        executor_version: env!("CARGO_PKG_VERSION").to_owned(),
-        provider_id: provider_id(),
-        cwd: Some(HostPath::from(cwd())),
-        user_home_dir: directory("HOME").or(user.map(|user| user.home)).map(HostPath::from),
-        platform_os: env::consts::OS.to_owned(),
-        prepend_path_dirs: Vec::new(),
-        temporary_directories: temporary.iter().cloned().map(HostPath::from).collect(),
-        temp_dir: Some(HostPath::from(temporary.unwrap_or_else(|| PathBuf::from("/tmp")))),
-        capabilities: Features {
-            network_proxy_launch: true,
-            capability_discovery_v2: true,
-            capability_discovery_sandbox: true,
-            fs_watch_missing: true,
-            environment_config_read: true,
-            http_header_env_vars: true,
-            sandboxed_file_streaming: true,
-            file_write_streaming: true,
-            shell_snapshot_v2: true,
-        },
-        process_limits: None,
-        confinement: None,
-    };
+    let mut info = Info::new(shell(user.as_ref()));
+    env!("CARGO_PKG_VERSION").clone_into(&mut info.executor_version);
+    info.provider_id = provider_id();
+    info.cwd = Some(HostPath::from(cwd()));
+    info.user_home_dir = directory("HOME").or(user.map(|user| user.home)).map(HostPath::from);
+    env::consts::OS.clone_into(&mut info.platform_os);
+    info.temporary_directories = temporary.iter().cloned().map(HostPath::from).collect();
+    info.temp_dir = Some(HostPath::from(temporary.unwrap_or_else(|| PathBuf::from("/tmp"))));
+    info.capabilities.network_proxy_launch = true;
+    info.capabilities.capability_discovery_v2 = true;
+    info.capabilities.capability_discovery_sandbox = true;
+    info.capabilities.fs_watch_missing = true;
+    info.capabilities.environment_config_read = true;
+    info.capabilities.http_header_env_vars = true;
+    info.capabilities.sandboxed_file_streaming = true;
+    info.capabilities.file_write_streaming = true;
+    info.capabilities.shell_snapshot_v2 = true;
     let codex_home = env::var_os("CODEX_HOME")
         .filter(|home| !home.is_empty())
         .map(|home| std::path::absolute(&home).unwrap_or_else(|_| home.into()));
@@ -77,17 +70,13 @@ impl User {
 /// Returns the user's login shell, else the one in `SHELL`, else `/bin/sh`.
 fn shell(user: Option<&User>) -> Shell {
     let candidates = user.map(|user| user.shell.clone()).into_iter().chain(directory("SHELL"));
-    candidates
-        .filter_map(|path| usable_shell(&path))
-        .next()
-        .unwrap_or_else(|| Shell { name: "sh".to_owned(), path: "/bin/sh".to_owned() })
+    candidates.filter_map(|path| usable_shell(&path)).next().unwrap_or_else(|| Shell::new("sh", "/bin/sh"))
 }
 
 fn usable_shell(path: &Path) -> Option<Shell> {
     let name = path.file_name()?.to_str()?;
     let runs = path.is_absolute() && path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok();
-    (runs && !NO_SHELLS.contains(&name))
-        .then_some(Shell { name: name.to_owned(), path: path.to_str()?.to_owned() })
+    (runs && !NO_SHELLS.contains(&name)).then_some(Shell::new(name, path.to_str()?))
 }
 
 /// Returns the absolute path in a variable.
@@ -139,10 +128,7 @@ mod tests {
 
     #[test]
     fn a_shell_that_runs_nothing_is_none() {
-        assert_eq!(
-            usable_shell(Path::new("/bin/sh")),
-            Some(Shell { name: "sh".into(), path: "/bin/sh".into() })
-        );
+        assert_eq!(usable_shell(Path::new("/bin/sh")), Some(Shell::new("sh", "/bin/sh")));
         for path in ["", "sh", "/", "/bin", "/bin/false", "/usr/sbin/nologin", "/etc/passwd", "/nowhere/sh"] {
             assert_eq!(usable_shell(Path::new(path)), None, "{path}");
         }

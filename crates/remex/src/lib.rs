@@ -4,39 +4,22 @@
 //!
 //! Only this library reads environment variables and inspects the host, and only in [`config_from_env`],
 //! [`Local::here`] and [`environments`].
+//!
+//! The server needs Linux. Elsewhere only [`environments`] and [`units`] are there.
 
 pub mod environments;
-mod host;
-mod local;
-pub mod server_config;
 pub mod units;
+
+#[cfg(target_os = "linux")]
+mod host;
+#[cfg(target_os = "linux")]
+mod local;
+#[cfg(target_os = "linux")]
+mod server;
+#[cfg(target_os = "linux")]
+pub mod server_config;
+#[cfg(target_os = "linux")]
 mod web;
 
-pub use local::Local;
-
-use remex_server::{Auth, CgroupUse, Config, Limits, MetricsAccess, SandboxFloor};
-
-/// Returns the configuration of a server on this host, from the environment of this process and the system.
-///
-/// Limits have their defaults, only the user that the server runs as may connect, no cgroup is used, and nothing is confined that does not ask for it.
-///
-/// ```
-/// let config = remex::config_from_env();
-/// assert_eq!(config.host_env.len(), std::env::vars_os().count());
-/// ```
-pub fn config_from_env() -> Config {
-    Config {
-        limits: Limits::default(),
-        host_env: std::env::vars_os().collect(),
-        auth: Auth::default(),
-        host: host::inspect(),
-        proxies: web::proxies(),
-        trust: web::trust(),
-        audit: None,
-        metrics: MetricsAccess::default(),
-        cgroup: CgroupUse::None,
-        sandbox: SandboxFloor::default(),
-        set_parent: None,
-        hidden: Vec::new(),
-    }
-}
+#[cfg(target_os = "linux")]
+pub use {local::Local, server::config_from_env};

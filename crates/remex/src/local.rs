@@ -13,17 +13,19 @@ use remex_server::{Config, CreateError, Server};
 /// Clones share the server. It lives until the last clone, the last [`Target`] and the last connection are dropped; then
 /// all its processes are killed at once, with all their descendants. [`Local::shut_down`] gives them a grace period.
 ///
+/// All its clients have the same identity: they can list, observe and end each other's sessions.
+///
 /// If this program dies before that, `remex-watchdog`, a process forked with the server, kills them. It shares the memory
 /// of the program at the time of the fork, and pages that change later are duplicated, so create the server early in a
 /// program that uses much memory.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// use remex_client::Client;
+/// use remex_client::{Client, Command};
 ///
 /// let local = remex::Local::here().unwrap();
 /// let client = Client::connect(local.target()).await.unwrap();
-/// assert_eq!(client.command("/bin/echo").arg("hi").output().await.unwrap().stdout, b"hi\n");
+/// assert_eq!(Command::new("/bin/echo").arg("hi").output(&client).await.unwrap().stdout, b"hi\n");
 /// local.shut_down().await;
 /// # });
 /// ```
@@ -65,11 +67,13 @@ impl Local {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::Command;
+    ///
     /// // Processes inherit only this environment.
     /// let mut config = remex::config_from_env();
     /// config.host_env.retain(|(name, _)| name == "PATH");
     /// let client = remex_client::Client::connect(remex::Local::new(config)?.target()).await?;
-    /// let output = client.shell("echo \"${HOME-no home}\"").output().await?;
+    /// let output = Command::shell("echo \"${HOME-no home}\"").output(&client).await?;
     /// assert_eq!(output.stdout, b"no home\n");
     /// # Ok(()) }
     /// ```
@@ -81,10 +85,12 @@ impl Local {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::Command;
+    ///
     /// let local = remex::Local::here()?;
     /// let target = local.target();
     /// let client = remex_client::Client::connect(target).await?;
-    /// assert!(client.command("true").output().await?.exit.is_success());
+    /// assert!(Command::new("true").output(&client).await?.exit.is_success());
     /// # Ok(()) }
     /// ```
     pub fn target(&self) -> Target {
@@ -97,7 +103,8 @@ impl Local {
 
     /// Opens a low-level connection; must be called within a tokio runtime.
     ///
-    /// Its session ends with the connection. After [`Local::shut_down`] it returns a closed connection.
+    /// Its session ends with the connection, unless the client asks for a time to detach
+    /// ([`Options::detach_ttl`](remex_client::Options::detach_ttl)). After [`Local::shut_down`] it returns a closed connection.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -115,9 +122,11 @@ impl Local {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::Command;
+    ///
     /// let local = remex::Local::here()?;
     /// let client = remex_client::Client::connect(local.target()).await?;
-    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// let process = Command::new("sleep").arg("1000").start(&client).await?;
     /// local.shut_down().await;
     /// assert!(!process.wait().await.is_ok_and(|exit| exit.is_success()));
     /// # Ok(()) }

@@ -97,7 +97,8 @@ const SERVER_LAYERS: [&str; 41] = [
 ];
 
 /// The modules of the client from the bottom to the top: each uses only those before it.
-const CLIENT_LAYERS: [&str; 22] = [
+const CLIENT_LAYERS: [&str; 25] = [
+    "platform",
     "url",
     "trace",
     "shell_word",
@@ -118,12 +119,15 @@ const CLIENT_LAYERS: [&str; 22] = [
     "fs",
     "http",
     "process",
+    "session",
+    "testing",
     "agent",
     "environment",
 ];
 
 /// The modules of the protocol crate from the bottom to the top: each uses only those before it.
-const PROTO_LAYERS: [&str; 20] = [
+const PROTO_LAYERS: [&str; 21] = [
+    "words",
     "lenient",
     "trace",
     "error",
@@ -147,7 +151,7 @@ const PROTO_LAYERS: [&str; 20] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 27] = [
+const PROCESS_LAYERS: [&str; 26] = [
     "memory",
     "pid",
     "signal",
@@ -168,7 +172,6 @@ const PROCESS_LAYERS: [&str; 27] = [
     "clone",
     "init",
     "prepared",
-    "probe",
     "support",
     "exit",
     "proxy",

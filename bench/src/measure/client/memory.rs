@@ -1,5 +1,6 @@
 //! What a consumer costs the client that takes nothing.
 
+use remex_client::Command;
 use std::process;
 
 use anyhow::{Result, ensure};
@@ -26,9 +27,9 @@ pub(crate) const MEMORY: Measure = Measure {
 fn memory(server: &Server, scale: &Scale) -> Result<Figures> {
     let stall = scale.stall;
     Way::WebSocket.measure(server, move |client| async move {
-        client.command("/bin/true").output().await?;
+        Command::new("/bin/true").output(&client).await?;
         let before = Holdings::of(process::id())?.rss_kib;
-        let process = client.command("yes").start().await?;
+        let process = Command::new("yes").start(&client).await?;
         let mut stdout = process.stdout();
         sleep(stall).await;
         let growth = Holdings::of(process::id())?.rss_kib - before;

@@ -1,6 +1,7 @@
 //! How fast output gets to a consumer that reads it as a stream.
 
 use anyhow::Result;
+use remex_client::Command;
 use tokio::io::AsyncReadExt as _;
 
 use super::{Figures, Goal, Measure, Row, Scale, Unit};
@@ -46,11 +47,11 @@ fn read(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
     let producer = Producer::zero(scale);
     let pid = server.pid();
     let mut figures = way.measure(server, move |client| async move {
-        client.command("/bin/true").output().await?;
+        Command::new("/bin/true").output(&client).await?;
         let before = way.cpu_time(pid)?;
         let begin = std::time::Instant::now();
         let (program, args) = producer.argv.split_first().expect("a producer has a program");
-        let process = client.command(program).args(args.to_vec()).start().await?;
+        let process = Command::new(program).args(args.to_vec()).start(&client).await?;
         let mut stdout = process.stdout();
         let mut buffer = vec![0; READ_LEN];
         let mut bytes = 0;

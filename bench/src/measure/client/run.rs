@@ -1,6 +1,7 @@
 //! How long a command takes that does nothing.
 
 use anyhow::{Result, ensure};
+use remex_client::Command;
 
 use super::{Figures, Goal, Measure, Row, Samples, Scale, Unit};
 use crate::{Stdio, bare, server::Server, way::Way};
@@ -38,7 +39,7 @@ fn run(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
     let mut samples = Samples::new(scale.spawns);
     way.measure(server, move |client| async move {
         while samples.begin() {
-            let output = client.command("/bin/true").output().await?;
+            let output = Command::new("/bin/true").output(&client).await?;
             samples.end();
             ensure!(output.exit.is_success(), "`/bin/true` ended with {}", output.exit.code);
         }

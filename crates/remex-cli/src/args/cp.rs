@@ -17,6 +17,19 @@ pub(crate) struct Flags {
     #[arg(value_name = "DST")]
     pub(crate) destination: PathArg,
 
+    /// Exclude entries of copied directories, by a rule in the syntax of `.gitignore`: `target/`, `*.log`, `/build`,
+    /// `!important.log`; can be repeated, and later rules take precedence
+    #[arg(long, value_name = "RULE")]
+    pub(crate) exclude: Vec<String>,
+
+    /// Exclude what the `.gitignore` files in copied directories exclude
+    #[arg(long)]
+    pub(crate) gitignore: bool,
+
+    /// Skip files of the same content instead of those of the same size and time; both hosts read them completely
+    #[arg(short, long)]
+    pub(crate) checksum: bool,
+
     /// Print what would be copied and what is up to date, without changing anything
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
@@ -51,9 +64,12 @@ Examples:
     remex cp site/. build:site-copy
   From one environment to another, under another name:
     remex cp build:app.tar gpu:app-of-build.tar
+  A project without what can be built again:
+    remex cp --gitignore --exclude .git site/. build:site-copy
   Show what would be copied:
     remex cp --dry-run site notes.txt build:
 
 Relative remote paths start at the home directory on that host. Write a local name that contains a colon as `./a:b`.
 Permissions, symbolic links and times are kept, as with `cp -a` (`-a` is accepted and has no effect). Files that already exist with the same size and time are skipped.
+Excluded entries at the destination stay, and so does everything else that the source does not have.
 After an interruption or a failure, the same command continues where it stopped: a tree contains a file `.remex-part` until it is complete, and a large file is collected in `.NAME.remex-part`.";

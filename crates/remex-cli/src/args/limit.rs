@@ -57,13 +57,13 @@ pub(crate) fn combined(limits: &[Limit]) -> Result<ResourceLimits, Failure> {
         }
     }
     let value = |name: &str| limits.iter().find(|limit| limit.name == name).map(|limit| limit.value);
-    Ok(ResourceLimits {
-        cpu_seconds: value("cpu"),
-        memory_bytes: value("memory"),
-        open_files: value("files"),
-        processes: value("processes"),
-        file_bytes: value("file-size"),
-    })
+    let mut combined = ResourceLimits::default();
+    combined.cpu_seconds = value("cpu");
+    combined.memory_bytes = value("memory");
+    combined.open_files = value("files");
+    combined.processes = value("processes");
+    combined.file_bytes = value("file-size");
+    Ok(combined)
 }
 
 fn seconds(text: &str) -> Option<u64> {
@@ -129,11 +129,8 @@ mod tests {
     #[test]
     fn each_limit_is_given_once() {
         let limits = ["memory=1K", "files=7"].map(|text| limit(text).unwrap());
-        let expected = ResourceLimits {
-            memory_bytes: NonZeroU64::new(1024),
-            open_files: NonZeroU64::new(7),
-            ..ResourceLimits::default()
-        };
+        let number = |number| NonZeroU64::new(number).unwrap();
+        let expected = ResourceLimits::default().memory_bytes(number(1024)).open_files(number(7));
         assert_eq!(combined(&limits).unwrap(), expected);
         let twice = ["files=5", "memory=1K", "files=7"].map(|text| limit(text).unwrap());
         assert_eq!(combined(&twice).unwrap_err().message(), "`--limit files` is given more than once");

@@ -2,7 +2,10 @@
 
 use std::{io::IsTerminal as _, num::NonZeroU16, time::Duration};
 
-use remex_client::{Client, ConnectionState, process::ProcessRef};
+use remex_client::{
+    Client, ConnectionState,
+    process::{ProcessRef, TerminalSize},
+};
 use tokio::task::JoinHandle;
 
 use super::Outcome;
@@ -67,10 +70,10 @@ async fn console(
     let cursor = process.cursor_before_newest(REPLAYED_CHUNKS).await?;
     let forward =
         !flags.read_only && (flags.interactive || std::io::stdin().is_terminal()) && row.is_running();
-    let redraw = (row.entry.tty && forward).then(|| tokio::spawn(redraw(process.clone())));
+    let redraw = (row.entry.has_terminal && forward).then(|| tokio::spawn(redraw(process.clone())));
     let console = Console {
         process: ShownProcess::observed(process, cursor),
-        terminal: row.entry.tty,
+        terminal: row.entry.has_terminal,
         forward,
         detach_refusal: None,
         when_ended: WhenEnded::Leave,
@@ -87,16 +90,15 @@ async fn console(
 ///
 /// The last output rarely makes up a whole screen, and a program does not redraw if the size is unchanged.
 async fn redraw(process: ProcessRef) {
-    let (rows, cols) = terminal::size();
-    let other = NonZeroU16::new(cols.get().saturating_sub(1)).unwrap_or(cols);
+    let size = terminal::size();
+    let other = NonZeroU16::new(size.cols.get().saturating_sub(1)).unwrap_or(size.cols);
     let newest = process.cursor_before_newest(0).await;
-    if process.resize(rows, other).await.is_ok()
+    if process.resize(TerminalSize { cols: other, ..size }).await.is_ok()
         && let Ok(newest) = newest
     {
         // Wait in between: the program would not notice two resizes in a row.
         let _ = process.settle(newest, REDRAW_TIMEOUT, REDRAW_PAUSE).await;
     }
     // The window may have been resized meanwhile.
-    let (rows, cols) = terminal::size();
-    let _ = process.resize(rows, cols).await;
+    let _ = process.resize(terminal::size()).await;
 }

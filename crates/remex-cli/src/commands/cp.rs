@@ -8,7 +8,7 @@ mod report;
 
 use std::sync::Arc;
 
-use remex_client::fs::copy_trees;
+use remex_client::fs::{SkipUnchanged, TreeRules, copy_trees};
 use tokio::signal::unix::SignalKind;
 
 use super::Outcome;
@@ -33,10 +33,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         note_local_paths(flags.sources.iter().chain([&flags.destination]));
         note_new_file(&flags.destination);
     }
-    let report = Arc::new(Report::new(detail, flags.dry_run));
+    let selection = selection(flags)?;
+    let report = Arc::new(Report::new(detail, flags.dry_run, selection.skip_unchanged));
     let mut connections = Connections::default();
     let work = async {
-        let outcome = copy(flags, &mut connections, &report).await;
+        let outcome = copy(flags, selection, &mut connections, &report).await;
         report.finish();
         report.print_leftovers();
         outcome
@@ -60,7 +61,26 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     })
 }
 
-async fn copy(flags: &Flags, connections: &mut Connections, report: &Arc<Report>) -> Outcome {
+/// Which entries and files are copied.
+#[derive(Debug, Clone)]
+struct Selection {
+    rules: TreeRules,
+    skip_unchanged: SkipUnchanged,
+}
+
+fn selection(flags: &Flags) -> Result<Selection, Failure> {
+    let rules = TreeRules::new(&flags.exclude)?;
+    let rules = if flags.gitignore { rules.with_gitignore_files() } else { rules };
+    let skip_unchanged = if flags.checksum { SkipUnchanged::ByContent } else { SkipUnchanged::BySizeAndTime };
+    Ok(Selection { rules, skip_unchanged })
+}
+
+async fn copy(
+    flags: &Flags,
+    selection: Selection,
+    connections: &mut Connections,
+    report: &Arc<Report>,
+) -> Outcome {
     let mut remote_paths = Vec::new();
     for arg in flags.sources.iter().chain([&flags.destination]) {
         let teller = Arc::clone(report);
@@ -75,7 +95,7 @@ async fn copy(flags: &Flags, connections: &mut Connections, report: &Arc<Report>
         remote_paths.push(remote_path);
     }
     let Some(destination) = remote_paths.pop() else { return Ok(0) };
-    let copy_tasks = plan::copy_tasks(remote_paths, &destination, report).await?;
+    let copy_tasks = plan::copy_tasks(remote_paths, &destination, &selection, report).await?;
     let _drawing = report.draw();
     copy_trees(copy_tasks, report).await?;
     Ok(report.code())

@@ -104,7 +104,7 @@ impl Entry {
             Target::WebSocket(socket) => ("webSocket", socket.bearer.is_some()),
             Target::Unix(_) => ("unix", false),
             Target::Program(_) => ("program", false),
-            Target::Custom(_) => ("custom", false),
+            _ => ("custom", false),
         };
         let tls = match &definition.target {
             Target::WebSocket(socket) if socket.url.starts_with("wss://") => Some(Tls::of(&socket.tls)),

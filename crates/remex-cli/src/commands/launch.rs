@@ -13,7 +13,7 @@ use std::{
 };
 
 use remex_client::{
-    Client, ErrorKind, Options, Process,
+    Client, Command, ErrorKind, Options, Process,
     process::{Inherit, Input, Overflow, ResourceLimits, Retain, Secrets, State},
 };
 
@@ -127,13 +127,13 @@ impl Launch<'_> {
     /// Ends the session with this name if nothing is running in it.
     async fn make_room(&self, name: &str) -> Result<(), Failure> {
         let client = self.endpoint.connect(|_| {}).await?;
-        let sessions = client.list_sessions().await?;
+        let sessions = client.sessions().await?;
         let Some(holder) = sessions.into_iter().find(|session| session.name.as_deref() == Some(name)) else {
             return Ok(client.end().await?);
         };
         let processes = Processes::list(&client).await?;
         let runs = |state| !matches!(state, State::Closed);
-        let busy = holder.attached
+        let busy = holder.is_attached
             || processes
                 .rows
                 .iter()
@@ -160,7 +160,7 @@ impl Launch<'_> {
         }
         let (program, args) =
             self.argv.split_first().ok_or_else(|| Failure::usage("no command given", "add it after `--`"))?;
-        let mut command = client.command(program).args(args).id(name);
+        let mut command = Command::new(program).args(args).id(name);
         command = match self.endpoint.kind {
             EndpointKind::InProcess => command.inherit(Inherit::All).secrets(Secrets::Inherited),
             // A long-running server may have an outdated environment.
@@ -170,9 +170,8 @@ impl Launch<'_> {
             EndpointKind::Remote => command,
         };
         if self.terminal {
-            let (rows, cols) = terminal::size();
             let term = std::env::var("TERM").ok().filter(|term| !term.is_empty());
-            command = command.terminal(rows, cols).env("TERM", term.as_deref().unwrap_or("xterm-256color"));
+            command = command.terminal(terminal::size()).envs(term.map(|term| ("TERM", term)));
         }
         for (variable, value) in &self.env {
             command = command.env(variable, value);
@@ -186,20 +185,17 @@ impl Launch<'_> {
         if let Some(limit) = self.timeout {
             command = command.timeout(limit);
         }
-        let started = command.input(self.input).limits(self.limits).retain(self.retain()).start().await;
+        let command = command.input(self.input).limits(self.limits).retain(self.retain());
+        let started = command.start(client).await;
         started.map_err(|error| refusal::explain(error, program, args))
     }
 
     fn retain(&self) -> Retain {
+        let background = Retain::default().bytes(BACKGROUND_RETAIN_BYTES).after_close(BACKGROUND_RETAIN_TIME);
         match self.mode {
-            RunMode::Foreground => {
-                Retain { bytes: Some(FOREGROUND_RETAIN_BYTES), after_close: None, overflow: Overflow::Hold }
-            }
-            RunMode::Reattachable | RunMode::Background => Retain {
-                bytes: Some(BACKGROUND_RETAIN_BYTES),
-                after_close: Some(BACKGROUND_RETAIN_TIME),
-                overflow: if self.mode == RunMode::Background { Overflow::Evict } else { Overflow::Hold },
-            },
+            RunMode::Foreground => Retain::default().bytes(FOREGROUND_RETAIN_BYTES).overflow(Overflow::Hold),
+            RunMode::Reattachable => background.overflow(Overflow::Hold),
+            RunMode::Background => background.overflow(Overflow::Evict),
         }
     }
 
@@ -229,8 +225,8 @@ fn current_directory() -> Result<PathBuf, Failure> {
 
 /// Ends empty sessions of earlier runs of this program.
 async fn end_empty_sessions(client: &Client) -> Result<(), Failure> {
-    for session in client.list_sessions().await? {
-        if session.processes == 0 && !session.attached && session.client_name == CLIENT_NAME {
+    for session in client.sessions().await? {
+        if session.processes == 0 && !session.is_attached && session.client_name == CLIENT_NAME {
             // Another client may have ended it already.
             let _ = client.end_session(session.session_id).await;
         }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use remex_client::process::{ProcessRef, ReadWait, Stream};
+use remex_client::process::{ProcessRef, Stream};
 use tokio::task::JoinSet;
 
 use self::selection::{Criteria, Item, Selection};
@@ -16,7 +16,11 @@ use super::Outcome;
 use crate::{
     args::logs::Flags,
     console::gap_notice,
-    remote::{endpoint::DefaultEndpoint, processes::Processes, reconnect},
+    remote::{
+        endpoint::DefaultEndpoint,
+        processes::{Processes, READ_BYTES, READ_WAIT},
+        reconnect,
+    },
     render::{
         failure::Failure,
         print,
@@ -91,8 +95,9 @@ async fn show(
     let mut cursor = 0;
     let mut behind = true;
     loop {
-        let patience = if behind { ReadWait::No } else { ReadWait::Yes };
-        let news = followed.read(&mut cursor, patience).await?;
+        let wait = if behind { Duration::ZERO } else { READ_WAIT };
+        let news = followed.read(cursor, READ_BYTES, wait).await?;
+        cursor = news.last_seq;
         let is_all = news.chunks.is_empty();
         write(selection.take(news.gap.map(|gap| gap.bytes), news.chunks), about)?;
         if behind && (is_all || cursor >= newest) {
@@ -132,10 +137,11 @@ fn write(items: Vec<Item>, about: Option<&str>) -> Result<(), Failure> {
                     bytes.extend(more);
                 }
                 match stream {
-                    Stream::Stdout | Stream::Pty => print::out(&bytes)?,
                     Stream::Stderr => io::stderr()
                         .write_all(&bytes)
                         .map_err(|error| Failure::io("write to standard error", &error))?,
+                    // Also streams that this version does not know.
+                    _ => print::out(&bytes)?,
                 }
             }
         }

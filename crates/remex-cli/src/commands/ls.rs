@@ -212,6 +212,7 @@ fn kind(metadata: &Metadata) -> (&'static str, char) {
         Some(MetadataKind::Device) => ("device", 'c'),
         Some(MetadataKind::Directory) => ("directory", 'd'),
         Some(MetadataKind::File) => ("file", '-'),
+        Some(_) => ("unknown", '?'),
         None if metadata.is_directory => ("directory", 'd'),
         None => ("file", '-'),
     }

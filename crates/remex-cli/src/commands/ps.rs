@@ -204,7 +204,7 @@ impl<'a> ProcessJson<'a> {
             argv: &entry.argv,
             cwd: entry.cwd.native().map_or_else(|_| entry.cwd.to_uri(), |path| path.display().to_string()),
             pid: entry.pid,
-            tty: entry.tty,
+            tty: entry.has_terminal,
             labels: &entry.labels,
             state: entry.state,
             started_at_ms: entry.started_at_ms,

@@ -29,8 +29,13 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let rows = processes.find_confirmed(&flags.names, Action::Remove).await?;
     if let Some(row) = rows.iter().find(|row| row.entry.state != State::Closed) {
         let name = plain(&row.name);
-        let why =
-            if row.is_running() { "it is running" } else { "a process it started keeps its output open" };
+        let why = match row.entry.state {
+            State::Unknown => {
+                "its server is newer than this program, and describes its state by an unknown word"
+            }
+            _ if row.is_running() => "it is running",
+            _ => "a process it started keeps its output open",
+        };
         return Err(Failure::new(
             format!("cannot remove `{name}`"),
             format!("end it with `remex kill --tree {name}` first"),

@@ -54,7 +54,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         launch.limits.cpu_seconds.is_some().then(|| {
             format!("ended `{}`: it used its CPU time (`--limit cpu`)", shown_program(&flags.command))
         });
-    let launched = launch.start().await?;
+    let launched = Box::pin(launch.start()).await?;
     if flags.detach {
         return leave(&endpoint, launched).await;
     }

@@ -39,7 +39,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         name: flags.name.clone(),
         mode: RunMode::Reattachable,
     };
-    let launched = launch.start().await?;
+    let launched = Box::pin(launch.start()).await?;
     let shown = ConsoleOptions {
         terminal: true,
         forward: true,

@@ -371,7 +371,7 @@ impl Top {
                 self.fail(&Failure::from(loss));
                 (self.client, self.connection_states) = (None, None);
             }
-            None => {}
+            _ => {}
         }
     }
 

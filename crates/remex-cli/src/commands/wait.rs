@@ -87,13 +87,10 @@ async fn end(process: ProcessRef, known: Option<Exit>, deadline: Instant) -> Res
 fn known_end(row: &Row) -> Option<Exit> {
     let entry = &row.entry;
     let code = entry.exit_code.filter(|_| !row.is_running())?;
-    Some(Exit {
-        code,
-        signal: entry.signal.clone(),
-        cause: entry.cause,
-        usage: None,
-        network_denied: Vec::new(),
-    })
+    let mut exit = Exit::new(code);
+    exit.signal.clone_from(&entry.signal);
+    exit.cause = entry.cause;
+    Some(exit)
 }
 
 /// The JSON of `wait`; CLI.md documents it.

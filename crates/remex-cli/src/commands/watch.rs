@@ -158,5 +158,6 @@ fn word(kind: ChangeKind) -> &'static str {
         ChangeKind::Created => "created",
         ChangeKind::Modified => "modified",
         ChangeKind::Removed => "removed",
+        _ => "unknown",
     }
 }

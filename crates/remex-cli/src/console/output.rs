@@ -83,8 +83,9 @@ impl Output {
 fn pump(mut pieces: mpsc::Receiver<(Stream, Bytes)>, state: &watch::Sender<WriterState>) {
     while let Some((stream, bytes)) = pieces.blocking_recv() {
         let written = match stream {
-            Stream::Stdout | Stream::Pty => put(io::stdout().lock(), &bytes),
             Stream::Stderr => put(io::stderr().lock(), &bytes),
+            // Also streams that this version does not know.
+            _ => put(io::stdout().lock(), &bytes),
         };
         if let Err(error) = written {
             let broken = match error.kind() {

@@ -1,16 +1,15 @@
 //! The process shown on a console: one that this program started, or one of another client.
 
-use std::{collections::VecDeque, num::NonZeroU16};
+use std::collections::VecDeque;
 
-use remex_client::process::{SignalName, Termination};
 use remex_client::{
     Error, Process,
-    process::{Chunk, Closed, Event, Events, Stdin},
+    process::{Event, Events, ProcessRef, SignalName, Stdin, TerminalSize, Termination},
 };
 use tokio::io::AsyncWriteExt as _;
 
 use super::output::Output;
-use remex_client::process::{OutputBatch, ProcessRef, ReadWait};
+use crate::remote::processes::{READ_BYTES, READ_WAIT};
 
 /// A process, and the position in its output.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub(crate) enum ShownProcess {
 /// The input of a process.
 pub(super) enum InputSink {
     Own(Option<Stdin>),
-    Other { process: ProcessRef, name: String, written: u64 },
+    Other(ProcessRef),
 }
 
 impl ShownProcess {
@@ -43,8 +42,9 @@ impl ShownProcess {
             Self::Started { events, .. } => events.next().await,
             Self::Observed { process, cursor, events } => {
                 while events.is_empty() {
-                    let batch = process.read(cursor, ReadWait::Yes).await?;
-                    events.extend(events_of(batch, *cursor));
+                    let batch = process.read(*cursor, READ_BYTES, READ_WAIT).await?;
+                    *cursor = batch.last_seq;
+                    events.extend(batch.into_events());
                 }
                 Ok(events.pop_front())
             }
@@ -54,10 +54,7 @@ impl ShownProcess {
     pub(super) fn input(&self) -> InputSink {
         match self {
             Self::Started { process, .. } => InputSink::Own(process.stdin()),
-            Self::Observed { process, .. } => {
-                let name = format!("{}-{}", process.client().session_id(), std::process::id());
-                InputSink::Other { process: process.clone(), name, written: 0 }
-            }
+            Self::Observed { process, .. } => InputSink::Other(process.clone()),
         }
     }
 
@@ -74,9 +71,9 @@ impl ShownProcess {
     }
 
     /// Forwards a new terminal size without waiting.
-    pub(super) fn resize(&self, (rows, cols): (NonZeroU16, NonZeroU16)) {
+    pub(super) fn resize(&self, size: TerminalSize) {
         let process = self.handle();
-        tokio::spawn(async move { process.resize(rows, cols).await });
+        tokio::spawn(async move { process.resize(size).await });
     }
 
     /// Ends it and everything it started; the future can be spawned.
@@ -96,42 +93,29 @@ impl ShownProcess {
 impl InputSink {
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         match self {
-            Self::Own(Some(stdin)) => Ok(stdin.write_all(bytes).await.map_err(|error| of(&error))?),
+            Self::Own(Some(stdin)) => Ok(stdin.write_all(bytes).await.map_err(of)?),
             Self::Own(None) => Ok(()),
-            Self::Other { process, name, written } => {
-                *written += 1;
-                process.write(format!("{name}-{written}"), bytes).await
-            }
+            Self::Other(process) => process.write(bytes).await,
         }
     }
 
     /// Waits until all written data has been accepted.
     pub(super) async fn flush(&mut self) -> Result<(), Error> {
         match self {
-            Self::Own(Some(stdin)) => Ok(stdin.flush().await.map_err(|error| of(&error))?),
-            Self::Own(None) | Self::Other { .. } => Ok(()),
+            Self::Own(Some(stdin)) => Ok(stdin.flush().await.map_err(of)?),
+            Self::Own(None) | Self::Other(_) => Ok(()),
         }
     }
 
     pub(super) async fn close(&mut self) -> Result<(), Error> {
         match self {
-            Self::Own(Some(stdin)) => Ok(stdin.shutdown().await.map_err(|error| of(&error))?),
+            Self::Own(Some(stdin)) => Ok(stdin.shutdown().await.map_err(of)?),
             Self::Own(None) => Ok(()),
-            Self::Other { process, .. } => process.close_stdin().await,
+            Self::Other(process) => process.close_stdin().await,
         }
     }
 }
 
-fn of(error: &std::io::Error) -> Error {
-    Error::Local { action: "write to the process".to_owned(), kind: error.kind(), message: error.to_string() }
-}
-
-/// Returns the events of a batch; the last one has the number of the cursor.
-fn events_of(batch: OutputBatch, cursor: u64) -> Vec<Event> {
-    let chunks = batch.chunks.into_iter();
-    let chunks =
-        chunks.map(|chunk| Event::Output(Chunk { seq: cursor, stream: chunk.stream, bytes: chunk.bytes }));
-    let closed = batch.is_closed.then(|| Event::Closed(Closed::default()));
-    let (gap, exit) = (batch.gap.map(Event::Gap), batch.exit.map(Event::Exited));
-    gap.into_iter().chain(chunks).chain(exit).chain(closed).collect()
+fn of(error: std::io::Error) -> Error {
+    Error::local("write to the process", error)
 }

@@ -4,10 +4,10 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
-    num::NonZeroU16,
     sync::Mutex,
 };
 
+use remex_client::process::TerminalSize;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use crate::{console::view::Screen, render::failure::Failure};
@@ -101,11 +101,8 @@ pub(crate) fn is_gone() -> bool {
 }
 
 /// Returns the rows and columns of the terminal on any of the standard streams; 24 × 80 without a terminal.
-pub(crate) fn size() -> (NonZeroU16, NonZeroU16) {
-    const USUAL: (u16, u16) = (24, 80);
+pub(crate) fn size() -> TerminalSize {
     let sizes = [tcgetwinsize(io::stdin()), tcgetwinsize(io::stdout()), tcgetwinsize(io::stderr())];
-    let size = sizes.into_iter().flatten().map(|size| (size.ws_row, size.ws_col));
-    let (rows, cols) = size.into_iter().find(|(rows, cols)| *rows > 0 && *cols > 0).unwrap_or(USUAL);
-    let or = |value, usual| NonZeroU16::new(value).or(NonZeroU16::new(usual)).unwrap_or(NonZeroU16::MIN);
-    (or(rows, USUAL.0), or(cols, USUAL.1))
+    let mut sizes = sizes.into_iter().flatten().flat_map(|size| TerminalSize::new(size.ws_row, size.ws_col));
+    sizes.next().unwrap_or_default()
 }

@@ -189,7 +189,7 @@ impl Console {
                     output.write(chunk.stream, chunk.bytes);
                 }
                 ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gap_notice(gap.bytes)),
-                ConsoleEvent::Event(Ok(Some(Event::Exited(exit)))) => {
+                ConsoleEvent::Event(Ok(Some(Event::Exited { exit, .. }))) => {
                     if exit.cause == Some(ExitCause::Terminated) && !presses.killed {
                         say(raw, "the command was terminated by its server or by another client");
                     }
@@ -209,7 +209,9 @@ impl Console {
                         Some(broken) => broken.ending(),
                     };
                 }
-                ConsoleEvent::Event(Ok(Some(Event::Closed(_)) | None)) => {
+                // A newer server may have kinds of events that say nothing about the end.
+                ConsoleEvent::Event(Ok(Some(event))) if !matches!(event, Event::Closed(_)) => {}
+                ConsoleEvent::Event(Ok(_)) => {
                     return Err(Failure::new(
                         "the process no longer exists, and its exit code is unknown",
                         "see `remex ps --all`",
@@ -496,7 +498,7 @@ pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
 
 /// Formats notices about hosts that the sandbox has refused.
 fn denial_notices(denied: &[DeniedHost]) -> Vec<String> {
-    let hosts = denied.iter().map(|DeniedHost { host, port, count }| match count {
+    let hosts = denied.iter().map(|DeniedHost { host, port, count, .. }| match count {
         // All that are not listed one by one.
         _ if *port == 0 => format!("the sandbox refused more hosts ({count} times)"),
         1 => format!("the sandbox refused {host}:{port}"),

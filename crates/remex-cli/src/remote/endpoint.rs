@@ -13,17 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex::{
-    Local,
-    environments::{self, Configured, Source, Warning, configured, token},
-};
+use remex::environments::{self, Configured, Source, Warning, configured, token};
 use remex_client::{
     Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target, TraceContext,
     environment::{Definitions, Id, LocalInclusion},
 };
 
 use crate::{
-    remote::{ssh, user_server},
+    remote::{local_server, ssh, user_server},
     render::{
         failure::{Failure, Kind},
         finding::short,
@@ -40,9 +37,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// If connecting takes longer than this, the user is told how to share ssh logins.
 const SLOW_LOGIN: Duration = Duration::from_secs(2);
-
-/// The exit status of ssh when it cannot log in; other codes are those of the remote command.
-const SSH_FAILED: &str = "exit code 255";
 
 /// The exit status of a remote shell that does not find the command.
 const NO_SUCH_COMMAND: &str = "exit code 127";
@@ -155,11 +149,10 @@ pub(crate) async fn default_endpoint(otherwise: DefaultEndpoint) -> Result<Optio
 impl Endpoint {
     /// Creates a server in this process; must be called within a runtime.
     pub(crate) fn in_process() -> Result<Self, Failure> {
-        let local = Local::here().map_err(|error| Failure::new(error.message(), error.hint()))?;
         Ok(Self {
             name: "local".to_owned(),
             kind: EndpointKind::InProcess,
-            target: local.target(),
+            target: local_server::in_process()?,
             options: options(),
         })
     }
@@ -255,14 +248,12 @@ impl Endpoint {
             name: word.to_owned(),
             kind: EndpointKind::Remote,
             target: definition.target.clone(),
-            options: Options {
-                connect_timeout: definition.connect_timeout.unwrap_or(usual.connect_timeout),
-                initialize_timeout: definition
-                    .initialize_timeout
-                    .or(of_program)
-                    .unwrap_or(usual.initialize_timeout),
-                ..usual
-            },
+            options: usual
+                .clone()
+                .connect_timeout(definition.connect_timeout.unwrap_or(usual.connect_timeout))
+                .initialize_timeout(
+                    definition.initialize_timeout.or(of_program).unwrap_or(usual.initialize_timeout),
+                ),
         })
     }
 
@@ -366,16 +357,10 @@ impl Endpoint {
             Target::Program(program) => program.ssh_login(),
             _ => None,
         };
-        let Some(mut login) = login else { return error.into() };
+        if login.is_none() {
+            return error.into();
+        }
         match status.as_str() {
-            SSH_FAILED => {
-                login.args.push("true".to_owned());
-                let hint = format!(
-                    "run {login} at a terminal; when that works without a prompt, try again (remex must be installed \
-                     there as well)"
-                );
-                Failure::from(error).with_hint(hint)
-            }
             NO_SUCH_COMMAND => {
                 let hint = match Id::new(self.name.as_str()) {
                     Ok(id) => format!("install remex there with `remex env set {id} --install`"),
@@ -512,12 +497,7 @@ fn unknown(word: &str, environments: &Configured) -> Failure {
 }
 
 fn options() -> Options {
-    Options {
-        name: CLIENT_NAME.to_owned(),
-        prompts: Prompts::Allow,
-        trace: trace_from_env(),
-        ..Options::default()
-    }
+    Options::default().name(CLIENT_NAME).prompts(Prompts::Allow).trace(trace_from_env())
 }
 
 /// Returns the trace that the caller of this program is part of; one that is not valid is ignored, as is usual.

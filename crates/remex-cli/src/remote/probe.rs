@@ -2,9 +2,9 @@
 //!
 //! Leaves nothing behind. Start at [`probe`].
 
-use std::{num::NonZeroU16, time::Duration};
+use std::time::Duration;
 
-use remex_client::{Client, Error, ErrorKind, Options, Session, Target};
+use remex_client::{Client, Command, Error, ErrorKind, Options, Session, Target, process::TerminalSize};
 use remex_proto::{
     environment::{GetInfo, Info},
     error::METHOD_NOT_FOUND,
@@ -252,7 +252,7 @@ async fn round_trip(client: &Client) -> CheckOutcome {
 }
 
 async fn command(client: &Client) -> CheckOutcome {
-    let output = client.command("true").output().await?;
+    let output = Command::new("true").output(client).await?;
     if output.exit.is_success() {
         works("`true` ran")
     } else {
@@ -261,9 +261,8 @@ async fn command(client: &Client) -> CheckOutcome {
 }
 
 async fn terminal(client: &Client) -> CheckOutcome {
-    const ROWS: NonZeroU16 = NonZeroU16::new(7).expect("7 is not 0");
-    const COLS: NonZeroU16 = NonZeroU16::new(77).expect("77 is not 0");
-    let output = client.shell("test -t 0 && stty size").terminal(ROWS, COLS).output().await?;
+    let output =
+        Command::shell("test -t 0 && stty size").terminal(TerminalSize::new(7, 77)?).output(client).await?;
     let said = String::from_utf8_lossy(&output.terminal).into_owned();
     match (output.exit.is_success(), said.trim()) {
         (true, "7 77") => works("a shell on a 7 × 77 terminal sees its size"),
@@ -323,7 +322,7 @@ async fn http(client: &Client) -> CheckOutcome {
 async fn clock(client: &Client) -> CheckOutcome {
     let before = text::now_ms();
     let start = Instant::now();
-    let process = client.command("true").start().await?;
+    let process = Command::new("true").start(client).await?;
     let uncertain = start.elapsed();
     let listing = client.call(List { session_id: None, scope: Scope::default() }).await;
     let started = match listing {

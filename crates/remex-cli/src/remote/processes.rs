@@ -9,7 +9,8 @@ use std::{
 
 use remex_client::{
     Client, ErrorKind,
-    process::{Entry, ExitCause, ProcessRef, SessionEntry, State},
+    process::{ExitCause, ProcessInfo, ProcessRef, State},
+    session::SessionInfo,
 };
 
 use crate::render::{
@@ -17,6 +18,10 @@ use crate::render::{
     failure::{Failure, Kind},
     text::plain,
 };
+
+/// How much of the output of a process one read returns, and how long it waits for more.
+pub(crate) const READ_BYTES: u64 = 1 << 20;
+pub(crate) const READ_WAIT: Duration = Duration::from_secs(20);
 
 /// All processes of one identity on one server.
 #[derive(Debug)]
@@ -36,13 +41,18 @@ pub(crate) struct Row {
     pub(crate) attached: bool,
     /// When the session ends unless a client resumes it, in milliseconds since 1970.
     pub(crate) expires_at_ms: Option<u64>,
-    pub(crate) entry: Entry,
+    pub(crate) entry: ProcessInfo,
 }
 
 impl Row {
     /// Returns whether it has not exited yet.
     pub(crate) fn is_running(&self) -> bool {
-        matches!(self.entry.state, State::Starting | State::Running)
+        match self.entry.state {
+            State::Starting | State::Running => true,
+            State::Exited | State::Closed => false,
+            // A state of a newer server.
+            _ => self.entry.ended_at_ms.is_none(),
+        }
     }
 
     /// Returns whether it or one of its descendants may be alive.
@@ -71,12 +81,14 @@ impl Row {
         })
     }
 
-    /// Describes its own state in a word or two: `running`, `exit 3`, `SIGKILL`, `timeout`.
+    /// Describes its own state in a word or two: `running`, `exit 3`, `SIGKILL`, `timeout`; `unknown` if a newer server
+    /// has another word for it.
     pub(crate) fn outcome(&self) -> String {
         let entry = &self.entry;
         match (entry.state, entry.cause, &entry.signal) {
             (State::Starting, ..) => "starting".to_owned(),
             (State::Running, ..) => "running".to_owned(),
+            (State::Unknown, ..) => "unknown".to_owned(),
             (_, Some(ExitCause::Timeout), _) => "timeout".to_owned(),
             (_, Some(ExitCause::IdleTimeout), _) => "idle timeout".to_owned(),
             (_, Some(ExitCause::OutOfMemory), _) => "out of memory".to_owned(),
@@ -188,8 +200,8 @@ enum MatchRank {
 impl Processes {
     /// Lists the processes of the server, oldest first.
     pub(crate) async fn list(client: &Client) -> Result<Self, Failure> {
-        let entries = client.list_processes().await?;
-        let sessions = client.list_sessions().await?;
+        let entries = client.processes().await?;
+        let sessions = client.sessions().await?;
         let sessions: BTreeMap<_, _> =
             sessions.into_iter().map(|session| (session.session_id.clone(), session)).collect();
         let rows = named(entries.into_iter().map(|entry| row(entry, &sessions)).collect());
@@ -268,7 +280,7 @@ impl Processes {
     ///
     /// An older server may not report their pids.
     pub(crate) async fn living(&self, row: &Row) -> Result<Option<Vec<u32>>, Failure> {
-        let entry = match self.process_ref(row).entry().await {
+        let entry = match self.process_ref(row).info().await {
             Err(error) if error.kind() == Some(ErrorKind::UnknownSession) => return Ok(None),
             entry => entry?,
         };
@@ -286,8 +298,8 @@ impl Processes {
 
     /// Ends those of the given sessions that are empty and have no client.
     pub(crate) async fn end_empty(&self, session_ids: &BTreeSet<&str>) -> Result<(), Failure> {
-        let sessions = self.client.list_sessions().await?;
-        let is_empty = |session: &SessionEntry| session.processes == 0 && !session.attached;
+        let sessions = self.client.sessions().await?;
+        let is_empty = |session: &SessionInfo| session.processes == 0 && !session.is_attached;
         for session in sessions.into_iter().filter(is_empty) {
             if session_ids.contains(session.session_id.as_str()) {
                 // A client may resume it at this moment, or another one may end it.
@@ -359,14 +371,14 @@ fn named(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-fn row(entry: Entry, sessions: &BTreeMap<String, SessionEntry>) -> Row {
+fn row(entry: ProcessInfo, sessions: &BTreeMap<String, SessionInfo>) -> Row {
     let session = sessions.get(&entry.session_id);
     let is_word = is_word(&entry.process_id);
     let mut row = Row {
         name: entry.process_id.clone(),
         session_name: session.and_then(|session| session.name.clone()),
         client_name: session.map(|session| session.client_name.clone()).unwrap_or_default(),
-        attached: session.is_some_and(|session| session.attached),
+        attached: session.is_some_and(|session| session.is_attached),
         expires_at_ms: session.and_then(|session| session.expires_at_ms),
         entry,
     };
@@ -383,33 +395,18 @@ fn is_word(name: &str) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use remex_client::process::Produced;
-
     use super::*;
 
     /// Creates a process as listed by a server, in a session with this name.
     pub(crate) fn process(session: &str, id: &str, state: State) -> Row {
-        let entry = Entry {
-            process_id: id.to_owned(),
-            session_id: format!("id-of-{session}"),
-            identity: None,
-            argv: vec!["sleep".to_owned(), "1000".to_owned()],
-            cwd: std::path::PathBuf::from("/").into(),
-            pid: Some(4711),
-            tty: false,
-            labels: BTreeMap::new(),
-            state,
-            started_at_ms: 1_000,
-            ended_at_ms: None,
-            exit_code: None,
-            signal: None,
-            cause: None,
-            produced: Produced::default(),
-            retained_bytes: 0,
-            cpu_ms: Some(0),
-            resident_bytes: (state != State::Closed).then_some(0),
-            living_pids: if state == State::Closed { Vec::new() } else { vec![4711] },
-        };
+        let mut entry = ProcessInfo::new(format!("id-of-{session}"), id);
+        entry.argv = vec!["sleep".to_owned(), "1000".to_owned()];
+        entry.pid = Some(4711);
+        entry.state = state;
+        entry.started_at_ms = 1_000;
+        entry.cpu_ms = Some(0);
+        entry.resident_bytes = (state != State::Closed).then_some(0);
+        entry.living_pids = if state == State::Closed { Vec::new() } else { vec![4711] };
         let session_name = (!session.is_empty()).then(|| session.to_owned());
         Row {
             name: id.to_owned(),

@@ -98,7 +98,7 @@ impl Notices {
             if self.lost_at.is_none() {
                 notices.push(LOST.to_owned());
                 self.lost_at = Some(match condition {
-                    ConnectionState::Reconnecting { since } => since.into(),
+                    ConnectionState::Reconnecting { since, .. } => since.into(),
                     _ => Instant::now(),
                 });
             }
@@ -119,8 +119,7 @@ mod tests {
     use super::*;
 
     fn given_up() -> Failure {
-        let refused =
-            Error::Unreachable { target: "ws://far:1".to_owned(), reason: "refused".to_owned(), hint: None };
+        let refused = Error::unreachable("ws://far:1", "refused");
         let lost =
             SessionLost::ReconnectTimedOut { after: Duration::from_secs(300), last: Box::new(refused) };
         Error::Lost(lost).into()

@@ -35,32 +35,18 @@ else echo \"remex-install broken $version\"; fi";
 
 /// Parses an address; an `ssh://` address becomes an ssh program.
 pub(crate) fn target(address: &str) -> Result<Target, Failure> {
-    match address.strip_prefix("ssh://") {
-        Some(host) => Ok(Target::Program(program(host).map_err(|why| {
-            // It may contain a password.
-            let shown = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("…@{host}"));
-            Failure::usage(
-                format!("cannot use `ssh://{shown}` as a server"),
-                "use `ssh://user@host:port`; user and port are optional",
-            )
-            .because(why)
-        })?)),
-        None => Target::parse(address).map_err(|error| match error {
-            Error::Address { address: shown, .. } if !is_known(address) => {
-                let hint = match with_slashes(&shown) {
-                    Some(corrected) => format!("write `{corrected}`"),
-                    None => {
-                        "use `ssh://user@host` for an ssh host, or `ws://host:port`, `wss://host:port` or \
-                             `unix:///path` for a server"
-                            .to_owned()
-                    }
-                };
-                Failure::usage(format!("cannot use `{shown}` as a server"), hint)
-                    .because("not a server address")
-            }
-            error => error.into(),
-        }),
-    }
+    Target::parse(address).map_err(|error| match error {
+        Error::Address { address: shown, .. } if !is_known(address) => {
+            let hint = match with_slashes(&shown) {
+                Some(corrected) => format!("write `{corrected}`"),
+                None => "use `ssh://user@host` for an ssh host, or `ws://host:port`, `wss://host:port` or \
+                         `unix:///path` for a server"
+                    .to_owned(),
+            };
+            Failure::usage(format!("cannot use `{shown}` as a server"), hint).because("not a server address")
+        }
+        error => error.into(),
+    })
 }
 
 /// Corrects an address whose scheme is not followed by `//`, such as `ws:/host`.
@@ -78,43 +64,7 @@ pub(crate) fn with_slashes(address: &str) -> Option<String> {
 
 /// Returns whether the client supports the scheme of an address.
 fn is_known(address: &str) -> bool {
-    ["ws://", "wss://", "unix:", "/"].iter().any(|beginning| address.starts_with(beginning))
-}
-
-/// Returns the ssh command line for the part after `ssh://`.
-fn program(host: &str) -> Result<Program, &'static str> {
-    let host = host.strip_suffix('/').unwrap_or(host);
-    if host.contains('/') {
-        return Err("a path is not allowed");
-    }
-    let (user, address) = match host.rsplit_once('@') {
-        Some((user, address)) => (Some(user), address),
-        None => (None, host),
-    };
-    if user.is_some_and(|user| user.is_empty() || user.contains(':')) {
-        return Err("the user is empty or includes a password; ssh prompts for passwords itself");
-    }
-    let (name, port) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((name, "")) => (name, None),
-        Some((name, port)) => (name, Some(port.strip_prefix(':').ok_or("only a port may follow `]`")?)),
-        None => match address.split_once(':') {
-            Some((name, port)) => (name, Some(port)),
-            None => (address, None),
-        },
-    };
-    let is_plain = |text: &str| text.chars().all(|letter| !letter.is_whitespace() && !letter.is_control());
-    // ssh would parse a host that starts with `-` as a flag.
-    if name.is_empty() || host.starts_with('-') || name.starts_with('-') || !is_plain(host) {
-        return Err("the host is missing or invalid");
-    }
-    let mut args = Vec::new();
-    if let Some(port) = port {
-        let number: u16 = port.parse().ok().filter(|port| *port != 0).ok_or("invalid port")?;
-        args.extend(["-p".to_owned(), number.to_string()]);
-    }
-    args.push(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")));
-    args.extend(["remex", "proxy"].map(str::to_owned));
-    Ok(Program { program: "ssh".to_owned(), args, ..Program::default() })
+    ["ws://", "wss://", "ssh://", "unix:", "/"].iter().any(|beginning| address.starts_with(beginning))
 }
 
 /// Changes an ssh command line to run the program that [`install`] installed.
@@ -263,39 +213,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_becomes_a_command_line() {
-        for (address, expected) in [
-            ("ssh://far", "`ssh far remex proxy`"),
-            ("ssh://you@far.example/", "`ssh you@far.example remex proxy`"),
-            ("ssh://you@far:2222", "`ssh -p 2222 you@far remex proxy`"),
-            ("ssh://[fe80::1%eth0]:22", "`ssh -p 22 fe80::1%eth0 remex proxy`"),
-        ] {
-            assert_eq!(target(address).unwrap().to_string(), expected);
-        }
-        for wrong in [
-            "ssh://",
-            "ssh://far/path",
-            "ssh://ann:secret@far",
-            "ssh://@far",
-            "ssh://far:0",
-            "ssh://far:ssh",
-            "ssh://-oProxyCommand=x",
-            "ssh://you@-far",
-            "ssh://[::1]22",
-            "ssh://a b",
-        ] {
-            assert!(target(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn only_the_command_of_an_ssh_line_is_changed() {
         let Target::Program(mut program) = target("ssh://remex@remex:2222").unwrap() else { unreachable!() };
         use_installed(&mut program).unwrap();
         assert_eq!(program.to_string(), "`ssh -p 2222 remex@remex .local/bin/remex proxy`");
         use_installed(&mut program).unwrap();
         assert_eq!(program.to_string(), "`ssh -p 2222 remex@remex .local/bin/remex proxy`");
-        let mut other = Program { args: ["far", "sudo", "remex"].map(str::to_owned).to_vec(), ..program };
+        let mut other = Program::new("ssh").args(["far", "sudo", "remex"]);
         assert!(use_installed(&mut other).is_err());
     }
 

@@ -14,9 +14,12 @@ use remex_client::Error;
 use rustix::process::Pid;
 use tokio::net::UnixStream;
 
-use crate::render::{
-    failure::{Failure, Kind},
-    print,
+use crate::{
+    remote::local_server,
+    render::{
+        failure::{Failure, Kind},
+        print,
+    },
 };
 
 /// The idle timeout of the server.
@@ -110,6 +113,9 @@ pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
 
 /// Returns the failure for a server that is not running; explains if the last one died.
 pub(crate) async fn not_running() -> Failure {
+    if let Err(failure) = local_server::check() {
+        return failure;
+    }
     match find().await {
         Ok(ServerStatus::Died) => Failure::of(
             Kind::NotFound,
@@ -135,13 +141,15 @@ pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
     // Fails at once if the backlog of a hanging server is full.
     let peer = UnixStream::connect(&socket.path)
         .await
-        .and_then(|connection| Ok(rustix::net::sockopt::socket_peercred(&connection)?))
+        .and_then(|connection| connection.peer_cred())
         .map_err(|error| Failure::io("find the process of your local remex server", &error))?;
-    let line = fs::read(format!("/proc/{}/cmdline", peer.pid.as_raw_nonzero())).unwrap_or_default();
+    let pid = peer.pid().and_then(Pid::from_raw);
+    let line = pid.and_then(|pid| fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok());
+    let line = line.unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
     let is_server = words.nth(1).is_some_and(|word| word == b"serve" || word == b"exec-server");
-    if is_server && peer.uid == rustix::process::geteuid() {
-        return Ok(peer.pid);
+    if let Some(pid) = pid.filter(|_| is_server && peer.uid() == rustix::process::geteuid().as_raw()) {
+        return Ok(pid);
     }
     Err(Failure::of(
         Kind::Failed,
@@ -179,6 +187,7 @@ pub(crate) async fn not_answering(socket: &Socket, error: Error) -> Failure {
 
 /// Returns the socket of the server, and starts it if necessary.
 pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
+    local_server::check()?;
     if let Some(socket) = running().await? {
         return Ok(socket);
     }

@@ -273,8 +273,8 @@ impl From<Error> for Failure {
             | Error::Protocol { .. }
             | Error::Lost(_) => Kind::Unreachable,
             Error::TimedOut { what: "connecting" | "the handshake", .. } => Kind::Unreachable,
-            Error::Local { kind: io::ErrorKind::BrokenPipe, .. } => Kind::BrokenPipe,
-            Error::Local { kind: io::ErrorKind::NotFound, .. } => Kind::NotFound,
+            Error::Local { cause, .. } if cause.kind() == io::ErrorKind::BrokenPipe => Kind::BrokenPipe,
+            Error::Local { cause, .. } if cause.kind() == io::ErrorKind::NotFound => Kind::NotFound,
             _ => match error.kind() {
                 Some(ErrorKind::NotFound | ErrorKind::UnknownProcess | ErrorKind::UnknownSession) => {
                     Kind::NotFound
@@ -288,7 +288,7 @@ impl From<Error> for Failure {
         failure.why = error.why().map(Cow::into_owned);
         failure.refusal = error.kind();
         failure.hint = match &error {
-            Error::ProgramEnded { program, .. } => Some(format!("run {program} by hand and see what it says")),
+            Error::ProgramEnded { program, hint: None, .. } => Some(format!("run {program} by hand and see what it says")),
             Error::Unauthorized { presented: true, .. } => Some(
                 "it may be unknown, expired or of another kind: the log of the server says why it refused it, and `remex token \
                  show - < FILE` shows when a JWT expires"

@@ -179,12 +179,11 @@ fn a_file_in_place_of_the_configuration_directory_is_named() {
 #[test]
 fn several_errors_in_the_file_have_one_hint_each() {
     let home = Home::new();
-    put(&home, "[[environments]]\nid = 'dev'\nurl = 'ssh://me@far:2222'\n[[environments]]\nid = 'b'\n");
+    put(&home, "[[environments]]\nid = 'dev'\nurl = 'ssh://me:secret@far'\n[[environments]]\nid = 'b'\n");
     let path = home.environments().display().to_string();
     let told = format!(
-        "remex: {path}:3: environment `dev`: cannot use `ssh://…@far:2222` as a server: not a server address\n  \
-         hint: for ssh, replace `url` with `program = \"ssh\"` and `args = [\"-p\", \"2222\", \"me@far\", \"remex\", \"proxy\"]`, \
-         or run `remex env set NAME ssh://me@far:2222`\n\
+        "remex: {path}:3: environment `dev`: cannot use `ssh://…@far` as a server: the user is empty or includes a \
+         password; ssh prompts for passwords itself\n  hint: use `ssh://user@host:port`; user and port are optional\n\
          remex: {path}:4: environment `b`: `url` or `program` is missing\n  hint: add one of them\n"
     );
     let said = home.say(&["env", "list"]);

@@ -2,6 +2,7 @@
 
 mod copies;
 mod edits;
+mod excluded;
 mod interrupted_copies;
 mod ls_cat_watch;
 mod names;

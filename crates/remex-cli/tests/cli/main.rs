@@ -23,6 +23,7 @@ mod generated;
 mod home;
 mod logs;
 mod manage_processes;
+mod newer_server;
 mod proxy;
 mod run;
 mod screen;

@@ -1,11 +1,14 @@
 //! A model's tool calls, on the real program.
 
-use std::{fs, num::NonZeroU16, time::Duration};
+use std::{fs, time::Duration};
 
 use remex_client::{
     Client, Command, Target,
-    agent::{Agent, Handle, Limits, Progress, RetainedOutput, Step, Window, Write},
+    agent::{
+        Agent, ControlSequences, Handle, Limits, Progress, RetainedOutput, Step, StepEvent, Window, Write,
+    },
     process::Input,
+    process::TerminalSize,
 };
 use tokio::time::timeout;
 
@@ -20,20 +23,24 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
+        Self::with(|limits| limits).await
+    }
+
+    async fn with(change: impl FnOnce(Limits) -> Limits) -> Self {
         let server = Server::unix(&[]);
         let client = Client::connect(Target::parse(server.address()).unwrap()).await.unwrap();
-        let limits = Limits { yield_min: Duration::ZERO, yield_max: PATIENCE, ..Limits::default() };
-        Self { client, agent: Agent::new(limits), _server: server }
+        let limits = Limits::default().yield_min(Duration::ZERO).yield_max(PATIENCE);
+        Self { client, agent: Agent::new(change(limits)), _server: server }
     }
 
     /// Runs a command to its end in one step.
     async fn run(&self, command: Command) -> Step {
-        self.agent.exec_command(command, window(PATIENCE)).await.unwrap()
+        self.agent.exec_command(&self.client, &command, window(PATIENCE)).await.unwrap()
     }
 
     /// Starts a command that goes on, and steps until its output contains `expected`; returns all of that, too.
     async fn start(&self, command: Command, expected: &str) -> (Handle, String) {
-        let first = self.agent.exec_command(command, window(Duration::ZERO)).await.unwrap();
+        let first = self.agent.exec_command(&self.client, &command, window(Duration::ZERO)).await.unwrap();
         let more = self.step_until(first, expected).await;
         (more.handle, more.output.text)
     }
@@ -67,24 +74,24 @@ impl Stage {
 }
 
 fn window(yield_after: Duration) -> Window {
-    Window { yield_after: Some(yield_after), ..Window::default() }
+    Window::default().yield_after(yield_after)
 }
 
 fn on_terminal(command: Command) -> Command {
-    command.terminal(NonZeroU16::new(24).unwrap(), NonZeroU16::new(80).unwrap())
+    command.terminal(TerminalSize::default())
 }
 
 fn code(step: &Step) -> Option<i32> {
     match &step.progress {
         Progress::Ended(exit) => Some(exit.code),
-        Progress::Running | Progress::Lost(_) => None,
+        _ => None,
     }
 }
 
 #[tokio::test]
 async fn a_command_runs_to_its_end() {
     let stage = Stage::new().await;
-    let step = stage.run(stage.client.shell("echo out; echo err >&2; exit 3")).await;
+    let step = stage.run(Command::shell("echo out; echo err >&2; exit 3")).await;
     assert_eq!(code(&step), Some(3));
     let mut lines: Vec<_> = step.output.text.lines().collect();
     lines.sort_unstable();
@@ -94,7 +101,7 @@ async fn a_command_runs_to_its_end() {
 #[tokio::test]
 async fn a_shell_on_a_terminal_is_used_line_by_line() {
     let stage = Stage::new().await;
-    let shell = stage.client.command("/bin/sh").arg("-i").env("PS1", "ready> ");
+    let shell = Command::new("/bin/sh").arg("-i").env("PS1", "ready> ");
     let (handle, _) = stage.start(on_terminal(shell), "ready> ").await;
     stage.write_until(handle, b"name=world\n", "ready> ").await;
     stage.write_until(handle, b"echo \"hello, $name\"\n", "hello, world\r\n").await;
@@ -107,7 +114,7 @@ async fn a_shell_on_a_terminal_is_used_line_by_line() {
 #[tokio::test]
 async fn a_program_on_pipes_answers_until_its_input_ends() {
     let stage = Stage::new().await;
-    let (handle, _) = stage.start(stage.client.command("cat").input(Input::Piped), "").await;
+    let (handle, _) = stage.start(Command::new("cat").input(Input::Piped), "").await;
     assert_eq!(stage.write_until(handle, b"hello\n", "hello\n").await, "hello\n");
     let step = stage.write_to_end(handle, Write::BytesAndEnd("grüße\n".as_bytes())).await;
     assert_eq!((step.output.text.as_str(), step.accepted_bytes, code(&step)), ("grüße\n", 8, Some(0)));
@@ -121,7 +128,8 @@ async fn what_runs_between_the_calls_is_not_held_up() {
     let fifo = directory.path().join("done");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let line = format!("head -c {BYTES} /dev/zero | tr '\\0' x; echo done > {}", fifo.display());
-    let first = stage.agent.exec_command(stage.client.shell(line), window(Duration::ZERO)).await.unwrap();
+    let first =
+        stage.agent.exec_command(&stage.client, &Command::shell(line), window(Duration::ZERO)).await.unwrap();
     // More than the server keeps: without a consumer it would not get there.
     let done = timeout(PATIENCE, tokio::task::spawn_blocking(move || fs::read_to_string(fifo)));
     assert_eq!(done.await.unwrap().unwrap().unwrap(), "done\n");
@@ -130,7 +138,7 @@ async fn what_runs_between_the_calls_is_not_held_up() {
     assert_eq!(first.output.total_bytes + last.output.total_bytes, BYTES);
     assert!(last.output.text.len() <= 40 << 10, "{}", last.output.text.len());
 
-    let RetainedOutput { output, evicted_bytes } = stage.agent.output(first.handle, 1000).await.unwrap();
+    let RetainedOutput { output, evicted_bytes, .. } = stage.agent.output(first.handle, 1000).await.unwrap();
     assert_eq!(output.total_bytes, BYTES);
     assert!((BYTES - (8 << 20)..BYTES).contains(&evicted_bytes), "{evicted_bytes}");
     assert!(output.omitted_bytes > evicted_bytes && output.text.len() <= 1000, "{output:?}");
@@ -139,7 +147,7 @@ async fn what_runs_between_the_calls_is_not_held_up() {
 #[tokio::test]
 async fn output_that_was_seen_is_there_again() {
     let stage = Stage::new().await;
-    let command = stage.client.shell("seq 500; read line; seq 501 1000").input(Input::Piped);
+    let command = Command::shell("seq 500; read line; seq 501 1000").input(Input::Piped);
     let (handle, first) = stage.start(command, "\n500\n").await;
     let all: String = (1..=1000).map(|number| format!("{number}\n")).collect();
     assert!(all.starts_with(&first));
@@ -153,11 +161,11 @@ async fn output_that_was_seen_is_there_again() {
 async fn what_is_terminated_says_so_in_the_next_step() {
     let stage = Stage::new().await;
     let line = "trap 'echo bye; exit 7' TERM; echo ready; read x";
-    let (handle, _) = stage.start(stage.client.shell(line).input(Input::Piped), "ready\n").await;
+    let (handle, _) = stage.start(Command::shell(line).input(Input::Piped), "ready\n").await;
     stage.agent.terminate(handle, PATIENCE).await.unwrap();
     let step = stage.write_to_end(handle, Write::Nothing).await;
     assert_eq!((step.output.text.as_str(), code(&step)), ("bye\n", Some(7)));
-    let (handle, _) = stage.start(stage.client.command("sleep").arg("1000"), "").await;
+    let (handle, _) = stage.start(Command::new("sleep").arg("1000"), "").await;
     stage.agent.kill(handle).await.unwrap();
     assert_eq!(code(&stage.write_to_end(handle, Write::Nothing).await), Some(137));
 }
@@ -165,9 +173,57 @@ async fn what_is_terminated_says_so_in_the_next_step() {
 #[tokio::test]
 async fn what_an_agent_has_started_ends_with_it() {
     let stage = Stage::new().await;
-    let (_, pid) = stage.start(stage.client.shell("echo $$; exec sleep 1000"), "\n").await;
+    let (_, pid) = stage.start(Command::shell("echo $$; exec sleep 1000"), "\n").await;
     let sleeper = Watched::printed(&pid);
     drop(stage.agent);
     let ended = tokio::task::spawn_blocking(move || sleeper.ended_within(PATIENCE));
     assert!(ended.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_background_process_does_not_keep_a_step_open() {
+    let stage = Stage::with(|limits| limits.linger(Duration::from_millis(100))).await;
+    let step = stage.run(Command::shell("sleep 1000 & echo started")).await;
+    assert_eq!((step.output.text.as_str(), code(&step)), ("started\n", Some(0)));
+
+    let stage = Stage::with(Limits::unlimited_linger).await;
+    let (handle, _) = stage.start(Command::shell("sleep 1000 & exit 3"), "").await;
+    let exited = async {
+        while !matches!(&stage.agent.list()[0].progress, Progress::Exited(exit) if exit.code == 3) {
+            stage.agent.write_stdin(handle, Write::Nothing, window(Duration::from_millis(10))).await.unwrap();
+        }
+    };
+    timeout(PATIENCE, exited).await.expect("the shell has not exited");
+    stage.agent.kill(handle).await.unwrap();
+    assert_eq!(code(&stage.write_to_end(handle, Write::Nothing).await), Some(3));
+}
+
+#[tokio::test]
+async fn a_flood_is_watched_live_and_nothing_is_uncounted() {
+    const BYTES: u64 = 20 << 20;
+    let stage = Stage::new().await;
+    let command = Command::shell(format!("head -c {BYTES} /dev/zero | tr '\\0' x"));
+    let mut live = stage.agent.exec_command_live(&stage.client, &command, window(PATIENCE)).await.unwrap();
+    let (mut shown, mut step) = (0, None);
+    let watch = async {
+        while let Some(event) = live.next().await.unwrap() {
+            match event {
+                StepEvent::Delta(delta) => shown += delta.text.len() as u64 + delta.omitted_bytes,
+                StepEvent::End(end) => step = Some(end),
+                _ => {}
+            }
+        }
+    };
+    timeout(PATIENCE, watch).await.expect("the step has not ended");
+    let step = step.unwrap();
+    assert_eq!((shown, step.output.total_bytes, code(&step)), (BYTES, BYTES, Some(0)));
+}
+
+#[tokio::test]
+async fn a_terminal_is_read_as_plain_text() {
+    let stage = Stage::with(|limits| limits.control_sequences(ControlSequences::Remove)).await;
+    let line = r"printf '\033]0;title\007\033[1;31mred\033[0m\n'; for n in 1 2 3; do printf '\r%s %%' $n; done; echo";
+    let step = stage.run(on_terminal(Command::shell(line))).await;
+    assert_eq!(step.output.text, "red\n3 %\n");
+    assert_eq!(stage.agent.output(step.handle, 1000).await.unwrap().output.text, "red\n3 %\n");
 }

@@ -38,7 +38,7 @@ fn our_variable_comes_before_that_of_codex_and_an_empty_one_does_not_count() {
     let bad = none.with("REMEX_URL", "http://h").configured().unwrap_err();
     assert_eq!(
         bad.to_string(),
-        "REMEX_URL: cannot use `http://h` as a server: not a server address; use `ws://host:port`, `wss://host:port`, `unix:///path` or `/path`"
+        "REMEX_URL: cannot use `http://h` as a server: not a server address; use `ws://host:port`, `wss://host:port`, `ssh://host`, `unix:///path` or `/path`"
     );
 }
 

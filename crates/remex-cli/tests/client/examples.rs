@@ -95,3 +95,73 @@ fn an_agent_gets_what_fits_and_goes_on_with_what_runs() {
     assert_eq!(answers[3], "process 1 has said 1000 lines, 0 bytes of them are gone\n");
     assert_eq!(answers[4], "error: process 3 does not exist, or no longer; open: 1, 2\n");
 }
+
+#[test]
+fn an_agent_is_watched_while_it_waits() {
+    let said = said("agent_live");
+    assert!(said.starts_with("--- process 1\nbuilding\n\r25 %\r50 %\r75 %\r100 %\nupload it? "), "{said:?}");
+    assert!(said.contains(r#"--- the model gets {"text":"building\n100 %\nupload it? ","#), "{said}");
+    assert!(said.contains("--- process 1\nyou said yes\n\n"), "{said}");
+    let last =
+        r#"--- the model gets {"text":"you said yes\n","omittedBytes":0,"totalBytes":13,"count":"exact"}"#;
+    assert!(said.ends_with(&format!("{last}\n")), "{said}");
+}
+
+#[test]
+fn lines_come_with_their_stream_until_the_time_is_over() {
+    let said = said("lines");
+    let (mut lines, end): (Vec<_>, _) = match said.rsplit_once("ended after") {
+        Some((lines, end)) => (lines.lines().collect(), end),
+        None => panic!("{said}"),
+    };
+    // Two pipes have no order between them.
+    lines.sort_unstable();
+    assert_eq!((lines, end), (vec!["stderr: two", "stdout: one", "stdout: three"], " 1s\n"));
+    assert_eq!(run("lines", &["false"], &[]), (Some(0), "exit code 1\n".to_owned(), String::new()));
+}
+
+#[test]
+fn twenty_hosts_answer() {
+    let all = said("fleet");
+    assert!(all.ends_with("20 succeeded, 0 failed\n") && all.lines().count() == 21, "{all}");
+    let server = Server::start();
+    let (code, some, stderr) = run("fleet", &[server.address(), server.address()], &[]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert!(some.ends_with("2 succeeded, 0 failed\n"), "{some}");
+}
+
+#[test]
+fn a_command_is_polled() {
+    assert_eq!(said("polling"), "ready\nyou said: yes\nexit code 0\n");
+}
+
+#[test]
+fn a_program_is_tested_with_a_fake() {
+    assert_eq!(said("fake_server"), "the test passes: main: 2 changed\n");
+}
+
+#[test]
+fn another_session_is_looked_at() {
+    let said = said("follow_session");
+    assert!(said.starts_with("[compile] compiling\n[compile] exit code 0\n"), "{said}");
+    assert!(said.contains("[test] testing\n[test] exit code 1\n"), "{said}");
+    assert!(said.ends_with("test: /bin/sh -c echo testing; exit 1\n"), "{said}");
+}
+
+#[test]
+fn a_job_outlives_its_client() {
+    let said = said("resume");
+    assert_eq!(
+        said,
+        "starting the job\nfirst run: the job is at work\nsecond run: all that the job has said:\nstep 1\nstep 2\n"
+    );
+}
+
+#[test]
+fn a_project_is_tested_there_and_its_results_come_back() {
+    let server = Server::start();
+    let (code, said, stderr) = run("test_there", &[], &[("REMEX_URL", server.address())]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{said}");
+    assert!(said.contains("up: 18 of 18 bytes\n") && said.contains("| tested\n"), "{said}");
+    assert!(said.ends_with("exit code 0, 1 files of results in results\n"), "{said}");
+}

@@ -1,6 +1,7 @@
 //! Files through the client library, on the real program.
 
 mod foreign_servers;
+mod trees;
 mod watches;
 
 use std::{
@@ -19,7 +20,7 @@ use std::{
 
 use remex_client::{
     Client, Error, ErrorKind, Link, Target,
-    fs::{ChangeKind, Depth, Fs, IfMatch, Permissions, Progress, Summary, Times, WalkOptions, Write},
+    fs::{ChangeKind, Depth, Fs, IfMatch, Permissions, Progress, Times, WalkOptions, Write},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -91,21 +92,15 @@ async fn names_directories_and_links_change_as_asked() {
     let canonical = local::canonicalize(path("d/file")).unwrap();
     assert_eq!(fs.canonicalize(path("link")).await.unwrap().native().unwrap(), canonical);
     fs.set_permissions(path("moved"), 0o640).await.unwrap();
-    let modified = Some(UNIX_EPOCH + Duration::from_millis(1_234_567));
-    fs.set_times(path("moved"), Times { modified, accessed: None }).await.unwrap();
+    let times = Times::default().modified(UNIX_EPOCH + Duration::from_millis(1_234_567));
+    fs.set_times(path("moved"), times).await.unwrap();
     let metadata = fs.metadata(path("moved")).await.unwrap();
     assert_eq!((metadata.mode, metadata.modified_at_ms), (Some(0o640), 1_234_567));
 
     let names: Vec<_> =
         fs.read_dir(path("")).await.unwrap().into_iter().map(|entry| entry.file_name).collect();
     assert_eq!(names, ["d", "link", "moved", "twin"]);
-    let options = WalkOptions {
-        max_depth: 9,
-        max_directories: 9,
-        max_entries: 99,
-        follow_directory_symlinks: false,
-        prune_hidden_directories: false,
-    };
+    let options = WalkOptions::default().max_depth(9).max_directories(9).max_entries(99);
     assert_eq!(fs.walk(path("twin"), options).await.unwrap().entries.len(), 4);
 
     fs.remove(path("link")).await.unwrap();
@@ -258,7 +253,8 @@ async fn an_upload_replaces_regular_files_only() {
         for len in [1, MIB] {
             local::create_dir_all(place.path("tree")).unwrap();
             local::write(place.path("tree").join(name), content(len)).unwrap();
-            let refused = fs.upload_tree(place.path("tree"), place.path(""), |_| {}).await.unwrap_err();
+            let copy = fs.upload_tree(place.path("tree"), place.path(""));
+            let refused = copy.stop_at_first_failure().await.unwrap_err();
             assert_eq!(refused.kind(), Some(ErrorKind::NotAFile), "{refused}");
         }
         local::remove_dir_all(place.path("tree")).unwrap();
@@ -313,40 +309,6 @@ async fn what_others_may_not_read_they_cannot_read_while_it_travels() {
     let usual = local::metadata(place.write("usual", "")).unwrap().mode();
     fs.upload(&b"new"[..], place.path("new"), |_| {}).await.unwrap();
     assert_eq!(local::metadata(place.path("new")).unwrap().mode(), usual);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tree_replaces_programs_that_run_and_links_that_lead_away() {
-    let server = Server::unix(&[]);
-    let (fs, place) = (connect(server.address()).await, Place::new());
-    for (name, len) in [("tool", 9), ("small", 9), ("large", MIB), ("dangling", 9)] {
-        place.write(&format!("tree/{name}"), "");
-        local::write(place.path("tree").join(name), content(len)).unwrap();
-    }
-    place.write("there/outside", "mine");
-    place.write("up/nothing", "");
-    local::copy("/bin/sleep", place.path("up/tool")).unwrap();
-    let mut running = std::process::Command::new(place.path("up/tool")).arg("600").spawn().unwrap();
-    for name in ["small", "large"] {
-        place.link("../there/outside", &format!("up/{name}"));
-    }
-    place.link("../there/new", "up/dangling");
-    let uploaded = fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await;
-    running.kill().unwrap();
-    running.ended();
-    assert_eq!(uploaded.unwrap().files, 4);
-    assert_eq!(
-        (place.read("there/outside"), place.names("there")),
-        ("mine".to_owned(), vec!["outside".to_owned()])
-    );
-    local::remove_file(place.path("up/nothing")).unwrap();
-    assert!(picture(&place.path("up")) == picture(&place.path("tree")), "what is there is what was here");
-
-    place.write("tree/directory/file", "x");
-    place.link("../there", "up/directory");
-    let refused = fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await.unwrap_err();
-    assert!(matches!(&refused, Error::Usage { message, .. } if message.contains("link")), "{refused}");
-    assert_eq!(place.names("there"), ["outside"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -429,27 +391,6 @@ async fn any_number_of_transfers_may_be_under_way() {
     assert_eq!(copied, vec![(Ok(7), Ok(7)); MANY]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tree_whose_download_is_dropped_leaves_no_temporary_files() {
-    let server = Server::unix(&[]);
-    let (fs, place) = (connect(server.address()).await, Place::in_memory());
-    for number in 0..50 {
-        place.write(&format!("tree/{number}"), "content");
-    }
-    local::create_dir(place.path("down")).unwrap();
-    for step in 0..40 {
-        let download = fs.download_tree(place.path("tree"), place.path("down"), |_| {});
-        let _ = timeout(Duration::from_micros(step * 250), download).await;
-    }
-    let is_clean = || place.names("down").iter().all(|name| !name.starts_with('.'));
-    let cleaned = async {
-        while !is_clean() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, cleaned).await.unwrap();
-}
-
 /// Returns a reader that fails after a while.
 fn broken_reader() -> impl tokio::io::AsyncRead + Unpin {
     struct Broken;
@@ -473,95 +414,4 @@ async fn settle(fs: &Fs, place: &Place) {
     }
     assert_eq!(place.names(""), ["file"]);
     assert_eq!(place.read("file"), "old");
-}
-
-/// What is below a directory: for each name its kind, permissions, and content or target.
-fn picture(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    let mut directories = vec![root.to_owned()];
-    while let Some(directory) = directories.pop() {
-        for entry in local::read_dir(directory).unwrap().map(Result::unwrap) {
-            let (path, metadata) = (entry.path(), entry.metadata().unwrap());
-            let mode = metadata.permissions().mode() & 0o7777;
-            let what = if metadata.is_dir() {
-                directories.push(path.clone());
-                ('d', mode, Vec::new())
-            } else if metadata.is_symlink() {
-                ('l', 0, local::read_link(&path).unwrap().as_os_str().as_bytes().to_vec())
-            } else {
-                ('f', mode, local::read(&path).unwrap())
-            };
-            let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec();
-            found.insert(name, what);
-        }
-    }
-    found
-}
-
-/// Makes a tree with everything that a tree can have.
-fn plant(place: &Place) {
-    place.make(&["tree/empty", "tree/deep/er/still"]);
-    for number in 0..40 {
-        place.write(&format!("tree/small/{number}"), format!("{number}"));
-    }
-    place.write("tree/large", content(3 * MIB));
-    place.write("tree/edge", content((256 << 10) + 1));
-    place.write("tree/nothing", "");
-    place.write("tree/a\nb c%", "odd");
-    place.write("tree/deep/er/script", "#!/bin/sh\n");
-    place.link("../large", "tree/deep/link");
-    place.link("/nowhere/at all", "tree/dangling");
-    place.link("deep", "tree/to-directory");
-    place.write("tree/sealed/inside", "kept");
-    let tree = place.path("tree");
-    local::write(tree.join(OsStr::from_bytes(b"\xff\xfe")), "not a text").unwrap();
-    symlink(OsStr::from_bytes(b"\xf0\xf1"), tree.join("to-no-text")).unwrap();
-    for (name, mode) in [("tree/deep/er/script", 0o755), ("tree/nothing", 0o400), ("tree/sealed", 0o555)] {
-        local::set_permissions(place.path(name), local::Permissions::from_mode(mode)).unwrap();
-    }
-}
-
-const PLANTED: Summary = Summary { files: 47, directories: 6, links: 4, bytes: 0, skipped: 1 };
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tree_goes_there_and_back_as_it_is() {
-    for server in servers() {
-        let (fs, place) = (connect(server.address()).await, Place::new());
-        plant(&place);
-        let planted = picture(&place.path("tree"));
-        place.fifo("tree/pipe");
-        let bytes = planted.values().filter(|(kind, ..)| *kind == 'f').map(|(.., it)| it.len() as u64).sum();
-        let expected = Summary { bytes, ..PLANTED };
-        let mut last = Progress::default();
-        let mut note = |progress: &Progress| {
-            assert!(progress.bytes >= last.bytes && progress.files >= last.files, "progress only grows");
-            last = progress.clone();
-        };
-        let summary = fs.upload_tree(place.path("tree"), place.path("up/there"), &mut note).await.unwrap();
-        assert_eq!(summary, expected);
-        assert_eq!((last.files, last.bytes), (expected.files, expected.bytes));
-        assert!(picture(&place.path("up/there")) == planted, "what is there is what was here");
-        // Once more, over what is there.
-        fs.upload_tree(place.path("tree"), place.path("up/there"), |_| {}).await.unwrap();
-
-        let summary = fs.download_tree(place.path("tree"), place.path("down/here"), |_| {}).await.unwrap();
-        assert_eq!(summary, expected);
-        assert!(picture(&place.path("down/here")) == planted, "what came is what was there");
-        fs.download_tree(place.path("tree"), place.path("down/here"), |_| {}).await.unwrap();
-        assert!(picture(&place.path("down/here")) == planted, "nothing is left behind");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn trees_survive_cuts() {
-    let server = Server::unix(&[]);
-    let plan: Vec<u64> = (1..9).map(|number| number * 77_777).collect();
-    let proxy = DisconnectingProxy::start(server.address(), &plan);
-    let (fs, place) = (connect(proxy.address()).await, Place::new());
-    plant(&place);
-    fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await.unwrap();
-    fs.download_tree(place.path("tree"), place.path("down"), |_| {}).await.unwrap();
-    let planted = picture(&place.path("tree"));
-    assert!(picture(&place.path("up")) == planted && picture(&place.path("down")) == planted);
-    assert_eq!(proxy.disconnects_left(), 0, "the transfers met every cut");
 }

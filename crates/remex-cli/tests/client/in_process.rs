@@ -6,7 +6,7 @@ use std::{
 };
 
 use remex::Local;
-use remex_client::Client;
+use remex_client::{Client, Command};
 use remex_proto::{
     Blob, Call, ClientNote, ErrorKind, RequestId, RpcError, ServerNote,
     call::{Initialized, METHODS, Request},
@@ -304,7 +304,7 @@ async fn bodies_and_changes_are_told_as_values() {
 
     peer.ask::<fs::Watch>(json!({"watchId": 7, "path": place.uri("")})).await;
     let path = place.write("new", "");
-    let change = fs::Change { path: path.into(), kind: fs::ChangeKind::Created };
+    let change = fs::Change::new(path.into(), fs::ChangeKind::Created);
     let changed = fs::Changed { watch_id: 7, changes: vec![change], overflow: false };
     assert_eq!(peer.note().await, changed.into());
 }
@@ -387,9 +387,9 @@ fn nothing_outlives_a_place_even_when_its_runtime_is_gone() {
 async fn a_client_gets_here_as_to_any_server() {
     let local = local();
     let client = Client::connect(local.target()).await.unwrap();
-    let flood = client.command("/bin/sh").args(["-c", "yes | head -c 8000000"]).output().await.unwrap();
+    let flood = Command::new("/bin/sh").args(["-c", "yes | head -c 8000000"]).output(&client).await.unwrap();
     assert_eq!(flood.stdout.len(), 8_000_000);
-    let sleeper = client.command("/bin/sleep").arg("1000").start().await.unwrap();
+    let sleeper = Command::new("/bin/sleep").arg("1000").start(&client).await.unwrap();
     let process = Watched::printed(&sleeper.pid().unwrap().to_string());
     drop(local);
     assert!(!process.ended_within(Duration::ZERO), "the place lives as long as its client");

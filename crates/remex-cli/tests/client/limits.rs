@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use remex_client::{
-    Client, ConnectionState, Error, Options, Session, SessionLost, Target,
+    Client, Command, ConnectionState, Error, Options, Session, SessionLost, Target,
     process::{Event, Input, OnDrop, Until},
 };
 use remex_proto::process::{List, Read, State, Wait};
@@ -39,7 +39,7 @@ async fn processes_that_take_no_input_hold_up_nobody_else() {
     let client = connect(&server).await;
     let mut stalled = Vec::new();
     for _ in 0..100 {
-        let process = client.command("sleep").arg("1000").input(Input::Piped).start().await.unwrap();
+        let process = Command::new("sleep").arg("1000").input(Input::Piped).start(&client).await.unwrap();
         let mut stdin = process.stdin().unwrap();
         stalled.push((process, tokio::spawn(async move { stdin.write_all(&[0; 4 << 20]).await })));
     }
@@ -57,7 +57,7 @@ async fn processes_that_take_no_input_hold_up_nobody_else() {
             tokio::spawn(async move { client.call(wait).await })
         })
         .collect();
-    let echo = client.command("cat").input(Input::Piped).start().await.unwrap();
+    let echo = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
     let output = in_time(echo.communicate(b"still here")).await.unwrap();
     assert_eq!(output.stdout, b"still here");
     assert!(in_time(client.fs().exists("/")).await.unwrap());
@@ -75,12 +75,12 @@ async fn processes_that_take_no_input_hold_up_nobody_else() {
 #[tokio::test]
 async fn what_was_started_after_all_is_ended_with_its_start() {
     let server = Server::unix(&[]);
-    let options = Options { request_timeout: Some(Duration::from_millis(100)), ..Options::default() };
+    let options = Options::default().request_timeout(Duration::from_millis(100));
     let target = Target::parse(server.address()).unwrap();
     let hasty = Client::connect_with(target, options).await.unwrap();
     server.signal(Signal::STOP);
     for _ in 0..3 {
-        let error = in_time(hasty.command("sleep").arg("1000").output()).await.unwrap_err();
+        let error = in_time(Command::new("sleep").arg("1000").output(&hasty)).await.unwrap_err();
         assert!(matches!(error, Error::TimedOut { what: "process/start", .. }), "{error}");
     }
     server.signal(Signal::CONT);
@@ -100,12 +100,12 @@ fn a_client_whose_runtime_is_gone_says_so() {
     let first = tokio::runtime::Runtime::new().unwrap();
     let client = first.block_on(connect(&server));
     let second = tokio::runtime::Runtime::new().unwrap();
-    let process = second.block_on(client.command("sleep").arg("1000").start()).unwrap();
+    let process = second.block_on(Command::new("sleep").arg("1000").start(&client)).unwrap();
     first.shutdown_background();
     let waited = second.block_on(in_time(process.wait()));
     assert_eq!(waited, Err(Error::Lost(SessionLost::Stopped)));
     assert_eq!(second.block_on(in_time(client.info())).map(drop), Ok(()), "what is known stays known");
-    let error = second.block_on(in_time(client.command("true").output())).unwrap_err();
+    let error = second.block_on(in_time(Command::new("true").output(&client))).unwrap_err();
     assert_eq!(error, Error::Lost(SessionLost::Stopped));
 }
 
@@ -118,9 +118,10 @@ async fn whoever_loses_a_session_to_another_is_told_and_does_not_fight_back() {
 
 async fn taken_over(server: &Server) {
     let first = connect(server).await;
-    let process = first.shell("echo here; exec sleep 1000").on_drop(OnDrop::Terminate).start().await.unwrap();
+    let process =
+        Command::shell("echo here; exec sleep 1000").on_drop(OnDrop::Terminate).start(&first).await.unwrap();
     in_time(process.wait_for(&Until::Output("here".to_owned()))).await.unwrap();
-    let options = Options { session: Session::TakeOver(first.session_id().to_owned()), ..Options::default() };
+    let options = Options::default().session(Session::TakeOver(first.session_id().to_owned()));
     let target = Target::parse(server.address()).unwrap();
     let second = Client::connect_with(target, options).await.unwrap();
     let mut conditions = first.connection_states();
@@ -160,7 +161,7 @@ async fn a_process_that_is_only_polled_says_more_than_is_retained() {
     const BYTES: usize = 5 << 20;
     for server in [Server::unix(&[]), Server::start()] {
         let client = connect(&server).await;
-        let process = client.shell(format!("head -c {BYTES} /dev/zero")).start().await.unwrap();
+        let process = Command::shell(format!("head -c {BYTES} /dev/zero")).start(&client).await.unwrap();
         let (mut after_seq, mut bytes) = (0, 0);
         let polled = async {
             loop {

@@ -13,6 +13,7 @@ mod fs;
 mod http;
 mod in_process;
 mod limits;
+mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Client, Error, Link, Options, Session, Target, WebSocket, tls::TlsOptions};
+use remex_client::{Client, Command, Error, Link, Options, Session, Target, WebSocket, tls::TlsOptions};
 use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 
 use crate::support::{DisconnectingProxy, PATIENCE, Pki, Server, check_numbers, numbers};
@@ -29,7 +29,7 @@ async fn connect(url: &str, tls: TlsOptions) -> Result<Client, Error> {
 }
 
 async fn assert_works(client: &Client) {
-    let output = in_time("a command", client.command("echo").arg("hello").output()).await.unwrap();
+    let output = in_time("a command", Command::new("echo").arg("hello").output(client)).await.unwrap();
     assert_eq!(output.stdout, b"hello\n");
 }
 
@@ -170,7 +170,7 @@ async fn identities_are_spiffe_uris_then_dns_names_then_common_names() {
     let connect = async |file: &str, session: Session| {
         let identity = (pki.path(&format!("{file}.pem")), pki.path(&format!("{file}.key")));
         let tls = TlsOptions::new().ca(pki.path("ca.pem")).identity(identity.0, identity.1);
-        let options = Options { session, ..Options::default() };
+        let options = Options::default().session(session);
         let target = Target::from(WebSocket::new(server.address()).tls(tls));
         in_time("connecting", Client::connect_with(target, options)).await
     };
@@ -269,7 +269,7 @@ async fn nothing_is_lost_when_encrypted_connections_are_cut() {
     // Within the handshake, right after it, and in the middle of the output.
     let proxy = DisconnectingProxy::start(server.address(), &[40_000, 900, 3_000, 100_000, 500_000]);
     let client = connect(proxy.address(), TlsOptions::new().ca(pki.path("ca.pem"))).await.unwrap();
-    let process = client.shell(format!("{}; exit 3", numbers(3 << 20))).start().await.unwrap();
+    let process = Command::shell(format!("{}; exit 3", numbers(3 << 20))).start(&client).await.unwrap();
     let mut stdout = Vec::new();
     in_time("the output", process.stdout().read_to_end(&mut stdout)).await.unwrap();
     assert_eq!(stdout.len(), 3 << 20);
@@ -293,7 +293,7 @@ async fn a_hundred_mebibytes_go_through_in_both_directions() {
     let sent = in_time("the upload", client.fs().upload(&bytes[..], &path, |_| {})).await.unwrap();
     assert_eq!(sent, bytes.len() as u64);
     assert!(fs::read(&path).unwrap() == bytes, "the file is what was sent");
-    let process = client.command("cat").arg(path.to_str().unwrap()).start().await.unwrap();
+    let process = Command::new("cat").arg(path.to_str().unwrap()).start(&client).await.unwrap();
     let mut stdout = process.stdout();
     let mut received = Vec::new();
     in_time("the output", stdout.read_to_end(&mut received)).await.unwrap();

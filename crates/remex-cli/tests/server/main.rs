@@ -14,6 +14,7 @@ mod dialects;
 mod discovery;
 mod endings;
 mod environment;
+mod examples;
 mod flow;
 mod fs_copy;
 mod fs_directories;

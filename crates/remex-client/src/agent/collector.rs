@@ -9,10 +9,12 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{Count, Progress, TruncatedText, Truncator};
+use super::{
+    Count, Delta, Limits, Progress, TruncatedText, Truncator, output_text::OutputText, recent::RecentOutput,
+};
 use crate::{
     Error,
-    process::{Chunk, Event, Events, Stream},
+    process::{Chunk, Event, Events},
 };
 
 /// The output of one process since the last step, and whether the process is running.
@@ -22,15 +24,30 @@ pub(super) struct Collector {
     unseen: Mutex<Unseen>,
     /// Changes only after all earlier output is in `unseen`.
     progress: watch::Sender<Progress>,
+    /// The end of the live text, for viewers that wait for more.
+    live_end: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
 struct Unseen {
     truncator: Truncator,
     collect_bytes: usize,
-    /// The incomplete UTF-8 character at the end of each stream.
-    unfinished: [Vec<u8>; 3],
+    /// What is not in the truncator yet.
+    text: OutputText,
+    /// Also has output that steps have consumed.
+    recent: RecentOutput,
+    /// The position in `recent` that the previous step has shown.
+    shown: u64,
     totals: OutputTotals,
+}
+
+/// What those who watch a process live have seen when a step ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Viewed {
+    /// Nobody watched: the step itself shows everything.
+    WithStep,
+    /// A viewer has seen the live text up to this position; the next one continues there.
+    UpTo(u64),
 }
 
 /// The totals of a process so far.
@@ -43,14 +60,20 @@ pub(super) struct OutputTotals {
 }
 
 impl Collector {
-    pub(super) fn new(collect_bytes: usize) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         let unseen = Unseen {
-            truncator: Truncator::new(collect_bytes),
-            collect_bytes,
-            unfinished: Default::default(),
+            truncator: Truncator::new(limits.collect_bytes),
+            collect_bytes: limits.collect_bytes,
+            text: OutputText::new(limits.control_sequences),
+            recent: RecentOutput::new(limits.live_bytes),
+            shown: 0,
             totals: OutputTotals { seq: 0, bytes: 0, count: Count::Exact },
         };
-        Self { unseen: Mutex::new(unseen), progress: watch::Sender::new(Progress::Running) }
+        Self {
+            unseen: Mutex::new(unseen),
+            progress: watch::Sender::new(Progress::Running),
+            live_end: watch::Sender::new(0),
+        }
     }
 
     /// Collects the output of a process until it ends.
@@ -58,53 +81,92 @@ impl Collector {
         let mut exit = None;
         let progress = loop {
             match events.next().await {
-                Ok(Some(Event::Output(chunk))) => self.lock().push(&chunk),
-                Ok(Some(Event::Gap(gap))) => self.lock().skip(gap.to_seq, gap.bytes),
-                Ok(Some(Event::Exited(how))) => exit = Some(how),
+                Ok(Some(Event::Output(chunk))) => self.change(|unseen| unseen.push(&chunk)),
+                Ok(Some(Event::Gap(gap))) => self.change(|unseen| unseen.skip(gap.to_seq, gap.bytes)),
+                Ok(Some(Event::Exited { exit: how, .. })) => {
+                    self.progress.send_replace(Progress::Exited(how.clone()));
+                    exit = Some(how);
+                }
                 Ok(Some(Event::Closed(_)) | None) => {
                     break exit.map_or_else(|| Progress::Lost(no_exit()), Progress::Ended);
                 }
                 Err(error) => break Progress::Lost(error),
             }
         };
-        self.lock().flush();
+        self.change(Unseen::flush);
         self.progress.send_replace(progress);
     }
 
     /// Returns when the process has ended and all its output is collected. Cancel-safe.
     pub(super) async fn ended(&self) {
         // The sender lives in `self`, so waiting cannot fail.
-        let _ = self.progress.subscribe().wait_for(|progress| *progress != Progress::Running).await;
+        let _ = self.progress.subscribe().wait_for(Progress::is_final).await;
     }
 
     pub(super) fn progress(&self) -> Progress {
         self.progress.borrow().clone()
     }
 
-    pub(super) fn is_running(&self) -> bool {
-        *self.progress.borrow() == Progress::Running
+    /// Returns whether the process has not ended; one whose output is still open counts, for it may print more.
+    pub(super) fn is_open(&self) -> bool {
+        !self.progress.borrow().is_final()
     }
 
-    /// Takes the progress of the process, and its output since the last call.
-    pub(super) fn take(&self, budget: usize) -> (Progress, TruncatedText) {
+    /// Takes the progress of the process, and its output since the last call; `viewed` says what a viewer has seen.
+    pub(super) fn take(&self, budget: usize, viewed: Viewed) -> (Progress, TruncatedText) {
         // In this order: once the process has ended, all its output is in `unseen`.
         let progress = self.progress();
         let truncator = {
             let mut unseen = self.lock();
-            let fresh = Truncator::new(unseen.collect_bytes);
-            mem::replace(&mut unseen.truncator, fresh)
+            let Unseen { text, truncator, recent, shown, collect_bytes, .. } = &mut *unseen;
+            *shown = match viewed {
+                Viewed::WithStep => recent.end(),
+                Viewed::UpTo(position) => position,
+            };
+            text.flush_line(truncator);
+            mem::replace(truncator, Truncator::new(*collect_bytes))
         };
         (progress, truncator.finish_within(budget))
     }
 
     pub(super) fn unseen_bytes(&self) -> u64 {
         let unseen = self.lock();
-        let unfinished: usize = unseen.unfinished.iter().map(Vec::len).sum();
-        unseen.truncator.total_bytes() + unfinished as u64
+        unseen.truncator.total_bytes() + unseen.text.len() as u64
+    }
+
+    /// Returns the position of the live text that no step has shown yet.
+    pub(super) fn shown(&self) -> u64 {
+        self.lock().shown
+    }
+
+    /// Returns the position after all live text.
+    pub(super) fn live_end(&self) -> u64 {
+        *self.live_end.borrow()
+    }
+
+    /// Returns the live text after a position and the position after it, or the end if there is none.
+    pub(super) fn live_after(&self, position: u64) -> Result<(Delta, u64), u64> {
+        let unseen = self.lock();
+        unseen.recent.after(position).ok_or_else(|| unseen.recent.end())
+    }
+
+    /// Returns when there is live text after a position. Cancel-safe.
+    pub(super) async fn wait_for_live(&self, position: u64) {
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self.live_end.subscribe().wait_for(|end| *end > position).await;
     }
 
     pub(super) fn totals(&self) -> OutputTotals {
         self.lock().totals
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Unseen)) {
+        let end = {
+            let mut unseen = self.lock();
+            change(&mut unseen);
+            unseen.recent.end()
+        };
+        self.live_end.send_replace(end);
     }
 
     fn lock(&self) -> MutexGuard<'_, Unseen> {
@@ -116,25 +178,14 @@ impl Unseen {
     fn push(&mut self, chunk: &Chunk) {
         self.totals.seq = chunk.seq;
         self.totals.bytes += chunk.bytes.len() as u64;
-        let unfinished = &mut self.unfinished[stream_index(chunk.stream)];
-        let mut bytes = &chunk.bytes[..];
-        // Completes a split character before output of another stream or the end of a step can separate its bytes.
-        while !unfinished.is_empty() && !bytes.is_empty() {
-            unfinished.push(bytes[0]);
-            bytes = &bytes[1..];
-            if unfinished_len(unfinished) == 0 {
-                self.truncator.push(unfinished);
-                unfinished.clear();
-            }
-        }
-        let (whole, rest) = bytes.split_at(bytes.len() - unfinished_len(bytes));
-        self.truncator.push(whole);
-        unfinished.extend_from_slice(rest);
+        let Self { text, truncator, recent, .. } = self;
+        text.push(chunk.stream, &chunk.bytes, truncator, |live| recent.push(chunk.stream, live));
     }
 
     fn skip(&mut self, to_seq: u64, bytes: Option<u64>) {
         self.flush();
         self.truncator.skip(bytes);
+        self.recent.skip(bytes);
         self.totals.seq = to_seq;
         self.totals.bytes += bytes.unwrap_or(0);
         if bytes.is_none() {
@@ -142,31 +193,9 @@ impl Unseen {
         }
     }
 
-    /// Emits incomplete characters as they are.
     fn flush(&mut self) {
-        for unfinished in &mut self.unfinished {
-            self.truncator.push(unfinished);
-            unfinished.clear();
-        }
-    }
-}
-
-fn stream_index(stream: Stream) -> usize {
-    match stream {
-        Stream::Stdout => 0,
-        Stream::Stderr => 1,
-        Stream::Pty => 2,
-    }
-}
-
-/// Returns the length of the incomplete character at the end.
-fn unfinished_len(bytes: &[u8]) -> usize {
-    let last = &bytes[bytes.len().saturating_sub(3)..];
-    let start = last.iter().rposition(|byte| *byte >= 0b1100_0000);
-    let Some(start) = start else { return 0 };
-    match std::str::from_utf8(&last[start..]) {
-        Err(error) if error.valid_up_to() == 0 && error.error_len().is_none() => last.len() - start,
-        _ => 0,
+        let Self { text, truncator, recent, .. } = self;
+        text.flush(truncator, |stream, live| recent.push(stream, live));
     }
 }
 

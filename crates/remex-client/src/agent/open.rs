@@ -9,9 +9,12 @@ use std::{
 
 use tokio::{io::AsyncWriteExt as _, sync::Mutex, task::JoinSet};
 
-use super::{Count, Handle, Progress, Refusal, RetainedOutput, Truncator, Write, collector::Collector};
+use super::{
+    ControlSequences, Count, Handle, Limits, Progress, Refusal, RetainedOutput, Truncator, Write,
+    collector::Collector, output_text::OutputText,
+};
 use crate::{
-    Command, Error, Process,
+    Client, Command, Error, Process,
     process::{Event, SignalName, Stdin},
 };
 
@@ -47,11 +50,11 @@ enum Input {
 
 impl OpenProcess {
     /// Starts a command, and collects its output from then on.
-    pub(super) async fn start(command: Command, collect_bytes: usize) -> Result<Self, Error> {
+    pub(super) async fn start(client: &Client, command: &Command, limits: &Limits) -> Result<Self, Error> {
         let line = command.line();
         let terminal = if command.has_terminal() { Terminal::Yes } else { Terminal::No };
-        let process = command.start().await?;
-        let collector = Arc::new(Collector::new(collect_bytes));
+        let process = command.start(client).await?;
+        let collector = Arc::new(Collector::new(limits));
         let mut tasks = JoinSet::new();
         let (collects, events) = (Arc::clone(&collector), process.events());
         tasks.spawn(async move { collects.collect(events).await });
@@ -59,8 +62,12 @@ impl OpenProcess {
         Ok(Self { command: line, terminal, process, collector, input, tasks })
     }
 
-    pub(super) fn is_running(&self) -> bool {
-        self.collector.is_running()
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.collector.is_open()
     }
 
     /// Writes, and counts accepted bytes; `handle` is for errors. Cancel-safe: counted bytes will be delivered.
@@ -95,30 +102,39 @@ impl OpenProcess {
     }
 
     /// Reads the output that the server still retains.
-    pub(super) async fn retained(&self, max_bytes: usize) -> Result<RetainedOutput, Error> {
+    pub(super) async fn retained(
+        &self,
+        max_bytes: usize,
+        control_sequences: ControlSequences,
+    ) -> Result<RetainedOutput, Error> {
         let totals = self.collector.totals();
-        let mut truncator = Truncator::new(max_bytes);
+        let (mut text, mut truncator) = (OutputText::new(control_sequences), Truncator::new(max_bytes));
         let mut events = self.process.events();
-        let (mut seq, mut read_bytes) = (0, 0);
+        let (mut seq, mut read_bytes, mut evicted_bytes) = (0, 0, 0);
         while seq < totals.seq {
             match events.next().await? {
                 Some(Event::Output(chunk)) => {
-                    truncator.push(&chunk.bytes);
+                    text.push(chunk.stream, &chunk.bytes, &mut truncator, |_| {});
                     read_bytes += chunk.bytes.len() as u64;
                     seq = chunk.seq;
                 }
                 Some(Event::Gap(gap)) => {
+                    text.flush(&mut truncator, |_, _| {});
                     truncator.skip(gap.bytes);
+                    evicted_bytes += gap.bytes.unwrap_or(0);
                     seq = gap.to_seq;
                 }
-                Some(Event::Exited(_)) => {}
+                Some(Event::Exited { .. }) => {}
                 Some(Event::Closed(_)) | None => break,
             }
         }
+        text.flush(&mut truncator, |_, _| {});
         if totals.count == Count::Exact {
-            truncator.settle(totals.bytes);
+            // Gaps of unknown length: what was neither read nor counted.
+            let uncounted = totals.bytes.saturating_sub(read_bytes + evicted_bytes);
+            truncator.settle(truncator.total_bytes() + uncounted);
+            evicted_bytes += uncounted;
         }
-        let evicted_bytes = truncator.total_bytes().saturating_sub(read_bytes);
         Ok(RetainedOutput { output: truncator.finish(), evicted_bytes })
     }
 
@@ -126,7 +142,7 @@ impl OpenProcess {
     pub(super) async fn interrupt(&self) -> Result<(), Error> {
         match self.terminal {
             // Bypasses a step that is blocked writing.
-            Terminal::Yes => self.process.write_beside(CTRL_C).await,
+            Terminal::Yes => self.process.write(CTRL_C).await,
             Terminal::No => self.process.signal(SignalName::Int).await,
         }
     }
@@ -134,7 +150,7 @@ impl OpenProcess {
     /// Returns the process if it has not ended.
     pub(super) fn running(&self, handle: Handle) -> Result<&Process, Error> {
         match self.collector.progress() {
-            Progress::Running => Ok(&self.process),
+            Progress::Running | Progress::Exited(_) => Ok(&self.process),
             Progress::Ended(_) => Err(Refusal::Ended { handle }.into()),
             Progress::Lost(error) => Err(error),
         }
@@ -150,5 +166,5 @@ async fn write_all(stdin: &mut Stdin, bytes: &[u8], accepted_bytes: &mut usize) 
 
 /// Unwraps the error inside an I/O error.
 fn writing_failed(error: io::Error) -> Error {
-    error.downcast().unwrap_or_else(|error| Error::local("write to the process", &error))
+    error.downcast().unwrap_or_else(|error| Error::local("write to the process", error))
 }

@@ -30,7 +30,7 @@ struct Slot {
 impl Table {
     /// Reserves a slot; the caller follows up with [`Table::insert`] or [`Table::give_up`].
     pub(super) fn reserve(&mut self, limit: usize) -> Result<(), Refusal> {
-        let running = self.slots.values().filter(|slot| slot.open.is_running()).count();
+        let running = self.slots.values().filter(|slot| slot.open.is_open()).count();
         if running + self.starting >= limit {
             return Err(Refusal::Full { open: running + self.starting });
         }
@@ -57,7 +57,7 @@ impl Table {
     }
 
     fn evict(&mut self) {
-        let finished = self.slots.iter().filter(|(_, slot)| !slot.open.is_running());
+        let finished = self.slots.iter().filter(|(_, slot)| !slot.open.is_open());
         if let Some((&handle, _)) = finished.min_by_key(|(_, slot)| slot.used) {
             self.slots.remove(&handle);
         }

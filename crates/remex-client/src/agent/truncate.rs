@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 /// Collects output and keeps its beginning and its end, as much as fits into a budget.
 ///
 /// Chunks may end within a character. It never holds more than twice the budget.
@@ -43,15 +45,18 @@ enum Gap {
 
 /// Output truncated for a model.
 ///
+/// As JSON: `{"text":"…","omittedBytes":0,"totalBytes":6,"count":"exact"}`, where `count` may be `atLeast`.
+///
 /// ```
-/// use remex_client::agent::{Count, Truncator, TruncatedText};
+/// use remex_client::agent::{Truncator, TruncatedText};
 ///
 /// let mut truncator = Truncator::new(64);
 /// truncator.push(b"hello\n");
-/// let expected = TruncatedText { text: "hello\n".to_owned(), omitted_bytes: 0, total_bytes: 6, count: Count::Exact };
-/// assert_eq!(truncator.finish(), expected);
+/// assert_eq!(truncator.finish(), TruncatedText::whole("hello\n"));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct TruncatedText {
     /// The output, or its beginning, a notice that says how much is omitted, and its end.
     ///
@@ -75,12 +80,30 @@ pub struct TruncatedText {
 /// truncator.push(b"the end");
 /// assert_eq!(truncator.finish().count, Count::AtLeast);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Count {
     /// The exact number.
+    #[default]
     Exact,
     /// A lower bound.
     AtLeast,
+}
+
+impl TruncatedText {
+    /// Returns a text from which nothing is omitted.
+    ///
+    /// ```
+    /// use remex_client::agent::TruncatedText;
+    ///
+    /// let text = TruncatedText::whole("hello\n");
+    /// assert_eq!((text.text.as_str(), text.omitted_bytes, text.total_bytes), ("hello\n", 0, 6));
+    /// ```
+    pub fn whole(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let total_bytes = text.len() as u64;
+        Self { text, omitted_bytes: 0, total_bytes, count: Count::Exact }
+    }
 }
 
 impl Truncator {

@@ -2,10 +2,15 @@
 
 use bytes::Bytes;
 use remex_proto::{
-    Message, MessageLimits, RequestId, RpcError, ServerNote, call::Request as _, flow, message::OutputFrame,
-    session,
+    Message, MessageLimits, RequestId, RpcError, ServerNote,
+    call::{Note as _, Request as _},
+    flow, fs,
+    message::OutputFrame,
+    process, session,
 };
 use remex_rpc::memory::ToClient;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::{Core, RawReply, RouteEvent, RouteKey, SessionEnd};
@@ -16,23 +21,47 @@ enum Subject {
     Process(String),
     Route(RouteKey),
     /// A process of another session.
-    Observed,
+    Observed {
+        session_id: String,
+        process_id: String,
+    },
+}
+
+/// The ids in parameters that may be invalid otherwise.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ids<'a> {
+    #[serde(borrow, default)]
+    process_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    session_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    watch_id: Option<&'a RawValue>,
 }
 
 impl Subject {
     /// Finds an id in parameters that are otherwise invalid.
     fn of(params: &str) -> Option<Self> {
-        let params: serde_json::Value = serde_json::from_str(params).ok()?;
-        let text = |name: &str| params.get(name).and_then(|id| id.as_str()).map(str::to_owned);
-        if let Some(process_id) = text("processId") {
-            let is_observed = params.get("sessionId").is_some_and(|id| !id.is_null());
-            return Some(if is_observed { Self::Observed } else { Self::Process(process_id) });
+        fn decoded<T: DeserializeOwned>(id: Option<&RawValue>) -> Option<T> {
+            serde_json::from_str(id?.get()).ok()
         }
-        let http = text("requestId").map(RouteKey::Http);
-        let watch = || params.get("watchId").and_then(serde_json::Value::as_u64).map(RouteKey::Watch);
+        let ids: Ids<'_> = serde_json::from_str(params).ok()?;
+        if let Some(process_id) = decoded(ids.process_id) {
+            return Some(match ids.session_id {
+                Some(id) => Self::Observed { session_id: decoded(Some(id)).unwrap_or_default(), process_id },
+                None => Self::Process(process_id),
+            });
+        }
+        let http = decoded(ids.request_id).map(RouteKey::Http);
+        let watch = || decoded(ids.watch_id).map(RouteKey::Watch);
         http.or_else(watch).map(Self::Route)
     }
 }
+
+/// Notifications that this client does not use: one that it cannot decode concerns nothing.
+const UNUSED: [&str; 3] = [process::StartedNote::METHOD, process::Failed::METHOD, fs::MissingChanged::METHOD];
 
 impl Core {
     /// Handles a message from the wire.
@@ -44,18 +73,14 @@ impl Core {
             return Ok(());
         }
         let nonsense = |what: String| Error::Protocol { what };
-        match Message::parse(bytes, MessageLimits { max_values: usize::MAX, ..MessageLimits::WIRE }) {
+        match Message::parse(bytes, MessageLimits::FROM_SERVER) {
             Err(malformed) => Err(nonsense(malformed.to_string())),
             Ok(Message::Response { id, outcome }) => {
                 let outcome = match outcome {
                     Ok(result) => Ok(RawReply::Json(bytes.slice_ref(result.as_bytes()))),
                     Err(error) => match serde_json::from_str::<RpcError>(error) {
                         Ok(error) => Err(Error::Refused(error)),
-                        Err(error) => {
-                            let what = format!("cannot decode an error response: {error}");
-                            self.on_protocol_error(&what)?;
-                            Err(nonsense(what))
-                        }
+                        Err(error) => Err(nonsense(format!("cannot decode an error response: {error}"))),
                     },
                 };
                 // On line transports the server has no other way to say why it closes the connection.
@@ -72,7 +97,12 @@ impl Core {
                 match ServerNote::parse(&method, params) {
                     Ok(note) => self.on_notification(note),
                     // A newer server may send notifications that this client does not know.
-                    Err(remex_proto::ParseError::UnknownMethod { .. }) => {}
+                    Err(remex_proto::ParseError::UnknownMethod { .. }) => {
+                        tracing::debug!(method = %method, "unknown notification");
+                    }
+                    Err(error) if UNUSED.contains(&&*method) => {
+                        tracing::debug!(method = %method, error = %error, "invalid notification");
+                    }
                     Err(error) => {
                         return self
                             .on_invalid_notification(params, &format!("cannot decode `{method}`: {error}"));
@@ -80,8 +110,10 @@ impl Core {
                 }
                 Ok(())
             }
-            Ok(Message::Request { method, .. }) => {
-                Err(nonsense(format!("the server sent a request (`{method}`)")))
+            Ok(Message::Request { id, method, .. }) => {
+                tracing::debug!(method = %method, "request from the server refused");
+                self.refuse(id);
+                Ok(())
             }
         }
     }
@@ -94,7 +126,7 @@ impl Core {
             }
             ToClient::Note(note) => self.on_notification(note),
             ToClient::Close { reason } => {
-                return Err(Error::Unreachable { target: self.target.to_string(), reason, hint: None });
+                return Err(Error::unreachable(self.target.to_string(), reason));
             }
         }
         Ok(())
@@ -139,11 +171,13 @@ impl Core {
             | ServerNote::ProcessFailed(_)
             | ServerNote::FsMissingChanged(_) => return,
         };
-        if event.is_of_another_session() {
-            return;
+        if let Some(session_id) = event.observed_session() {
+            let key = RouteKey::Session(session_id.to_owned());
+            let (process_id, event) = event.into_event();
+            return self.route(&key, RouteEvent::Process { process_id, event: Ok(event) });
         }
         let (process_id, seq) = event.position();
-        let queue = self.lock().queues.get(process_id).cloned();
+        let queue = self.queue(process_id);
         match queue {
             Some(queue) => {
                 let action = queue.on_event(event);
@@ -166,16 +200,17 @@ impl Core {
         if is_too_many { Err(SessionLost::Protocol { what: what.to_owned() }) } else { Ok(()) }
     }
 
-    /// Ends the stream, watch or process that an undecodable notification belongs to.
+    /// Ends the stream, watch or process that an undecodable notification belongs to, and nothing else: the server may
+    /// be newer, and everything else of it may be as expected.
     ///
     /// Fails if the subject is unknown: then any stream may have lost data.
     fn on_invalid_notification(&self, params: Option<&str>, what: &str) -> Result<(), Error> {
         let error = Error::Protocol { what: what.to_owned() };
         let Some(subject) = params.and_then(Subject::of) else { return Err(error) };
-        self.on_protocol_error(what)?;
+        tracing::warn!(error = %what, "invalid notification");
         match subject {
             Subject::Process(process_id) => {
-                let queue = self.lock().queues.get(&process_id).cloned();
+                let queue = self.queue(&process_id);
                 if let Some(queue) = queue {
                     let action = queue.on_protocol_error(error);
                     self.perform(&queue, action);
@@ -187,7 +222,10 @@ impl Core {
                     route.end(RouteEvent::Broken(error));
                 }
             }
-            Subject::Observed => {}
+            Subject::Observed { session_id, process_id } => {
+                let event = RouteEvent::Process { process_id, event: Err(error) };
+                self.route(&RouteKey::Session(session_id), event);
+            }
         }
         Ok(())
     }

@@ -7,6 +7,9 @@ use remex_proto::{ClientNote, RequestId, flow, request};
 
 use super::{Body, Core, CoreState};
 
+/// How many requests of the server may wait to be refused; a server that sends more gets no answer to the rest.
+const MAX_REFUSALS: usize = 256;
+
 /// Messages waiting to be sent, in the order of the fields, except that requests come last.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
@@ -20,6 +23,8 @@ pub(super) struct Outgoing {
     consumed: BTreeMap<String, u64>,
     /// The position of the reader of each body.
     body_consumed: BTreeMap<String, u64>,
+    /// Requests of the server, all of which are refused.
+    refusals: VecDeque<RequestId>,
     pub(super) cancels: VecDeque<u64>,
     pub(super) requests: VecDeque<u64>,
 }
@@ -29,6 +34,8 @@ pub(crate) enum OutgoingItem {
     Ping,
     Pong(Bytes),
     Note(ClientNote),
+    /// The answer to a request of the server.
+    Refusal(RequestId),
     Request(u64, Body),
 }
 
@@ -64,6 +71,9 @@ impl Core {
             let seq = outgoing.body_consumed.remove(&request_id).unwrap_or_default();
             return Some(OutgoingItem::Note(flow::BodyConsumed { request_id, seq }.into()));
         }
+        if let Some(id) = outgoing.refusals.pop_front() {
+            return Some(OutgoingItem::Refusal(id));
+        }
         if let Some(id) = outgoing.cancels.pop_front() {
             return Some(OutgoingItem::Note(
                 request::Cancel { id: RequestId::Integer(id.cast_signed()) }.into(),
@@ -96,6 +106,16 @@ impl Core {
         state.outgoing.pong = Some(payload);
         drop(state);
         self.bell.notify_one();
+    }
+
+    /// Refuses a request of the server.
+    pub(super) fn refuse(&self, id: RequestId) {
+        let mut state = self.lock();
+        if state.outgoing.refusals.len() < MAX_REFUSALS {
+            state.outgoing.refusals.push_back(id);
+            drop(state);
+            self.bell.notify_one();
+        }
     }
 
     /// Reports the position of the consumers of a process to the server.

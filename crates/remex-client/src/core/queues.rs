@@ -5,7 +5,7 @@ use std::sync::Arc;
 use remex_proto::{process as wire, state::pending::AfterDisconnect};
 
 use super::{
-    Core,
+    Core, Followed,
     call::{Admission, PendingCall, ReplyTo},
 };
 use crate::{
@@ -29,13 +29,38 @@ impl Core {
             return Err(usage(message, "clone it"));
         }
         state.unfollowed.remove(&queue.id);
-        state.queues.insert(queue.id.clone(), Arc::clone(queue));
+        state.queues.insert(queue.id.clone(), Followed { queue: Arc::clone(queue), handles: 1 });
         Ok(())
     }
 
+    /// Returns the queue of a process that has a handle, for another one.
+    pub(crate) fn share_queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
+        let mut state = self.lock();
+        let followed = state.queues.get_mut(process_id)?;
+        followed.handles += 1;
+        Some(Arc::clone(&followed.queue))
+    }
+
+    /// Returns the queue of a process that has a handle.
+    pub(super) fn queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
+        self.lock().queues.get(process_id).map(|followed| Arc::clone(&followed.queue))
+    }
+
+    /// Returns the processes that have handles.
+    pub(crate) fn process_ids(&self) -> Vec<String> {
+        self.lock().queues.keys().cloned().collect()
+    }
+
+    /// Removes the queue of a process with its last handle.
     pub(crate) fn remove_queue(&self, queue: &EventQueue) {
         let is_closed = queue.known().closed.is_some();
         let mut state = self.lock();
+        if let Some(followed) = state.queues.get_mut(&queue.id)
+            && followed.handles > 1
+        {
+            followed.handles -= 1;
+            return;
+        }
         state.queues.remove(&queue.id);
         if is_closed {
             return;
@@ -101,7 +126,12 @@ impl Core {
     pub(super) fn on_poll(&self, read: &wire::Read) {
         let is_ours = read.session_id.as_ref().is_none_or(|id| *id == self.welcome().session_id);
         let Some(seq) = read.after_seq.filter(|seq| is_ours && *seq != AFTER_EVERYTHING) else { return };
-        let queue = self.lock().queues.get(&read.process_id).cloned();
+        self.on_polled(&read.process_id, seq);
+    }
+
+    /// Records that a caller has read everything up to `seq` of a process.
+    pub(crate) fn on_polled(&self, process_id: &str, seq: u64) {
+        let queue = self.queue(process_id);
         if let Some(queue) = queue {
             let action = queue.on_poll(seq);
             self.perform(&queue, action);

@@ -57,3 +57,97 @@ pub(super) fn after_disconnect(call: &Call) -> AfterDisconnect {
     };
     if is_repeatable { AfterDisconnect::Resend } else { AfterDisconnect::Fail }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs, path::Path};
+
+    use remex_proto::call::METHODS;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn document(name: &str) -> String {
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
+    }
+
+    /// Returns what the table of `PROTOCOL.md` says about each method: `yes`, `no` or `if`.
+    fn documented() -> BTreeMap<String, String> {
+        let text = document("PROTOCOL.md");
+        let (_, rest) = text.split_once("<!-- again: begin -->").unwrap();
+        let (table, _) = rest.split_once("<!-- again: end -->").unwrap();
+        let mut documented = BTreeMap::new();
+        for row in table.lines().filter(|line| line.starts_with("| `")) {
+            let [methods, again, _] = row.trim_matches('|').split('|').collect::<Vec<_>>()[..] else {
+                panic!("{row}");
+            };
+            for method in methods.split(',').map(|method| method.trim().trim_matches('`')) {
+                let other = documented.insert(method.to_owned(), again.trim().to_owned());
+                assert_eq!(other, None, "`{method}` is in the table twice");
+            }
+        }
+        documented
+    }
+
+    fn resends(method: &str, params: &Value) -> bool {
+        let call = Call::parse(method, Some(&params.to_string())).unwrap();
+        after_disconnect(&call) == AfterDisconnect::Resend
+    }
+
+    #[test]
+    fn the_description_of_the_protocol_says_which_calls_are_sent_again() {
+        let documented = documented();
+        let methods: Vec<_> = METHODS.iter().map(|method| method.name).collect();
+        assert!(documented.keys().all(|method| methods.contains(&method.as_str())), "{documented:?}");
+        for line in document("spec/examples.md").lines().filter(|line| line.starts_with(r#"{"id":"#)) {
+            let message: Value = serde_json::from_str(line).unwrap();
+            let Some(method) = message["method"].as_str() else { continue };
+            let params = message.get("params").cloned().unwrap_or_else(|| json!({}));
+            match documented[method].as_str() {
+                "yes" => assert!(resends(method, &params), "{line}"),
+                "no" => assert!(!resends(method, &params), "{line}"),
+                again => assert_eq!(again, "if", "`{method}`"),
+            }
+        }
+        for method in methods {
+            assert!(documented.contains_key(method), "`{method}` is missing in the table");
+        }
+    }
+
+    #[test]
+    fn the_conditions_in_the_description_are_those_of_the_client() {
+        let start = json!({"processId": "p", "argv": ["a"], "cwd": "/", "env": {}, "tty": false});
+        let write = json!({"processId": "p", "chunk": ""});
+        let file = json!({"path": "/a", "dataBase64": ""});
+        let (directory, request) = (json!({"path": "/a"}), json!({"url": "http://a/", "requestId": "r"}));
+        let cases = [
+            ("process/start", &start, json!({"startId": "s"}), json!({})),
+            ("process/write", &write, json!({"writeId": "w"}), json!({})),
+            ("fs/writeFile", &file, json!({}), json!({"ifMatch": "absent"})),
+            ("fs/createDirectory", &directory, json!({}), json!({"recursive": false})),
+            ("fs/createDirectory", &directory, json!({"recursive": true}), json!({"recursive": false})),
+            ("http/request", &request, json!({"method": "GET"}), json!({"method": "POST"})),
+            ("http/request", &request, json!({"method": "HEAD"}), json!({"method": "PUT"})),
+            (
+                "http/request",
+                &request,
+                json!({"method": "OPTIONS"}),
+                json!({"method": "GET", "streamResponse": true}),
+            ),
+        ];
+        let with = |base: &Value, more: &Value| {
+            let mut params = base.as_object().unwrap().clone();
+            params.extend(more.as_object().unwrap().clone());
+            Value::Object(params)
+        };
+        for (method, base, again, not) in &cases {
+            assert!(resends(method, &with(base, again)), "{method} {again}");
+            assert!(!resends(method, &with(base, not)), "{method} {not}");
+        }
+        let conditional =
+            documented().into_iter().filter(|(_, again)| again == "if").map(|(method, _)| method);
+        for method in conditional {
+            assert!(cases.iter().any(|(tried, ..)| *tried == method), "no case for `{method}`");
+        }
+    }
+}

@@ -8,13 +8,19 @@ use std::{
 
 use remex_proto::{fs, http};
 
-use crate::{Error, SessionLost};
+use crate::{Error, SessionLost, event::Event};
 
 /// How many notifications of one watch may be buffered; beyond that they become one overflow.
 const WAITING_NEWS: usize = 1024;
 
 /// How much of one body may be buffered, in bytes; only a server without backpressure sends that much.
 const WAITING_BODY: usize = 64 << 20;
+
+/// How much of an observed session may be buffered, in bytes; beyond that it is read again.
+const WAITING_EVENTS: usize = 8 << 20;
+
+/// What an event takes beside its output.
+const EVENT_BYTES: usize = 128;
 
 /// Which stream or watch a notification is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -23,6 +29,8 @@ pub(crate) enum RouteKey {
     Http(String),
     /// A watch, by `watchId`.
     Watch(u64),
+    /// An observed session, by its id.
+    Session(String),
 }
 
 /// What arrives on a route.
@@ -30,6 +38,11 @@ pub(crate) enum RouteKey {
 pub(crate) enum RouteEvent {
     Body(http::BodyDelta),
     Changed(fs::Changed),
+    /// An event of a process of an observed session, or why it cannot be decoded.
+    Process {
+        process_id: String,
+        event: Result<Event, Error>,
+    },
     /// Too much of a body was buffered unread; nothing follows.
     Overrun {
         bytes: usize,
@@ -52,7 +65,7 @@ pub(crate) struct Route {
 #[derive(Debug, Default)]
 struct RouteState {
     waiting: VecDeque<RouteEvent>,
-    /// The bytes of the queued body parts.
+    /// The bytes of the queued body parts and events.
     bytes: usize,
     has_ended: bool,
     consumer: Option<Waker>,
@@ -81,9 +94,7 @@ impl Route {
             state.consumer = Some(context.waker().clone());
             return Poll::Pending;
         };
-        if let RouteEvent::Body(delta) = &what {
-            state.bytes -= delta.delta_base64.len();
-        }
+        state.bytes -= what.len();
         Poll::Ready(what)
     }
 
@@ -92,13 +103,25 @@ impl Route {
     }
 }
 
+impl RouteEvent {
+    /// Returns how much memory it counts for.
+    fn len(&self) -> usize {
+        match self {
+            RouteEvent::Body(delta) => delta.delta_base64.len(),
+            RouteEvent::Process { event, .. } => event.as_ref().map_or(0, Event::len) + EVENT_BYTES,
+            _ => 0,
+        }
+    }
+}
+
 impl RouteState {
     fn push(&mut self, what: RouteEvent) {
         if self.has_ended {
             return;
         }
+        self.bytes += what.len();
+        let limit = if matches!(what, RouteEvent::Process { .. }) { WAITING_EVENTS } else { WAITING_BODY };
         match &what {
-            RouteEvent::Body(delta) => self.bytes += delta.delta_base64.len(),
             RouteEvent::Changed(changed) if self.waiting.len() >= WAITING_NEWS => {
                 let overflow = fs::Changed { changes: Vec::new(), overflow: true, ..*changed };
                 self.waiting.clear();
@@ -106,7 +129,7 @@ impl RouteState {
             }
             _ => {}
         }
-        if self.bytes > WAITING_BODY {
+        if self.bytes > limit {
             let bytes = std::mem::take(&mut self.bytes);
             self.waiting.clear();
             self.waiting.push_back(RouteEvent::Overrun { bytes });
@@ -129,9 +152,9 @@ mod tests {
     #[tokio::test]
     async fn unread_changes_become_one_overflow() {
         let route = Route::default();
-        let change = |number: usize| fs::Change {
-            path: HostPath::parse(&format!("/w/{number}")).unwrap(),
-            kind: fs::ChangeKind::Created,
+        let change = |number: usize| {
+            let path = HostPath::parse(&format!("/w/{number}")).unwrap();
+            fs::Change::new(path, fs::ChangeKind::Created)
         };
         for number in 0..=WAITING_NEWS {
             let changes = vec![change(number)];

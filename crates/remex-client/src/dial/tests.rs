@@ -44,7 +44,7 @@ async fn failure(target: &Target) -> Error {
 /// Returns the reason and the hint, with a semicolon between them.
 async fn reason(target: &Target) -> String {
     match failure(target).await {
-        Error::Unreachable { target: named, reason, hint } => {
+        Error::Unreachable { target: named, reason, hint, .. } => {
             assert_eq!(named, target.to_string());
             format!("{reason}; {}", hint.unwrap())
         }

@@ -10,18 +10,17 @@ use crate::{Error, Target, url::without_user};
 /// The definition of one environment: its id, and the address of its server.
 ///
 /// ```
+/// use std::time::Duration;
 /// use remex_client::{Target, environment::{Definition, Id}};
 ///
-/// let build = Definition {
-///     id: Id::new("build")?,
-///     target: Target::parse("ws://build.example:4000")?,
-///     connect_timeout: None,
-///     initialize_timeout: None,
-/// };
+/// let build = Definition::new(Id::new("build")?, Target::parse("ws://build.example:4000")?)
+///     .connect_timeout(Duration::from_secs(30))
+///     .initialize_timeout(Duration::from_secs(5));
 /// assert!(!build.id.is_reserved());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Definition {
     /// Its name; neither `local` nor `none`.
     pub id: Id,
@@ -33,9 +32,39 @@ pub struct Definition {
     pub initialize_timeout: Option<Duration>,
 }
 
+impl Definition {
+    /// Creates a definition without timeouts of its own.
+    ///
+    /// See [`Definition`] for an example.
+    #[must_use]
+    pub fn new(id: Id, target: Target) -> Self {
+        Self { id, target, connect_timeout: None, initialize_timeout: None }
+    }
+
+    /// Sets the timeout for connecting: [`Definition::connect_timeout`](Definition#structfield.connect_timeout).
+    ///
+    /// See [`Definition`] for an example.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the timeout for the handshake:
+    /// [`Definition::initialize_timeout`](Definition#structfield.initialize_timeout).
+    ///
+    /// See [`Definition`] for an example.
+    #[must_use]
+    pub fn initialize_timeout(mut self, timeout: Duration) -> Self {
+        self.initialize_timeout = Some(timeout);
+        self
+    }
+}
+
 /// All defined environments.
 ///
-/// They come from a file ([`Definitions::parse`]) or from a variable ([`Definitions::from_url`]).
+/// They come from a file ([`Definitions::parse`]) or from a variable ([`Definitions::from_url`]); others begin with
+/// [`Definitions::local`] or [`Definitions::nothing`].
 ///
 /// ```
 /// use remex_client::environment::{Definitions, LocalInclusion};
@@ -45,6 +74,7 @@ pub struct Definition {
 /// # Ok::<(), remex_client::environment::InvalidVariable>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Definitions {
     /// The environment to use if none is specified: one of `environments`, `local`, or none.
     pub default: Option<Id>,
@@ -125,7 +155,7 @@ impl Definitions {
             let (reason, hint) = reason_and_hint(error);
             InvalidVariable { variable: variable.to_owned(), value: without_user(value), reason, hint }
         })?;
-        let remote = Definition { id: Id::remote(), target, connect_timeout: None, initialize_timeout: None };
+        let remote = Definition::new(Id::remote(), target);
         Ok(Self { default: Some(Id::remote()), local: LocalInclusion::Included, environments: vec![remote] })
     }
 
@@ -186,7 +216,7 @@ mod tests {
             |value| Definitions::from_url(Some(value), "CODEX_EXEC_SERVER_URL").unwrap_err().to_string();
         assert_eq!(
             read("ftp://host"),
-            "CODEX_EXEC_SERVER_URL: cannot use `ftp://host` as a server: not a server address; use `ws://host:port`, `wss://host:port`, `unix:///path` or `/path`"
+            "CODEX_EXEC_SERVER_URL: cannot use `ftp://host` as a server: not a server address; use `ws://host:port`, `wss://host:port`, `ssh://host`, `unix:///path` or `/path`"
         );
         assert_eq!(
             read("ws://me:secret@host"),

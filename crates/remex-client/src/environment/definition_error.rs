@@ -31,6 +31,7 @@ pub struct DefinitionErrors(pub Vec<DefinitionError>);
 /// assert!(matches!(errors.0[0].kind, DefinitionErrorKind::UnknownDefault { .. }));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub struct DefinitionError {
     /// The file, as passed to the parser.
     pub file: PathBuf,
@@ -44,6 +45,7 @@ pub struct DefinitionError {
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DefinitionErrorKind {
     /// The file is not TOML.
     Syntax {
@@ -173,6 +175,7 @@ pub enum DefinitionErrorKind {
 /// assert_eq!((error.kind, error.hint), (io::ErrorKind::NotFound, None));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub struct FileError {
     /// The kind of failure, for programs.
     pub kind: io::ErrorKind,
@@ -182,8 +185,33 @@ pub struct FileError {
     pub hint: Option<String>,
 }
 
+impl FileError {
+    /// Creates an error without a hint.
+    ///
+    /// ```
+    /// use std::io;
+    /// use remex_client::environment::FileError;
+    ///
+    /// let error = FileError::new(io::ErrorKind::PermissionDenied, "others can read it").hint("run `chmod 600` on it");
+    /// assert_eq!((&*error.message, error.hint.as_deref()), ("others can read it", Some("run `chmod 600` on it")));
+    /// ```
+    pub fn new(kind: io::ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None }
+    }
+
+    /// Adds what to do about it.
+    ///
+    /// See [`FileError::new`] for an example.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
 /// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ValueType {
     /// A string.
     String,
@@ -204,6 +232,7 @@ pub enum ValueType {
 /// assert_eq!((error.variable.as_str(), error.value.as_str()), ("REMEX_URL", "ftp://host"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 #[error("{}; {}", self.message(), self.hint)]
 pub struct InvalidVariable {
     /// The variable.
@@ -344,7 +373,7 @@ impl DefinitionErrorKind {
             }
             Self::Seconds { key } => format!("`{key}` is not a positive number of seconds"),
             Self::TwoTokens => "both `auth_bearer_token` and `auth_bearer_token_file` are set".to_owned(),
-            Self::SocketToken => "a unix socket does not use a token".to_owned(),
+            Self::SocketToken => "only a WebSocket uses a token".to_owned(),
             Self::Token => "the token contains white space or invalid characters".to_owned(),
             Self::EmptyTokenFile { path } => format!("the token file `{}` is empty", path.display()),
             Self::TokenFile { path, error } => {

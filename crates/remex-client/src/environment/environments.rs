@@ -1,12 +1,12 @@
 //! Environments that connect on first use.
 
-use std::{ffi::OsString, sync::Arc};
+use std::sync::Arc;
 
 use remex_proto::environment::Info;
 use tokio::sync::Mutex;
 
 use super::{Definition, Definitions, Id, LocalInclusion};
-use crate::{Client, Command, ConnectionState, Error, Options, Target, fs::Fs, http::Http};
+use crate::{Client, ConnectionState, Error, Options, Target, fs::Fs, http::Http};
 
 /// A named environment: this host or a remote one.
 ///
@@ -16,10 +16,10 @@ use crate::{Client, Command, ConnectionState, Error, Options, Target, fs::Fs, ht
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use remex_client::{Options, environment::{Environment, Id}};
+/// use remex_client::{Command, Options, environment::{Environment, Id}};
 ///
 /// let here = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
-/// let output = here.command("echo").await?.arg("hello").output().await?;
+/// let output = Command::new("echo").arg("hello").output(&here.client().await?).await?;
 /// assert_eq!(output.stdout, b"hello\n");
 /// # Ok(()) }
 /// ```
@@ -120,41 +120,6 @@ impl Environment {
                 Err(error)
             }
         }
-    }
-
-    /// Creates a command in this environment.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Environment::client`].
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use remex_client::{Options, environment::{Environment, Id}};
-    /// # let place = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
-    /// let output = place.command("echo").await?.arg("hello").output().await?;
-    /// assert_eq!(output.stdout, b"hello\n");
-    /// # Ok(()) }
-    /// ```
-    pub async fn command(&self, program: impl Into<OsString>) -> Result<Command, Error> {
-        Ok(self.client().await?.command(program))
-    }
-
-    /// Creates a command that runs a command line with `sh -c` in this environment.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Environment::client`].
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use remex_client::{Options, environment::{Environment, Id}};
-    /// # let place = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
-    /// assert_eq!(place.shell("exit 3").await?.output().await?.exit.code, 3);
-    /// # Ok(()) }
-    /// ```
-    pub async fn shell(&self, line: impl Into<OsString>) -> Result<Command, Error> {
-        Ok(self.client().await?.shell(line))
     }
 
     /// Returns access to its files.
@@ -291,10 +256,9 @@ impl Environments {
 
 fn environment(definition: Definition, options: &Options) -> Environment {
     let Definition { id, target, connect_timeout, initialize_timeout } = definition;
-    let options = Options {
-        connect_timeout: connect_timeout.unwrap_or(options.connect_timeout),
-        initialize_timeout: initialize_timeout.unwrap_or(options.initialize_timeout),
-        ..options.clone()
-    };
+    let options = options
+        .clone()
+        .connect_timeout(connect_timeout.unwrap_or(options.connect_timeout))
+        .initialize_timeout(initialize_timeout.unwrap_or(options.initialize_timeout));
     Environment::new(id, target, options)
 }

@@ -27,6 +27,7 @@ pub struct Id(String);
 /// assert_eq!(Id::new("x".repeat(65)), Err(InvalidId::TooLong));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 #[error("{}; {}", self.message(), self.hint())]
 pub enum InvalidId {
     /// It is empty.

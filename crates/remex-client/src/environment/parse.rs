@@ -260,12 +260,15 @@ impl<'a> Reader<'a> {
     fn url(&mut self, table: &DeTable<'_>) -> Option<Target> {
         let At { value: url, at } = self.string(table, "url")?;
         match Target::parse(url) {
-            Ok(Target::Unix(path)) => {
+            Ok(target @ (Target::Unix(_) | Target::Program(_))) => {
                 for value in TOKEN_KEYS.iter().filter_map(|key| table.get(*key)) {
                     self.blame(value.span().start, DefinitionErrorKind::SocketToken);
                 }
                 self.needs_tls(table);
-                Some(Target::Unix(self.beside(&path)))
+                Some(match target {
+                    Target::Unix(path) => Target::Unix(self.beside(&path)),
+                    target => target,
+                })
             }
             Ok(Target::WebSocket(socket)) if url.starts_with("wss://") => {
                 Some(Target::WebSocket(socket.tls(self.tls(table))))
@@ -276,7 +279,6 @@ impl<'a> Reader<'a> {
             }
             Err(error) => {
                 let (reason, hint) = reason_and_hint(error);
-                let hint = url.strip_prefix("ssh://").map_or(hint, ssh_hint);
                 self.fail(at, DefinitionErrorKind::Url { url: without_user(url), reason, hint })
             }
         }
@@ -460,23 +462,6 @@ impl<'a> Reader<'a> {
     fn line(&self, at: usize) -> usize {
         self.lines.partition_point(|start| *start <= at) + 1
     }
-}
-
-/// Says how to define an ssh host; `host` is the part of the address after `ssh://`.
-fn ssh_hint(host: &str) -> String {
-    let host = host.trim_end_matches('/');
-    let (user, address) = host.rsplit_once('@').unwrap_or(("", host));
-    // A password is not shown.
-    let user = if user.is_empty() || user.contains(':') { "" } else { &host[..=user.len()] };
-    let (name, port) = match address.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, Some(port)),
-        _ => (address, None),
-    };
-    let port_args = port.map(|port| format!("\"-p\", \"{port}\", ")).unwrap_or_default();
-    format!(
-        "for ssh, replace `url` with `program = \"ssh\"` and `args = [{port_args}\"{user}{name}\", \"remex\", \"proxy\"]`, \
-         or run `remex env set NAME ssh://{user}{address}`"
-    )
 }
 
 /// Returns whether two words differ by at most two edits, or one in short words.

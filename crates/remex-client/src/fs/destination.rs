@@ -24,6 +24,8 @@ pub(super) struct Destination {
     pub(super) path: HostPath,
     /// The permissions of the file, if known.
     pub(super) mode: Option<u32>,
+    /// When the content changed last, for a copy that preserves times.
+    pub(super) modified_at_ms: Option<i64>,
 }
 
 impl Destination {
@@ -61,14 +63,14 @@ impl Fs {
                 Ok(there) => {
                     Destination::check(&path, &there)?;
                     let path = if there.is_symlink { self.canonicalize(&path).await? } else { path };
-                    return Ok(Destination { asked, path, mode: set.or(there.mode) });
+                    return Ok(Destination { asked, path, mode: set.or(there.mode), modified_at_ms: None });
                 }
                 Err(error) if !is_not_found(&error) => return Err(error),
                 Err(_) => {}
             }
             match self.dangling(&path).await? {
                 Some(target) => path = target,
-                None => return Ok(Destination { asked, path, mode: set }),
+                None => return Ok(Destination { asked, path, mode: set, modified_at_ms: None }),
             }
         }
         Err(usage(format!("cannot upload to `{asked}`: too many levels of symbolic links"), NAME_THE_FILE))
@@ -82,24 +84,25 @@ impl Fs {
         }
         match self.read_link(path).await {
             Ok(link) => {
-                let target = path::from_bytes(&link.target_base64);
-                Ok(path::native(path)?.parent().map(|parent| parent.join(target).into()))
+                let target = remex_proto::path::from_bytes(&link.target_base64);
+                let directory = path::split(path::native(path)?).map(|(directory, _)| directory);
+                Ok(directory.zip(target).map(|(directory, target)| path::join(directory, target).into()))
             }
             Err(Error::Refused(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Finds the file of a tree to create or replace; a link itself is replaced, not its target.
-    pub(super) async fn destination_in_tree(&self, path: HostPath, mode: u32) -> Result<Destination, Error> {
-        match self.metadata(&path).await {
-            Ok(there) if there.is_symlink && !self.is_base() => {}
-            Ok(there) => Destination::check(&path, &there)?,
-            Err(error) if is_not_found(&error) => {}
+    /// Checks that a path in a tree can become a file, and returns the metadata of the file or link that it replaces.
+    #[cfg(feature = "trees")]
+    pub(super) async fn find_in_tree(&self, path: &HostPath) -> Result<Option<Metadata>, Error> {
+        match self.metadata(path).await {
+            Ok(there) if there.is_symlink && !self.is_base() => Ok(Some(there)),
+            Ok(there) => Destination::check(path, &there).map(|()| Some(there)),
+            Err(error) if is_not_found(&error) => Ok(None),
             // The target of a link may be inaccessible.
-            Err(error) => drop(self.read_link(&path).await.map_err(|_| error)?),
+            Err(error) => self.read_link(path).await.map(|_| None).map_err(|_| error),
         }
-        Ok(Destination { asked: path.clone(), path, mode: Some(mode) })
     }
 }
 
@@ -150,11 +153,11 @@ impl Temporary {
 pub(super) fn hide(own: &HostPath, error: Error, asked: &HostPath) -> Error {
     let (own, asked) = (own.to_string(), asked.to_string());
     match error {
-        Error::Refused(refusal) => Error::Refused(RpcError {
-            message: refusal.message.replace(&own, &asked),
-            hint: refusal.hint.map(|hint| hint.replace(&own, &asked)),
-            ..refusal
-        }),
+        Error::Refused(mut refusal) => {
+            refusal.message = refusal.message.replace(&own, &asked);
+            refusal.hint = refusal.hint.map(|hint| hint.replace(&own, &asked));
+            Error::Refused(refusal)
+        }
         Error::Changed { path } => Error::Changed { path: path.replace(&own, &asked) },
         error => error,
     }

@@ -139,13 +139,7 @@ impl Fs {
     /// use remex_client::fs::WalkOptions;
     ///
     /// fs.create_dir_all(directory.path().join("a/b")).await?;
-    /// let options = WalkOptions {
-    ///     max_depth: 10,
-    ///     max_directories: 1000,
-    ///     max_entries: 10_000,
-    ///     follow_directory_symlinks: false,
-    ///     prune_hidden_directories: true,
-    /// };
+    /// let options = WalkOptions::default().max_depth(10).prune_hidden_directories();
     /// let found = fs.walk(directory.path(), options).await?;
     /// assert!(found.entries.iter().any(|entry| entry.path.to_string().ends_with("a/b")) && !found.truncated);
     /// # Ok(()) }

@@ -109,10 +109,9 @@ impl Fs {
         mut progress: impl FnMut(&Progress),
     ) -> Result<u64, Error> {
         let path = path.as_host_path()?;
-        let failed = |error| Error::local(format!("write the content of `{path}`"), &error);
+        let failed = |error| Error::local(format!("write the content of `{path}`"), error);
         let mut file = self.open_at(path.clone(), 0).await?;
-        let total = Some(file.metadata.size);
-        let mut so_far = Progress { files: 0, bytes: 0, total, current: path.to_string() };
+        let mut so_far = Progress::of_file(path.to_string(), Some(file.metadata.size));
         while let Some(chunk) = file.chunk().await? {
             writer.write_all(&chunk).await.map_err(failed)?;
             so_far.bytes += chunk.len() as u64;

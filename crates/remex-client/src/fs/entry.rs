@@ -2,7 +2,6 @@
 
 use std::{
     ffi::OsStr,
-    os::unix::ffi::OsStrExt as _,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -21,16 +20,43 @@ use crate::Error;
 /// use remex_client::fs::Times;
 ///
 /// let yesterday = SystemTime::now() - Duration::from_secs(24 * 60 * 60);
-/// let times = Times { modified: Some(yesterday), ..Times::default() };
+/// let times = Times::default().modified(yesterday);
 /// fs.set_times(directory.path(), times).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Times {
     /// When the content changed last.
     pub modified: Option<SystemTime>,
     /// When it was read last.
     pub accessed: Option<SystemTime>,
+}
+
+impl Times {
+    /// Sets when the content changed last.
+    ///
+    /// See [`Times`] for an example.
+    #[must_use]
+    pub fn modified(mut self, time: SystemTime) -> Self {
+        self.modified = Some(time);
+        self
+    }
+
+    /// Sets when it was read last.
+    ///
+    /// ```
+    /// use std::time::SystemTime;
+    /// use remex_client::fs::Times;
+    ///
+    /// let times = Times::default().accessed(SystemTime::UNIX_EPOCH);
+    /// assert_eq!((times.accessed, times.modified), (Some(SystemTime::UNIX_EPOCH), None));
+    /// ```
+    #[must_use]
+    pub fn accessed(mut self, time: SystemTime) -> Self {
+        self.accessed = Some(time);
+        self
+    }
 }
 
 /// All of these fail with [`Error::Refused`] when the operation fails on the remote host, and with the errors of
@@ -271,7 +297,7 @@ impl Fs {
     /// # Ok(()) }
     /// ```
     pub async fn symlink(&self, target: impl AsRef<OsStr>, path: impl AsHostPath) -> Result<(), Error> {
-        self.client.call(symlink(target.as_ref().as_bytes(), path.as_host_path()?)).await?;
+        self.client.call(symlink(target.as_ref().as_encoded_bytes(), path.as_host_path()?)).await?;
         Ok(())
     }
 
@@ -296,7 +322,7 @@ impl Fs {
         target: impl AsRef<OsStr>,
         path: impl AsHostPath,
     ) -> Result<(), Error> {
-        let (target, path) = (target.as_ref().as_bytes(), path.as_host_path()?);
+        let (target, path) = (target.as_ref().as_encoded_bytes(), path.as_host_path()?);
         let mut retries = RetryBudget::default();
         loop {
             match self.client.call_without_limit(symlink(target, path.clone())).await {
@@ -408,7 +434,7 @@ impl Fs {
     /// use std::time::SystemTime;
     /// use remex_client::fs::Times;
     ///
-    /// let times = Times { modified: Some(SystemTime::UNIX_EPOCH), ..Times::default() };
+    /// let times = Times::default().modified(SystemTime::UNIX_EPOCH);
     /// fs.set_times(directory.path(), times).await?;
     /// assert_eq!(fs.metadata(directory.path()).await?.modified_at_ms, 0);
     /// # Ok(()) }
@@ -467,7 +493,7 @@ fn copy(from: impl AsHostPath, to: impl AsHostPath) -> Result<wire::Copy, Error>
     })
 }
 
-fn milliseconds(time: SystemTime) -> i64 {
+pub(super) fn milliseconds(time: SystemTime) -> i64 {
     let clamp = |millis: u128| i64::try_from(millis).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => clamp(since.as_millis()),

@@ -1,12 +1,14 @@
 //! Paths on the remote host.
+//!
+//! Slashes separate their components wherever the client runs: [`join`] and [`split`] replace the methods of [`Path`],
+//! which follow the rules of the local platform.
 
 use std::{
     ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
 };
 
-use remex_proto::HostPath;
+use remex_proto::{HostPath, path::from_bytes};
 use sha2::{Digest as _, Sha256};
 
 use super::DirectoryEntry;
@@ -15,6 +17,8 @@ use crate::{Error, error::usage};
 /// A path on the remote host: a string, a [`Path`], or a [`HostPath`].
 ///
 /// A string is an absolute path or a `file:` URI. Names that are not UTF-8 need a [`Path`] or a URI with escapes.
+///
+/// Slashes separate the components, also in a client on Windows; there, a [`Path`] with a backslash is refused.
 ///
 /// ```
 /// use std::path::Path;
@@ -49,13 +53,20 @@ impl AsHostPath for String {
 
 impl AsHostPath for Path {
     fn as_host_path(&self) -> Result<HostPath, Error> {
-        let has_nul = self.as_os_str().as_encoded_bytes().contains(&0);
-        if !self.has_root() || has_nul {
-            let reason = if has_nul { "contains a NUL byte" } else { "is relative" };
-            let message = format!("cannot use `{}` as a path: it {reason}", self.display());
-            return Err(usage(message, "give an absolute path"));
+        let bytes = self.as_os_str().as_encoded_bytes();
+        let refused = |reason: &str, hint: &str| {
+            Err(usage(format!("cannot use `{}` as a path: it {reason}", self.display()), hint))
+        };
+        if bytes.contains(&0) {
+            refused("contains a NUL byte", "give an absolute path")
+        } else if cfg!(windows) && (self.to_str().is_none() || bytes.contains(&b'\\')) {
+            // `Path::join` has put it there.
+            refused("is a path of Windows", "write it as a string with slashes")
+        } else if !bytes.starts_with(b"/") {
+            refused("is relative", "give an absolute path")
+        } else {
+            Ok(HostPath::from(self.to_owned()))
         }
-        Ok(HostPath::from(self.to_owned()))
     }
 }
 
@@ -83,37 +94,72 @@ pub(super) fn native(path: &HostPath) -> Result<&Path, Error> {
         .map_err(|error| usage(format!("cannot use `{path}`: {error}"), "trees and uploads need Unix paths"))
 }
 
-/// Returns the target of a link as a path.
-pub(super) fn from_bytes(path: &[u8]) -> &Path {
-    Path::new::<OsStr>(std::os::unix::ffi::OsStrExt::from_bytes(path))
+/// Returns the remote path of an entry of a remote directory; an absolute `name` replaces all.
+pub(super) fn join(directory: &Path, name: impl AsRef<OsStr>) -> PathBuf {
+    let (directory, name) = (directory.as_os_str(), name.as_ref());
+    let mut joined = OsString::new();
+    if !name.as_encoded_bytes().starts_with(b"/") {
+        joined.push(directory);
+        if !directory.as_encoded_bytes().ends_with(b"/") {
+            joined.push("/");
+        }
+    }
+    joined.push(name);
+    joined.into()
 }
 
-/// Returns the name of a temporary file beside `path`.
+/// Splits a remote path into its directory and its name; `None` if it has no name, as `/` and `/..`.
+pub(super) fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+    let mut bytes = path.as_os_str().as_encoded_bytes();
+    while let Some(shorter) = bytes.strip_suffix(b"/").or_else(|| bytes.strip_suffix(b"/.")) {
+        bytes = shorter;
+    }
+    let at = bytes.iter().rposition(|byte| *byte == b'/')?;
+    let (directory, name) = (&bytes[..at.max(1)], &bytes[at + 1..]);
+    let is_name = !matches!(name, b"" | b"..");
+    is_name.then(|| Some((from_bytes(directory)?, from_bytes(name)?.as_os_str())))?
+}
+
+/// Returns the name of a temporary file beside a file on the remote host.
 pub(super) fn sibling(path: &Path, random: &str) -> Option<PathBuf> {
-    /// With the dots, the word and the random part, a name has at most 255 bytes.
-    const KEPT: usize = 200;
-    let name = path.file_name()?.as_encoded_bytes();
-    let mut sibling = b".".to_vec();
-    sibling.extend_from_slice(&name[..name.len().min(KEPT)]);
-    sibling.extend_from_slice(b".remex-");
-    sibling.extend_from_slice(random.as_bytes());
-    Some(path.with_file_name(std::os::unix::ffi::OsStrExt::from_bytes(&sibling[..]) as &OsStr))
+    let (directory, name) = split(path)?;
+    Some(join(directory, hidden(name, format!(".remex-{random}").as_bytes())))
+}
+
+/// Returns the name of a temporary file beside a local file.
+#[cfg(feature = "trees")]
+pub(super) fn local_sibling(path: &Path, random: &str) -> Option<PathBuf> {
+    Some(path.with_file_name(hidden(path.file_name()?, format!(".remex-{random}").as_bytes())))
 }
 
 /// Returns the partial file of `path`: always the same name, so that another attempt can resume it.
 pub(super) fn part(path: &Path) -> Option<PathBuf> {
-    /// With the dots, the digits and the suffix, a name has at most 255 bytes.
-    const KEPT: usize = 200;
-    let name = path.file_name()?.as_encoded_bytes();
-    let mut part = b".".to_vec();
-    part.extend_from_slice(&name[..name.len().min(KEPT)]);
+    let (directory, name) = split(path)?;
+    let mut ending = Vec::new();
     if name.len() > KEPT {
         // Two long names may have the same prefix.
-        let digest = Sha256::digest(name);
-        part.extend(digest[..8].iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+        let digest = Sha256::digest(name.as_encoded_bytes());
+        ending.extend(digest[..8].iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
     }
-    part.extend_from_slice(b".remex-part");
-    Some(path.with_file_name(OsStr::from_bytes(&part)))
+    ending.extend_from_slice(b".remex-part");
+    Some(join(directory, hidden(name, &ending)))
+}
+
+/// How many bytes of a name are kept: with the dots, the digits and the suffix, a name has at most 255 bytes.
+const KEPT: usize = 200;
+
+/// Returns the name with a dot before it, shortened if necessary, and an ending of ASCII letters.
+pub(super) fn hidden(name: &OsStr, ending: &[u8]) -> OsString {
+    let name = name.as_encoded_bytes();
+    let mut kept = name.len().min(KEPT);
+    loop {
+        let hidden = [b".", &name[..kept], ending].concat();
+        // Where names are Unicode, it must not end within a character.
+        match from_bytes(&hidden) {
+            Some(hidden) => return hidden.as_os_str().to_owned(),
+            None => kept = kept.saturating_sub(1),
+        }
+    }
 }
 
 /// Returns the exact name of a directory entry; rejects names that would lead outside of the directory when joined.
@@ -137,9 +183,9 @@ pub fn entry_name(directory: &Path, entry: &DirectoryEntry) -> Result<OsString, 
     let name = match &entry.path {
         Some(path) => {
             let path = native(path)?;
-            path.file_name().filter(|name| directory.join(name) == path)
+            split(path).map(|(_, name)| name).filter(|name| join(directory, name) == path)
         }
-        None => Some(OsStr::from_bytes(entry.file_name.as_bytes())),
+        None => Some(OsStr::new(&entry.file_name)),
     };
     match name {
         Some(name) if is_plain_name(name) => Ok(name.to_owned()),
@@ -153,13 +199,14 @@ pub fn entry_name(directory: &Path, entry: &DirectoryEntry) -> Result<OsString, 
     }
 }
 
-/// Returns whether a name is a single path component.
+/// Returns whether a name is a single path component, both on the remote host and on this one.
 pub(super) fn is_plain_name(name: &OsStr) -> bool {
     let mut components = Path::new(name).components();
     let first = components.next();
     // `components` ignores a trailing slash, so the text is compared.
     matches!(first, Some(Component::Normal(only)) if only == name)
         && components.next().is_none()
+        && !name.as_encoded_bytes().contains(&b'/')
         && !name.as_encoded_bytes().contains(&0)
 }
 
@@ -189,6 +236,31 @@ mod tests {
         }
         for name in ["", ".", "..", "/", "a/", "/a", "a/b", "../a", "a/..", "./a", "a\0"] {
             assert!(!is_plain_name(OsStr::new(name)), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn remote_paths_are_joined_and_split_at_slashes() {
+        for (directory, name, joined) in [
+            ("/", "a", "/a"),
+            ("/a", "b", "/a/b"),
+            ("/a/", "b", "/a/b"),
+            ("/a", "/b", "/b"),
+            ("/a", "b\\c", "/a/b\\c"),
+        ] {
+            assert_eq!(join(Path::new(directory), name).as_os_str(), joined);
+        }
+        for (path, directory, name) in [
+            ("/a", "/", "a"),
+            ("/a/b", "/a", "b"),
+            ("/a/b/", "/a", "b"),
+            ("/a/b/./", "/a", "b"),
+            ("/a/b\\c", "/a", "b\\c"),
+        ] {
+            assert_eq!(split(Path::new(path)), Some((Path::new(directory), OsStr::new(name))), "{path}");
+        }
+        for path in ["/", "/..", "/a/..", "", "/."] {
+            assert_eq!(split(Path::new(path)), None, "{path}");
         }
     }
 

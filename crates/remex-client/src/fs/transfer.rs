@@ -2,7 +2,7 @@
 //!
 //! Start at [`Transfer`].
 
-use remex_proto::{ErrorKind, HostPath, fs as wire};
+use remex_proto::{ErrorKind, HostPath};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -72,9 +72,10 @@ pub struct Transfer {
 /// ```
 /// use remex_client::fs::Transferred;
 ///
-/// assert_eq!(Transferred::default(), Transferred { bytes: 0, found: 0 });
+/// assert_eq!(Transferred::default().bytes, 0);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Transferred {
     /// The size of the file.
     pub bytes: u64,
@@ -338,7 +339,7 @@ impl RunningTransfer<'_> {
             if len <= self.metadata.size {
                 let (here, there) =
                     tokio::try_join!(from.hash_part(source, 0, len), to.hash_part(self.part(), 0, len))?;
-                if here == (wire::FileHash { size: here.size, ..there }) {
+                if (here.hash, here.bytes) == (there.hash, there.bytes) {
                     writing.skip_to(len);
                     return Ok((writing, len));
                 }

@@ -1,184 +1,498 @@
-//! Uploads and downloads of directory trees: in constant memory, several files at once.
+//! Copies of directory trees between this host and the remote one: in constant memory, many files at once.
+//!
+//! Start at [`TreeCopy`]. [`walk`] decides what is copied, [`upload`] and [`download`] copy, [`rules`] exclude.
 
+mod counters;
+mod direction;
 mod download;
+mod local;
+mod rules;
 mod upload;
+mod walk;
 
 use std::{
-    path::Path,
-    pin::pin,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    fmt,
+    path::{Path, PathBuf},
+    pin::{Pin, pin},
+    sync::Arc,
 };
 
-use tokio::{sync::Notify, task::JoinSet};
-
-use super::handle::BLOCK;
+pub(super) use self::rules::DirectoryRules;
+pub use self::rules::TreeRules;
+use self::{
+    counters::Counters,
+    direction::Direction,
+    download::Download,
+    upload::Upload,
+    walk::{Settings, Walk, count},
+};
+use super::{AsHostPath, Fs, Progress, handle::BLOCK, path::native};
 use crate::Error;
-
-/// How many files are transferred concurrently.
-const JOBS: usize = 8;
 
 /// Files up to this size are sent in one message, in bytes.
 const SMALL: usize = BLOCK;
 
+/// How often a small file that changes meanwhile is read again.
+const TRIES: u32 = 3;
+
 /// The permissions that the owner needs to write to a new directory.
 const OWNER: u32 = 0o700;
 
-/// The progress of a transfer.
-///
-/// ```
-/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-/// let (mut last, path) = (0, directory.path().join("image"));
-/// fs.upload(&[0; 1 << 20][..], &path, |progress| last = progress.bytes).await?;
-/// assert_eq!(last, 1 << 20);
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Progress {
-    /// Completed files.
-    pub files: u64,
-    /// Transferred bytes.
-    pub bytes: u64,
-    /// Total bytes, if known.
-    pub total: Option<u64>,
-    /// The file that was started last.
-    pub current: String,
+impl Fs {
+    /// Copies the contents of a local directory into a remote one, which is created if missing.
+    ///
+    /// Permissions and times are preserved, and links are copied as links. Each file is replaced atomically; links below
+    /// `to` are replaced, not followed. Other existing files stay. [`TreeCopy`] says what else can be chosen.
+    ///
+    /// A server of the base dialect writes in place and follows links, and preserves neither permissions nor times, so
+    /// that files are never found unchanged.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (here, there) = (tempfile::tempdir()?, directory.path().join("project"));
+    /// std::fs::write(here.path().join("main.c"), "int main(void) {}\n")?;
+    /// std::fs::write(here.path().join("main.o"), "")?;
+    /// let report = fs.upload_tree(here.path(), &there).exclude("*.o").await?;
+    /// assert_eq!((report.files, report.excluded), (1, 1));
+    ///
+    /// let again = fs.upload_tree(here.path(), &there).exclude("*.o").await?;
+    /// assert_eq!((again.files, again.unchanged), (0, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn upload_tree<'a>(&self, from: impl AsRef<Path>, to: impl AsHostPath) -> TreeCopy<'a> {
+        let from = from.as_ref().to_owned();
+        TreeCopy::new(self, remote(&to).map(|to| Route::Upload { from, to }))
+    }
+
+    /// Copies the contents of a remote directory into a local one, which is created if missing.
+    ///
+    /// Permissions are preserved except set-user-id, set-group-id and sticky; times are preserved, and links are copied as
+    /// links, whatever their target. Nothing is ever written outside `to`, even if the server is malicious: links below
+    /// `to` are replaced, not followed. Each file is replaced atomically. Other existing files stay. [`TreeCopy`] says
+    /// what else can be chosen.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (there, here) = (directory.path().join("project"), tempfile::tempdir()?);
+    /// fs.create_dir(&there).await?;
+    /// fs.write(there.join("main.c"), "int main(void) {}\n").await?;
+    /// let report = fs.download_tree(&there, here.path()).await?;
+    /// assert_eq!(report.files, 1);
+    /// assert!(here.path().join("main.c").exists());
+    /// # Ok(()) }
+    /// ```
+    pub fn download_tree<'a>(&self, from: impl AsHostPath, to: impl AsRef<Path>) -> TreeCopy<'a> {
+        let to = to.as_ref().to_owned();
+        TreeCopy::new(self, remote(&from).map(|from| Route::Download { from, to }))
+    }
 }
 
-/// The result of a tree transfer.
+fn remote(path: &impl AsHostPath) -> Result<PathBuf, Error> {
+    Ok(native(&path.as_host_path()?)?.to_owned())
+}
+
+/// A copy of a directory tree, from [`Fs::upload_tree`] or [`Fs::download_tree`]; starts when it is awaited.
+///
+/// Unless chosen otherwise, everything is copied except files that have the same size and time at the destination, and
+/// entries that cannot be copied are reported while the others are copied. Pipes, sockets and devices are counted and not
+/// copied, nor are links with a server of the base dialect. Files at the destination that the source does not have stay.
+///
+/// # Cancel safety
+///
+/// When the future is dropped, files that are complete stay, and no file is half written: the temporary files are removed
+/// shortly after, on the remote host by requests that need the connection. A client that is dropped or disconnected at
+/// the same moment, or a lost connection, leaves up to 32 files `.NAME.remex-…` there. A server of the base dialect writes
+/// in place, so that a dropped upload leaves incomplete files. The same copy, repeated, copies what is missing.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-/// use remex_client::fs::Summary;
-///
-/// let (here, there) = (tempfile::tempdir()?, directory.path().join("copy"));
-/// std::fs::write(here.path().join("greeting"), "hello\n")?;
-/// let summary = fs.upload_tree(here.path(), &there, |_| ()).await?;
-/// assert_eq!(summary, Summary { files: 1, bytes: 6, ..Summary::default() });
+/// # let (here, there) = (tempfile::tempdir()?, directory.path().join("project"));
+/// # std::fs::create_dir(here.path().join("target"))?;
+/// # std::fs::write(here.path().join("main.rs"), "fn main() {}\n")?;
+/// let report = fs
+///     .upload_tree(here.path(), &there)
+///     .use_gitignore_files()
+///     .exclude("target/")
+///     .progress(|progress| println!("{}/{:?} files", progress.files, progress.total_files))
+///     .await?;
+/// for failure in &report.failures {
+///     eprintln!("{failure}");
+/// }
+/// assert!(report.is_complete());
 /// # Ok(()) }
 /// ```
+#[must_use = "a copy starts when it is awaited"]
+pub struct TreeCopy<'a> {
+    fs: Fs,
+    /// An invalid path is reported when the copy starts.
+    route: Result<Route, Error>,
+    patterns: Vec<String>,
+    gitignore_files: bool,
+    predicate: Option<Predicate<'a>>,
+    skip: SkipUnchanged,
+    on_failure: OnFailure,
+    progress: Option<ProgressCallback<'a>>,
+}
+
+type Predicate<'a> = Box<dyn Fn(&TreeEntry<'_>) -> bool + Send + Sync + 'a>;
+
+type ProgressCallback<'a> = Box<dyn FnMut(&Progress) + Send + 'a>;
+
+#[derive(Debug, Clone)]
+enum Route {
+    Upload { from: PathBuf, to: PathBuf },
+    Download { from: PathBuf, to: PathBuf },
+}
+
+/// What happens after an entry could not be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Summary {
-    /// Regular files.
-    pub files: u64,
-    /// Directories, not counting the root.
-    pub directories: u64,
-    /// Symbolic links.
-    pub links: u64,
-    /// The content of the files, in bytes.
-    pub bytes: u64,
-    /// Skipped entries that cannot be transferred: pipes, sockets, devices, and links on a server of the base dialect.
-    pub skipped: u64,
+enum OnFailure {
+    #[default]
+    Continue,
+    Stop,
 }
 
-/// Counters shared by the jobs of a transfer.
-#[derive(Debug, Default)]
-struct Counters {
-    files: AtomicU64,
-    directories: AtomicU64,
-    links: AtomicU64,
-    bytes: AtomicU64,
-    skipped: AtomicU64,
-    /// Set by each job when it starts, read for progress reports; locked only briefly.
-    current: Mutex<String>,
-    news: Notify,
-}
-
-impl Counters {
-    fn begin(&self, path: &Path) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = path.display().to_string();
-    }
-
-    fn count(&self, what: &AtomicU64, more: u64) {
-        what.fetch_add(more, Relaxed);
-        self.news.notify_one();
-    }
-
-    /// Returns a progress callback that counts the bytes of one file.
-    fn bytes_of_file(&self) -> impl FnMut(&Progress) {
-        let mut counted = 0;
-        move |progress| {
-            self.count(&self.bytes, progress.bytes - counted);
-            counted = progress.bytes;
+impl<'a> TreeCopy<'a> {
+    fn new(fs: &Fs, route: Result<Route, Error>) -> Self {
+        Self {
+            fs: fs.clone(),
+            route,
+            patterns: Vec::new(),
+            gitignore_files: false,
+            predicate: None,
+            skip: SkipUnchanged::default(),
+            on_failure: OnFailure::default(),
+            progress: None,
         }
     }
 
-    fn progress(&self) -> Progress {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Progress { files: self.files.load(Relaxed), bytes: self.bytes.load(Relaxed), total: None, current }
+    /// Excludes entries by a rule in the syntax of `.gitignore`, relative to the root; later rules take precedence.
+    ///
+    /// An excluded directory is not read, so nothing below it can be included again.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (here, there) = (tempfile::tempdir()?, directory.path().join("logs"));
+    /// for name in ["a.log", "b.log", "c.txt"] {
+    ///     std::fs::write(here.path().join(name), "")?;
+    /// }
+    /// let report = fs.upload_tree(here.path(), &there).exclude("*.log").exclude("!b.log").await?;
+    /// assert_eq!((report.files, report.excluded), (2, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn exclude(mut self, pattern: impl Into<String>) -> Self {
+        self.patterns.push(pattern.into());
+        self
     }
 
-    fn summary(&self) -> Summary {
-        Summary {
-            files: self.files.load(Relaxed),
-            directories: self.directories.load(Relaxed),
-            links: self.links.load(Relaxed),
-            bytes: self.bytes.load(Relaxed),
-            skipped: self.skipped.load(Relaxed),
+    /// Excludes what the `.gitignore` files of the source exclude, including those in its directories.
+    ///
+    /// The rules of [`exclude`](Self::exclude) take precedence. The directory `.git` is copied unless a rule excludes it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (here, there) = (tempfile::tempdir()?, directory.path().join("project"));
+    /// std::fs::write(here.path().join(".gitignore"), "*.o\n")?;
+    /// std::fs::write(here.path().join("main.o"), "")?;
+    /// let report = fs.upload_tree(here.path(), &there).use_gitignore_files().exclude(".git/").await?;
+    /// assert_eq!((report.files, report.excluded), (1, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn use_gitignore_files(mut self) -> Self {
+        self.gitignore_files = true;
+        self
+    }
+
+    /// Copies only entries for which the function returns true, of those that the rules leave.
+    ///
+    /// It may be called twice for an entry, because the total is counted separately.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (here, there) = (tempfile::tempdir()?, directory.path().join("copy"));
+    /// std::fs::write(here.path().join("small"), "x")?;
+    /// std::fs::write(here.path().join("large"), vec![0; 10_000])?;
+    /// let report = fs.upload_tree(here.path(), &there).filter(|entry| entry.size < 1000).await?;
+    /// assert_eq!((report.files, report.excluded), (1, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn filter(mut self, wants: impl Fn(&TreeEntry<'_>) -> bool + Send + Sync + 'a) -> Self {
+        self.predicate = Some(Box::new(wants));
+        self
+    }
+
+    /// Chooses which files are not copied again.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (here, there) = (tempfile::tempdir()?, directory.path().join("copy"));
+    /// use remex_client::fs::SkipUnchanged;
+    ///
+    /// std::fs::write(here.path().join("data"), "x")?;
+    /// fs.upload_tree(here.path(), &there).await?;
+    /// let report = fs.upload_tree(here.path(), &there).skip_unchanged(SkipUnchanged::Never).await?;
+    /// assert_eq!(report.files, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn skip_unchanged(mut self, skip: SkipUnchanged) -> Self {
+        self.skip = skip;
+        self
+    }
+
+    /// Fails with the error of the first entry that cannot be copied, instead of reporting it and copying the others.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (here, there) = (tempfile::tempdir()?, directory.path());
+    /// std::fs::write(here.path().join("name"), "a file")?;
+    /// fs.create_dir(there.join("name")).await?;
+    /// assert_eq!(fs.upload_tree(here.path(), there).await?.failures.len(), 1);
+    /// assert!(fs.upload_tree(here.path(), there).stop_at_first_failure().await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn stop_at_first_failure(mut self) -> Self {
+        self.on_failure = OnFailure::Stop;
+        self
+    }
+
+    /// Calls a function as the copy proceeds, and at its end.
+    ///
+    /// The total is counted while the copy runs, and known in the last call at the latest. Files that fail are part of the
+    /// total only.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (here, there) = (tempfile::tempdir()?, directory.path().join("copy"));
+    /// std::fs::write(here.path().join("greeting"), "hello\n")?;
+    /// let mut last = None;
+    /// fs.upload_tree(here.path(), &there).progress(|progress| last = Some(progress.clone())).await?;
+    /// let last = last.unwrap();
+    /// assert_eq!((last.files, last.bytes), (1, 6));
+    /// assert_eq!((last.total_files, last.total_bytes), (Some(1), Some(6)));
+    /// # Ok(()) }
+    /// ```
+    pub fn progress(mut self, report: impl FnMut(&Progress) + Send + 'a) -> Self {
+        self.progress = Some(Box::new(report));
+        self
+    }
+
+    /// Copies the tree; the same as awaiting it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] for an invalid path or rule; [`Error::Local`] or [`Error::Refused`] when the source is not a
+    /// directory that can be read, or the destination cannot be created; [`Error::Lost`] and [`Error::Protocol`] at any
+    /// time. Entries that cannot be copied are [`failures`](TreeReport::failures) of the report, unless the copy
+    /// [stops at the first](Self::stop_at_first_failure).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (here, there) = (tempfile::tempdir()?, directory.path().join("copy"));
+    /// assert_eq!(fs.upload_tree(here.path(), &there).run().await?.files, 0);
+    /// assert!(fs.upload_tree("/no/such/directory", &there).run().await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn run(self) -> Result<TreeReport, Error> {
+        let mut rules = TreeRules::new(&self.patterns)?;
+        if self.gitignore_files {
+            rules = rules.with_gitignore_files();
         }
-    }
-
-    /// Waits for a transfer, and reports its progress.
-    async fn follow(
-        &self,
-        transfer: impl Future<Output = Result<(), Error>>,
-        mut progress: impl FnMut(&Progress),
-    ) -> Result<Summary, Error> {
-        let mut transfer = pin!(transfer);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut transfer => {
-                    done?;
-                    progress(&self.progress());
-                    return Ok(self.summary());
-                }
-                () = self.news.notified() => progress(&self.progress()),
+        let (predicate, skip, on_failure) = (self.predicate, self.skip, self.on_failure);
+        let settings = Settings { rules, predicate, skip, on_failure };
+        match self.route? {
+            Route::Upload { from, to } => {
+                Box::pin(copy(Upload { fs: self.fs }, &settings, from, to, self.progress)).await
+            }
+            Route::Download { from, to } => {
+                Box::pin(copy(Download { fs: self.fs }, &settings, from, to, self.progress)).await
             }
         }
     }
 }
 
-/// Concurrent transfers of files and links; aborted on drop.
-#[derive(Debug, Default)]
-struct Jobs(JoinSet<Result<(), Error>>);
-
-impl Jobs {
-    /// Starts a job, once fewer than [`JOBS`] are running.
-    async fn begin(
-        &mut self,
-        job: impl Future<Output = Result<(), Error>> + Send + 'static,
-    ) -> Result<(), Error> {
-        while self.0.len() >= JOBS {
-            self.join_one().await?;
+/// Runs a copy, and reports its progress.
+async fn copy<D: Direction>(
+    direction: D,
+    settings: &Settings<'_>,
+    from: PathBuf,
+    to: PathBuf,
+    progress: Option<ProgressCallback<'_>>,
+) -> Result<TreeReport, Error> {
+    let counters = Arc::new(Counters::default());
+    let mut walk = pin!(Walk::new(direction.clone(), settings, &counters).run(from.clone(), to));
+    let failures = match progress {
+        None => walk.await?,
+        Some(mut report) => {
+            let mut counting = pin!(count(direction, settings, from));
+            let mut is_counting = true;
+            let failures = loop {
+                tokio::select! {
+                    biased;
+                    done = &mut walk => break done?,
+                    total = &mut counting, if is_counting => {
+                        is_counting = false;
+                        counters.know(&total);
+                    }
+                    () = counters.changed() => report(&counters.progress()),
+                }
+            };
+            report(&counters.progress());
+            failures
         }
-        self.0.spawn(job);
-        Ok(())
+    };
+    Ok(TreeReport { failures, ..counters.report() })
+}
+
+impl<'a> IntoFuture for TreeCopy<'a> {
+    type Output = Result<TreeReport, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
     }
+}
 
-    /// Waits for all jobs.
-    async fn finish(&mut self) -> Result<(), Error> {
-        while !self.0.is_empty() {
-            self.join_one().await?;
-        }
-        Ok(())
+impl fmt::Debug for TreeCopy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TreeCopy").field("route", &self.route).finish_non_exhaustive()
     }
+}
 
-    async fn join_one(&mut self) -> Result<(), Error> {
-        match self.0.join_next().await {
-            None => Ok(()),
-            Some(Ok(outcome)) => outcome,
-            Some(Err(failed)) => match failed.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // Jobs are aborted only by dropping the set.
-                Err(_) => Ok(()),
-            },
-        }
+/// Which files a tree copy does not copy again.
+///
+/// ```
+/// use remex_client::fs::SkipUnchanged;
+///
+/// assert_eq!(SkipUnchanged::default(), SkipUnchanged::BySizeAndTime);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SkipUnchanged {
+    /// None: everything is copied.
+    Never,
+    /// Files of the same size and modification time, in milliseconds.
+    #[default]
+    BySizeAndTime,
+    /// Files of the same content, judging by hashes: both sides read the whole file.
+    ByContent,
+}
+
+/// An entry of a tree, for [`TreeCopy::filter`].
+///
+/// ```
+/// use remex_client::fs::TreeEntry;
+///
+/// fn is_wanted(entry: &TreeEntry<'_>) -> bool {
+///     entry.is_directory || entry.path.extension().is_some_and(|extension| extension == "rs")
+/// }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeEntry<'a> {
+    /// Relative to the root of the tree.
+    pub path: &'a Path,
+    /// Whether it is a directory; a link to one is not.
+    pub is_directory: bool,
+    /// The size of a file, in bytes.
+    pub size: u64,
+}
+
+/// The result of a [`TreeCopy`].
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// let (here, there) = (tempfile::tempdir()?, directory.path().join("copy"));
+/// std::fs::write(here.path().join("greeting"), "hello\n")?;
+/// let report = fs.upload_tree(here.path(), &there).await?;
+/// assert_eq!((report.files, report.bytes, report.failures.len()), (1, 6, 0));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[must_use = "it may contain failures"]
+#[non_exhaustive]
+pub struct TreeReport {
+    /// Copied regular files.
+    pub files: u64,
+    /// Directories that are at the destination, not counting the root.
+    pub directories: u64,
+    /// Copied symbolic links.
+    pub links: u64,
+    /// The content of the copied files, in bytes.
+    pub bytes: u64,
+    /// Files and links that were not copied because they are unchanged.
+    pub unchanged: u64,
+    /// Excluded entries; what is below an excluded directory is not counted.
+    pub excluded: u64,
+    /// Entries that cannot be copied: pipes, sockets, devices, and links with a server of the base dialect.
+    pub special: u64,
+    /// Everything that failed, in no particular order.
+    pub failures: Vec<TreeFailure>,
+}
+
+impl TreeReport {
+    /// Returns whether nothing failed.
+    ///
+    /// ```
+    /// assert!(remex_client::fs::TreeReport::default().is_complete());
+    /// ```
+    pub fn is_complete(&self) -> bool {
+        self.failures.is_empty()
+    }
+}
+
+/// An entry of a tree that could not be copied; for a directory, also everything below it that is not there.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// # let (here, there) = (tempfile::tempdir()?, directory.path());
+/// std::fs::write(here.path().join("name"), "a file")?;
+/// fs.create_dir(there.join("name")).await?;
+/// let report = fs.upload_tree(here.path(), there).await?;
+/// assert_eq!(report.failures[0].path.to_str(), Some("name"));
+/// println!("{}", report.failures[0]);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeFailure {
+    /// Relative to the root of the tree; empty for the root.
+    pub path: PathBuf,
+    /// The cause.
+    pub error: Error,
+}
+
+impl fmt::Display for TreeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot copy `{}`: {}", self.path.display(), self.error)
+    }
+}
+
+impl std::error::Error for TreeFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
     }
 }

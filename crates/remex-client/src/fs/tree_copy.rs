@@ -11,7 +11,10 @@ use std::{ffi::OsStr, path::PathBuf, sync::Arc};
 
 use tokio::task::JoinSet;
 
-use super::{Fs, Metadata, MetadataKind};
+use super::{
+    Fs, Metadata, MetadataKind, path,
+    tree::{SkipUnchanged, TreeRules},
+};
 use crate::Error;
 use copier::Copier;
 
@@ -26,6 +29,7 @@ const OWNER: u32 = 0o700;
 
 /// A path on one host.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct CopyPath {
     /// File access on the host.
     pub fs: Fs,
@@ -36,16 +40,32 @@ pub struct CopyPath {
 }
 
 impl CopyPath {
+    /// Creates a path with its name in messages.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::fs::CopyPath;
+    ///
+    /// let site = CopyPath::new(client.fs(), "/srv/site", "build:site");
+    /// assert_eq!(site.join("index".as_ref()).label, "build:site/index");
+    /// # Ok(()) }
+    /// ```
+    pub fn new(fs: Fs, path: impl Into<PathBuf>, label: impl Into<String>) -> Self {
+        CopyPath { fs, path: path.into(), label: label.into() }
+    }
+
     /// Returns the path of an entry of this directory.
     #[must_use]
     pub fn join(&self, name: &OsStr) -> Self {
         let label = joined(&self.label, name);
-        CopyPath { fs: self.fs.clone(), path: self.path.join(name), label }
+        CopyPath { fs: self.fs.clone(), path: path::join(&self.path, name), label }
     }
 }
 
 /// One file or directory to copy, and its destination.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct CopyTask {
     /// The source.
     pub from: CopyPath,
@@ -59,6 +79,26 @@ pub struct CopyTask {
     pub contents_only: bool,
     /// Marks a new directory until the copy is complete.
     pub marker: CopyMarker,
+    /// Which entries of a directory are excluded; a file that is the source itself never is.
+    pub rules: TreeRules,
+    /// Which files are not copied again.
+    pub skip_unchanged: SkipUnchanged,
+}
+
+impl CopyTask {
+    /// Creates a task for a source with this metadata and a destination that does not exist; [`copy_trees`] has an example.
+    pub fn new(from: CopyPath, metadata: Metadata, to: CopyPath, marker: CopyMarker) -> Self {
+        CopyTask {
+            from,
+            metadata,
+            to,
+            there: None,
+            contents_only: false,
+            marker,
+            rules: TreeRules::default(),
+            skip_unchanged: SkipUnchanged::default(),
+        }
+    }
 }
 
 /// Marks a new directory until the copy is complete, so that a repeated copy resumes it.
@@ -81,7 +121,7 @@ impl CopyMarker {
 
     /// Returns whether an earlier copy of the same source left a directory unfinished.
     pub async fn is_in(&self, directory: &CopyPath) -> bool {
-        let (fs, path) = (&directory.fs, directory.path.join(Self::NAME));
+        let (fs, path) = (&directory.fs, path::join(&directory.path, Self::NAME));
         let is_likely = fs
             .metadata(&path)
             .await
@@ -92,6 +132,7 @@ impl CopyMarker {
 
 /// What a copy does with one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CopyAction {
     /// Creates a directory.
     Make,
@@ -105,6 +146,7 @@ pub enum CopyAction {
 
 /// Why an entry was not copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CopyFailure {
     /// The label of the entry.
     pub label: String,
@@ -114,6 +156,7 @@ pub struct CopyFailure {
 
 /// The reason why an entry was not copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CopyProblem {
     /// A call failed.
     Failed(Error),
@@ -164,6 +207,9 @@ pub trait CopyObserver: Send + Sync + 'static {
     /// An entry was started.
     fn on_started(&self, _label: &str) {}
 
+    /// An entry is excluded by the rules.
+    fn on_excluded(&self, _label: &str) {}
+
     /// These bytes were already copied by an earlier copy.
     fn on_existing(&self, _bytes: u64) {}
 
@@ -196,7 +242,8 @@ pub trait CopyObserver: Send + Sync + 'static {
 
 /// Copies files and directory trees; reports entries that fail, and continues with the others.
 ///
-/// Files with the same size and time at the destination are skipped, large files are resumed where an earlier copy
+/// This is the copy between any two hosts that `remex cp` consists of; [`TreeCopy`](super::TreeCopy) copies between this host
+/// and a remote one, and needs no server here. Unchanged files at the destination are skipped, large files are resumed where an earlier copy
 /// stopped, and all content is verified by its hash. Permissions, times and symbolic links are preserved.
 ///
 /// # Errors
@@ -208,7 +255,9 @@ pub trait CopyObserver: Send + Sync + 'static {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
 /// use std::sync::Arc;
-/// use remex_client::fs::{CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyTask, copy_trees};
+/// use remex_client::fs::{
+///     CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyTask, TreeRules, copy_trees,
+/// };
 ///
 /// struct StopAtFirst;
 ///
@@ -227,15 +276,11 @@ pub trait CopyObserver: Send + Sync + 'static {
 ///
 /// fs.create_dir(directory.path().join("project")).await?;
 /// fs.write(directory.path().join("project/main.c"), "int main(void) {}\n").await?;
-/// let end = |name: &str| CopyPath { fs: fs.clone(), path: directory.path().join(name), label: name.to_owned() };
-/// let task = CopyTask {
-///     metadata: fs.metadata(directory.path().join("project")).await?,
-///     from: end("project"),
-///     to: end("copy"),
-///     there: None,
-///     contents_only: false,
-///     marker: CopyMarker::new(b"project".to_vec()),
-/// };
+/// let end = |name: &str| CopyPath::new(fs.clone(), directory.path().join(name), name);
+/// let metadata = fs.metadata(directory.path().join("project")).await?;
+/// let marker = CopyMarker::new(b"project".to_vec());
+/// let mut task = CopyTask::new(end("project"), metadata, end("copy"), marker);
+/// task.rules = TreeRules::new(["*.o"])?;
 /// copy_trees(vec![task], &Arc::new(StopAtFirst)).await.expect("nothing is in the way");
 /// assert_eq!(fs.read(directory.path().join("copy/main.c")).await?, "int main(void) {}\n");
 /// # Ok(()) }
@@ -243,7 +288,8 @@ pub trait CopyObserver: Send + Sync + 'static {
 pub async fn copy_trees<O: CopyObserver>(tasks: Vec<CopyTask>, observer: &Arc<O>) -> Result<(), O::Stop> {
     let mut counting = JoinSet::new();
     if observer.wants_total() {
-        let roots = tasks.iter().map(|task| (task.from.clone(), task.metadata.clone())).collect();
+        let root = |task: &CopyTask| (task.from.clone(), task.metadata.clone(), task.rules.clone());
+        let roots = tasks.iter().map(root).collect();
         counting.spawn(listing::count(roots, Arc::clone(observer)));
     }
     let mut copy = Copier::new(observer);

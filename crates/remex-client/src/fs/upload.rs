@@ -3,18 +3,17 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use remex_proto::{Blob, Call, ErrorKind, HostPath, fs as wire};
+use remex_proto::{Blob, ErrorKind, HostPath, fs as wire};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     time::{Duration, Instant},
 };
 
 use super::{
-    AsHostPath, Fs, Progress, Write,
+    AsHostPath, Fs, Progress,
     destination::{Destination, Temporary, hide},
-    entry::set_permissions,
+    entry::set_times,
     handle::{Access, BLOCK, Handle, RetryBudget, WINDOW},
-    write_file,
 };
 use crate::{Client, Error, core::PendingReply};
 
@@ -42,6 +41,7 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Permissions {
     /// Those of the file that it replaces; the server's default for a new file.
     #[default]
@@ -97,11 +97,11 @@ impl Fs {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// use remex_client::fs::Permissions;
+    /// use remex_client::{Command, fs::Permissions};
     ///
     /// let script = directory.path().join("script");
     /// fs.upload_with(&b"#!/bin/sh\nexit 3\n"[..], &script, Permissions::Set(0o755), |_| ()).await?;
-    /// let output = client.command(script.display().to_string()).output().await?;
+    /// let output = Command::new(script.display().to_string()).output(&client).await?;
     /// assert_eq!(output.exit.code, 3);
     /// # Ok(()) }
     /// ```
@@ -113,29 +113,30 @@ impl Fs {
         progress: impl FnMut(&Progress),
     ) -> Result<u64, Error> {
         let destination = self.destination(path.as_host_path()?, permissions).await?;
-        self.send(reader, destination, progress).await
+        self.send(reader, std::future::ready(Ok(())), destination, progress).await
     }
 
-    /// Writes all data from `reader` to its destination.
+    /// Writes all data from `reader` to its destination, if `check` succeeds once everything is read.
     pub(super) async fn send(
         &self,
         reader: impl AsyncRead + Unpin,
+        check: impl Future<Output = Result<(), Error>>,
         destination: Destination,
         progress: impl FnMut(&Progress),
     ) -> Result<u64, Error> {
         // Held as long as the file is open.
         let _room = self.client.core().files().sent.acquire().await;
         let current = destination.asked.to_string();
-        let mut reporter =
-            ProgressReporter { so_far: Progress { files: 0, bytes: 0, total: None, current }, progress };
+        let mut reporter = ProgressReporter { so_far: Progress::of_file(current, None), progress };
         if self.is_base() {
             Blocks::open(&self.client, destination.path, WriteMode::InPlace)
                 .await?
                 .fill(reader, &mut reporter)
                 .await?;
+            check.await?;
         } else {
             let mut temporary = Temporary::beside(&self.client, &destination.path)?;
-            let sent = self.send_beside(reader, &mut temporary, &destination, &mut reporter).await;
+            let sent = self.send_beside(reader, check, &mut temporary, &destination, &mut reporter).await;
             sent.map_err(|error| hide(&temporary.path, error, &destination.asked))?;
         }
         reporter.so_far.files = 1;
@@ -146,52 +147,24 @@ impl Fs {
     async fn send_beside(
         &self,
         reader: impl AsyncRead + Unpin,
+        check: impl Future<Output = Result<(), Error>>,
         temporary: &mut Temporary,
         destination: &Destination,
         reporter: &mut ProgressReporter<impl FnMut(&Progress)>,
     ) -> Result<(), Error> {
         let write_mode = WriteMode::Temporary { is_private: destination.mode.is_some() };
         Blocks::open(&self.client, temporary.path.clone(), write_mode).await?.fill(reader, reporter).await?;
+        check.await?;
         if self.metadata(&temporary.path).await?.size != reporter.so_far.bytes {
             return Err(Error::Changed { path: temporary.path.to_string() });
         }
         if let Some(mode) = destination.mode {
             self.set_permissions(&temporary.path, mode).await?;
         }
+        if let Some(ms) = destination.modified_at_ms {
+            self.client.call(set_times(temporary.path.clone(), ms)).await?;
+        }
         temporary.put_in_place(&destination.path, reporter.so_far.bytes).await
-    }
-
-    /// Writes a file in one message.
-    pub(super) async fn send_small(&self, content: Bytes, destination: Destination) -> Result<(), Error> {
-        if self.is_base() {
-            self.client.call_without_limit(write_file(destination.path, content, Write::InPlace)).await?;
-            return Ok(());
-        }
-        let mut temporary = Temporary::beside(&self.client, &destination.path)?;
-        let sent = self.send_small_beside(content, &mut temporary, &destination).await;
-        sent.map_err(|error| hide(&temporary.path, error, &destination.asked))
-    }
-
-    async fn send_small_beside(
-        &self,
-        content: Bytes,
-        temporary: &mut Temporary,
-        destination: &Destination,
-    ) -> Result<(), Error> {
-        let size = content.len() as u64;
-        let mut write = write_file(temporary.path.clone(), content, Write::InPlace);
-        write.create_mode = destination.mode.map(|_| PRIVATE);
-        let mut steps = vec![Call::from(write)];
-        steps.extend(destination.mode.map(|mode| set_permissions(temporary.path.clone(), mode).into()));
-        // The server handles requests for one path in order, so one round trip is enough.
-        let mut replies = Vec::new();
-        for step in steps {
-            replies.push(self.client.core().enqueue(step).await?);
-        }
-        for reply in replies {
-            reply.await?;
-        }
-        temporary.put_in_place(&destination.path, size).await
     }
 }
 
@@ -272,7 +245,7 @@ impl Blocks {
     ) -> Result<(), Error> {
         loop {
             let chunk = read_block(&mut reader).await.map_err(|error| {
-                Error::local(format!("read the new content of `{}`", reporter.so_far.current), &error)
+                Error::local(format!("read the new content of `{}`", reporter.so_far.current), error)
             })?;
             if chunk.is_empty() {
                 break;

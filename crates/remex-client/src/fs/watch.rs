@@ -25,6 +25,7 @@ use crate::{
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Depth {
     /// The whole tree, including directories created later; links are not followed.
     #[default]
@@ -48,6 +49,7 @@ pub enum Depth {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Changes {
     /// Each path once, however often it changed.
     pub changes: Vec<Change>,
@@ -145,7 +147,10 @@ impl Watch {
                     return Err(error);
                 }
                 RouteEvent::Lost(loss) => return Err(loss.into()),
-                RouteEvent::Disconnected | RouteEvent::Body(_) | RouteEvent::Overrun { .. } => self.unset(),
+                RouteEvent::Disconnected
+                | RouteEvent::Body(_)
+                | RouteEvent::Process { .. }
+                | RouteEvent::Overrun { .. } => self.unset(),
             }
         }
         self.set().await?;

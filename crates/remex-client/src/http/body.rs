@@ -107,7 +107,7 @@ impl Body {
                 RouteEvent::Overrun { bytes } => self.fail(Error::Overrun { bytes: bytes as u64 }),
                 RouteEvent::Broken(error) => self.fail(error),
                 RouteEvent::Lost(loss) => self.fail(loss.into()),
-                RouteEvent::Disconnected | RouteEvent::Changed(_) => {
+                RouteEvent::Disconnected | RouteEvent::Changed(_) | RouteEvent::Process { .. } => {
                     self.fail(Error::Interrupted { method: "http/request" });
                 }
             }

@@ -2,31 +2,36 @@
 
 mod start;
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, num::NonZeroU16, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, fmt, time::Duration};
 
 use remex_proto::{environment::Inherit, process::ResourceLimits};
 
-use super::{Overflow, Sandbox};
-use crate::{Client, shell_word::quoted};
+use super::{Retain, Sandbox, TerminalSize};
+use crate::shell_word::quoted;
 
-/// A command to start on the remote host.
+/// A command to start on a remote host.
 ///
-/// By default it runs in the working directory of the server, with the environment of the server except variables that
-/// look like secrets, with pipes for its output and an empty standard input. Dropping it before the start does nothing.
+/// It is a plain value: build it once, and start it on any number of clients, any number of times.
+///
+/// **By default it inherits the environment of the server**, except variables whose names contain `KEY`, `SECRET` or
+/// `TOKEN`; nothing of the environment of *this* program is passed on. [`Command::inherit`], [`Command::secrets`],
+/// [`Command::env_exclude`] and [`Command::env_include_only`] change that, and [`Command::env`] adds to it.
+///
+/// By default it runs in the working directory of the server, with pipes for its output and an empty standard input.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::Command;
 /// use std::time::Duration;
 ///
-/// let command = client.command("env").env("GREETING", "hello").cwd("/").timeout(Duration::from_secs(60));
-/// let output = command.output().await?;
+/// let command = Command::new("env").env("GREETING", "hello").cwd("/").timeout(Duration::from_secs(60));
+/// let output = command.output(&client).await?;
 /// assert!(String::from_utf8(output.stdout)?.lines().any(|line| line == "GREETING=hello"));
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct Command {
-    client: Client,
     id: Option<String>,
     argv: Vec<OsString>,
     arg0: Option<String>,
@@ -34,7 +39,9 @@ pub struct Command {
     env: BTreeMap<String, String>,
     inherit: Inherit,
     secrets: Secrets,
-    terminal: Option<(NonZeroU16, NonZeroU16)>,
+    env_exclude: Vec<String>,
+    env_include_only: Vec<String>,
+    terminal: Option<TerminalSize>,
     input: Input,
     timeout: Option<Duration>,
     idle_timeout: Option<Duration>,
@@ -51,15 +58,16 @@ pub struct Command {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::Input;
+/// use remex_client::{Command, process::Input};
 ///
-/// let nothing = client.command("cat").input(Input::None).start().await?;
+/// let nothing = Command::new("cat").input(Input::None).start(&client).await?;
 /// assert_eq!(nothing.communicate(b"unread").await?.stdout, b"");
-/// let piped = client.command("cat").input(Input::Piped).start().await?;
+/// let piped = Command::new("cat").input(Input::Piped).start(&client).await?;
 /// assert_eq!(piped.communicate(b"read").await?.stdout, b"read");
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Input {
     /// Empty: end of file at once.
     #[default]
@@ -89,14 +97,15 @@ pub enum Secrets {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::OnDrop;
+/// use remex_client::{Command, process::OnDrop};
 ///
-/// let process = client.command("sleep").arg("1000").id("nap").on_drop(OnDrop::Terminate).start().await?;
+/// let process = Command::new("sleep").arg("1000").id("nap").on_drop(OnDrop::Terminate).start(&client).await?;
 /// drop(process);
 /// assert_eq!(client.process("nap").await?.wait().await?.code, 137);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum OnDrop {
     /// It keeps running until it exits or its session ends.
     #[default]
@@ -105,47 +114,21 @@ pub enum OnDrop {
     Terminate,
 }
 
-/// How much output of a process the server retains.
-///
-/// ```
-/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use std::time::Duration;
-/// use remex_client::process::{Overflow, Retain};
-///
-/// // Keeps the last MiB for ten minutes after the exit, and never blocks the process.
-/// let retain = Retain {
-///     bytes: Some(1 << 20),
-///     after_close: Some(Duration::from_secs(600)),
-///     overflow: Overflow::Evict,
-/// };
-/// let process = client.shell("seq 1000000").retain(retain).start().await?;
-/// assert!(process.wait().await?.is_success());
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Retain {
-    /// How many bytes; 1 MiB by default, limited by the server.
-    pub bytes: Option<u64>,
-    /// How long after the end of the process; 30 s by default.
-    pub after_close: Option<Duration>,
-    /// What happens when the buffer is full; by default backpressure blocks the process.
-    pub overflow: Overflow,
-}
-
-impl Client {
+impl Command {
     /// Creates a command; a `program` without a slash is looked up in the `PATH` of its environment.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let output = client.command("echo").arg("hello").output().await?;
-    /// assert_eq!(output.stdout, b"hello\n");
+    /// use std::path::Path;
+    /// use remex_client::Command;
+    ///
+    /// let greet = Command::new(Path::new("/bin/echo")).arg("hello");
+    /// assert_eq!(greet.output(&client).await?.stdout, b"hello\n");
     /// # Ok(()) }
     /// ```
-    pub fn command(&self, program: impl Into<OsString>) -> Command {
-        Command {
-            client: self.clone(),
+    pub fn new(program: impl Into<OsString>) -> Self {
+        Self {
             id: None,
             argv: vec![program.into()],
             arg0: None,
@@ -153,6 +136,8 @@ impl Client {
             env: BTreeMap::new(),
             inherit: Inherit::All,
             secrets: Secrets::Withheld,
+            env_exclude: Vec::new(),
+            env_include_only: Vec::new(),
             terminal: None,
             input: Input::None,
             timeout: None,
@@ -166,27 +151,29 @@ impl Client {
         }
     }
 
-    /// Creates a command that runs a command line with `sh -c`.
+    /// Creates a command that runs a command line with `/bin/sh -c`.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let output = client.shell("printf '%s' a b | wc -c").output().await?;
+    /// use remex_client::Command;
+    ///
+    /// let output = Command::shell("printf '%s' a b | wc -c").output(&client).await?;
     /// assert_eq!(String::from_utf8(output.stdout)?.trim(), "2");
     /// # Ok(()) }
     /// ```
-    pub fn shell(&self, line: impl Into<OsString>) -> Command {
-        self.command("/bin/sh").arg("-c").arg(line)
+    pub fn shell(line: impl Into<OsString>) -> Self {
+        Self::new("/bin/sh").arg("-c").arg(line)
     }
-}
 
-impl Command {
     /// Adds an argument; it may be non-UTF-8, except on a server of the base dialect.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let output = client.command("printf").arg("%s").arg("a b").output().await?;
+    /// use remex_client::Command;
+    ///
+    /// let output = Command::new("printf").arg("%s").arg("a b").output(&client).await?;
     /// assert_eq!(output.stdout, b"a b");
     /// # Ok(()) }
     /// ```
@@ -200,7 +187,9 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let output = client.command("echo").args(["a", "b"]).output().await?;
+    /// use remex_client::Command;
+    ///
+    /// let output = Command::new("echo").args(["a", "b"]).output(&client).await?;
     /// assert_eq!(output.stdout, b"a b\n");
     /// # Ok(()) }
     /// ```
@@ -214,7 +203,9 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let output = client.command("/bin/sh").arg0("me").args(["-c", "echo $0"]).output().await?;
+    /// use remex_client::Command;
+    ///
+    /// let output = Command::new("/bin/sh").arg0("me").args(["-c", "echo $0"]).output(&client).await?;
     /// assert_eq!(output.stdout, b"me\n");
     /// # Ok(()) }
     /// ```
@@ -223,12 +214,14 @@ impl Command {
         self
     }
 
-    /// Sets the working directory: an absolute path, or a `file:` URI.
+    /// Sets the working directory on the remote host: an absolute path, or a `file:` URI.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// assert_eq!(client.command("pwd").cwd("/").output().await?.stdout, b"/\n");
+    /// use remex_client::Command;
+    ///
+    /// assert_eq!(Command::new("pwd").cwd("/").output(&client).await?.stdout, b"/\n");
     /// # Ok(()) }
     /// ```
     pub fn cwd(mut self, directory: impl Into<OsString>) -> Self {
@@ -241,7 +234,9 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let output = client.shell("echo $GREETING").env("GREETING", "hello").output().await?;
+    /// use remex_client::Command;
+    ///
+    /// let output = Command::shell("echo $GREETING").env("GREETING", "hello").output(&client).await?;
     /// assert_eq!(output.stdout, b"hello\n");
     /// # Ok(()) }
     /// ```
@@ -250,14 +245,33 @@ impl Command {
         self
     }
 
+    /// Sets environment variables.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
+    ///
+    /// let output = Command::shell("echo $A$B").envs([("A", "1"), ("B", "2")]).output(&client).await?;
+    /// assert_eq!(output.stdout, b"12\n");
+    /// # Ok(()) }
+    /// ```
+    pub fn envs<N: Into<String>, V: Into<String>>(
+        mut self,
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        self.env.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+        self
+    }
+
     /// Sets which variables of the server's environment it inherits.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::process::Inherit;
+    /// use remex_client::{Command, process::Inherit};
     ///
-    /// let output = client.command("/usr/bin/env").inherit(Inherit::None).env("ONLY", "this").output().await?;
+    /// let output = Command::new("/usr/bin/env").inherit(Inherit::None).env("ONLY", "this").output(&client).await?;
     /// assert_eq!(output.stdout, b"ONLY=this\n");
     /// # Ok(()) }
     /// ```
@@ -270,14 +284,14 @@ impl Command {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use remex_client::{Client, process::Secrets};
+    /// use remex_client::{Client, Command, process::Secrets};
     ///
     /// let mut config = remex::config_from_env();
     /// config.host_env.push(("API_TOKEN".into(), "s3cret".into()));
     /// let client = Client::connect(remex::Local::new(config)?.target()).await?;
-    /// let command = client.shell("echo ${API_TOKEN-none}");
-    /// assert_eq!(command.clone().output().await?.stdout, b"none\n");
-    /// assert_eq!(command.secrets(Secrets::Inherited).output().await?.stdout, b"s3cret\n");
+    /// let command = Command::shell("echo ${API_TOKEN-none}");
+    /// assert_eq!(command.clone().output(&client).await?.stdout, b"none\n");
+    /// assert_eq!(command.secrets(Secrets::Inherited).output(&client).await?.stdout, b"s3cret\n");
     /// # Ok(()) }
     /// ```
     pub fn secrets(mut self, secrets: Secrets) -> Self {
@@ -285,20 +299,56 @@ impl Command {
         self
     }
 
-    /// Runs it on a terminal of this size instead of pipes.
+    /// Does not inherit the variables whose names match this pattern, in which `*` and `?` are wildcards and case does
+    /// not matter.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use std::num::NonZeroU16;
+    /// use remex_client::Command;
     ///
-    /// let (rows, cols) = (NonZeroU16::new(24).unwrap(), NonZeroU16::new(80).unwrap());
-    /// let output = client.command("stty").arg("size").terminal(rows, cols).output().await?;
-    /// assert_eq!(output.terminal, b"24 80\r\n");
+    /// let output = Command::new("env").env_exclude("H*").output(&client).await?;
+    /// assert!(!String::from_utf8(output.stdout)?.lines().any(|line| line.starts_with("HOME=")));
     /// # Ok(()) }
     /// ```
-    pub fn terminal(mut self, rows: NonZeroU16, cols: NonZeroU16) -> Self {
-        self.terminal = Some((rows, cols));
+    pub fn env_exclude(mut self, pattern: impl Into<String>) -> Self {
+        self.env_exclude.push(pattern.into());
+        self
+    }
+
+    /// Inherits only the variables whose names match one of these patterns, in which `*` and `?` are wildcards and case
+    /// does not matter.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
+    ///
+    /// let output = Command::new("/usr/bin/env").env_include_only(["PATH"]).output(&client).await?;
+    /// let environment = String::from_utf8(output.stdout)?;
+    /// assert!(environment.lines().all(|line| line.starts_with("PATH=")));
+    /// # Ok(()) }
+    /// ```
+    pub fn env_include_only<P: Into<String>>(mut self, patterns: impl IntoIterator<Item = P>) -> Self {
+        self.env_include_only.extend(patterns.into_iter().map(Into::into));
+        self
+    }
+
+    /// Runs it on a terminal of this size instead of pipes.
+    ///
+    /// `TERM` is `xterm-256color` unless [`Command::env`] sets it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::{Command, process::TerminalSize};
+    ///
+    /// let show = Command::shell("stty size; echo $TERM").terminal(TerminalSize::new(24, 80)?);
+    /// assert_eq!(show.output(&client).await?.terminal, b"24 80\r\nxterm-256color\r\n");
+    /// # Ok(()) }
+    /// ```
+    pub fn terminal(mut self, size: TerminalSize) -> Self {
+        self.terminal = Some(size);
         self
     }
 
@@ -307,9 +357,9 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::process::Input;
+    /// use remex_client::{Command, process::Input};
     ///
-    /// let process = client.command("wc").arg("-c").input(Input::Piped).start().await?;
+    /// let process = Command::new("wc").arg("-c").input(Input::Piped).start(&client).await?;
     /// assert_eq!(process.communicate(b"hello").await?.stdout, b"5\n");
     /// # Ok(()) }
     /// ```
@@ -324,9 +374,9 @@ impl Command {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// use std::time::Duration;
-    /// use remex_client::process::ExitCause;
+    /// use remex_client::{Command, process::ExitCause};
     ///
-    /// let output = client.command("sleep").arg("1000").timeout(Duration::from_millis(50)).output().await?;
+    /// let output = Command::new("sleep").arg("1000").timeout(Duration::from_millis(50)).output(&client).await?;
     /// assert_eq!(output.exit.cause, Some(ExitCause::Timeout));
     /// # Ok(()) }
     /// ```
@@ -341,10 +391,10 @@ impl Command {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// use std::time::Duration;
-    /// use remex_client::process::ExitCause;
+    /// use remex_client::{Command, process::ExitCause};
     ///
-    /// let command = client.shell("echo hello; sleep 1000").idle_timeout(Duration::from_millis(50));
-    /// assert_eq!(command.output().await?.exit.cause, Some(ExitCause::IdleTimeout));
+    /// let command = Command::shell("echo hello; sleep 1000").idle_timeout(Duration::from_millis(50));
+    /// assert_eq!(command.output(&client).await?.exit.cause, Some(ExitCause::IdleTimeout));
     /// # Ok(()) }
     /// ```
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
@@ -357,11 +407,12 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
     /// use std::time::Duration;
     ///
     /// // `sleep` keeps the output open after the shell has exited, but the process is closed soon.
-    /// let command = client.shell("echo done; sleep 1000 &").linger(Duration::from_millis(50));
-    /// assert_eq!(command.output().await?.stdout, b"done\n");
+    /// let command = Command::shell("echo done; sleep 1000 &").linger(Duration::from_millis(50));
+    /// assert_eq!(command.output(&client).await?.stdout, b"done\n");
     /// # Ok(()) }
     /// ```
     pub fn linger(mut self, limit: Duration) -> Self {
@@ -378,10 +429,10 @@ impl Command {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// use std::num::NonZeroU64;
-    /// use remex_client::process::ResourceLimits;
+    /// use remex_client::{Command, process::ResourceLimits};
     ///
-    /// let limits = ResourceLimits { open_files: NonZeroU64::new(32), ..ResourceLimits::default() };
-    /// let output = client.shell("ulimit -n").limits(limits).output().await?;
+    /// let limits = ResourceLimits::default().open_files(NonZeroU64::try_from(32)?);
+    /// let output = Command::shell("ulimit -n").limits(limits).output(&client).await?;
     /// assert_eq!(output.stdout, b"32\n");
     /// # Ok(()) }
     /// ```
@@ -405,10 +456,10 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::process::Retain;
+    /// use remex_client::{Command, process::Retain};
     ///
-    /// let retain = Retain { bytes: Some(16 << 20), ..Retain::default() };
-    /// let process = client.command("seq").arg("1000").retain(retain).start().await?;
+    /// let retain = Retain::default().bytes(16 << 20);
+    /// let process = Command::new("seq").arg("1000").retain(retain).start(&client).await?;
     /// assert!(process.wait().await?.is_success());
     /// # Ok(()) }
     /// ```
@@ -422,9 +473,10 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
     /// use remex_proto::process::List;
     ///
-    /// let _process = client.command("sleep").arg("1000").label("job", "nightly").start().await?;
+    /// let _process = Command::new("sleep").arg("1000").label("job", "nightly").start(&client).await?;
     /// let listing = client.call(List::default()).await?;
     /// assert_eq!(listing.processes[0].labels["job"], "nightly");
     /// # Ok(()) }
@@ -439,9 +491,11 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let process = client.command("true").id("build").start().await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::new("true").id("build").start(&client).await?;
     /// assert_eq!(process.id(), "build");
-    /// assert!(client.command("true").id("build").start().await.is_err());
+    /// assert!(Command::new("true").id("build").start(&client).await.is_err());
     /// # Ok(()) }
     /// ```
     pub fn id(mut self, id: impl Into<String>) -> Self {
@@ -454,10 +508,10 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::process::OnDrop;
+    /// use remex_client::{Command, process::OnDrop};
     ///
     /// // Even if this function fails or panics, the process does not keep running.
-    /// let process = client.command("sleep").arg("1000").on_drop(OnDrop::Terminate).start().await?;
+    /// let process = Command::new("sleep").arg("1000").on_drop(OnDrop::Terminate).start(&client).await?;
     /// assert!(process.pid().is_some());
     /// # Ok(()) }
     /// ```
@@ -471,7 +525,9 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// assert_eq!(client.command("grep").args(["-r", "two words"]).line(), "grep -r 'two words'");
+    /// use remex_client::Command;
+    ///
+    /// assert_eq!(Command::new("grep").args(["-r", "two words"]).line(), "grep -r 'two words'");
     /// # Ok(()) }
     /// ```
     pub fn line(&self) -> String {
@@ -483,13 +539,22 @@ impl Command {
     }
 
     /// Sets the retention options that the command does not set itself.
+    #[cfg(feature = "agent")]
     pub(crate) fn retain_otherwise(mut self, otherwise: Retain) -> Self {
         self.retain.bytes = self.retain.bytes.or(otherwise.bytes);
         self.retain.after_close = self.retain.after_close.or(otherwise.after_close);
         self
     }
 
+    /// Sets how long descendants may keep its output open, unless the command sets it itself.
+    #[cfg(feature = "agent")]
+    pub(crate) fn linger_otherwise(mut self, otherwise: Option<Duration>) -> Self {
+        self.linger = self.linger.or(otherwise);
+        self
+    }
+
     /// Returns whether it runs on a terminal.
+    #[cfg(feature = "agent")]
     pub(crate) fn has_terminal(&self) -> bool {
         self.terminal.is_some()
     }

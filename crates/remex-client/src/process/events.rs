@@ -29,16 +29,17 @@ use crate::{
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::Event;
+/// use remex_client::{Command, process::Event};
 ///
-/// let process = client.command("seq").arg("3").start().await?;
+/// let process = Command::new("seq").arg("3").start(&client).await?;
 /// let (mut events, mut bytes) = (process.events(), 0);
 /// while let Some(event) = events.next().await? {
 ///     match event {
 ///         Event::Output(chunk) => bytes += chunk.bytes.len(),
 ///         Event::Gap(gap) => panic!("{:?} bytes are gone", gap.bytes),
-///         Event::Exited(exit) => assert!(exit.is_success()),
+///         Event::Exited { exit, .. } => assert!(exit.is_success()),
 ///         Event::Closed(_) => assert_eq!(bytes, 6),
+///         _ => {}
 ///     }
 /// }
 /// # Ok(()) }
@@ -47,6 +48,8 @@ pub struct Events {
     handle: Arc<Handle>,
     number: u64,
     history: History,
+    /// Events up to here are skipped.
+    after: u64,
 }
 
 /// Earlier events that are no longer buffered here and must be read from the server.
@@ -69,16 +72,17 @@ struct Past {
 }
 
 impl Events {
-    pub(super) fn new(handle: Arc<Handle>) -> Self {
-        let (number, up_to) = handle.queue.subscribe();
-        let history = if up_to == 0 { History::Over } else { History::Wanted { after: 0, up_to } };
-        Self { handle, number, history }
+    /// Creates a consumer of the events after `after`.
+    pub(super) fn new(handle: Arc<Handle>, after: u64) -> Self {
+        let (number, up_to) = handle.queue.subscribe(after);
+        let history = if up_to <= after { History::Over } else { History::Wanted { after, up_to } };
+        Self { handle, number, history, after }
     }
 
     /// Creates a consumer of future events only.
     pub(super) fn at_end(handle: &Arc<Handle>) -> Self {
         let number = handle.queue.subscribe_at_end();
-        Self { handle: Arc::clone(handle), number, history: History::Over }
+        Self { handle: Arc::clone(handle), number, history: History::Over, after: 0 }
     }
 
     /// Waits for the next event; `None` after the last. Cancel-safe.
@@ -90,11 +94,11 @@ impl Events {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::process::Event;
+    /// use remex_client::{Command, process::Event};
     ///
-    /// let process = client.shell("exit 3").start().await?;
+    /// let process = Command::shell("exit 3").start(&client).await?;
     /// let first = process.events().next().await?;
-    /// assert!(matches!(first, Some(Event::Exited(exit)) if exit.code == 3));
+    /// assert!(matches!(first, Some(Event::Exited { exit, .. }) if exit.code == 3));
     /// # Ok(()) }
     /// ```
     pub async fn next(&mut self) -> Result<Option<Event>, Error> {
@@ -110,9 +114,10 @@ impl Events {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
     /// use std::future::poll_fn;
     ///
-    /// let process = client.command("true").start().await?;
+    /// let process = Command::new("true").start(&client).await?;
     /// let mut events = process.events();
     /// assert!(poll_fn(|context| events.poll_next(context)).await?.is_some());
     /// # Ok(()) }
@@ -123,6 +128,9 @@ impl Events {
                 History::Over => {
                     let (event, action) = ready!(self.handle.queue.poll(self.number, context));
                     self.core().perform(&self.handle.queue, action);
+                    if matches!(&event, Ok(Some(event)) if event.seq() <= self.after) {
+                        continue;
+                    }
                     return Poll::Ready(event);
                 }
                 History::Wanted { after, up_to } => {
@@ -211,7 +219,7 @@ impl Past {
         while self.after < seq {
             let next = self.after + 1;
             if let Some((_, exit)) = exit.as_ref().filter(|(at, _)| *at == next) {
-                self.events.push_back(Event::Exited(exit.clone()));
+                self.events.push_back(Event::Exited { seq: next, exit: exit.clone() });
                 self.after = next;
             } else if let Some((_, closed)) = closed.as_ref().filter(|(at, _)| *at == next) {
                 self.events.push_back(Event::Closed(closed.clone()));
@@ -239,9 +247,10 @@ impl Past {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::Command;
 /// use tokio::io::AsyncReadExt as _;
 ///
-/// let process = client.command("seq").arg("3").start().await?;
+/// let process = Command::new("seq").arg("3").start(&client).await?;
 /// let mut text = String::new();
 /// process.stdout().read_to_string(&mut text).await?;
 /// assert_eq!(text, "1\n2\n3\n");
@@ -267,7 +276,9 @@ impl Reader {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let process = client.command("head").args(["-c", "100000", "/dev/zero"]).start().await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::new("head").args(["-c", "100000", "/dev/zero"]).start(&client).await?;
     /// let (mut stdout, mut bytes) = (process.stdout(), 0);
     /// while let Some(chunk) = stdout.chunk().await? {
     ///     bytes += chunk.len();
@@ -290,7 +301,7 @@ impl Reader {
                 }
                 Ok(Some(Event::Gap(gap))) => return Poll::Ready(Err(Error::Gap { bytes: gap.bytes })),
                 Ok(Some(Event::Closed(_)) | None) => return Poll::Ready(Ok(None)),
-                Ok(Some(Event::Output(_) | Event::Exited(_))) => {}
+                Ok(Some(Event::Output(_) | Event::Exited { .. })) => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }

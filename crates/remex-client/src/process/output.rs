@@ -12,11 +12,14 @@ use crate::Error;
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// let output = client.shell("echo out; exit 3").output().await?;
+/// use remex_client::Command;
+///
+/// let output = Command::shell("echo out; exit 3").output(&client).await?;
 /// assert_eq!((output.exit.code, output.stdout), (3, b"out\n".to_vec()));
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Output {
     /// How it ended.
     pub exit: Exit,
@@ -26,6 +29,8 @@ pub struct Output {
     pub stderr: Vec<u8>,
     /// Its terminal output.
     pub terminal: Vec<u8>,
+    /// Its output on streams that this version does not know, in the order of arrival.
+    pub other: Vec<u8>,
 }
 
 impl Process {
@@ -40,9 +45,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::process::Input;
+    /// use remex_client::{Command, process::Input};
     ///
-    /// let process = client.command("tr").args(["a-z", "A-Z"]).input(Input::Piped).start().await?;
+    /// let process = Command::new("tr").args(["a-z", "A-Z"]).input(Input::Piped).start(&client).await?;
     /// assert_eq!(process.communicate(b"hello").await?.stdout, b"HELLO");
     /// # Ok(()) }
     /// ```
@@ -56,7 +61,7 @@ impl Process {
             // A process may exit without reading; its exit status is more informative than the broken pipe.
             written.or_else(|error| match error.kind() {
                 ErrorKind::BrokenPipe => Ok(()),
-                _ => Err(Error::local(format!("write to process `{}`", self.id()), &error)),
+                _ => Err(Error::local(format!("write to process `{}`", self.id()), error)),
             })
         };
         let (output, written) = tokio::join!(self.collect(), write);
@@ -65,9 +70,32 @@ impl Process {
         if output.exit.is_success() { written.map(|()| output) } else { Ok(output) }
     }
 
+    /// Closes the standard input, reads all output and waits for the exit.
+    ///
+    /// If [`Process::stdin`] was taken, that writer keeps the input open until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Process::communicate`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::shell("echo out; echo err >&2").start(&client).await?;
+    /// let output = process.wait_with_output().await?;
+    /// assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub async fn wait_with_output(&self) -> Result<Output, Error> {
+        self.communicate(&[]).await
+    }
+
     async fn collect(&self) -> Result<Output, Error> {
         let mut events = self.events();
-        let (mut stdout, mut stderr, mut terminal) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let (mut terminal, mut other) = (Vec::new(), Vec::new());
         let mut exit = None;
         while let Some(event) = events.next().await? {
             match event {
@@ -75,8 +103,9 @@ impl Process {
                     Stream::Stdout => stdout.extend_from_slice(&chunk.bytes),
                     Stream::Stderr => stderr.extend_from_slice(&chunk.bytes),
                     Stream::Pty => terminal.extend_from_slice(&chunk.bytes),
+                    _ => other.extend_from_slice(&chunk.bytes),
                 },
-                Event::Exited(how) => exit = Some(how),
+                Event::Exited { exit: how, .. } => exit = Some(how),
                 Event::Gap(gap) => return Err(Error::Gap { bytes: gap.bytes }),
                 Event::Closed(_) => break,
             }
@@ -84,6 +113,6 @@ impl Process {
         let exit = exit.ok_or_else(|| Error::Protocol {
             what: format!("process `{}` is closed but has not exited", self.id()),
         })?;
-        Ok(Output { exit, stdout, stderr, terminal })
+        Ok(Output { exit, stdout, stderr, terminal, other })
     }
 }

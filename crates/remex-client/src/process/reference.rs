@@ -2,16 +2,18 @@
 //!
 //! Start at [`ProcessRef`].
 
-use std::{num::NonZeroU16, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
-use remex_proto::{process as wire, session};
+use remex_proto::process as wire;
 
-use super::{Exit, Gap, Process, SignalName, Stream, millis};
-use crate::{Client, Error, ErrorKind, core::AFTER_EVERYTHING, error::usage};
+use tokio::time::Instant;
 
-/// How much one read returns.
-const READ_BYTES: u64 = 1 << 20;
+use super::{
+    Chunk, Closed, Event, Exit, Gap, Process, ProcessInfo, SignalName, Stream, TerminalSize, millis,
+    stdin::{self, WRITE_BYTES},
+};
+use crate::{Client, Error, ErrorKind, core::AFTER_EVERYTHING};
 
 /// How long a read or wait may block on the server before the client repeats it.
 const POLL: Duration = Duration::from_secs(20);
@@ -24,14 +26,14 @@ const POLL: Duration = Duration::from_secs(20);
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::{ReadWait, Stream};
+/// use std::time::Duration;
+/// use remex_client::{Command, process::Stream};
 ///
-/// client.shell("echo hello; exit 3").id("greeting").start().await?;
+/// Command::shell("echo hello; exit 3").id("greeting").start(&client).await?;
 /// let process = client.process_ref(client.session_id(), "greeting");
 /// assert_eq!(process.wait().await?.code, 3);
 ///
-/// let mut cursor = 0;
-/// let batch = process.read(&mut cursor, ReadWait::No).await?;
+/// let batch = process.read(0, 1 << 20, Duration::ZERO).await?;
 /// assert_eq!((batch.chunks[0].stream, &batch.chunks[0].bytes[..]), (Stream::Stdout, &b"hello\n"[..]));
 /// # Ok(()) }
 /// ```
@@ -42,13 +44,16 @@ pub struct ProcessRef {
     process_id: String,
 }
 
-/// The result of one [`ProcessRef::read`].
+/// The result of one [`Process::read`] or [`ProcessRef::read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OutputBatch {
     /// Output that the server evicted before it was read; it precedes the chunks.
     pub gap: Option<Gap>,
     /// Output, in order.
     pub chunks: Vec<TimedChunk>,
+    /// The last event that it covers: the `after` of the next read.
+    pub last_seq: u64,
     /// The exit of the process, once all output before it has been read.
     pub exit: Option<Exit>,
     /// Whether this is the last batch.
@@ -57,7 +62,10 @@ pub struct OutputBatch {
 
 /// A piece of output with the time at which the server read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TimedChunk {
+    /// Its sequence number among the events of the process, from 1.
+    pub seq: u64,
     /// The stream it was written to.
     pub stream: Stream,
     /// Milliseconds since 1970; servers of the base dialect do not report it.
@@ -66,13 +74,18 @@ pub struct TimedChunk {
     pub bytes: Bytes,
 }
 
-/// Whether a read waits for output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadWait {
-    /// Returns at once, perhaps with an empty batch.
-    No,
-    /// Waits for some seconds; the batch may still be empty.
-    Yes,
+impl TimedChunk {
+    /// Returns a piece of output without a time.
+    ///
+    /// ```
+    /// use remex_client::process::{Stream, TimedChunk};
+    ///
+    /// let chunk = TimedChunk::new(1, Stream::Stdout, "hello");
+    /// assert_eq!((chunk.seq, &chunk.bytes[..], chunk.at_ms), (1, &b"hello"[..], None));
+    /// ```
+    pub fn new(seq: u64, stream: Stream, bytes: impl Into<Bytes>) -> Self {
+        Self { seq, stream, at_ms: None, bytes: bytes.into() }
+    }
 }
 
 /// How a process is ended.
@@ -100,15 +113,16 @@ impl ProcessRef {
         &self.process_id
     }
 
-    /// Returns its entry in `process/list`; `None` if its session no longer has it.
+    /// Returns what the server tells about it; `None` if its session no longer has it.
     ///
     /// # Errors
     ///
     /// Those of [`Client::call`].
-    pub async fn entry(&self) -> Result<Option<wire::Entry>, Error> {
+    pub async fn info(&self) -> Result<Option<ProcessInfo>, Error> {
         let list = wire::List { session_id: Some(self.session_id.clone()), scope: wire::Scope::Session };
         let processes = self.client.call(list).await?.processes;
-        Ok(processes.into_iter().find(|entry| entry.process_id == self.process_id))
+        let found = processes.into_iter().find(|entry| entry.process_id == self.process_id);
+        Ok(found.map(ProcessInfo::of))
     }
 
     /// Returns a cursor at most `events` before the newest event.
@@ -123,46 +137,50 @@ impl ProcessRef {
         Ok(self.client.call(probe).await?.next_seq.saturating_sub(1 + events))
     }
 
-    /// Reads events after `cursor`, and advances it; 0 starts at the oldest retained output.
+    /// Reads the events after the one with the sequence number `after`, at most `max_bytes` of output, and waits for
+    /// `wait` if there are none yet; 0 starts at the oldest retained output.
+    ///
+    /// At least one chunk is returned, even if it is longer than `max_bytes`. Unlike [`Process::read`] it consumes nothing.
     ///
     /// # Errors
     ///
     /// Those of [`Client::call`]; [`ProcessRef::is_forgotten`] recognises a process that no longer exists.
-    pub async fn read(&self, cursor: &mut u64, wait: ReadWait) -> Result<OutputBatch, Error> {
-        let wait_ms = match wait {
-            ReadWait::No => 0,
-            ReadWait::Yes => millis(POLL),
-        };
-        let (process_id, session_id) = self.ids();
-        let read = wire::Read {
-            process_id,
-            session_id,
-            after_seq: (*cursor > 0).then_some(*cursor),
-            max_bytes: Some(READ_BYTES),
-            wait_ms: Some(wait_ms),
-        };
-        let reply = self.client.call(read).await?;
-        *cursor = reply.next_seq.saturating_sub(1).max(*cursor);
-        Ok(OutputBatch::from(reply))
+    pub async fn read(&self, after: u64, max_bytes: u64, wait: Duration) -> Result<OutputBatch, Error> {
+        // A wait too long for a deadline is a wait without one.
+        let deadline = Instant::now().checked_add(wait);
+        loop {
+            let left = deadline.map_or(POLL, |deadline| deadline - Instant::now());
+            let (process_id, session_id) = self.ids();
+            let read = wire::Read {
+                process_id,
+                session_id,
+                after_seq: (after > 0).then_some(after),
+                max_bytes: Some(max_bytes),
+                wait_ms: Some(millis(left.min(POLL))),
+            };
+            let reply = self.client.call_without_limit(read).await?;
+            let batch = OutputBatch::of(reply, after);
+            if batch.last_seq > after || batch.is_closed || left <= POLL {
+                return Ok(batch);
+            }
+        }
     }
 
-    /// Writes to its stdin. The bytes are delivered once, even if the client repeats the call after a disconnect.
+    /// Writes to its stdin, and returns when the server has accepted all of it.
     ///
-    /// `write_id` must differ from that of every other write to the process.
+    /// The bytes arrive exactly once, even across disconnects; up to 64 KiB arrive in one piece. It waits while the process
+    /// does not read.
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] when the process has ended or closed its stdin, and those of [`Client::call`].
-    pub async fn write(&self, write_id: String, bytes: &[u8]) -> Result<(), Error> {
-        let (process_id, session_id) = self.ids();
-        let chunk = bytes.to_vec().into();
-        let write = wire::Write { process_id, session_id, chunk, write_id: Some(write_id) };
-        if self.client.call(write).await?.accepted {
-            return Ok(());
+    /// [`Error::Refused`] when the process has ended or closed its stdin, and those of [`Client::call`].
+    pub async fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+        for piece in bytes.chunks(WRITE_BYTES) {
+            let mut write = stdin::request(self.client.core(), &self.process_id, piece);
+            write.session_id = Some(self.session_id.clone());
+            stdin::accepted(self.client.call_without_limit(write).await?, &self.process_id)?;
         }
-        let message =
-            format!("cannot write to `{}`: the process has ended or closed its stdin", self.process_id);
-        Err(usage(message, "start it again to send more"))
+        Ok(())
     }
 
     /// Closes its stdin after all written data.
@@ -180,7 +198,8 @@ impl ProcessRef {
     /// # Errors
     ///
     /// Those of [`Client::call`].
-    pub async fn resize(&self, rows: NonZeroU16, cols: NonZeroU16) -> Result<(), Error> {
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), Error> {
+        let TerminalSize { rows, cols } = size;
         let (process_id, session_id) = self.ids();
         self.client.call(wire::Resize { process_id, session_id, rows, cols }).await.map(drop)
     }
@@ -256,13 +275,7 @@ impl ProcessRef {
                 let code = waited
                     .exit_code
                     .ok_or_else(|| Error::Protocol { what: "an exit without an exit code".to_owned() })?;
-                return Ok(Exit {
-                    code,
-                    signal: waited.signal,
-                    cause: waited.cause,
-                    usage: None,
-                    network_denied: Vec::new(),
-                });
+                return Ok(Exit { signal: waited.signal, cause: waited.cause, ..Exit::new(code) });
             }
         }
     }
@@ -313,19 +326,21 @@ impl ProcessRef {
     }
 }
 
-impl From<wire::ReadReply> for OutputBatch {
-    fn from(reply: wire::ReadReply) -> Self {
+impl OutputBatch {
+    fn of(reply: wire::ReadReply, after: u64) -> Self {
         // The reply describes the log, not this reader: more may follow as long as there are chunks.
         let is_all = reply.chunks.is_empty();
         let chunks = reply.chunks.into_iter().map(|chunk| TimedChunk {
+            seq: chunk.seq,
             stream: chunk.stream,
             at_ms: chunk.at_ms,
             bytes: chunk.chunk.0,
         });
         let code = reply.exit_code.filter(|_| reply.exited && is_all);
-        OutputBatch {
+        Self {
             gap: reply.gap.map(|gap| Gap { from_seq: gap.from_seq, to_seq: gap.to_seq, bytes: gap.bytes }),
             chunks: chunks.collect(),
+            last_seq: reply.next_seq.saturating_sub(1).max(after),
             exit: code.map(|code| Exit {
                 code,
                 signal: reply.signal,
@@ -336,9 +351,70 @@ impl From<wire::ReadReply> for OutputBatch {
             is_closed: reply.closed && is_all,
         }
     }
+
+    /// Returns it as events, in order.
+    ///
+    /// The exit and the close carry the number of the last event that the batch covers: a read does not tell their own.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    /// use remex_client::{Command, process::Event};
+    ///
+    /// let process = Command::shell("echo hello").start(&client).await?;
+    /// let batch = process.read(0, 1 << 20, Duration::from_secs(10)).await?;
+    /// assert!(matches!(&batch.into_events()[0], Event::Output(chunk) if chunk.bytes == "hello\n"));
+    /// # Ok(()) }
+    /// ```
+    pub fn into_events(self) -> Vec<Event> {
+        let seq = self.last_seq;
+        let chunks = self
+            .chunks
+            .into_iter()
+            .map(|TimedChunk { seq, stream, bytes, .. }| Event::Output(Chunk { seq, stream, bytes }));
+        let exit = self.exit.map(|exit| Event::Exited { seq, exit });
+        let closed = self.is_closed.then(|| Event::Closed(Closed { seq, ..Closed::default() }));
+        self.gap.map(Event::Gap).into_iter().chain(chunks).chain(exit).chain(closed).collect()
+    }
 }
 
 impl Process {
+    /// Reads the events after the one with the sequence number `after`, at most `max_bytes` of output, and waits for
+    /// `wait` if there are none yet.
+    ///
+    /// What it returns is consumed: output that was read this way no longer blocks the process. Use it instead of
+    /// [`Process::events`] to poll, not beside it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`]; [`ProcessRef::is_forgotten`] recognises a process that no longer exists.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::new("seq").arg("100000").start(&client).await?;
+    /// let (mut after, mut bytes) = (0, 0);
+    /// loop {
+    ///     let batch = process.read(after, 64 << 10, Duration::from_secs(10)).await?;
+    ///     bytes += batch.chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
+    ///     after = batch.last_seq;
+    ///     if batch.is_closed {
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(bytes, 588_895);
+    /// # Ok(()) }
+    /// ```
+    pub async fn read(&self, after: u64, max_bytes: u64, wait: Duration) -> Result<OutputBatch, Error> {
+        let batch = self.reference().read(after, max_bytes, wait).await?;
+        self.client().core().on_polled(self.id(), batch.last_seq);
+        Ok(batch)
+    }
+
     /// Returns a reference to this process, which reads its log without being one of its consumers.
     pub fn reference(&self) -> ProcessRef {
         self.client().process_ref(self.client().session_id(), self.id())
@@ -360,35 +436,19 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// client.shell("sleep 1000").id("nap").start().await?;
-    /// let processes = client.list_processes().await?;
+    /// use remex_client::Command;
+    ///
+    /// Command::shell("sleep 1000").id("nap").start(&client).await?;
+    /// let processes = client.processes().await?;
     /// assert_eq!(processes[0].process_id, "nap");
     /// # Ok(()) }
     /// ```
-    pub async fn list_processes(&self) -> Result<Vec<wire::Entry>, Error> {
+    pub async fn processes(&self) -> Result<Vec<ProcessInfo>, Error> {
         let list = wire::List { session_id: None, scope: wire::Scope::Identity };
         let mut processes = self.call(list).await?.processes;
         processes.sort_by(|one, other| {
             (one.started_at_ms, &one.process_id).cmp(&(other.started_at_ms, &other.process_id))
         });
-        Ok(processes)
-    }
-
-    /// Lists the sessions of the same identity.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Client::call`].
-    pub async fn list_sessions(&self) -> Result<Vec<session::Entry>, Error> {
-        Ok(self.call(session::List::default()).await?.sessions)
-    }
-
-    /// Ends a session of the same identity with all its processes.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Client::call`].
-    pub async fn end_session(&self, session_id: impl Into<String>) -> Result<(), Error> {
-        self.call(session::End { session_id: session_id.into() }).await.map(drop)
+        Ok(processes.into_iter().map(ProcessInfo::of).collect())
     }
 }

@@ -55,9 +55,9 @@ impl Sandbox {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::{Error, ErrorKind, process::Sandbox};
+    /// use remex_client::{Command, Error, ErrorKind, process::Sandbox};
     ///
-    /// match client.shell("echo x > /tmp/x").sandbox(Sandbox::read_only()).output().await {
+    /// match Command::shell("echo x > /tmp/x").sandbox(Sandbox::read_only()).output(&client).await {
     ///     Ok(output) => assert!(!output.exit.is_success()),
     ///     // A host that cannot confine processes starts nothing.
     ///     Err(error) => assert_eq!(error.kind(), Some(ErrorKind::SandboxUnavailable)),

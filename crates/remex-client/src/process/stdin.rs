@@ -14,7 +14,6 @@ use remex_proto::{
 };
 use tokio::io::AsyncWrite;
 
-use super::Process;
 use crate::{
     Client, Error,
     core::{CallClass, Core, PendingReply},
@@ -24,7 +23,7 @@ use crate::{
 const WRITES: usize = 8;
 
 /// The longest single write, in bytes.
-const WRITE_BYTES: usize = 64 << 10;
+pub(super) const WRITE_BYTES: usize = 64 << 10;
 
 /// A writer to the standard input of a process.
 ///
@@ -35,10 +34,10 @@ const WRITE_BYTES: usize = 64 << 10;
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::{Input, Until};
+/// use remex_client::{Command, process::{Input, Until}};
 /// use tokio::io::AsyncWriteExt as _;
 ///
-/// let process = client.command("cat").input(Input::Piped).start().await?;
+/// let process = Command::new("cat").input(Input::Piped).start(&client).await?;
 /// let mut stdin = process.stdin().expect("it is piped");
 /// stdin.write_all(b"hello\n").await?;
 /// process.wait_for(&Until::Output("hello".to_owned())).await?;
@@ -106,14 +105,6 @@ impl Stdin {
             accepted(answer?.decode("process/write")?, &self.process_id)?;
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl Process {
-    /// Writes to the standard input directly; bypasses the [`Stdin`] handle, which may be blocked.
-    pub(crate) async fn write_beside(&self, bytes: &[u8]) -> Result<(), Error> {
-        let request = request(self.client().core(), self.id(), bytes);
-        accepted(self.client().call(request).await?, self.id())
     }
 }
 
@@ -185,7 +176,7 @@ impl fmt::Debug for Stdin {
     }
 }
 
-fn request(core: &Core, process_id: &str, bytes: &[u8]) -> wire::Write {
+pub(super) fn request(core: &Core, process_id: &str, bytes: &[u8]) -> wire::Write {
     wire::Write {
         process_id: process_id.to_owned(),
         session_id: None,
@@ -194,9 +185,11 @@ fn request(core: &Core, process_id: &str, bytes: &[u8]) -> wire::Write {
     }
 }
 
-fn accepted(reply: WriteReply, process_id: &str) -> Result<(), Error> {
+pub(super) fn accepted(reply: WriteReply, process_id: &str) -> Result<(), Error> {
     match reply.status {
         WriteStatus::Accepted => Ok(()),
+        // A newer server has another word for it.
+        WriteStatus::Unknown if reply.accepted => Ok(()),
         status => Err(refused(status, process_id)),
     }
 }
@@ -218,7 +211,10 @@ fn refused(status: WriteStatus, process_id: &str) -> Error {
         WriteStatus::Starting => {
             (ErrorKind::ProcessStarting, format!("process `{process_id}` is still starting"))
         }
-        WriteStatus::Accepted => (ErrorKind::Internal, "the write was accepted".to_owned()),
+        _ => {
+            let message = format!("process `{process_id}` did not accept a write, for an unknown reason");
+            (ErrorKind::Other, message)
+        }
     };
     Error::Refused(RpcError::new(kind, message))
 }

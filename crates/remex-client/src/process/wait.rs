@@ -15,13 +15,14 @@ use crate::Error;
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// use std::time::Duration;
-/// use remex_client::process::{Until, WaitOutcome};
+/// use remex_client::{Command, process::{Until, WaitOutcome}};
 ///
-/// let process = client.shell("echo ready; sleep 1000").start().await?;
+/// let process = Command::shell("echo ready; sleep 1000").start(&client).await?;
 /// assert_eq!(process.wait_for(&Until::Idle(Duration::from_millis(50))).await?, WaitOutcome::Idle);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Until {
     /// Output, retained or new, that matches this regular expression: over bytes, in the syntax of the `regex` crate,
     /// in each stream separately.
@@ -44,9 +45,9 @@ pub enum Until {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::{Until, WaitOutcome};
+/// use remex_client::{Command, process::{Until, WaitOutcome}};
 ///
-/// let process = client.shell("echo port 4000; exit 3").start().await?;
+/// let process = Command::shell("echo port 4000; exit 3").start(&client).await?;
 /// let WaitOutcome::Matched { bytes, .. } = process.wait_for(&Until::Output("port [0-9]+".to_owned())).await? else {
 ///     panic!("it has ended without telling its port");
 /// };
@@ -54,6 +55,7 @@ pub enum Until {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WaitOutcome {
     /// Output matched.
     Matched {
@@ -81,7 +83,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let process = client.shell("exit 3").start().await?;
+    /// use remex_client::Command;
+    ///
+    /// let process = Command::shell("exit 3").start(&client).await?;
     /// assert_eq!(process.wait().await?.code, 3);
     /// # Ok(()) }
     /// ```
@@ -110,10 +114,10 @@ impl Process {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// use std::time::Duration;
-    /// use remex_client::process::Until;
+    /// use remex_client::{Command, process::Until};
     /// use tokio::time::timeout;
     ///
-    /// let server = client.shell("echo listening; exec sleep 1000").start().await?;
+    /// let server = Command::shell("echo listening; exec sleep 1000").start(&client).await?;
     /// let ready = Until::Output("listening".to_owned());
     /// timeout(Duration::from_secs(10), server.wait_for(&ready)).await??;
     /// # Ok(()) }
@@ -129,18 +133,17 @@ impl Process {
 
     async fn wait_for_output(&self, pattern: &str, after_seq: u64) -> Result<WaitOutcome, Error> {
         let mut search = Search::new(pattern)?;
-        let mut events = self.events();
+        let mut events = self.events_after(after_seq);
         let mut exit = None;
         loop {
             match events.next().await? {
-                Some(Event::Output(chunk)) if chunk.seq <= after_seq => {}
                 Some(Event::Output(chunk)) => {
                     if let Some(found) = search.look_at(chunk.stream, &chunk.bytes) {
                         return Ok(WaitOutcome::Matched { seq: chunk.seq, bytes: found.into() });
                     }
                 }
                 Some(Event::Gap(_)) => search.restart(),
-                Some(Event::Exited(how)) => exit = Some(how),
+                Some(Event::Exited { exit: how, .. }) => exit = Some(how),
                 Some(Event::Closed(_)) | None => match exit {
                     Some(exit) => return Ok(WaitOutcome::Exited(exit)),
                     None => return self.wait().await.map(WaitOutcome::Exited),

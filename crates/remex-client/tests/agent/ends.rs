@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use remex_client::{
-    Error,
-    agent::{Count, Limits, ListedProcess, Progress, Refusal, RetainedOutput, TruncatedText, Write},
+    Command, Error,
+    agent::{Limits, ListedProcess, Progress, Refusal, Write},
+    process::Event,
 };
 use remex_proto::Blob;
 use serde_json::json;
 
-use super::{SECOND, Stage, ended, whole, window};
+use super::{SECOND, Stage, ended, truncated, whole, window};
 
 #[tokio::test]
 async fn the_list_tells_how_each_process_stands() {
@@ -18,28 +19,21 @@ async fn the_list_tells_how_each_process_stands() {
     let (running, mut process) = stage.exec_and_yield(stage.command().args(["-v", "it's here"])).await;
     stage.server.say(&mut process, "new").await;
     stage.unseen(3).await;
-    let expected = [
-        ListedProcess {
-            handle: done,
-            command: "prog".to_owned(),
-            progress: ended(0),
-            idle_for: SECOND,
-            unseen_bytes: 0,
-        },
-        ListedProcess {
-            handle: running,
-            command: r"prog -v 'it'\''s here'".to_owned(),
-            progress: Progress::Running,
-            idle_for: Duration::ZERO,
-            unseen_bytes: 3,
-        },
-    ];
-    assert_eq!(stage.agent.list(), expected);
+    let listed = stage.agent.list();
+    let listed: Vec<_> = listed.iter().map(|listed| (listed.handle, listed.command.as_str())).collect();
+    assert_eq!(listed, [(done, "prog"), (running, r"prog -v 'it'\''s here'")]);
+    let listed: Vec<_> = stage
+        .agent
+        .list()
+        .into_iter()
+        .map(|ListedProcess { progress, idle_for, unseen_bytes, .. }| (progress, idle_for, unseen_bytes))
+        .collect();
+    assert_eq!(listed, [(ended(0), SECOND, 0), (Progress::Running, Duration::ZERO, 3)]);
 }
 
 #[tokio::test]
 async fn the_finished_one_that_was_not_used_for_longest_makes_room() {
-    let mut stage = Stage::new(Limits { open: 3, ..Limits::default() }).await;
+    let mut stage = Stage::new(Limits::default().open(3)).await;
     let (oldest, _process) = stage.exec_and_yield(stage.command()).await;
     let (first, second) = (stage.exec_and_end().await, stage.exec_and_end().await);
     stage.step_to_end(first).await;
@@ -52,10 +46,10 @@ async fn the_finished_one_that_was_not_used_for_longest_makes_room() {
 
 #[tokio::test]
 async fn nothing_is_ended_to_make_room() {
-    let mut stage = Stage::new(Limits { open: 2, ..Limits::default() }).await;
+    let mut stage = Stage::new(Limits::default().open(2)).await;
     let (_, mut process) = stage.exec_and_yield(stage.command()).await;
     let (other, _process) = stage.exec_and_yield(stage.command()).await;
-    let full = stage.agent.exec_command(stage.command(), window(SECOND)).await.unwrap_err();
+    let full = stage.agent.exec_command(&stage.client, &stage.command(), window(SECOND)).await.unwrap_err();
     assert_eq!(full, Error::Agent(Refusal::Full { open: 2 }));
     assert_eq!(
         full.to_string(),
@@ -70,14 +64,15 @@ async fn nothing_is_ended_to_make_room() {
 
 #[tokio::test]
 async fn a_start_that_fails_takes_no_room() {
-    let mut stage = Stage::new(Limits { open: 1, ..Limits::default() }).await;
+    let mut stage = Stage::new(Limits::default().open(1)).await;
     for _ in 0..2 {
         let fail = async {
             let (id, _) = stage.server.expect("process/start").await;
             stage.server.refuse(&id, "no such program").await;
         };
+        let command = Command::new("prog");
         let (failed, ()) =
-            tokio::join!(stage.agent.exec_command(stage.client.command("prog"), window(SECOND)), fail);
+            tokio::join!(stage.agent.exec_command(&stage.client, &command, window(SECOND)), fail);
         assert_eq!(failed.unwrap_err().to_string(), "no such program");
     }
     assert_eq!(stage.agent.list(), []);
@@ -105,9 +100,32 @@ async fn what_the_server_has_is_there_again_and_what_is_gone_is_counted() {
         stage.server.answer(&id, reply).await;
     };
     let (retained, ()) = tokio::join!(stage.agent.output(handle, 1000), read);
-    let text = "[… 4 bytes omitted …]\ntwo\nthree\n".to_owned();
-    let output = TruncatedText { text, omitted_bytes: 4, total_bytes: 14, count: Count::Exact };
-    assert_eq!(retained, Ok(RetainedOutput { output, evicted_bytes: 4 }));
+    let retained = retained.unwrap();
+    assert_eq!(retained.output, truncated("[… 4 bytes omitted …]\ntwo\nthree\n", 4, 14));
+    assert_eq!(retained.evicted_bytes, 4);
+}
+
+#[tokio::test]
+async fn a_character_of_retained_output_is_not_split_by_the_other_stream() {
+    let mut stage = Stage::new(Limits::default()).await;
+    let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
+    let crab = "🦀".as_bytes();
+    stage.server.say(&mut process, &crab[..2]).await;
+    stage.server.say_on("stderr", &mut process, "b").await;
+    stage.server.say(&mut process, &crab[2..]).await;
+    stage.server.end(&mut process, 0).await;
+    stage.step_to_end(handle).await;
+    let read = async {
+        let (id, _) = stage.server.expect("process/read").await;
+        let chunk = |seq, stream, bytes: &[u8]| json!({"seq": seq, "stream": stream, "chunk": Blob(bytes.to_vec().into())});
+        let chunks =
+            [chunk(1, "stdout", &crab[..2]), chunk(2, "stderr", b"b"), chunk(3, "stdout", &crab[2..])];
+        let reply = json!({"chunks": chunks, "nextSeq": 6, "exited": true, "exitCode": 0, "closed": true,
+            "failure": null});
+        stage.server.answer(&id, reply).await;
+    };
+    let (retained, ()) = tokio::join!(stage.agent.output(handle, 1000), read);
+    assert_eq!(retained.unwrap().output, whole("b🦀"));
 }
 
 #[tokio::test]
@@ -131,6 +149,41 @@ async fn an_agent_takes_its_processes_with_it() {
     drop(stage.agent);
     let (_, terminate) = stage.server.expect("process/terminate").await;
     assert_eq!(terminate["processId"], json!(process.id));
+}
+
+#[tokio::test]
+async fn background_processes_hold_the_output_open_for_a_time() {
+    let mut stage = Stage::new(Limits::default()).await;
+    let asked = [stage.command(), stage.command().linger(SECOND)];
+    for (command, linger) in asked.into_iter().zip([5000, 1000]) {
+        let (_, process) = stage.exec_and_yield(command).await;
+        assert_eq!(process.start["lingerMs"], json!(linger));
+    }
+    let mut stage = Stage::new(Limits::default().unlimited_linger()).await;
+    let (_, process) = stage.exec_and_yield(stage.command()).await;
+    assert_eq!(process.start.get("lingerMs"), None);
+}
+
+#[tokio::test]
+async fn the_process_behind_a_handle_is_followed_beside_the_steps() {
+    let mut stage = Stage::new(Limits::default()).await;
+    let (handle, mut running) = stage.exec_and_yield(stage.command()).await;
+    let process = stage.agent.process(handle).unwrap();
+    assert_eq!(process.id(), running.id);
+    let mut events = process.events();
+    stage.server.say(&mut running, "raw").await;
+    let Some(Event::Output(chunk)) = events.next().await.unwrap() else { panic!("no output") };
+    assert_eq!(&chunk.bytes[..], b"raw");
+    stage.unseen(3).await;
+    assert_eq!(stage.step_and_yield(handle).await.output, whole("raw"));
+    let unknown = "9".parse().unwrap();
+    let refusal = Refusal::Unknown { handle: unknown, open: vec![handle] };
+    assert_eq!(stage.agent.process(unknown).map(drop), Err(refusal.into()));
+    // A handle that is held keeps the process.
+    drop(events);
+    drop(stage.agent);
+    stage.server.end(&mut running, 0).await;
+    assert!(process.wait().await.unwrap().is_success());
 }
 
 #[tokio::test]

@@ -4,17 +4,21 @@
 
 mod clock;
 mod ends;
+mod json;
+mod live;
+mod plain;
 mod server;
 mod windows;
 mod writing;
 
-use std::{num::NonZeroU16, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use clock::Manual;
 use remex_client::{
     Client, Command, Error,
-    agent::{Agent, Count, Handle, Limits, Progress, Step, TruncatedText, Window, Write},
+    agent::{Agent, Handle, Limits, Progress, Step, TruncatedText, Window, Write},
     process::Exit,
+    process::TerminalSize,
 };
 use server::{Process, Server};
 use tokio::task::{JoinHandle, yield_now};
@@ -38,18 +42,17 @@ impl Stage {
     }
 
     fn command(&self) -> Command {
-        self.client.command("prog")
+        Command::new("prog")
     }
 
     fn terminal(&self) -> Command {
-        let size = NonZeroU16::new(24).unwrap();
-        self.command().terminal(size, size)
+        self.command().terminal(TerminalSize::default())
     }
 
     /// Executes a command with the usual window, and returns when its process runs and its step waits.
     async fn exec(&mut self, command: Command) -> (JoinHandle<Result<Step, Error>>, Process) {
-        let agent = self.agent.clone();
-        let step = tokio::spawn(async move { agent.exec_command(command, window(SECOND)).await });
+        let (agent, client) = (self.agent.clone(), self.client.clone());
+        let step = tokio::spawn(async move { agent.exec_command(&client, &command, window(SECOND)).await });
         let process = self.server.start().await;
         self.clock.asleep().await;
         (step, process)
@@ -96,29 +99,30 @@ impl Stage {
         }
     }
 
-    /// Waits until this many processes run.
+    /// Waits until this many processes have not ended.
     async fn running(&self, number: usize) {
-        let is_running = |progress: &Progress| *progress == Progress::Running;
-        while self.agent.list().iter().filter(|listed| is_running(&listed.progress)).count() != number {
+        while self.agent.list().iter().filter(|listed| !listed.progress.is_final()).count() != number {
             yield_now().await;
         }
     }
 }
 
 fn window(yield_after: Duration) -> Window {
-    Window { yield_after: Some(yield_after), ..Window::default() }
+    Window::default().yield_after(yield_after)
 }
 
 /// Returns output of which nothing is left out.
 fn whole(text: &str) -> TruncatedText {
-    TruncatedText {
-        text: text.to_owned(),
-        omitted_bytes: 0,
-        total_bytes: text.len() as u64,
-        count: Count::Exact,
-    }
+    TruncatedText::whole(text)
+}
+
+/// Returns output of which a known amount is left out.
+fn truncated(text: &str, omitted_bytes: u64, total_bytes: u64) -> TruncatedText {
+    let mut truncated = TruncatedText::whole(text);
+    (truncated.omitted_bytes, truncated.total_bytes) = (omitted_bytes, total_bytes);
+    truncated
 }
 
 fn ended(code: i32) -> Progress {
-    Progress::Ended(Exit { code, signal: None, cause: None, usage: None, network_denied: Vec::new() })
+    Progress::Ended(Exit::new(code))
 }

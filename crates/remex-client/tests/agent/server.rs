@@ -29,15 +29,11 @@ impl Server {
         let near = Arc::new(Mutex::new(Some(near)));
         let target = Target::custom("the server of this test", move || {
             let near = near.lock().unwrap().take();
-            let gone = || Error::Unreachable {
-                target: "it".to_owned(),
-                reason: "it is gone".to_owned(),
-                hint: None,
-            };
+            let gone = || Error::unreachable("it", "it is gone");
             async move { near.map(|(reader, writer)| Link::lines(reader, writer)).ok_or_else(gone) }
         });
         let mut server = Self { lines: BufReader::new(reader).lines(), writer };
-        let options = Options { reconnect_timeout: std::time::Duration::ZERO, ..Options::default() };
+        let options = Options::default().reconnect_timeout(std::time::Duration::ZERO);
         let welcome = async {
             let id = server.expect("initialize").await.0;
             server.answer(&id, json!({"sessionId": "s", "capabilities": {}})).await;
@@ -97,7 +93,12 @@ impl Server {
     }
 
     pub(crate) async fn exit(&mut self, process: &mut Process, code: i32) {
-        self.note("exited", process, json!({"exitCode": code})).await;
+        self.exit_with(process, json!({"exitCode": code})).await;
+    }
+
+    /// Tells of an exit with everything that a server may know about it.
+    pub(crate) async fn exit_with(&mut self, process: &mut Process, params: Value) {
+        self.note("exited", process, params).await;
     }
 
     pub(crate) async fn close(&mut self, process: &mut Process) {

@@ -7,9 +7,13 @@ use std::{
     time::Duration,
 };
 
-use remex_client::agent::{Count, Limits, Progress, Step, TruncatedText, Window, Write};
+use remex_client::{
+    agent::{Limits, Progress, Refusal, Step, Window, Write},
+    process::Exit,
+};
+use serde_json::json;
 
-use super::{SECOND, Stage, ended, whole, window};
+use super::{SECOND, Stage, ended, truncated, whole, window};
 
 #[tokio::test]
 async fn a_command_that_takes_longer_returns_when_the_time_is_over() {
@@ -46,9 +50,33 @@ async fn the_exit_is_not_the_end_while_output_may_come() {
     stage.server.say(&mut process, "from a child").await;
     stage.unseen(12).await;
     assert!(!step.is_finished());
+    assert_eq!(stage.agent.list()[0].progress, Progress::Exited(Exit::new(0)));
     stage.server.close(&mut process).await;
     let step = step.await.unwrap().unwrap();
     assert_eq!((step.output, step.progress), (whole("from a child"), ended(0)));
+}
+
+#[tokio::test]
+async fn a_step_whose_time_is_over_says_that_only_the_output_is_open() {
+    let mut stage = Stage::new(Limits::default().open(1)).await;
+    let (step, mut process) = stage.exec(stage.command()).await;
+    stage.server.exit(&mut process, 3).await;
+    stage.server.say(&mut process, "from a child\n").await;
+    stage.unseen(13).await;
+    stage.clock.advance(SECOND);
+    let step = step.await.unwrap().unwrap();
+    assert_eq!((step.output, step.progress), (whole("from a child\n"), Progress::Exited(Exit::new(3))));
+    // It still takes its room, and can be killed: what is in the background goes on.
+    let full = stage.agent.exec_command(&stage.client, &stage.command(), window(SECOND)).await;
+    assert_eq!(full, Err(Refusal::Full { open: 1 }.into()));
+    let kill = async {
+        let (id, _) = stage.server.expect("process/terminate").await;
+        stage.server.answer(&id, json!({"running": true})).await;
+    };
+    let (killed, ()) = tokio::join!(stage.agent.kill(step.handle), kill);
+    assert_eq!(killed, Ok(()));
+    stage.server.close(&mut process).await;
+    assert_eq!(stage.step_to_end(step.handle).await.progress, ended(3));
 }
 
 #[tokio::test]
@@ -102,17 +130,15 @@ async fn a_step_shows_as_much_as_it_is_asked_for_and_says_what_it_omits() {
     stage.server.say(&mut process, &output).await;
     stage.server.end(&mut process, 0).await;
     stage.running(0).await;
-    let window = Window { max_output_bytes: Some(90), ..Window::default() };
+    let window = Window::default().max_output_bytes(90);
     let step = stage.agent.write_stdin(handle, Write::Nothing, window).await.unwrap();
     let text = "line 000\nline 001\nline 002\n[… 8946 bytes omitted …]\nline 997\nline 998\nline 999\n";
-    let expected =
-        TruncatedText { text: text.to_owned(), omitted_bytes: 8946, total_bytes: 9000, count: Count::Exact };
-    assert_eq!(step.output, expected);
+    assert_eq!(step.output, truncated(text, 8946, 9000));
 }
 
 #[tokio::test]
 async fn what_nobody_has_seen_is_kept_within_bounds() {
-    let limits = Limits { collect_bytes: 70, output_bytes: 1 << 20, ..Limits::default() };
+    let limits = Limits::default().collect_bytes(70).output_bytes(1 << 20);
     let mut stage = Stage::new(limits).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
     for _ in 0..100 {
@@ -131,8 +157,7 @@ async fn what_the_server_lost_is_counted() {
     stage.server.lose(&mut process, 5, 100).await;
     stage.server.say(&mut process, "after").await;
     stage.unseen(111).await;
-    let text = "before\n[… 100 bytes omitted …]\nafter".to_owned();
-    let expected = TruncatedText { text, omitted_bytes: 100, total_bytes: 111, count: Count::Exact };
+    let expected = truncated("before\n[… 100 bytes omitted …]\nafter", 100, 111);
     assert_eq!(stage.step_and_yield(handle).await.output, expected);
 }
 
@@ -157,9 +182,9 @@ async fn a_character_is_not_split_between_steps_or_streams() {
 async fn the_time_is_neither_shorter_nor_longer_than_allowed() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, _process) = stage.exec_and_yield(stage.command()).await;
-    let asked = [Some(Duration::ZERO), Some(Duration::MAX), None];
-    for (yield_after, waited) in asked.into_iter().zip([SECOND / 4, 30 * SECOND, 10 * SECOND]) {
-        let (agent, window) = (stage.agent.clone(), Window { yield_after, ..Window::default() });
+    let asked = [window(Duration::ZERO), window(Duration::MAX), Window::default()];
+    for (window, waited) in asked.into_iter().zip([SECOND / 4, 30 * SECOND, 10 * SECOND]) {
+        let agent = stage.agent.clone();
         let step = tokio::spawn(async move { agent.write_stdin(handle, Write::Nothing, window).await });
         stage.clock.asleep().await;
         stage.clock.advance(waited);

@@ -1,15 +1,18 @@
-//! The client against servers that say what they like: notifications out of order, unknown ones, broken ones.
+//! The client against servers that say what they like: notifications out of order, unknown ones, broken
+//! ones, those of newer servers.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 mod breaches;
+mod future;
 mod notifications;
 mod server;
+mod vectors;
 
 use std::time::Duration;
 
 use remex_client::{
-    Client, Process,
+    Client, Command, Process,
     process::{Event, Events},
 };
 use server::Server;
@@ -31,7 +34,7 @@ async fn output(events: &mut Events) -> (u64, String) {
 
 /// Starts a process on a server that a test plays.
 async fn started(client: &Client, server: &mut Server, id: &str) -> Process {
-    let command = client.command("prog").id(id);
-    let (process, ()) = tokio::join!(command.start(), server.start());
+    let command = Command::new("prog").id(id);
+    let (process, ()) = tokio::join!(command.start(client), server.start());
     process.unwrap()
 }

@@ -21,6 +21,11 @@ pub(crate) struct Server {
 impl Server {
     /// Connects a client to a server of its own.
     pub(crate) async fn connect() -> (Client, Self) {
+        Self::connect_with(usual_welcome()).await
+    }
+
+    /// Connects a client to a server of its own that says this welcome.
+    pub(crate) async fn connect_with(welcome: Value) -> (Client, Self) {
         let (dialled, mut connections) = mpsc::unbounded_channel();
         let target = Target::custom("the server of this test", move || {
             let ((reader, writer), far) = pipe();
@@ -30,7 +35,7 @@ impl Server {
         let (client, server) = tokio::join!(Client::connect_with(target, Options::default()), async {
             let (reader, writer) = soon("the first connection", connections.recv()).await.unwrap();
             let mut server = Self { connections, lines: BufReader::new(reader).lines(), writer };
-            server.welcome().await;
+            server.welcome(welcome).await;
             server
         });
         (client.unwrap(), server)
@@ -48,13 +53,12 @@ impl Server {
         let (reader, writer) = soon("another connection", self.connections.recv()).await.unwrap();
         self.lines = BufReader::new(reader).lines();
         self.writer = writer;
-        self.welcome().await;
+        self.welcome(usual_welcome()).await;
     }
 
-    async fn welcome(&mut self) {
+    async fn welcome(&mut self, welcome: Value) {
         let (id, _) = self.expect("initialize").await;
-        let enabled = json!(["processGap", "cancel", "consumed", "acks"]);
-        self.answer(&id, json!({"sessionId": "s", "capabilities": {"enabled": enabled}})).await;
+        self.answer(&id, welcome).await;
     }
 
     /// Waits for any message.
@@ -102,6 +106,11 @@ impl Server {
         // The client may have left for a reason that the test knows.
         let _ = self.writer.write_all(format!("{line}\n").as_bytes()).await;
     }
+}
+
+fn usual_welcome() -> Value {
+    let enabled = json!(["processGap", "cancel", "consumed", "acks"]);
+    json!({"sessionId": "s", "capabilities": {"enabled": enabled}})
 }
 
 /// Returns the notification of an event that says its own number.

@@ -110,14 +110,17 @@ impl Check<'_> {
                     assert_eq!(gap.bytes, Some(bytes), "{role:?}: a gap is told exactly");
                     next = gap.to_seq as usize + 1;
                 }
-                Event::Exited(exit) => {
+                Event::Exited { seq, exit } => {
+                    assert_eq!(*seq as usize, next, "{role:?}: in order");
                     assert_eq!((said, Some(exit.code)), (Some(Said::Exited), truth.exit_code), "{role:?}");
                     next += 1;
                 }
-                Event::Closed(_) => {
+                Event::Closed(closed) => {
+                    assert_eq!(closed.seq as usize, next, "{role:?}: in order");
                     assert_eq!(said, Some(Said::Closed), "{role:?}");
                     next += 1;
                 }
+                other => panic!("{role:?}: {other:?} is new"),
             }
         }
         if is_complete {

@@ -133,8 +133,7 @@ impl World {
         let is_dead = self.fate.dead_at.is_some_and(|at| now >= self.began + at);
         if is_dead || self.refuses_until.is_some_and(|until| now < until) {
             self.shore.end(now);
-            let (target, reason) = ("the simulated server".to_owned(), "refused".to_owned());
-            return Err(Error::Unreachable { target, reason, hint: None });
+            return Err(Error::unreachable("the simulated server", "refused"));
         }
         let number = self.connections;
         self.connections += 1;

@@ -210,24 +210,22 @@ async fn live(seed: u64) -> Run {
 
 fn options(random: &mut Random, may_give_up: bool) -> Options {
     let is_alert = random.chance(50);
-    Options {
-        reconnect_timeout: if may_give_up {
+    Options::default()
+        .reconnect_timeout(if may_give_up {
             random.millis(2_000, 60_000)
         } else {
             Duration::from_secs(3_600)
-        },
-        keep_alive_interval: if is_alert {
+        })
+        .keep_alive_interval(if is_alert {
             Duration::from_secs(2)
         } else {
             Options::default().keep_alive_interval
-        },
-        keep_alive_timeout: if is_alert {
+        })
+        .keep_alive_timeout(if is_alert {
             Duration::from_secs(2)
         } else {
             Options::default().keep_alive_timeout
-        },
-        ..Options::default()
-    }
+        })
 }
 
 /// Connects; the first connection is not repaired, so it may take several tries.
@@ -285,9 +283,9 @@ async fn watch_conditions(mut conditions: watch::Receiver<ConnectionState>) -> b
     let mut saw_recovery = false;
     loop {
         match &*conditions.borrow_and_update() {
-            ConnectionState::Connected => {}
             ConnectionState::Reconnecting { .. } => saw_recovery = true,
             ConnectionState::Lost(_) => return saw_recovery,
+            _ => {}
         }
         if conditions.changed().await.is_err() {
             return saw_recovery;

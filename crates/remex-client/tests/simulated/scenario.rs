@@ -5,7 +5,7 @@
 use std::{future::poll_fn, task::Poll, time::Duration};
 
 use remex_client::{
-    Client, Error, Process,
+    Client, Command, Error, Process,
     process::{Event, Input, OnDrop, Overflow, Retain, SignalName, Until, WaitOutcome},
 };
 use remex_proto::environment;
@@ -197,17 +197,16 @@ impl Story {
         };
         let bytes = bytes.min(if self.dialect == Dialect::Base { 300_000 } else { usize::MAX });
         let pause = self.random.below(600);
-        let mut command = self
-            .client
-            .command("say")
+        let mut command = Command::new("say")
             .arg(self.random.below(1 << 30).to_string())
             .arg(bytes.to_string())
             .arg(pause.to_string());
         let overflow = if self.role == Role::FollowEvicting { Overflow::Evict } else { Overflow::Pause };
         let retains_little = self.dialect == Dialect::Remex && self.random.chance(50);
-        let retained = retains_little.then(|| self.random.between(1_024, 32_768) as u64);
-        command = command.retain(Retain { bytes: retained, overflow, ..Retain::default() });
-        let process = command.start().await?;
+        let mut retain = Retain::default().overflow(overflow);
+        retain.bytes = retains_little.then(|| self.random.between(1_024, 32_768) as u64);
+        command = command.retain(retain);
+        let process = command.start(&self.client).await?;
         self.seen.process = Some(process.id().to_owned());
         Ok(process)
     }
@@ -273,8 +272,8 @@ impl Story {
         let id = format!("output-{}", self.random.word());
         self.seen.process = Some(id.clone());
         let (seed, bytes) = (self.random.below(1 << 30), self.random.below(20_000));
-        let command = self.client.command("say").arg(seed.to_string()).arg(bytes.to_string()).arg("200");
-        let output = command.id(id).output().await?;
+        let command = Command::new("say").arg(seed.to_string()).arg(bytes.to_string()).arg("200");
+        let output = command.id(id).output(&self.client).await?;
         self.seen.stdout = Some(output.stdout);
         self.seen.stderr = Some(output.stderr);
         self.seen.exit_code = Some(output.exit.code);
@@ -282,7 +281,8 @@ impl Story {
     }
 
     async fn start_echo(&mut self, limit: usize) -> Result<Process, Error> {
-        let process = self.client.command("echo").arg(limit.to_string()).input(Input::Piped).start().await?;
+        let process =
+            Command::new("echo").arg(limit.to_string()).input(Input::Piped).start(&self.client).await?;
         self.seen.process = Some(process.id().to_owned());
         Ok(process)
     }
@@ -341,8 +341,8 @@ impl Story {
     async fn start_impatiently(&mut self) -> Result<(), Error> {
         let id = format!("impatient-{}", self.random.word());
         self.seen.process = Some(id.clone());
-        let command = self.client.command("hang").id(id).on_drop(OnDrop::Terminate);
-        match timeout(self.random.millis(0, 600), command.start()).await {
+        let command = Command::new("hang").id(id).on_drop(OnDrop::Terminate);
+        match timeout(self.random.millis(0, 600), command.start(&self.client)).await {
             Ok(started) => started.map(drop),
             Err(_) => Ok(()),
         }
@@ -358,7 +358,7 @@ impl Story {
     }
 
     async fn signal(&mut self) -> Result<(), Error> {
-        let process = self.client.command("hang").start().await?;
+        let process = Command::new("hang").start(&self.client).await?;
         self.seen.process = Some(process.id().to_owned());
         for _ in 0..10 {
             match process.signal(SignalName::Usr1).await {
@@ -398,9 +398,9 @@ impl Story {
     }
 
     async fn end(&mut self) -> Result<(), Error> {
-        let command = self.client.command("hang");
+        let command = Command::new("hang");
         let on_drop = if self.role == Role::Kill { OnDrop::Leave } else { OnDrop::Terminate };
-        let process = command.on_drop(on_drop).start().await?;
+        let process = command.on_drop(on_drop).start(&self.client).await?;
         self.seen.process = Some(process.id().to_owned());
         sleep(self.random.millis(0, 2_000)).await;
         if self.role == Role::Kill {

@@ -350,16 +350,10 @@ impl Server {
         let connection = self.connections.get_mut(&connection).unwrap();
         connection.session = Some(session_id.clone());
         connection.enabled.clone_from(&enabled);
-        Ok(initialize::Reply {
-            session_id,
-            protocol_version: String::new(),
-            server: initialize::Server::default(),
-            capabilities: initialize::Capabilities { enabled, available: BTreeSet::new() },
-            resumed: resumed.is_some(),
-            detach_ttl_ms: None,
-            limits: initialize::Limits::default(),
-            environment_info: None,
-        })
+        let mut reply = initialize::Reply::new(session_id);
+        reply.capabilities.enabled = enabled;
+        reply.resumed = resumed.is_some();
+        Ok(reply)
     }
 
     fn resume(&mut self, id: &str, connection: u32, now_ms: u64) -> Result<(), RpcError> {

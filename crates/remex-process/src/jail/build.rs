@@ -257,7 +257,7 @@ unsafe fn bind(from: &CStr, to: &CStr, attributes: u64) -> Result<(), i32> {
 }
 
 /// Opens a place without following links: those that were there when the policy was resolved are not in its paths.
-unsafe fn locate(path: &CStr) -> Result<RawFd, i32> {
+pub(super) unsafe fn locate(path: &CStr) -> Result<RawFd, i32> {
     // SAFETY: the string ends with NUL, and the struct has the size that is given; zeros are valid in it.
     unsafe {
         let mut how = MaybeUninit::<libc::open_how>::zeroed().assume_init();

@@ -8,9 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{CStr, CString, c_long},
-    io,
-    mem::MaybeUninit,
+    ffi::{CStr, CString},
     os::{fd::RawFd, unix::ffi::OsStrExt as _},
     path::Path,
     ptr,
@@ -18,6 +16,8 @@ use std::{
 };
 
 use remex_sandbox::{Access, Policy};
+
+use super::build::{check, descriptor, locate};
 
 /// The rights to files and directories, as the kernel numbers them.
 mod right {
@@ -197,12 +197,10 @@ pub(crate) unsafe fn restrict(ruleset: &Ruleset, terminal: Option<RawFd>) -> Res
     // SAFETY: the kernel reads as many bytes as the length says, which are there.
     unsafe {
         check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1_u64, 0_u64, 0_u64, 0_u64).into())?;
-        let attributes = &raw const ruleset.attributes;
-        let set =
-            check(libc::syscall(libc::SYS_landlock_create_ruleset, attributes, ruleset.attributes_len, 0))?
-                as RawFd;
+        let (attributes, len) = (&raw const ruleset.attributes, ruleset.attributes_len);
+        let set = descriptor(libc::syscall(libc::SYS_landlock_create_ruleset, attributes, len, 0))?;
         let restricted = fill(ruleset, set, terminal)
-            .and_then(|()| check(libc::syscall(libc::SYS_landlock_restrict_self, set, 0)).map(drop));
+            .and_then(|()| check(libc::syscall(libc::SYS_landlock_restrict_self, set, 0)));
         libc::close(set);
         restricted
     }
@@ -248,32 +246,15 @@ unsafe fn add(set: RawFd, place: RawFd, rights: u64) -> Result<(), i32> {
         Err(libc::EINVAL) => match add(rights & right::OF_FILES) {
             // None of the rights is for files.
             Err(libc::ENOMSG) => Ok(()),
-            other => other.map(drop),
+            other => other,
         },
-        other => other.map(drop),
+        other => other,
     }
-}
-
-/// Opens a place without following links: those that were there when the policy was resolved are not in its paths.
-unsafe fn locate(path: &CStr) -> Result<RawFd, i32> {
-    // SAFETY: the string ends with NUL, and the struct has the size that is given; zeros are valid in it.
-    unsafe {
-        let mut how = MaybeUninit::<libc::open_how>::zeroed().assume_init();
-        how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-        how.resolve = libc::RESOLVE_NO_SYMLINKS;
-        let (how, len) = (&raw const how, size_of::<libc::open_how>());
-        check(libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), how, len))
-            .map(|descriptor| descriptor as RawFd)
-    }
-}
-
-fn check(result: c_long) -> Result<c_long, i32> {
-    if result < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(result) }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::process::CommandExt as _, process::Command, sync::Arc};
+    use std::{fs, io, os::unix::process::CommandExt as _, process::Command, sync::Arc};
 
     use remex_sandbox::{Preset, Request, SystemHost, resolve, testing::context};
 

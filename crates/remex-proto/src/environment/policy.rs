@@ -5,7 +5,6 @@
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt as _,
 };
 
 use serde::{Deserialize, Serialize};
@@ -116,7 +115,7 @@ fn names(list: &[&str], name: &OsStr) -> bool {
 }
 
 fn matches_any(patterns: &[impl AsRef<str>], name: &OsStr) -> bool {
-    patterns.iter().any(|pattern| glob(pattern.as_ref().as_bytes(), name.as_bytes()))
+    patterns.iter().any(|pattern| glob(pattern.as_ref().as_bytes(), name.as_encoded_bytes()))
 }
 
 /// Matches with a single backtracking point, so that no pattern takes more than quadratic time.

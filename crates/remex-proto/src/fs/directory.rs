@@ -64,6 +64,7 @@ pub struct DirectoryListing {
 /// A link is classified by its target. Broken links are omitted, except with `limit`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct DirectoryEntry {
     /// For people: bytes that are not UTF-8 are replaced.
@@ -83,6 +84,20 @@ pub struct DirectoryEntry {
     pub metadata: Option<Box<Metadata>>,
 }
 
+impl DirectoryEntry {
+    /// Creates an entry that is neither a directory nor a regular file.
+    pub fn new(file_name: impl Into<String>) -> Self {
+        Self {
+            file_name: file_name.into(),
+            is_directory: false,
+            is_file: false,
+            is_symlink: None,
+            path: None,
+            metadata: None,
+        }
+    }
+}
+
 /// `fs/walk`: what is below a directory, breadth first, each directory sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -99,6 +114,7 @@ pub struct Walk {
 /// How far a [`Walk`] goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct WalkOptions {
     /// 0 lists the children of the root only; at most 64.
@@ -114,9 +130,56 @@ pub struct WalkOptions {
     pub prune_hidden_directories: bool,
 }
 
+/// As far as a server goes in one walk: 64 levels, 10,000 directories and 50,000 entries, without links to directories
+/// and with hidden directories.
+impl Default for WalkOptions {
+    fn default() -> Self {
+        Self {
+            max_depth: 64,
+            max_directories: 10_000,
+            max_entries: 50_000,
+            follow_directory_symlinks: false,
+            prune_hidden_directories: false,
+        }
+    }
+}
+
+impl WalkOptions {
+    /// Sets how deep to go: 0 lists the children of the root only; at most 64.
+    #[must_use]
+    pub fn max_depth(self, max_depth: u64) -> Self {
+        Self { max_depth, ..self }
+    }
+
+    /// Sets how many directories to read, the root included; 1 to 10,000.
+    #[must_use]
+    pub fn max_directories(self, max_directories: u64) -> Self {
+        Self { max_directories, ..self }
+    }
+
+    /// Sets how many entries to look at; 1 to 50,000.
+    #[must_use]
+    pub fn max_entries(self, max_entries: u64) -> Self {
+        Self { max_entries, ..self }
+    }
+
+    /// Lists and enters links to directories, each real directory once.
+    #[must_use]
+    pub fn follow_directory_symlinks(self) -> Self {
+        Self { follow_directory_symlinks: true, ..self }
+    }
+
+    /// Does not enter directories whose name begins with a dot.
+    #[must_use]
+    pub fn prune_hidden_directories(self) -> Self {
+        Self { prune_hidden_directories: true, ..self }
+    }
+}
+
 /// The answer to [`Walk`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct WalkReply {
     /// Directories and regular files.
     pub entries: Vec<WalkEntry>,
@@ -129,6 +192,7 @@ pub struct WalkReply {
 /// An entry found by a [`Walk`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct WalkEntry {
     /// Where it is.
     pub path: HostPath,
@@ -136,23 +200,43 @@ pub struct WalkEntry {
     pub kind: WalkKind,
 }
 
+impl WalkEntry {
+    /// Creates an entry.
+    #[must_use]
+    pub fn new(path: HostPath, kind: WalkKind) -> Self {
+        Self { path, kind }
+    }
+}
+
 /// What a [`WalkEntry`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub enum WalkKind {
     /// A directory.
     Directory,
     /// A regular file.
     File,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// An entry that a [`Walk`] could not read or name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct WalkError {
     /// Where; bytes that are not UTF-8 are replaced.
     pub path: HostPath,
     /// Why.
     pub message: String,
+}
+
+impl WalkError {
+    /// Creates an error that says what is wrong with a path.
+    pub fn new(path: HostPath, message: impl Into<String>) -> Self {
+        Self { path, message: message.into() }
+    }
 }

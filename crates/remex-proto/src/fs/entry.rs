@@ -22,8 +22,9 @@ pub struct GetMetadata {
 /// The answer to [`GetMetadata`]: of the target where the path is a link.
 ///
 /// The first six members are the base dialect's; a server that is not remex sends only those.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// A directory.
@@ -57,7 +58,8 @@ pub struct Metadata {
 
 /// What a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub enum MetadataKind {
     /// A regular file.
@@ -72,6 +74,9 @@ pub enum MetadataKind {
     Socket,
     /// A device.
     Device,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// `fs/canonicalize`: the path without symbolic links; it must exist.
@@ -217,6 +222,7 @@ pub struct ReadLink {
 /// The answer to [`ReadLink`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct LinkTarget {
     /// For people: bytes that are not UTF-8 are replaced.
@@ -224,4 +230,12 @@ pub struct LinkTarget {
     /// Exactly what the link says.
     #[serde(default, deserialize_with = "null_as_default")]
     pub target_base64: Blob,
+}
+
+impl LinkTarget {
+    /// Creates the target of a link from its bytes.
+    #[must_use]
+    pub fn new(target: Vec<u8>) -> Self {
+        Self { target: String::from_utf8_lossy(&target).into_owned(), target_base64: Blob::from(target) }
+    }
 }

@@ -95,6 +95,7 @@ pub struct HashFile {
 /// The answer to [`HashFile`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct FileHash {
     /// The hash of those bytes.
     pub hash: ContentHash,
@@ -102,6 +103,14 @@ pub struct FileHash {
     pub bytes: u64,
     /// The size of the whole file.
     pub size: u64,
+}
+
+impl FileHash {
+    /// Creates the hash of `bytes` bytes of a file of `size` bytes.
+    #[must_use]
+    pub fn new(hash: ContentHash, bytes: u64, size: u64) -> Self {
+        Self { hash, bytes, size }
+    }
 }
 
 #[cfg(test)]

@@ -80,6 +80,7 @@ pub struct Changed {
 /// One path in [`Changed`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Change {
     /// Where.
     pub path: HostPath,
@@ -87,9 +88,18 @@ pub struct Change {
     pub kind: ChangeKind,
 }
 
+impl Change {
+    /// Creates a change of a path.
+    #[must_use]
+    pub fn new(path: HostPath, kind: ChangeKind) -> Self {
+        Self { path, kind }
+    }
+}
+
 /// What happened at a path; a move is one `removed` and one `created`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub enum ChangeKind {
     /// The path is new or was replaced; everything below it is reported too.
@@ -98,4 +108,7 @@ pub enum ChangeKind {
     Modified,
     /// The path no longer exists; entries below it are not reported separately.
     Removed,
+    /// Something that this version does not know; look at the path.
+    #[serde(other)]
+    Unknown,
 }

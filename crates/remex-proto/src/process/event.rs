@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Blob, ErrorKind};
+use crate::{Blob, ErrorKind, lenient::null_as_default};
 
 /// Where output comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub enum Stream {
     /// Standard output of a pipe process.
@@ -15,20 +16,25 @@ pub enum Stream {
     Stderr,
     /// All output of a terminal process.
     Pty,
+    /// A stream that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl Stream {
-    /// Returns the word on the wire.
+    /// Returns the word on the wire; that of an unknown stream is `unknown`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
             Self::Stderr => "stderr",
             Self::Pty => "pty",
+            Self::Unknown => "unknown",
         }
     }
 }
 
-/// `process/output`. [`OutputFrame`](crate::message::OutputFrame) is the fast way to encode and decode it.
+// `message::OutputFrame` encodes and decodes it faster.
+/// `process/output`: the next output of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -61,7 +67,7 @@ pub struct Exited {
     /// The exit status, or 128 + signal number.
     pub exit_code: i32,
     /// A hint that a failure was caused by the sandbox.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub sandbox_denied: bool,
     /// The signal that ended it, such as `SIGKILL`.
     #[serde(default)]
@@ -73,13 +79,14 @@ pub struct Exited {
     #[serde(default)]
     pub usage: Option<Usage>,
     /// The hosts that the sandbox has refused by then.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub network_denied: Vec<DeniedHost>,
 }
 
 /// A host that a confined process asked for and did not reach, because its sandbox does not list it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct DeniedHost {
     /// The name or address.
@@ -90,9 +97,17 @@ pub struct DeniedHost {
     pub count: u64,
 }
 
+impl DeniedHost {
+    /// Creates the record of a host that was refused `count` times.
+    pub fn new(host: impl Into<String>, port: u16, count: u64) -> Self {
+        Self { host: host.into(), port, count }
+    }
+}
+
 /// Why a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub enum ExitCause {
     /// By itself.
@@ -109,11 +124,15 @@ pub enum ExitCause {
     OutOfMemory,
     /// Unknown: because of a defect, the server lost track of the process and killed it.
     ServerLost,
+    /// A cause that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// Resources used by a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
     /// CPU time in its own code.
@@ -149,6 +168,7 @@ pub struct Closed {
 /// Bytes per stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Produced {
     /// On standard output.
     pub stdout: u64,

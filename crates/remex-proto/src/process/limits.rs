@@ -11,9 +11,10 @@ use serde_json::Number;
 /// Resource limits of a process; an absent member means no limit beyond those of the host.
 ///
 /// Unlike elsewhere, an unknown member is an error: a limit that is asked for is enforced or refused.
-/// [`environment::ProcessLimits`](crate::environment::ProcessLimits) says how the server enforces each.
+/// `processLimits` of `environment/info` says how the server enforces each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(deny_unknown_fields))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceLimits {
     /// CPU time of each process in seconds; then SIGXCPU, and SIGKILL a second later.
@@ -41,6 +42,38 @@ impl ResourceLimits {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Limits the CPU time of each process, in seconds.
+    #[must_use]
+    pub fn cpu_seconds(self, seconds: NonZeroU64) -> Self {
+        Self { cpu_seconds: Some(seconds), ..self }
+    }
+
+    /// Limits the memory of the process and its descendants together (cgroup), or the address space of each of them
+    /// (rlimit).
+    #[must_use]
+    pub fn memory_bytes(self, bytes: NonZeroU64) -> Self {
+        Self { memory_bytes: Some(bytes), ..self }
+    }
+
+    /// Limits the open files of each process.
+    #[must_use]
+    pub fn open_files(self, files: NonZeroU64) -> Self {
+        Self { open_files: Some(files), ..self }
+    }
+
+    /// Limits the processes and threads: of the process and its descendants together (cgroup), or of the whole user
+    /// (rlimit).
+    #[must_use]
+    pub fn processes(self, processes: NonZeroU64) -> Self {
+        Self { processes: Some(processes), ..self }
+    }
+
+    /// Limits the size of each file that they write.
+    #[must_use]
+    pub fn file_bytes(self, bytes: NonZeroU64) -> Self {
+        Self { file_bytes: Some(bytes), ..self }
     }
 
     fn member(&mut self, name: &str) -> Option<&mut Option<NonZeroU64>> {

@@ -55,7 +55,7 @@ pub struct Start {
     /// Asks to reach the network only as `networkProxy` says, if the sandbox leaves the network open.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub enforce_managed_network: bool,
-    /// What `enforceManagedNetwork` is about, a [`NetworkProxy`]; decoded only then.
+    /// What `enforceManagedNetwork` is about; decoded only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_proxy: Option<Box<Value>>,
     /// Height of the terminal, 24 unless given.
@@ -230,7 +230,7 @@ pub struct Started {
     /// As in the request.
     pub process_id: String,
     /// How the process is confined.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub sandbox_type: SandboxType,
     /// The process id of the operating system.
     #[serde(default)]
@@ -239,13 +239,14 @@ pub struct Started {
     #[serde(default)]
     pub started_at_ms: Option<u64>,
     /// Whether this is the outcome of an earlier start with the same `startId`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub replayed: bool,
 }
 
 /// How a started process is confined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub enum SandboxType {
     /// Not at all.
@@ -257,4 +258,7 @@ pub enum SandboxType {
     MacosSeatbelt,
     /// A restricted token.
     WindowsRestrictedToken,
+    /// In a way that this version does not know.
+    #[serde(other)]
+    Unknown,
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{DeniedHost, ExitCause, GapRange, Produced, Stream, Usage};
-use crate::Blob;
+use crate::{Blob, lenient::null_as_default};
 
 /// `process/read`: output that is retained, or a wait for more. Reading consumes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub struct ReadReply {
     /// Why the server could not follow the process to its end; null otherwise.
     pub failure: Option<String>,
     /// A hint that a failure was caused by the sandbox.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub sandbox_denied: bool,
     /// What was evicted between the cursor and the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ pub struct ReadReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// The hosts that the sandbox has refused so far.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub network_denied: Vec<DeniedHost>,
     /// Once it is closed, all output that it produced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,7 +120,7 @@ pub struct WriteReply {
     /// What became of the bytes.
     pub status: WriteStatus,
     /// The same for clients of v0: whether `status` is `accepted`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub accepted: bool,
 }
 
@@ -132,7 +132,8 @@ impl From<WriteStatus> for WriteReply {
 
 /// What became of the bytes of a [`Write`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub enum WriteStatus {
     /// Queued for stdin, now or by an earlier request with this `writeId`.
@@ -143,6 +144,9 @@ pub enum WriteStatus {
     StdinClosed,
     /// The process is still starting.
     Starting,
+    /// A status that this version does not know; `accepted` says whether the bytes were accepted.
+    #[serde(other)]
+    Unknown,
 }
 
 /// `process/release`: no longer holds output for the controlling client while it is disconnected, until it reconnects.

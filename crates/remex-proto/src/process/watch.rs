@@ -70,7 +70,8 @@ pub struct Waited {
 
 /// Why a wait is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub enum WaitReason {
     /// The process has exited.
@@ -83,6 +84,9 @@ pub enum WaitReason {
     Idle,
     /// `waitMs` ran out first.
     Timeout,
+    /// A reason that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// `process/snapshot`: the retained output in one piece.
@@ -101,8 +105,9 @@ pub struct Snapshot {
 }
 
 /// The answer to [`Snapshot`]: head and tail are kept, the middle is dropped and counted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotReply {
     /// Empty for a terminal.
@@ -159,6 +164,7 @@ pub struct Listing {
 /// One process in a [`Listing`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ProcessEntry"))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// The client's handle.
@@ -198,9 +204,36 @@ pub struct Entry {
     pub cpu_ms: Option<u64>,
     /// Resident memory of the tree; null when the system does not tell.
     pub resident_bytes: Option<u64>,
-    /// The living processes of the tree, the smallest numbers first, at most [`LIVING_PIDS`].
-    #[serde(default)]
+    /// The living processes of the tree, the smallest numbers first, at most 64.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub living_pids: Vec<u32>,
+}
+
+impl Entry {
+    /// Creates the entry of a process that is still starting.
+    pub fn new(process_id: impl Into<String>, session_id: impl Into<String>, cwd: HostPath) -> Self {
+        Self {
+            process_id: process_id.into(),
+            session_id: session_id.into(),
+            identity: None,
+            argv: Vec::new(),
+            cwd,
+            pid: None,
+            tty: false,
+            labels: BTreeMap::new(),
+            state: State::Starting,
+            started_at_ms: 0,
+            ended_at_ms: None,
+            exit_code: None,
+            signal: None,
+            cause: None,
+            produced: Produced::default(),
+            retained_bytes: 0,
+            cpu_ms: None,
+            resident_bytes: None,
+            living_pids: Vec::new(),
+        }
+    }
 }
 
 /// How many living processes of one tree a [`Listing`] names.
@@ -208,7 +241,8 @@ pub const LIVING_PIDS: usize = 64;
 
 /// How far a process has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ProcessState"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words, rename = "ProcessState"))]
+#[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub enum State {
     /// Not there yet.
@@ -219,6 +253,9 @@ pub enum State {
     Exited,
     /// The process is closed: no more events will follow.
     Closed,
+    /// A state that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 #[cfg(test)]

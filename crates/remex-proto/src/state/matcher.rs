@@ -62,8 +62,11 @@ impl Search {
         }
     }
 
-    /// Processes the next piece and returns the match once it is complete.
+    /// Processes the next piece and returns the match once it is complete. Unknown streams are not searched.
     pub fn look_at(&mut self, stream: Stream, bytes: &[u8]) -> Option<Vec<u8>> {
+        if stream == Stream::Unknown {
+            return None;
+        }
         let (matcher, text) = &mut self.streams[usize::from(stream == Stream::Stderr)];
         text.extend_from_slice(bytes);
         if matcher.feed(bytes) == MatchStatus::Match {

@@ -227,7 +227,8 @@ impl OutputLog {
         match stream {
             Stream::Stdout => self.produced.stdout += len as u64,
             Stream::Stderr => self.produced.stderr += len as u64,
-            Stream::Pty => self.produced.pty += len as u64,
+            // A server appends only output of the streams that it knows.
+            Stream::Pty | Stream::Unknown => self.produced.pty += len as u64,
         }
         self.retained += len;
         self.kept.appended(stream, len);

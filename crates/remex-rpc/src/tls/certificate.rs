@@ -76,6 +76,7 @@ impl Validity {
 }
 
 /// Returns the DNS names of a certificate.
+#[cfg(feature = "server")]
 pub(super) fn dns_names(der: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let names = alternative_names(&certificate).into_iter().filter_map(|name| match name {

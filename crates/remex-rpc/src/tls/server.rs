@@ -164,7 +164,7 @@ impl ServerTls {
             None => None,
             Some(der) => Some(PeerCertificate::parse(der).ok_or(NotEncrypted::Nameless)?),
         };
-        Ok((tokio_rustls::TlsStream::from(stream).into(), certificate))
+        Ok((Stream::new(stream), certificate))
     }
 
     fn loaded(&self) -> Arc<Loaded> {

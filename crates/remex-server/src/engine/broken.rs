@@ -69,8 +69,7 @@ impl<A: Audience> Engine<A> {
         }
         state.is_broken = true;
         if state.exit.is_none() {
-            let usage = wire::Usage { user_ms: 0, system_ms: 0, max_rss_bytes: None, wall_ms: 0 };
-            let (code, cause) = (UNKNOWN_CODE, ExitCause::ServerLost);
+            let (code, cause, usage) = (UNKNOWN_CODE, ExitCause::ServerLost, wire::Usage::default());
             state.exited(Exit { code, signal: None, cause, usage, sandbox_denied: false });
         }
         state.input.closed();

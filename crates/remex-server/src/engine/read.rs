@@ -89,15 +89,15 @@ impl<A: Audience> Engine<A> {
         }
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let snapshot = state.log.snapshot(max_bytes)?;
-        Ok(wire::SnapshotReply {
-            stdout: Blob::from(snapshot.stdout),
-            stderr: Blob::from(snapshot.stderr),
-            terminal: Blob::from(snapshot.pty),
-            truncated: snapshot.omitted > 0,
-            omitted_bytes: snapshot.omitted,
-            exit_code: state.exit.as_ref().map(|exit| exit.code),
-            running: state.exit.is_none(),
-        })
+        let mut reply = wire::SnapshotReply::default();
+        reply.stdout = Blob::from(snapshot.stdout);
+        reply.stderr = Blob::from(snapshot.stderr);
+        reply.terminal = Blob::from(snapshot.pty);
+        reply.truncated = snapshot.omitted > 0;
+        reply.omitted_bytes = snapshot.omitted;
+        reply.exit_code = state.exit.as_ref().map(|exit| exit.code);
+        reply.running = state.exit.is_none();
+        Ok(reply)
     }
 }
 

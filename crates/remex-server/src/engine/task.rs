@@ -294,16 +294,16 @@ impl<A: Audience> Runner<A> {
             }
             (None, Some(_)) => ExitCause::Signal,
         };
+        let mut usage = wire::Usage::default();
+        usage.user_ms = ms(status.usage.user);
+        usage.system_ms = ms(status.usage.system);
+        usage.max_rss_bytes = status.usage.max_rss_bytes;
+        usage.wall_ms = ms(self.started.elapsed());
         Exit {
             code: status.code,
             signal: status.signal.map(|signal| signal.name().into_owned()),
             cause,
-            usage: wire::Usage {
-                user_ms: ms(status.usage.user),
-                system_ms: ms(status.usage.system),
-                max_rss_bytes: status.usage.max_rss_bytes,
-                wall_ms: ms(self.started.elapsed()),
-            },
+            usage,
             sandbox_denied: false,
         }
     }

@@ -187,14 +187,10 @@ fn read_all(directory: &OpenDirectory<'_>) -> io::Result<Result<wire::DirectoryL
         };
         count += 1;
         if count <= MAX_ENTRIES {
-            entries.push(wire::DirectoryEntry {
-                file_name: name.to_string_lossy().into_owned(),
-                is_directory: kind == FileType::Directory,
-                is_file: kind == FileType::RegularFile,
-                is_symlink: None,
-                path: None,
-                metadata: None,
-            });
+            let mut entry = wire::DirectoryEntry::new(name.to_string_lossy());
+            entry.is_directory = kind == FileType::Directory;
+            entry.is_file = kind == FileType::RegularFile;
+            entries.push(entry);
         }
         Ok::<_, Errno>(())
     })?;
@@ -288,14 +284,13 @@ impl Page {
         };
         let is_symlink = kind == FileType::Symlink;
         let target = if is_symlink { directory.kind_of_target(name) } else { Some(kind) };
-        Ok(Some(wire::DirectoryEntry {
-            file_name: name.to_string_lossy().into_owned(),
-            is_directory: target == Some(FileType::Directory),
-            is_file: target == Some(FileType::RegularFile),
-            is_symlink: Some(is_symlink),
-            path: Some(HostPath::from(directory.at.path().join(name))),
-            metadata,
-        }))
+        let mut entry = wire::DirectoryEntry::new(name.to_string_lossy());
+        entry.is_directory = target == Some(FileType::Directory);
+        entry.is_file = target == Some(FileType::RegularFile);
+        entry.is_symlink = Some(is_symlink);
+        entry.path = Some(HostPath::from(directory.at.path().join(name)));
+        entry.metadata = metadata;
+        Ok(Some(entry))
     }
 }
 

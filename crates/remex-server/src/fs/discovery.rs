@@ -127,9 +127,9 @@ fn discover_root(
     wanted: &CancelCheck,
 ) -> wire::FoundRoot {
     let scanned = confine(&root.sandbox).and_then(|guard| {
-        let failed = |error: RpcError| {
-            let message = format!("failed to inspect capability root {}: {}", root.path, error.message);
-            RpcError { message, ..error }
+        let failed = |mut error: RpcError| {
+            error.message = format!("failed to inspect capability root {}: {}", root.path, error.message);
+            error
         };
         let path = native(&root.path).map_err(failed)?;
         Scan::run(&root.path, path, &guard, budget, wanted).map_err(|error| match error.kind {

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use remex_proto::{Blob, ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
+use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
 use remex_sandbox::Action;
 use rustix::{
     fs::{
@@ -207,10 +207,7 @@ impl FileWork for wire::ReadLink {
         let path = native(&self.path)?;
         let at = guard.entry(path, Links::Follow, FileAccess::Read)?;
         match readlinkat(at.directory(), at.name(), Vec::new()) {
-            Ok(target) => Ok(wire::LinkTarget {
-                target: target.to_string_lossy().into_owned(),
-                target_base64: Blob::from(target.into_bytes()),
-            }),
+            Ok(target) => Ok(wire::LinkTarget::new(target.into_bytes())),
             Err(Errno::INVAL) => {
                 let text = format!("path `{}` is not a symbolic link", path.display());
                 Err(RpcError::new(ErrorKind::InvalidInput, text))

@@ -396,7 +396,7 @@ impl FileWork for wire::HashFile {
             .seek(SeekFrom::Start(self.offset))
             .and_then(|_| hash(&mut file, self.len.unwrap_or(u64::MAX), wanted))
             .map_err(|error| io_error(&error, path))?;
-        Ok(wire::FileHash { hash: hashed.0, bytes: hashed.1, size })
+        Ok(wire::FileHash::new(hashed.0, hashed.1, size))
     }
 }
 

@@ -34,8 +34,10 @@ impl FileWork for wire::GetMetadata {
             Links::Follow => AtFlags::empty(),
             Links::Refuse => AtFlags::SYMLINK_NOFOLLOW,
         };
-        let target = describe(&stat(at.directory(), at.name(), flags).map_err(failed)?);
-        Ok(wire::Metadata { is_symlink: true, link_target: own.link_target, ..target })
+        let mut target = describe(&stat(at.directory(), at.name(), flags).map_err(failed)?);
+        target.is_symlink = true;
+        target.link_target = own.link_target;
+        Ok(target)
     }
 }
 
@@ -57,26 +59,25 @@ fn describe(stat: &Statx) -> wire::Metadata {
     let mode = u32::from(stat.stx_mode);
     let file_type = FileType::from_raw_mode(mode);
     let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-    wire::Metadata {
-        is_directory: file_type == FileType::Directory,
-        is_file: file_type == FileType::RegularFile,
-        is_symlink: file_type == FileType::Symlink,
-        size: stat.stx_size,
-        created_at_ms: if has_birth { milliseconds(&stat.stx_btime) } else { 0 },
-        modified_at_ms: milliseconds(&stat.stx_mtime),
-        kind: Some(match file_type {
-            FileType::RegularFile => wire::MetadataKind::File,
-            FileType::Directory => wire::MetadataKind::Directory,
-            FileType::Symlink => wire::MetadataKind::Symlink,
-            FileType::Fifo => wire::MetadataKind::Fifo,
-            FileType::Socket => wire::MetadataKind::Socket,
-            _ => wire::MetadataKind::Device,
-        }),
-        mode: Some(mode & 0o7777),
-        uid: Some(stat.stx_uid),
-        gid: Some(stat.stx_gid),
-        link_target: None,
-    }
+    let mut metadata = wire::Metadata::default();
+    metadata.is_directory = file_type == FileType::Directory;
+    metadata.is_file = file_type == FileType::RegularFile;
+    metadata.is_symlink = file_type == FileType::Symlink;
+    metadata.size = stat.stx_size;
+    metadata.created_at_ms = if has_birth { milliseconds(&stat.stx_btime) } else { 0 };
+    metadata.modified_at_ms = milliseconds(&stat.stx_mtime);
+    metadata.kind = Some(match file_type {
+        FileType::RegularFile => wire::MetadataKind::File,
+        FileType::Directory => wire::MetadataKind::Directory,
+        FileType::Symlink => wire::MetadataKind::Symlink,
+        FileType::Fifo => wire::MetadataKind::Fifo,
+        FileType::Socket => wire::MetadataKind::Socket,
+        _ => wire::MetadataKind::Device,
+    });
+    metadata.mode = Some(mode & 0o7777);
+    metadata.uid = Some(stat.stx_uid);
+    metadata.gid = Some(stat.stx_gid);
+    metadata
 }
 
 fn milliseconds(time: &StatxTimestamp) -> i64 {

@@ -188,7 +188,7 @@ impl<'a> Walker<'a> {
                 self.fail(path, "the name is not UTF-8".to_owned())?;
                 continue;
             }
-            let entry = wire::WalkEntry { path: HostPath::from(path.clone()), kind };
+            let entry = wire::WalkEntry::new(HostPath::from(path.clone()), kind);
             self.budget.take(&entry.path, "")?;
             self.reply.entries.push(entry);
             let is_pruned =
@@ -224,7 +224,7 @@ impl<'a> Walker<'a> {
             Some(_) => path,
             None => PathBuf::from(path.to_string_lossy().into_owned()),
         };
-        let error = wire::WalkError { path: HostPath::from(path), message };
+        let error = wire::WalkError::new(HostPath::from(path), message);
         self.budget.take(&error.path, &error.message)?;
         self.reply.errors.push(error);
         Some(())

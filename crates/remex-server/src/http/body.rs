@@ -180,12 +180,13 @@ fn no_memory() -> RpcError {
 
 fn came_too_slowly(period: Duration) -> RpcError {
     let why = format!("received less than 1 MiB in {period:?} while other answers waited for memory");
-    RpcError { kind: ErrorKind::LimitExceeded, ..unreadable(&why) }.with_hint(STREAM_IT)
+    unreadable(&why).with_kind(ErrorKind::LimitExceeded).with_hint(STREAM_IT)
 }
 
 fn too_long(limit: usize) -> RpcError {
     let why = format!("it is longer than {limit} bytes");
-    RpcError { kind: ErrorKind::LimitExceeded, ..unreadable(&why) }
+    unreadable(&why)
+        .with_kind(ErrorKind::LimitExceeded)
         .with_code(INTERNAL_ERROR)
         .with_hint("ask for it with `streamResponse: true`")
 }

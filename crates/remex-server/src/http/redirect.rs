@@ -109,7 +109,9 @@ fn explain(method: &Method, error: reqwest::Error) -> RpcError {
     } else {
         None
     };
-    RpcError { hint: hint.map(str::to_owned), ..failed(&causes(error)) }
+    let mut failed = failed(&causes(error));
+    failed.hint = hint.map(str::to_owned);
+    failed
 }
 
 /// Returns whether the certificate of the web server was rejected.

@@ -3,8 +3,10 @@
 /// How the length of a body is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// By a number; also that of no body at all.
-    Length { bytes: u64, is_told: bool },
+    /// Not at all: there is none.
+    None,
+    /// By a number.
+    Length(u64),
     /// By chunks.
     Chunked,
 }
@@ -15,25 +17,17 @@ const MAX_LINES: usize = 8 << 10;
 impl Framing {
     /// Reads the headers of a request, or returns what is wrong with them.
     pub(super) fn of(headers: &[httparse::Header<'_>], version: u8) -> Result<Self, &'static str> {
-        let values = |name: &'static str| {
-            headers
-                .iter()
-                .filter(move |header| header.name.eq_ignore_ascii_case(name))
-                .map(|header| header.value)
-        };
-        let mut lengths = values("content-length");
-        let mut encodings = values("transfer-encoding");
+        let mut lengths = values(headers, "content-length");
+        let mut encodings = values(headers, "transfer-encoding");
         match (lengths.next(), encodings.next()) {
-            (None, None) => Ok(Self::Length { bytes: 0, is_told: false }),
+            (None, None) => Ok(Self::None),
             (Some(_), Some(_)) => Err("the request has both a `Content-Length` and a `Transfer-Encoding`"),
             (Some(length), None) => {
                 let is_number = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
                 let bytes =
                     std::str::from_utf8(length).ok().filter(|_| is_number).and_then(|text| text.parse().ok());
                 match bytes {
-                    Some(bytes) if lengths.all(|other| other == length) => {
-                        Ok(Self::Length { bytes, is_told: true })
-                    }
+                    Some(bytes) if lengths.all(|other| other == length) => Ok(Self::Length(bytes)),
                     _ => Err("the request has a `Content-Length` that is not one number"),
                 }
             }
@@ -51,18 +45,27 @@ impl Framing {
     /// Returns the header that tells it.
     pub(super) fn header(self) -> String {
         match self {
-            Self::Length { bytes, is_told: true } => format!("Content-Length: {bytes}\r\n"),
-            Self::Length { is_told: false, .. } => String::new(),
+            Self::None => String::new(),
+            Self::Length(bytes) => format!("Content-Length: {bytes}\r\n"),
             Self::Chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
         }
     }
 
     pub(super) fn body(self) -> Body {
         match self {
-            Self::Length { bytes, .. } => Body::Counted { left: bytes },
+            Self::None => Body::Counted { left: 0 },
+            Self::Length(bytes) => Body::Counted { left: bytes },
             Self::Chunked => Body::Chunked(Chunks::Size { size: None, line: 0, is_extension: false }),
         }
     }
+}
+
+/// Returns the values of all headers with a name.
+fn values<'a>(
+    headers: &'a [httparse::Header<'a>],
+    name: &'static str,
+) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+    headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
 }
 
 /// A body, of which a part has passed.
@@ -112,19 +115,13 @@ pub(super) struct Malformed;
 impl Body {
     /// Returns that of a response with these headers; in doubt, all that follows.
     pub(super) fn of_response(headers: &[httparse::Header<'_>], version: u8) -> Self {
-        let values = |name: &'static str| {
-            headers
-                .iter()
-                .filter(move |header| header.name.eq_ignore_ascii_case(name))
-                .map(|header| header.value)
-        };
-        if let Some(encodings) = values("transfer-encoding").next_back() {
+        if let Some(encodings) = values(headers, "transfer-encoding").next_back() {
             let last = encodings.rsplit(|byte| *byte == b',').next().unwrap_or_default();
             let is_chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
             return if is_chunked && version == 1 { Framing::Chunked.body() } else { Self::Rest };
         }
         match Framing::of(headers, version) {
-            Ok(framing @ Framing::Length { is_told: true, .. }) => framing.body(),
+            Ok(framing @ Framing::Length(_)) => framing.body(),
             _ => Self::Rest,
         }
     }
@@ -230,7 +227,7 @@ mod tests {
             assert_eq!(body.pass(&rest), Ok(CHUNKED.len() - cut));
             assert!(body.is_over());
         }
-        let mut body = Framing::Length { bytes: 3, is_told: true }.body();
+        let mut body = Framing::Length(3).body();
         assert_eq!((body.pass(b"ab"), body.pass(b"cGET"), body.is_over()), (Ok(2), Ok(1), true));
     }
 

@@ -68,15 +68,11 @@ impl Denials {
     /// Returns the hosts that were refused so far.
     pub(super) fn list(&self) -> Vec<DeniedHost> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let denied = |((host, port), count): (&(String, u16), &u64)| DeniedHost {
-            host: host.clone(),
-            port: *port,
-            count: *count,
-        };
+        let denied = |((host, port), count): (&(String, u16), &u64)| DeniedHost::new(host, *port, *count);
         let mut list: Vec<_> = counts.iter().map(denied).collect();
         let others = self.others.load(Ordering::Relaxed);
         if others > 0 {
-            list.push(DeniedHost { host: OTHERS.to_owned(), port: 0, count: others });
+            list.push(DeniedHost::new(OTHERS, 0, others));
         }
         list
     }
@@ -110,7 +106,7 @@ mod tests {
         }
         let list = denials.list();
         assert_eq!((list.len(), list[0].count, &*list[0].host), (MAX_HOSTS + 1, 3, "h0000.example"));
-        let others = DeniedHost { host: "*".to_owned(), port: 0, count: 3 * (1000 - MAX_HOSTS as u64) };
+        let others = DeniedHost::new("*", 0, 3 * (1000 - MAX_HOSTS as u64));
         assert_eq!(list.last(), Some(&others));
     }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{
@@ -20,7 +20,7 @@ use super::{
     body::{Body, Malformed},
     relay::{Activity, BUFFER, Written, reset, write},
     request::{HOP_BY_HOP, MAX_HEADERS, PlainRequest, named_by_connection, push},
-    stream::{Incoming, MAX_HEAD, head_end},
+    stream::{HeadError, Incoming, read_head},
 };
 
 /// Passes a request on and its response back; then both connections end.
@@ -189,7 +189,12 @@ async fn receive(
 ) -> Result<End, Failed> {
     let mut ahead = BytesMut::new();
     let mut body = loop {
-        let head = read_head(from, &mut ahead).await?;
+        let head = read_head(from, &mut ahead).await.map_err(|error| {
+            Failed::Response(match error {
+                HeadError::TooLarge => "has a head that is too large",
+                HeadError::Io(_) => "ended before its head was complete",
+            })
+        })?;
         progress.activity.touch();
         let response = rewrite(&head, request.is_head).ok_or_else(|| malformed(&head))?;
         if response.status == 101 {
@@ -231,24 +236,6 @@ fn malformed(head: &[u8]) -> Failed {
     } else {
         "is not HTTP/1"
     })
-}
-
-async fn read_head(from: &mut ReadHalf<'_>, ahead: &mut BytesMut) -> Result<Bytes, Failed> {
-    let mut searched = 0;
-    loop {
-        if let Some(end) = head_end(ahead, searched) {
-            return Ok(ahead.split_to(end).freeze());
-        }
-        if ahead.len() >= MAX_HEAD {
-            return Err(Failed::Response("has a head that is too large"));
-        }
-        searched = ahead.len().saturating_sub(3);
-        ahead.reserve(4 << 10);
-        match from.read_buf(ahead).await {
-            Ok(0) | Err(_) => return Err(Failed::Response("ended before its head was complete")),
-            Ok(_) => {}
-        }
-    }
 }
 
 /// The head of a response for the client, and what follows it.

@@ -5,12 +5,15 @@ use std::{io, time::Duration};
 use bytes::{Buf as _, Bytes, BytesMut};
 use rustix::net::sockopt;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
+/// Room for one read.
+const READ_AHEAD: usize = 4 << 10;
+
 /// The longest head of a request or of a response.
-pub(super) const MAX_HEAD: usize = 64 << 10;
+const MAX_HEAD: usize = 64 << 10;
 
 /// How much of what a refused client still sends is read, so that it sees the answer: many read it only after an upload.
 const MAX_DISCARDED: usize = 16 << 20;
@@ -66,27 +69,12 @@ impl Incoming {
 
     /// Takes everything up to the first empty line, with it.
     pub(super) async fn head(&mut self) -> Result<Bytes, HeadError> {
-        let mut searched = 0;
-        loop {
-            if let Some(end) = head_end(&self.ahead, searched) {
-                return Ok(self.ahead.split_to(end).freeze());
-            }
-            if self.ahead.len() >= MAX_HEAD {
-                return Err(HeadError::TooLarge);
-            }
-            // The empty line may have begun.
-            searched = self.ahead.len().saturating_sub(3);
-            match self.read_more().await {
-                Ok(0) => return Err(HeadError::Io(io::ErrorKind::UnexpectedEof.into())),
-                Ok(_) => {}
-                Err(error) => return Err(HeadError::Io(error)),
-            }
-        }
+        read_head(&mut self.stream, &mut self.ahead).await
     }
 
     /// Reads what is there; returns how many bytes, zero at the end.
     pub(super) async fn read_more(&mut self) -> io::Result<usize> {
-        self.ahead.reserve(4 << 10);
+        self.ahead.reserve(READ_AHEAD);
         self.stream.read_buf(&mut self.ahead).await
     }
 
@@ -133,8 +121,32 @@ impl Incoming {
     }
 }
 
+/// Takes everything up to the first empty line, with it; what follows stays in `ahead`.
+pub(super) async fn read_head(
+    from: &mut (impl AsyncRead + Unpin),
+    ahead: &mut BytesMut,
+) -> Result<Bytes, HeadError> {
+    let mut searched = 0;
+    loop {
+        if let Some(end) = head_end(ahead, searched) {
+            return Ok(ahead.split_to(end).freeze());
+        }
+        if ahead.len() >= MAX_HEAD {
+            return Err(HeadError::TooLarge);
+        }
+        // The empty line may have begun.
+        searched = ahead.len().saturating_sub(3);
+        ahead.reserve(READ_AHEAD);
+        match from.read_buf(ahead).await {
+            Ok(0) => return Err(HeadError::Io(io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => {}
+            Err(error) => return Err(HeadError::Io(error)),
+        }
+    }
+}
+
 /// Returns where the first empty line ends; lines end with or without a carriage return.
-pub(super) fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
+fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     let lines = bytes.iter().enumerate().skip(from).filter(|(_, byte)| **byte == b'\n');
     lines.map(|(at, _)| at + 1).find_map(|start| match bytes.get(start..)? {
         [b'\n', ..] => Some(start + 1),

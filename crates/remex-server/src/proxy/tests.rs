@@ -59,7 +59,7 @@ impl Setup {
     }
 
     fn denied(&self) -> Vec<(String, u16, u64)> {
-        let tuple = |DeniedHost { host, port, count }| (host, port, count);
+        let tuple = |DeniedHost { host, port, count, .. }| (host, port, count);
         self.exits.denials.list().into_iter().map(tuple).collect()
     }
 }

@@ -161,7 +161,13 @@ impl SessionRegistry {
 
     fn on_detach(&self, request: &Initialize, identity: &Identity) -> OnDetach {
         let limits = self.host.limits();
-        if matches!(identity, Identity::Own(_)) || request.dialect() == Dialect::V0 {
+        let ends = match identity {
+            Identity::Own(_) => true,
+            // Its connections are not interrupted, so only those are survived that it wants to be.
+            Identity::Program => request.detach_ttl_ms.is_none(),
+            _ => request.dialect() == Dialect::V0,
+        };
+        if ends {
             return OnDetach::End;
         }
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -333,20 +339,20 @@ impl SessionRegistry {
     /// Lists the sessions of an identity, or of all identities.
     pub(crate) fn list(&self, identity: Option<&Identity>) -> wire::Listing {
         let sessions = self.sessions();
-        let entry =
-            |known: &remex_proto::state::session_table::Session<Identity, ConnectionId>| wire::Entry {
-                session_id: known.id.clone(),
-                name: known.name.clone(),
-                identity: known.identity.to_string(),
-                client_name: known.client_name.clone(),
-                attached: known.controller().is_some(),
-                detached_at_ms: match known.attachment {
-                    Attachment::Detached { since_ms } => Some(since_ms),
-                    Attachment::Attached { .. } => None,
-                },
-                expires_at_ms: known.expires_at_ms(),
-                processes: sessions.by_id.get(&known.id).map_or(0, |session| session.process_count() as u64),
+        let entry = |known: &remex_proto::state::session_table::Session<Identity, ConnectionId>| {
+            let mut entry = wire::Entry::new(&known.id, &known.client_name);
+            entry.name.clone_from(&known.name);
+            entry.identity = known.identity.to_string();
+            entry.attached = known.controller().is_some();
+            entry.detached_at_ms = match known.attachment {
+                Attachment::Detached { since_ms } => Some(since_ms),
+                Attachment::Attached { .. } => None,
             };
+            entry.expires_at_ms = known.expires_at_ms();
+            let session = sessions.by_id.get(&known.id);
+            entry.processes = session.map_or(0, |session| session.process_count() as u64);
+            entry
+        };
         let listed = match identity {
             Some(identity) => sessions.table.list(identity, steady_ms()),
             None => sessions.table.list_all(steady_ms()),

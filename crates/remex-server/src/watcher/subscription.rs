@@ -94,7 +94,7 @@ impl Subscription {
                         // Removing a directory removes everything below it.
                         ChangeKind::Removed => seen.pending.note(root, ChangeKind::Removed),
                         ChangeKind::Created => seen.add_fresh(event.path),
-                        ChangeKind::Modified => return,
+                        _ => return,
                     }
                 } else if depth.reaches(root, event.path) {
                     seen.pending.note(event.path, event.kind);

@@ -11,7 +11,10 @@ use remex_client::{
     fs::{CopyMarker, CopyPath, CopyTask, HostPath, Metadata, MetadataKind},
 };
 
-use super::report::{self, Report};
+use super::{
+    Selection,
+    report::{self, Report},
+};
 use crate::{
     remote::path_arg::RemotePath,
     render::{
@@ -24,6 +27,7 @@ use crate::{
 pub(super) async fn copy_tasks(
     sources: Vec<RemotePath>,
     destination: &RemotePath,
+    selection: &Selection,
     report: &Report,
 ) -> Result<Vec<CopyTask>, Failure> {
     let there = find_metadata(destination).await?;
@@ -47,7 +51,7 @@ pub(super) async fn copy_tasks(
     let is_only = sources.len() == 1;
     let into = DestinationInfo { exists: there.is_some(), is_directory, is_only };
     for from in sources {
-        match copy_task(from, destination, &resolved, into).await {
+        match copy_task(from, destination, &resolved, into, selection).await {
             Ok(copy_task) => {
                 check_twice(&copy_tasks, &copy_task)?;
                 copy_tasks.push(copy_task);
@@ -115,6 +119,7 @@ async fn copy_task(
     destination: &RemotePath,
     resolved: &Path,
     into: DestinationInfo,
+    selection: &Selection,
 ) -> Result<CopyTask, Failure> {
     let failed = |error: Error| from.failed("copy", error);
     let metadata = from.at.fs.metadata(&from.path).await.map_err(failed)?;
@@ -159,14 +164,16 @@ async fn copy_task(
     if metadata.is_directory && there.is_some() && !marker.is_continued {
         marker.is_continued = marker.is_in(&copy_path(&to)).await;
     }
-    let contents_only = from.is_content;
-    let (from, to) = (copy_path(&from), copy_path(&to));
-    Ok(CopyTask { from, metadata, to, there, contents_only, marker })
+    let Selection { rules, skip_unchanged } = selection.clone();
+    let mut task = CopyTask::new(copy_path(&from), metadata, copy_path(&to), marker);
+    (task.there, task.contents_only) = (there, from.is_content);
+    (task.rules, task.skip_unchanged) = (rules, skip_unchanged);
+    Ok(task)
 }
 
 /// Converts a path for the client library.
 fn copy_path(path: &RemotePath) -> CopyPath {
-    CopyPath { fs: path.at.fs.clone(), path: path.path.clone(), label: path.shown.clone() }
+    CopyPath::new(path.at.fs.clone(), path.path.clone(), path.shown.clone())
 }
 
 /// Returns the text that identifies a source in the marker of an unfinished copy; bytes, because paths need not be

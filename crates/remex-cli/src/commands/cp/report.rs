@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_client::fs::{CopyAction, CopyFailure, CopyObserver, CopyProblem};
+use remex_client::fs::{CopyAction, CopyFailure, CopyObserver, CopyProblem, SkipUnchanged};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -44,11 +44,13 @@ pub(super) enum Detail {
 pub(super) struct Report {
     detail: Detail,
     is_dry: bool,
+    skip_unchanged: SkipUnchanged,
     /// Whether stderr is a terminal.
     is_watched: bool,
     began: Instant,
     files: AtomicU64,
     skipped: AtomicU64,
+    excluded: AtomicU64,
     /// The number of failures, and how many of them are skipped pipes, sockets and devices.
     failed: AtomicU64,
     specials: AtomicU64,
@@ -75,14 +77,16 @@ struct Screen {
 }
 
 impl Report {
-    pub(super) fn new(detail: Detail, is_dry: bool) -> Self {
+    pub(super) fn new(detail: Detail, is_dry: bool, skip_unchanged: SkipUnchanged) -> Self {
         Self {
             detail,
             is_dry,
+            skip_unchanged,
             is_watched: io::stderr().is_terminal() && detail != Detail::Errors,
             began: Instant::now(),
             files: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            excluded: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             specials: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -154,7 +158,15 @@ impl Report {
         let mut text = format!("{} copied, {} in {}", count(files), size(moved), age(time));
         let skipped = self.skipped.load(Relaxed);
         if skipped > 0 {
-            text += &format!("; {} skipped with the same size and time", count(skipped));
+            let what = match self.skip_unchanged {
+                SkipUnchanged::ByContent => "content",
+                _ => "size and time",
+            };
+            text += &format!("; {} skipped with the same {what}", count(skipped));
+        }
+        let excluded = self.excluded.load(Relaxed);
+        if excluded > 0 {
+            text += &format!("; {excluded} excluded");
         }
         print::note(text);
     }
@@ -288,6 +300,10 @@ impl CopyObserver for Report {
         }
     }
 
+    fn on_excluded(&self, _label: &str) {
+        self.excluded.fetch_add(1, Relaxed);
+    }
+
     fn on_existing(&self, bytes: u64) {
         self.done.fetch_add(bytes, Relaxed);
     }
@@ -316,11 +332,12 @@ impl CopyObserver for Report {
             CopyAction::Copy => "copy",
             CopyAction::Link => "link",
             CopyAction::Skip => "skip",
+            _ => "do",
         };
         match action {
-            CopyAction::Make => {}
             CopyAction::Copy | CopyAction::Link => _ = self.files.fetch_add(1, Relaxed),
             CopyAction::Skip => _ = self.skipped.fetch_add(1, Relaxed),
+            _ => {}
         }
         if !self.is_dry && self.detail != Detail::Files {
             return Ok(());
@@ -343,7 +360,7 @@ impl CopyObserver for Report {
 fn explain(failure: CopyFailure) -> Failure {
     const OTHER_NAME: &str = "remove it, or copy to another name";
 
-    let CopyFailure { label, problem } = failure;
+    let CopyFailure { label, problem, .. } = failure;
     let cannot_copy = format!("cannot copy `{}`", plain(&label));
     match problem {
         // An entry that vanishes during the copy does not count as a missing source.
@@ -363,6 +380,7 @@ fn explain(failure: CopyFailure) -> Failure {
             Failure::new(cannot_copy, "try again; if it happens again, do not trust that server")
                 .because(format!("the server listed `{}` twice or out of order", plain(&name)))
         }
+        problem => Failure::new(cannot_copy, "try again").because(format!("{problem:?}")),
     }
 }
 

@@ -44,8 +44,8 @@ pub(super) fn check(definitions: &Definitions) -> Vec<Finding> {
 /// Returns what is wrong with the files of an environment.
 fn judge(definition: &Definition, options: &TlsOptions) -> Option<Finding> {
     let id = &definition.id;
-    let identity =
-        options.identity.as_ref().map(|Identity { certificate, key }| (certificate.clone(), key.clone()));
+    let files_of = |identity: &Identity| (identity.certificate.clone(), identity.key.clone());
+    let identity = options.identity.as_ref().map(files_of);
     let files = ClientFiles { ca: options.ca.clone(), pin: options.pin, identity };
     if let Err(error) = ClientTls::load(&files) {
         return Some(

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     remote::{
         endpoint::Endpoint,
+        local_server,
         probe::probe,
         user_server::{self, ServerStatus},
     },
@@ -41,12 +42,20 @@ const DRIFT: Duration = Duration::from_millis(100);
 pub(super) async fn check(limit: Duration) -> Vec<Finding> {
     let clocks = Clocks::read();
     let mut findings = vec![Finding::ok("version", format!("remex {}", env!("CARGO_PKG_VERSION")))];
-    findings.extend(host::check(&Host::Here).await);
-    findings.push(terminals());
-    findings.push(loopback());
-    findings.extend(directories());
-    findings.push(runtime_directory());
-    findings.extend(Box::pin(user_server_findings(limit)).await);
+    match local_server::check() {
+        Ok(()) => {
+            findings.extend(host::check(&Host::Here).await);
+            findings.push(terminals());
+            findings.push(loopback());
+            findings.extend(directories());
+            findings.push(runtime_directory());
+            findings.extend(Box::pin(user_server_findings(limit)).await);
+        }
+        Err(failure) => {
+            findings.push(Finding::new("local server", Verdict::Warning, failure.message()));
+            findings.extend(directories());
+        }
+    }
     findings.extend(environments());
     findings.push(clocks.finding());
     findings

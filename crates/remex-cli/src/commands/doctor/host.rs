@@ -4,11 +4,11 @@
 
 use std::io;
 
-use remex_client::{Client, Error, process::Sandbox};
+use remex_client::{Client, Command, Error, process::Sandbox};
 use remex_proto::environment::{Confinement, LimitMethod, ProcessConfinement, ProcessLimits};
 
 use crate::{
-    remote::probe::temporary,
+    remote::{local_server, probe::temporary},
     render::{
         finding::{Finding, Verdict},
         text::size,
@@ -70,8 +70,8 @@ impl Host<'_> {
     /// Runs a confined command, and asks what else can be enforced.
     async fn try_sandbox(&self) -> Result<Option<Confinement>, Error> {
         self.with_client(async |client| {
-            let command = client.command("true").cwd("/").sandbox(Sandbox::read_only());
-            command.output().await?;
+            let command = Command::new("true").cwd("/").sandbox(Sandbox::read_only());
+            command.output(client).await?;
             client.confinement().await
         })
         .await
@@ -81,12 +81,10 @@ impl Host<'_> {
     async fn with_client<T>(&self, call: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
         match self {
             Self::Here => {
-                let local = remex::Local::here().map_err(|error| Error::Local {
-                    action: "serve in this process".to_owned(),
-                    kind: io::ErrorKind::Other,
-                    message: error.message(),
+                let target = local_server::in_process().map_err(|failure| {
+                    Error::local("serve in this process", io::Error::other(failure.message()))
                 })?;
-                let client = Client::connect(local.target()).await?;
+                let client = Client::connect(target).await?;
                 let result = call(&client).await;
                 let _ = client.end().await;
                 result
@@ -107,7 +105,7 @@ impl Host<'_> {
             Self::There(client) => {
                 let info = client.info().await;
                 let directory = info.map_or_else(|_| "/tmp".to_owned(), |info| temporary(&info));
-                let table = client.command("df").args(["-P", "-k", &directory]).output().await.ok();
+                let table = Command::new("df").args(["-P", "-k", &directory]).output(client).await.ok();
                 let table = table.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
                 (directory, table.and_then(|table| available(&table)))
             }
@@ -255,7 +253,12 @@ fn confined(name: &'static str, confinement: &Confinement) -> Finding {
         (ProcessConfinement::Namespaces, None) => {
             Finding::ok(name, "commands can be confined, by namespaces; the kernel has no Landlock")
         }
-        (ProcessConfinement::Landlock | ProcessConfinement::None, _) => {
+        (ProcessConfinement::Unknown, _) => {
+            let what = "commands are confined in a way that this version of remex does not know";
+            let reason = confinement.reason.as_ref().map(|reason| format!("; {reason}"));
+            Finding::new(name, Verdict::Warning, format!("{what}{}", reason.unwrap_or_default()))
+        }
+        (_, _) => {
             let what = "only commands that write no files and have no network can be confined, by Landlock";
             let reason = confinement.reason.as_ref().map(|reason| format!("; {reason}"));
             Finding::new(name, Verdict::Warning, format!("{what}{}", reason.unwrap_or_default()))
@@ -292,6 +295,7 @@ fn process_limits(limits: Option<&ProcessLimits>) -> Finding {
         ("by cgroup", LimitMethod::Cgroup),
         ("by rlimit", LimitMethod::Rlimit),
         ("not possible", LimitMethod::Unavailable),
+        ("in an unknown way", LimitMethod::Unknown),
     ];
     let groups = groups.iter().filter_map(|(words, method)| {
         let names: Vec<_> = all.iter().filter(|(_, found)| found == method).map(|(name, _)| *name).collect();
@@ -347,14 +351,9 @@ mod tests {
 
     #[test]
     fn limits_are_grouped_by_what_enforces_them() {
-        let mut limits = ProcessLimits {
-            cpu_seconds: LimitMethod::Rlimit,
-            memory_bytes: LimitMethod::Cgroup,
-            open_files: LimitMethod::Rlimit,
-            processes: LimitMethod::Cgroup,
-            file_bytes: LimitMethod::Rlimit,
-            without_cgroup: None,
-        };
+        let mut limits = ProcessLimits::new(LimitMethod::Rlimit);
+        limits.memory_bytes = LimitMethod::Cgroup;
+        limits.processes = LimitMethod::Cgroup;
         let what = |limits: &ProcessLimits| process_limits(Some(limits)).what;
         assert_eq!(what(&limits), "by cgroup: memory, processes; by rlimit: cpu, files, file-size");
         limits.memory_bytes = LimitMethod::Rlimit;

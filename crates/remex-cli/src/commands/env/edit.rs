@@ -267,8 +267,7 @@ impl EnvironmentsFile {
             return Ok(ServerAddress::Url(text("url").unwrap_or_default()));
         };
         let args = entry.get("args").and_then(Item::as_array).into_iter().flatten();
-        let args = args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect();
-        Ok(ServerAddress::Program(Program { program, args, ..Program::default() }))
+        Ok(ServerAddress::Program(Program::new(program).args(args.filter_map(|arg| arg.as_str()))))
     }
 
     fn has(&self, name: &str) -> bool {

@@ -57,12 +57,12 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     fn piece(stream: Stream, at_ms: u64, text: &str) -> TimedChunk {
-        TimedChunk { stream, at_ms: Some(at_ms), bytes: Bytes::copy_from_slice(text.as_bytes()) }
+        let mut chunk = TimedChunk::new(1, stream, text.to_owned());
+        chunk.at_ms = Some(at_ms);
+        chunk
     }
 
     fn line(stream: Stream, at_ms: u64, text: &str) -> Line {

@@ -167,16 +167,12 @@ fn item(line: Line, criteria: &Criteria) -> Item {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     fn out(at_ms: u64, text: &str) -> TimedChunk {
-        TimedChunk {
-            stream: Stream::Stdout,
-            at_ms: Some(at_ms),
-            bytes: Bytes::copy_from_slice(text.as_bytes()),
-        }
+        let mut chunk = TimedChunk::new(1, Stream::Stdout, text.to_owned());
+        chunk.at_ms = Some(at_ms);
+        chunk
     }
 
     fn shown(items: Vec<Item>) -> String {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use remex_client::{
     Client, Error, ErrorKind, Options, Prompts,
-    process::{OutputBatch, ProcessRef, ReadWait, SignalName, Termination},
+    process::{OutputBatch, ProcessRef, SignalName, Termination},
 };
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -12,7 +12,7 @@ use super::{state::Key, tail::Tail};
 use crate::{
     remote::{
         endpoint::Endpoint,
-        processes::{Processes, Row},
+        processes::{Processes, READ_BYTES, READ_WAIT, Row},
         reconnect,
     },
     render::failure::Failure,
@@ -89,7 +89,7 @@ pub(super) struct OutputReader {
     has_failed: bool,
     cursor: Option<u64>,
     /// The read in progress, and whether it waits for output.
-    under_way: Option<(AbortHandle, ReadWait)>,
+    under_way: Option<(AbortHandle, Duration)>,
     is_over: bool,
 }
 
@@ -106,8 +106,8 @@ impl OutputReader {
         output_bytes: u64,
         work: &mut JoinSet<RequestResult>,
     ) {
-        let wait = if follows { ReadWait::Yes } else { ReadWait::No };
-        if let Some((read, _)) = self.under_way.take_if(|(_, other)| *other == ReadWait::Yes && !follows) {
+        let wait = if follows { READ_WAIT } else { Duration::ZERO };
+        if let Some((read, _)) = self.under_way.take_if(|(_, other)| !other.is_zero() && !follows) {
             read.abort();
         }
         if self.is_over || self.under_way.is_some() || !(self.is_due || follows && !self.has_failed) {
@@ -156,9 +156,9 @@ async fn read(
     process: &ProcessRef,
     cursor: Option<u64>,
     output_bytes: u64,
-    wait: ReadWait,
+    wait: Duration,
 ) -> Result<NewOutput, Error> {
-    if wait == ReadWait::Yes && cursor.is_some() {
+    if !wait.is_zero() && cursor.is_some() {
         tokio::time::sleep(FRAME).await;
     }
     let newest = process.cursor_before_newest(0).await?;
@@ -166,7 +166,7 @@ async fn read(
     let piece_bytes = (output_bytes / newest.max(1)).max(1);
     let first = newest.saturating_sub((SHOWN_BYTES / piece_bytes).clamp(2, SHOWN_EVENTS));
     let skipped = cursor.is_some_and(|cursor| cursor < first);
-    let mut cursor = cursor.unwrap_or(first).max(first);
-    let batch = process.read(&mut cursor, wait).await?;
-    Ok(NewOutput { cursor, skipped, batch })
+    let cursor = cursor.unwrap_or(first).max(first);
+    let batch = process.read(cursor, READ_BYTES, wait).await?;
+    Ok(NewOutput { cursor: batch.last_seq, skipped, batch })
 }

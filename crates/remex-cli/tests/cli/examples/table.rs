@@ -100,6 +100,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex cp site build:site-copy", ends("")),
     ("remex cp site/. build:site-copy", ends("")),
     ("remex cp build:app.tar gpu:app-of-build.tar", ends("")),
+    ("remex cp --gitignore --exclude .git site/. build:site-copy", ends("")),
     ("remex cp --dry-run site notes.txt build:", ends("notes.txt")),
     ("remex ls build:", ends("notes.txt")),
     ("remex ls -l build:site", ends("index.html")),

@@ -1,10 +1,8 @@
 //! Stories that every server of the dialect can tell.
 
-use std::num::NonZeroU16;
-
 use remex_client::{
-    ErrorKind,
-    process::{Event, Input, OnDrop, Stream, Until, WaitOutcome},
+    Command, ErrorKind,
+    process::{Event, Input, OnDrop, Stream, TerminalSize, Until, WaitOutcome},
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -16,21 +14,21 @@ pub(crate) use super::files::{
 
 pub(crate) async fn a_command_tells_its_output_and_how_it_ends(place: Place) {
     let client = place.client().await;
-    let output = client.shell("echo out; echo err >&2; exit 3").output().await.unwrap();
+    let output = Command::shell("echo out; echo err >&2; exit 3").output(&client).await.unwrap();
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
     assert_eq!((output.exit.code, output.exit.is_success()), (3, false));
-    assert!(client.command("true").output().await.unwrap().exit.is_success());
+    assert!(Command::new("true").output(&client).await.unwrap().exit.is_success());
 }
 
 pub(crate) async fn a_signal_is_told_as_a_shell_tells_it(place: Place) {
     let client = place.client().await;
-    let exit = client.shell("kill -9 $$").output().await.unwrap().exit;
+    let exit = Command::shell("kill -9 $$").output(&client).await.unwrap().exit;
     assert_eq!((exit.code, exit.is_success()), (137, false));
 }
 
 pub(crate) async fn what_is_written_comes_back_once_and_in_order(place: Place) {
     let client = place.client().await;
-    let process = client.shell("head -n 2000").input(Input::Piped).start().await.unwrap();
+    let process = Command::shell("head -n 2000").input(Input::Piped).start(&client).await.unwrap();
     let (mut stdin, mut stdout) = (process.stdin().unwrap(), process.stdout());
     assert!(process.stdin().is_none(), "there is one input, and somebody has it");
     let expected: String = (0..2000).map(|line| format!("line {line}\n")).collect();
@@ -53,7 +51,7 @@ pub(crate) async fn output_that_any_server_retains_arrives_whole_and_in_order(pl
 /// Runs a process that writes numbers up to these to stdout and stderr.
 pub(super) async fn assert_arrives(place: &Place, stdout: u32, stderr: u32) {
     let client = place.client().await;
-    let process = client.shell(format!("seq 1 {stdout}; seq 1 {stderr} >&2")).start().await.unwrap();
+    let process = Command::shell(format!("seq 1 {stdout}; seq 1 {stderr} >&2")).start(&client).await.unwrap();
     let output = process.communicate(&[]).await.unwrap();
     let numbers = |up_to: u32| (1..=up_to).map(|number| format!("{number}\n")).collect::<String>();
     assert!(output.stdout == numbers(stdout).as_bytes(), "{} bytes", output.stdout.len());
@@ -62,9 +60,8 @@ pub(super) async fn assert_arrives(place: &Place, stdout: u32, stderr: u32) {
 
 pub(crate) async fn a_terminal_speaks_on_one_stream(place: Place) {
     let client = place.client().await;
-    let size = (NonZeroU16::new(24).unwrap(), NonZeroU16::new(80).unwrap());
     let command = "test -t 0 && test -t 1 && test -t 2 && echo yes; read -r name; echo hello $name";
-    let process = client.shell(command).terminal(size.0, size.1).start().await.unwrap();
+    let process = Command::shell(command).terminal(TerminalSize::default()).start(&client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     process.wait_for(&Until::Output("yes".to_owned())).await.unwrap();
     stdin.write_all(b"world\n").await.unwrap();
@@ -75,16 +72,17 @@ pub(crate) async fn a_terminal_speaks_on_one_stream(place: Place) {
 
 pub(crate) async fn a_program_that_is_not_there_is_named(place: Place) {
     let client = place.client().await;
-    let error = client.command("/nowhere/at-all").start().await.unwrap_err();
+    let error = Command::new("/nowhere/at-all").start(&client).await.unwrap_err();
     assert!(error.kind().is_some(), "{error:?}");
-    let output = client.command("true").output().await.unwrap();
+    let output = Command::new("true").output(&client).await.unwrap();
     assert!(output.exit.is_success(), "the session goes on");
 }
 
 pub(crate) async fn a_wait_finds_a_text_that_arrives_in_pieces(place: Place) {
     let client = place.client().await;
     let command = "printf 'not re'; read -r _; printf 'ady\\n'; exec sleep 1000";
-    let process = client.shell(command).input(Input::Piped).on_drop(OnDrop::Terminate).start().await.unwrap();
+    let process =
+        Command::shell(command).input(Input::Piped).on_drop(OnDrop::Terminate).start(&client).await.unwrap();
     process.wait_for(&Until::Output("not re$".to_owned())).await.unwrap();
     process.stdin().unwrap().write_all(b"\n").await.unwrap();
     match process.wait_for(&Until::Output("re+ady".to_owned())).await.unwrap() {
@@ -105,7 +103,7 @@ pub(crate) async fn a_wait_finds_a_text_that_arrives_in_pieces(place: Place) {
 
 pub(crate) async fn a_wait_ends_with_the_process(place: Place) {
     let client = place.client().await;
-    let process = client.shell("echo something else; exit 4").start().await.unwrap();
+    let process = Command::shell("echo something else; exit 4").start(&client).await.unwrap();
     match process.wait_for(&Until::Output("never said".to_owned())).await.unwrap() {
         WaitOutcome::Exited(exit) => assert_eq!(exit.code, 4),
         other => panic!("{other:?}"),
@@ -116,7 +114,7 @@ pub(crate) async fn a_wait_ends_with_the_process(place: Place) {
 
 pub(crate) async fn a_late_consumer_sees_what_is_retained(place: Place) {
     let client = place.client().await;
-    let process = client.shell("echo first; echo second >&2; echo third").start().await.unwrap();
+    let process = Command::shell("echo first; echo second >&2; echo third").start(&client).await.unwrap();
     assert!(process.wait().await.unwrap().is_success());
     for _ in 0..2 {
         let mut events = process.events();
@@ -124,9 +122,9 @@ pub(crate) async fn a_late_consumer_sees_what_is_retained(place: Place) {
         while let Some(event) = events.next().await.unwrap() {
             match event {
                 Event::Output(chunk) => said.push((chunk.stream, chunk.bytes)),
-                Event::Exited(exit) => ends.push(format!("exited {}", exit.code)),
+                Event::Exited { exit, .. } => ends.push(format!("exited {}", exit.code)),
                 Event::Closed(_) => ends.push("closed".to_owned()),
-                Event::Gap(gap) => panic!("{gap:?}"),
+                other => panic!("{other:?}"),
             }
         }
         let text = |wanted| -> Vec<u8> {
@@ -143,7 +141,7 @@ pub(crate) async fn a_late_consumer_sees_what_is_retained(place: Place) {
 
 pub(crate) async fn two_consumers_see_the_same(place: Place) {
     let client = place.client().await;
-    let process = client.shell("seq 1 50000; seq 1 10 >&2").start().await.unwrap();
+    let process = Command::shell("seq 1 50000; seq 1 10 >&2").start(&client).await.unwrap();
     let (mut one, mut other, mut errors) = (process.stdout(), process.stdout(), process.stderr());
     let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
     let read = tokio::join!(
@@ -159,7 +157,7 @@ pub(crate) async fn two_consumers_see_the_same(place: Place) {
 
 pub(crate) async fn a_kill_ends_the_process(place: Place) {
     let client = place.client().await;
-    let process = client.shell("echo here; exec sleep 1000").start().await.unwrap();
+    let process = Command::shell("echo here; exec sleep 1000").start(&client).await.unwrap();
     process.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     process.kill().await.unwrap();
     assert_eq!(process.wait().await.unwrap().code, 137);
@@ -169,10 +167,10 @@ pub(crate) async fn a_kill_ends_the_process(place: Place) {
 pub(crate) async fn a_dropped_handle_can_end_its_process(place: Place) {
     let client = place.client().await;
     let fifo = place.name("fifo");
-    assert!(client.command("mkfifo").arg(&fifo).output().await.unwrap().exit.is_success());
+    assert!(Command::new("mkfifo").arg(&fifo).output(&client).await.unwrap().exit.is_success());
     let command = format!("exec > '{fifo}'; echo here; exec sleep 1000");
-    let process = client.shell(command).on_drop(OnDrop::Terminate).start().await.unwrap();
-    let reader = client.command("cat").arg(&fifo).start().await.unwrap();
+    let process = Command::shell(command).on_drop(OnDrop::Terminate).start(&client).await.unwrap();
+    let reader = Command::new("cat").arg(&fifo).start(&client).await.unwrap();
     reader.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     drop(process);
     assert!(reader.wait().await.unwrap().is_success(), "the pipe is at its end when nobody holds it open");
@@ -181,9 +179,9 @@ pub(crate) async fn a_dropped_handle_can_end_its_process(place: Place) {
 pub(crate) async fn a_process_whose_handle_is_dropped_goes_on(place: Place) {
     let client = place.client().await;
     let done = place.name("done");
-    drop(client.shell(format!("head -c 4000000 /dev/zero; mkfifo '{done}'")).start().await.unwrap());
-    let waiter = client.shell(format!("until test -p '{done}'; do sleep 0.01; done; echo gone on"));
-    assert_eq!(waiter.output().await.unwrap().stdout, b"gone on\n");
+    drop(Command::shell(format!("head -c 4000000 /dev/zero; mkfifo '{done}'")).start(&client).await.unwrap());
+    let waiter = Command::shell(format!("until test -p '{done}'; do sleep 0.01; done; echo gone on"));
+    assert_eq!(waiter.output(&client).await.unwrap().stdout, b"gone on\n");
 }
 
 pub(crate) async fn many_processes_run_at_once(place: Place) {
@@ -192,7 +190,8 @@ pub(crate) async fn many_processes_run_at_once(place: Place) {
         .map(|number| {
             let client = client.clone();
             tokio::spawn(async move {
-                let output = client.shell(format!("seq 1 2000; echo {number}")).output().await.unwrap();
+                let output =
+                    Command::shell(format!("seq 1 2000; echo {number}")).output(&client).await.unwrap();
                 assert!(output.stdout.ends_with(format!("\n2000\n{number}\n").as_bytes()));
                 output.stdout.len()
             })
@@ -207,11 +206,11 @@ pub(crate) async fn the_environment_and_the_directory_are_those_asked_for(place:
     let client = place.client().await;
     let directory = place.name("");
     let command =
-        client.shell("pwd -P; echo $GIVEN").cwd(directory.trim_end_matches('/')).env("GIVEN", "a b");
-    let output = command.output().await.unwrap();
+        Command::shell("pwd -P; echo $GIVEN").cwd(directory.trim_end_matches('/')).env("GIVEN", "a b");
+    let output = command.output(&client).await.unwrap();
     let real = place.path("").canonicalize().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\na b\n", real.display()));
-    let error = client.command("true").cwd("relative").start().await.unwrap_err();
+    let error = Command::new("true").cwd("relative").start(&client).await.unwrap_err();
     assert!(error.to_string().contains("absolute"), "{error}");
 }
 

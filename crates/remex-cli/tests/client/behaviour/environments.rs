@@ -7,7 +7,7 @@ use std::sync::{
 
 use remex::Local;
 use remex_client::{
-    ConnectionState, Error, Options, Target,
+    Command, ConnectionState, Error, Options, Target,
     environment::{Definitions, Environment, Environments, Id},
     process::Until,
 };
@@ -32,7 +32,7 @@ async fn a_place_connects_when_it_is_used_and_all_share_the_connection() {
     let runs: Vec<_> = (0..20)
         .map(|_| {
             let place = place.clone();
-            tokio::spawn(async move { place.command("echo").await?.arg("x").output().await })
+            tokio::spawn(async move { Command::new("echo").arg("x").output(&place.client().await?).await })
         })
         .collect();
     for run in runs {
@@ -47,13 +47,16 @@ async fn a_place_that_was_lost_is_connected_anew() {
     let (target, dials) = counting(Local::here().unwrap().target());
     let place = Environment::new(Id::new("here").unwrap(), target, Options::default());
     let first = place.client().await.unwrap();
-    let process = first.shell("echo here; exec sleep 1000").start().await.unwrap();
+    let process = Command::shell("echo here; exec sleep 1000").start(&first).await.unwrap();
     process.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     let gone = first.clone();
     first.disconnect().await;
     assert!(matches!(gone.connection_state(), ConnectionState::Lost(_)));
     assert!(matches!(process.wait().await, Err(Error::Lost(_))), "what was in the old session is told so");
-    assert_eq!(place.command("echo").await.unwrap().arg("again").output().await.unwrap().stdout, b"again\n");
+    assert_eq!(
+        Command::new("echo").arg("again").output(&place.client().await.unwrap()).await.unwrap().stdout,
+        b"again\n"
+    );
     assert_eq!(dials.load(Ordering::Relaxed), 2);
 }
 
@@ -63,7 +66,7 @@ async fn a_place_that_cannot_be_reached_says_so_and_is_tried_again() {
     let socket = directory.path().join("remex.sock");
     let place = Environment::new(Id::new("away").unwrap(), Target::unix(&socket), Options::default());
     for _ in 0..2 {
-        let error = place.command("true").await.unwrap_err();
+        let error = place.client().await.unwrap_err();
         assert!(
             matches!(&error, Error::Unreachable { target, .. } if target.contains("remex.sock")),
             "{error}"
@@ -71,7 +74,7 @@ async fn a_place_that_cannot_be_reached_says_so_and_is_tried_again() {
     }
     let address = format!("unix://{}", socket.display());
     let _server = crate::support::Server::serve(&["--listen", &address]);
-    assert!(place.command("true").await.unwrap().output().await.unwrap().exit.is_success());
+    assert!(Command::new("true").output(&place.client().await.unwrap()).await.unwrap().exit.is_success());
 }
 
 #[tokio::test]
@@ -85,5 +88,8 @@ async fn the_places_of_a_file_are_there_with_this_machine_first() {
     assert_eq!(ids, ["local", "a", "b"]);
     assert_eq!(places.default_environment().unwrap().id().as_str(), "b");
     let here = places.find(&Id::local()).unwrap();
-    assert_eq!(here.shell("echo $0").await.unwrap().output().await.unwrap().stdout, b"/bin/sh\n");
+    assert_eq!(
+        Command::shell("echo $0").output(&here.client().await.unwrap()).await.unwrap().stdout,
+        b"/bin/sh\n"
+    );
 }

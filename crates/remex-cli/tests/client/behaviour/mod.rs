@@ -75,6 +75,11 @@ everywhere! {
         the_end_of_a_session_ends_its_processes
         what_is_evicted_is_told
         a_consumer_can_be_cancelled_at_any_moment
+        lines_come_whole_tagged_and_in_order
+        polling_consumes_what_it_returns
+        any_handle_writes_and_continues_where_another_stopped
+        a_wait_after_a_match_does_not_find_it_again
+        everything_in_a_session_is_followed
         a_file_is_replaced_only_if_it_is_what_was_believed
         a_tree_goes_up_and_comes_down_the_same
         a_large_directory_comes_in_few_pages

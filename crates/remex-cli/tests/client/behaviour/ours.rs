@@ -1,10 +1,13 @@
 //! Stories that need what only our servers can do.
 
-use std::{num::NonZeroU16, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use remex_client::{
-    ConnectionState, Error, SessionLost,
-    process::{Event, ExitCause, Input, OnDrop, Overflow, Retain, SignalName, Until, WaitOutcome},
+    Command, ConnectionState, Error, SessionLost,
+    process::{
+        Event, ExitCause, Input, OnDrop, Overflow, Retain, SignalName, Stream, TerminalSize, Until,
+        WaitOutcome,
+    },
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -20,7 +23,7 @@ pub(crate) async fn megabytes_arrive_whole_and_in_order(place: Place) {
 
 pub(crate) async fn closing_the_input_ends_a_filter(place: Place) {
     let client = place.client().await;
-    let process = client.command("wc").arg("-c").input(Input::Piped).start().await.unwrap();
+    let process = Command::new("wc").arg("-c").input(Input::Piped).start(&client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     for _ in 0..100 {
         stdin.write_all(&[7; 10_000]).await.unwrap();
@@ -34,7 +37,7 @@ pub(crate) async fn closing_the_input_ends_a_filter(place: Place) {
 
 pub(crate) async fn dropping_the_input_closes_it(place: Place) {
     let client = place.client().await;
-    let process = client.command("cat").input(Input::Piped).start().await.unwrap();
+    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     stdin.write_all(&vec![b'x'; 300_000]).await.unwrap();
     drop(stdin);
@@ -47,22 +50,22 @@ pub(crate) async fn dropping_the_input_closes_it(place: Place) {
 pub(crate) async fn communicate_writes_and_reads_at_the_same_time(place: Place) {
     let client = place.client().await;
     let input: Vec<u8> = (0..3_000_000_u32).map(|byte| (byte % 251) as u8).collect();
-    let process = client.command("cat").input(Input::Piped).start().await.unwrap();
+    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
     let output = process.communicate(&input).await.unwrap();
     assert!(output.stdout == input, "{} of {} bytes", output.stdout.len(), input.len());
     // One that does not read to the end is no failure.
-    let process = client.command("true").input(Input::Piped).start().await.unwrap();
+    let process = Command::new("true").input(Input::Piped).start(&client).await.unwrap();
     assert!(process.communicate(&input).await.unwrap().exit.is_success());
 }
 
 pub(crate) async fn a_stalled_consumer_holds_up_its_own_process_only(place: Place) {
     let client = place.client().await;
     let bytes = 20_000_000;
-    let flood = client.shell(format!("head -c {bytes} /dev/zero")).start().await.unwrap();
+    let flood = Command::shell(format!("head -c {bytes} /dev/zero")).start(&client).await.unwrap();
     let mut stalled = flood.stdout();
     let first = stalled.chunk().await.unwrap().unwrap().len();
     for _ in 0..3 {
-        let other = client.shell(format!("head -c {bytes} /dev/zero")).output().await.unwrap();
+        let other = Command::shell(format!("head -c {bytes} /dev/zero")).output(&client).await.unwrap();
         assert_eq!(other.stdout.len(), bytes);
     }
     let mut rest = Vec::new();
@@ -72,14 +75,16 @@ pub(crate) async fn a_stalled_consumer_holds_up_its_own_process_only(place: Plac
 
 pub(crate) async fn a_terminal_can_be_resized(place: Place) {
     let client = place.client().await;
-    let size = |rows, cols| (NonZeroU16::new(rows).unwrap(), NonZeroU16::new(cols).unwrap());
-    let (rows, cols) = size(30, 100);
+    let size = |rows, cols| TerminalSize::new(rows, cols).unwrap();
     let command = "stty size; read -r _; stty size; exec sleep 1000";
-    let process =
-        client.shell(command).terminal(rows, cols).on_drop(OnDrop::Terminate).start().await.unwrap();
+    let process = Command::shell(command)
+        .terminal(size(30, 100))
+        .on_drop(OnDrop::Terminate)
+        .start(&client)
+        .await
+        .unwrap();
     process.wait_for(&Until::Output("30 100".to_owned())).await.unwrap();
-    let (rows, cols) = size(40, 120);
-    process.resize(rows, cols).await.unwrap();
+    process.resize(size(40, 120)).await.unwrap();
     process.stdin().unwrap().write_all(b"\n").await.unwrap();
     process.wait_for(&Until::Output("40 120".to_owned())).await.unwrap();
 }
@@ -87,7 +92,7 @@ pub(crate) async fn a_terminal_can_be_resized(place: Place) {
 pub(crate) async fn a_signal_reaches_the_process(place: Place) {
     let client = place.client().await;
     let command = "trap 'echo got it; exit 7' USR1; echo ready; while :; do sleep 0.01; done";
-    let process = client.shell(command).start().await.unwrap();
+    let process = Command::shell(command).start(&client).await.unwrap();
     process.wait_for(&Until::Output("ready".to_owned())).await.unwrap();
     process.signal(SignalName::Usr1).await.unwrap();
     assert_eq!(process.wait().await.unwrap().code, 7);
@@ -96,7 +101,7 @@ pub(crate) async fn a_signal_reaches_the_process(place: Place) {
 pub(crate) async fn terminate_is_gentle_first(place: Place) {
     let client = place.client().await;
     let command = "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
-    let process = client.shell(command).start().await.unwrap();
+    let process = Command::shell(command).start(&client).await.unwrap();
     process.wait_for(&Until::Output("ready".to_owned())).await.unwrap();
     process.terminate(Duration::from_secs(30)).await.unwrap();
     assert_eq!(process.wait().await.unwrap().code, 5);
@@ -106,7 +111,7 @@ pub(crate) async fn terminate_is_gentle_first(place: Place) {
 pub(crate) async fn silence_can_be_waited_for(place: Place) {
     let client = place.client().await;
     let process =
-        client.shell("seq 1 100; exec sleep 1000").on_drop(OnDrop::Terminate).start().await.unwrap();
+        Command::shell("seq 1 100; exec sleep 1000").on_drop(OnDrop::Terminate).start(&client).await.unwrap();
     let waited = process.wait_for(&Until::Idle(Duration::from_millis(50))).await.unwrap();
     assert_eq!(waited, WaitOutcome::Idle);
     process.kill().await.unwrap();
@@ -116,7 +121,7 @@ pub(crate) async fn silence_can_be_waited_for(place: Place) {
 
 pub(crate) async fn a_snapshot_has_the_beginning_and_the_end(place: Place) {
     let client = place.client().await;
-    let process = client.shell("seq 1 100000").start().await.unwrap();
+    let process = Command::shell("seq 1 100000").start(&client).await.unwrap();
     process.wait().await.unwrap();
     let snapshot = process.snapshot(1000).await.unwrap();
     assert!(snapshot.stdout.starts_with(b"1\n2\n") && snapshot.stdout.ends_with(b"99999\n100000\n"));
@@ -126,13 +131,14 @@ pub(crate) async fn a_snapshot_has_the_beginning_and_the_end(place: Place) {
 pub(crate) async fn a_process_can_have_a_time_limit(place: Place) {
     let client = place.client().await;
     let output =
-        client.command("sleep").arg("1000").timeout(Duration::from_millis(50)).output().await.unwrap();
+        Command::new("sleep").arg("1000").timeout(Duration::from_millis(50)).output(&client).await.unwrap();
     assert_eq!(output.exit.cause, Some(ExitCause::Timeout));
 }
 
 pub(crate) async fn the_ledger_is_exact(place: Place) {
     let client = place.client().await;
-    let process = client.shell("head -c 700000 /dev/zero; head -c 30 /dev/zero >&2").start().await.unwrap();
+    let process =
+        Command::shell("head -c 700000 /dev/zero; head -c 30 /dev/zero >&2").start(&client).await.unwrap();
     let mut events = process.events();
     let mut bytes = 0;
     loop {
@@ -144,7 +150,7 @@ pub(crate) async fn the_ledger_is_exact(place: Place) {
                 assert_eq!(closed.evicted_bytes, Some(0));
                 break;
             }
-            Some(Event::Exited(exit)) => assert!(exit.usage.is_some()),
+            Some(Event::Exited { exit, .. }) => assert!(exit.usage.is_some()),
             other => panic!("{other:?}"),
         }
     }
@@ -154,12 +160,12 @@ pub(crate) async fn the_ledger_is_exact(place: Place) {
 
 pub(crate) async fn the_end_of_a_session_ends_its_processes(place: Place) {
     let client = place.client().await;
-    let process = client.shell("echo here; exec sleep 1000").start().await.unwrap();
+    let process = Command::shell("echo here; exec sleep 1000").start(&client).await.unwrap();
     process.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     let other = client.clone();
     client.end().await.unwrap();
     assert_eq!(other.connection_state(), ConnectionState::Lost(SessionLost::Closed));
-    let error = other.command("true").output().await.unwrap_err();
+    let error = Command::new("true").output(&other).await.unwrap_err();
     assert_eq!(error, Error::Lost(SessionLost::Closed));
     let alive = std::path::Path::new("/proc").join(process.pid().unwrap().to_string());
     assert!(!alive.exists(), "the process is gone with its session");
@@ -167,12 +173,12 @@ pub(crate) async fn the_end_of_a_session_ends_its_processes(place: Place) {
 
 pub(crate) async fn what_is_evicted_is_told(place: Place) {
     let client = place.client().await;
-    let retain = Retain { bytes: Some(65_536), overflow: Overflow::Evict, after_close: None };
-    let process = client.shell("head -c 5000000 /dev/zero").retain(retain).start().await.unwrap();
+    let retain = Retain::default().bytes(65_536).overflow(Overflow::Evict);
+    let process = Command::shell("head -c 5000000 /dev/zero").retain(retain).start(&client).await.unwrap();
     // Nobody takes anything until it is over.
     let mut events = process.events();
     let first = events.next().await.unwrap();
-    client.shell("exit 0").output().await.unwrap();
+    Command::shell("exit 0").output(&client).await.unwrap();
     while client.call(remex_proto::process::List::default()).await.unwrap().processes[0].exit_code.is_none() {
     }
     let (mut got, mut lost) = (0, 0);
@@ -181,7 +187,7 @@ pub(crate) async fn what_is_evicted_is_told(place: Place) {
         match event {
             Event::Output(chunk) => got += chunk.bytes.len() as u64,
             Event::Gap(gap) => lost += gap.bytes.unwrap(),
-            Event::Exited(_) | Event::Closed(_) => {}
+            _ => {}
         }
         next = events.next().await.unwrap();
     }
@@ -191,7 +197,7 @@ pub(crate) async fn what_is_evicted_is_told(place: Place) {
 
 pub(crate) async fn a_consumer_can_be_cancelled_at_any_moment(place: Place) {
     let client = place.client().await;
-    let process = client.shell("seq 1 200000").start().await.unwrap();
+    let process = Command::shell("seq 1 200000").start(&client).await.unwrap();
     let mut stdout = process.stdout();
     let mut said = Vec::new();
     loop {
@@ -226,4 +232,124 @@ pub(crate) async fn a_large_directory_comes_in_few_pages(place: Place) {
     assert_eq!(lengths, [1000, 2000, 4000, 3000]);
     assert_eq!(names.len(), ENTRIES);
     assert!(names.is_sorted(), "{names:?}");
+}
+
+pub(crate) async fn lines_come_whole_tagged_and_in_order(place: Place) {
+    let client = place.client().await;
+    let line =
+        "seq 1 20000; printf 'caf\\351\\r\\n'; head -c 200000 /dev/zero | tr '\\0' x; echo; printf end";
+    let process = Command::shell(line).start(&client).await.unwrap();
+    let mut lines = process.lines();
+    for number in 1..=20_000 {
+        let line = lines.next().await.unwrap().unwrap();
+        assert_eq!((line.stream, line.text), (Stream::Stdout, number.to_string()));
+    }
+    assert_eq!(lines.next().await.unwrap().unwrap().text, "caf\u{fffd}");
+    let mut long = 0;
+    loop {
+        let piece = lines.next().await.unwrap().unwrap();
+        assert!(piece.text.len() <= 64 << 10 && piece.text.bytes().all(|byte| byte == b'x'));
+        long += piece.text.len();
+        if !piece.is_continued {
+            break;
+        }
+    }
+    assert_eq!(long, 200_000);
+    assert_eq!(lines.next().await.unwrap().unwrap().text, "end");
+    assert_eq!(lines.next().await.unwrap(), None);
+}
+
+pub(crate) async fn polling_consumes_what_it_returns(place: Place) {
+    let client = place.client().await;
+    // Eight times what the server retains: it goes on only because the polled output is consumed.
+    let process = Command::shell("head -c 8000000 /dev/zero; exit 3").start(&client).await.unwrap();
+    let (mut after, mut bytes) = (0, 0);
+    let exit = loop {
+        let batch = process.read(after, 100_000, Duration::from_secs(60)).await.unwrap();
+        assert_eq!(batch.gap, None);
+        assert!(batch.last_seq > after || batch.is_closed, "a wait ends with something");
+        bytes += batch.chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
+        after = batch.last_seq;
+        if batch.is_closed {
+            break batch.exit.unwrap();
+        }
+    };
+    assert_eq!((bytes, exit.code), (8_000_000, 3));
+}
+
+pub(crate) async fn any_handle_writes_and_continues_where_another_stopped(place: Place) {
+    let client = place.client().await;
+    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let other = client.process(process.id()).await.unwrap();
+    process.write(b"one\n").await.unwrap();
+    let WaitOutcome::Matched { seq, .. } =
+        process.wait_for(&Until::Output("one\n".to_owned())).await.unwrap()
+    else {
+        panic!("it answers")
+    };
+    let large = vec![b'x'; 300_000];
+    other.write(&large).await.unwrap();
+    other.close_stdin().await.unwrap();
+    let mut rest = Vec::new();
+    let mut events = other.events_after(seq);
+    while let Some(event) = events.next().await.unwrap() {
+        assert!(event.seq() > seq);
+        if let Event::Output(chunk) = event {
+            rest.extend_from_slice(&chunk.bytes);
+        }
+    }
+    assert!(rest == large, "{} bytes", rest.len());
+    let error = process.write(b"more").await.unwrap_err();
+    assert!(!error.is_retryable() && !error.may_have_happened(), "{error}");
+}
+
+pub(crate) async fn a_wait_after_a_match_does_not_find_it_again(place: Place) {
+    let client = place.client().await;
+    let command = Command::shell("echo ready; read -r _; echo ready").input(Input::Piped);
+    let process = command.start(&client).await.unwrap();
+    let matched = |outcome| match outcome {
+        WaitOutcome::Matched { seq, .. } => seq,
+        other => panic!("{other:?}"),
+    };
+    let first = matched(process.wait_for(&Until::Output("ready".to_owned())).await.unwrap());
+    let again = Until::OutputAfter { seq: first, pattern: "ready".to_owned() };
+    let early = tokio::time::timeout(Duration::from_millis(50), process.wait_for(&again)).await;
+    assert!(early.is_err(), "{early:?}");
+    process.write(b"\n").await.unwrap();
+    assert!(matched(process.wait_for(&again).await.unwrap()) > first);
+}
+
+pub(crate) async fn everything_in_a_session_is_followed(place: Place) {
+    let client = place.client().await;
+    let before = Command::shell("echo before").id("before").start(&client).await.unwrap();
+    before.wait().await.unwrap();
+    let mut events = client.events().await.unwrap();
+    for number in 0..10 {
+        let line = format!("seq 1 20000; exit {number}");
+        Command::shell(line).id(format!("p{number}")).start(&client).await.unwrap();
+    }
+    let mut said: BTreeMap<String, (Vec<u8>, Option<i32>, u64)> = BTreeMap::new();
+    let mut open = 11;
+    while open > 0 {
+        let event = events.next().await.unwrap();
+        let known = said.entry(event.process_id).or_default();
+        let event = event.event.unwrap();
+        assert_eq!(event.seq(), known.2 + 1, "in order and without a gap");
+        known.2 = event.seq();
+        match event {
+            Event::Output(chunk) => known.0.extend_from_slice(&chunk.bytes),
+            Event::Exited { exit, .. } => known.1 = Some(exit.code),
+            Event::Closed(_) => open -= 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(said.remove("before").unwrap().0, b"before\n");
+    let expected: String = (1..=20_000).map(|number| format!("{number}\n")).collect();
+    for number in 0..10 {
+        let (bytes, code, _) = &said[&format!("p{number}")];
+        assert!(*bytes == expected.as_bytes(), "{} bytes", bytes.len());
+        assert_eq!(*code, Some(number));
+    }
+    client.disconnect().await;
+    assert!(matches!(events.next().await, Err(Error::Lost(_))));
 }

@@ -1,6 +1,6 @@
 //! The places that stories take place at.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use remex::Local;
 use remex_client::{Client, Program, Target};
@@ -49,12 +49,9 @@ impl Place {
     /// The server that the base dialect comes from.
     pub(crate) fn codex() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let program = Program {
-            program: codex_program().to_str().unwrap().to_owned(),
-            args: ["exec-server", "--listen", "stdio"].map(str::to_owned).to_vec(),
-            env: BTreeMap::from([("CODEX_HOME".to_owned(), directory.path().to_str().unwrap().to_owned())]),
-            cwd: None,
-        };
+        let program = Program::new(codex_program().to_str().unwrap())
+            .args(["exec-server", "--listen", "stdio"])
+            .env("CODEX_HOME", directory.path().to_str().unwrap());
         Self { target: Target::Program(program), directory, _keeps: Keeps::Nothing }
     }
 

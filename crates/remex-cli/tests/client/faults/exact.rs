@@ -116,7 +116,7 @@ impl Exact {
                     self.next_seq = gap.to_seq + 1;
                     self.pass(gap.bytes);
                 }
-                Some(Event::Exited(how)) => {
+                Some(Event::Exited { exit: how, .. }) => {
                     assert_eq!(exit.replace(how), None, "a process exits once");
                     self.next_seq += 1;
                 }
@@ -127,7 +127,7 @@ impl Exact {
                     assert_eq!(events.next().await, Ok(None), "nothing follows the close");
                     return exit.expect("a process exits before it is closed");
                 }
-                None => panic!("a process is closed before its events end"),
+                other => panic!("a process is closed before its events end, but {other:?}"),
             }
         }
     }
@@ -141,9 +141,9 @@ pub(crate) async fn follow_both(process: &Process, stdout: &mut Exact, stderr: &
         match events.next().await.unwrap().expect("a process is closed before its events end") {
             Event::Output(chunk) if chunk.stream == Stream::Stderr => stderr.take(&chunk.bytes),
             Event::Output(chunk) => stdout.take(&chunk.bytes),
-            Event::Gap(gap) => panic!("nothing of so little is given up: {gap:?}"),
-            Event::Exited(how) => exit = Some(how),
+            Event::Exited { exit: how, .. } => exit = Some(how),
             Event::Closed(_) => return exit.expect("a process exits before it is closed"),
+            other => panic!("nothing of so little is given up: {other:?}"),
         }
     }
 }

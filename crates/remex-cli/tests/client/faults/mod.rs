@@ -96,14 +96,12 @@ fn run_on(server: &Server, seeds: Range<u64>) {
 
 /// How the clients here behave: they notice soon that nobody answers.
 fn options() -> Options {
-    Options {
-        detach_ttl: Some(Duration::from_secs(60)),
-        connect_timeout: Duration::from_secs(1),
-        initialize_timeout: Duration::from_secs(3),
-        keep_alive_interval: Duration::from_millis(300),
-        keep_alive_timeout: Duration::from_millis(300),
-        ..Options::default()
-    }
+    Options::default()
+        .detach_ttl(Duration::from_secs(60))
+        .connect_timeout(Duration::from_secs(1))
+        .initialize_timeout(Duration::from_secs(3))
+        .keep_alive_interval(Duration::from_millis(300))
+        .keep_alive_timeout(Duration::from_millis(300))
 }
 
 /// Makes the runs of these seeds, some at a time, and tells which have failed.
@@ -182,7 +180,7 @@ async fn give_up(server: Server) {
     let over = scene.path("over");
     mknodat(CWD, &over, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let last = 700_000;
-    let process = scene.shell(&format!("seq 1 {last}; echo over > over")).start().await.unwrap();
+    let process = scene.shell(&format!("seq 1 {last}; echo over > over")).start(&scene.client).await.unwrap();
     let mut events = process.events();
     let mut stdout = Exact::new(lines(last));
     stdout.begin(&mut events).await;

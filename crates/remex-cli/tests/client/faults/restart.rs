@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use remex_client::{
-    Client, Error, SessionLost,
+    Client, Command, Error, SessionLost,
     process::{Event, Input, Process, Until},
 };
 use rustix::process::Signal;
@@ -22,7 +22,7 @@ pub(crate) async fn run(seed: u64, start: fn() -> Server) {
     let scene = Scene::new(client.clone(), chance.branch());
     let mut waiting = JoinSet::new();
     for line in ["exec yes", "echo here; exec sleep 1000", "echo here; exec cat"] {
-        let process = scene.shell(line).input(Input::Piped).start().await.unwrap();
+        let process = scene.shell(line).input(Input::Piped).start(&scene.client).await.unwrap();
         process.wait_for(&Until::Output("\n".to_owned())).await.unwrap();
         waiting.spawn(read(process.clone()));
         waiting.spawn(write(process.clone()));
@@ -41,7 +41,7 @@ pub(crate) async fn run(seed: u64, start: fn() -> Server) {
             (_, other) => panic!("{other:?}"),
         }
     }
-    let error = client.command("true").output().await.unwrap_err();
+    let error = Command::new("true").output(&client).await.unwrap_err();
     assert!(matches!(error, Error::Lost(SessionLost::Forgotten { .. })), "{error}");
     tokio::task::block_in_place(|| scene.assert_nothing_is_left());
     drop(proxy);

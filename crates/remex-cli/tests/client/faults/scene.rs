@@ -73,7 +73,7 @@ impl Scene {
         let name = format!("process-{}", started.len());
         let line = format!("echo {name} >> started; {line}");
         started.push(name);
-        self.client.shell(line).cwd(self.path("")).retain(self.retain)
+        Command::shell(line).cwd(self.path("")).retain(self.retain)
     }
 
     /// Returns a path in the directory that processes run in.
@@ -138,9 +138,9 @@ pub(crate) async fn longest_absence(mut conditions: watch::Receiver<ConnectionSt
         let condition = conditions.borrow_and_update().clone();
         longest = longest.max(away.take().map_or(Duration::ZERO, |since: Instant| since.elapsed()));
         match condition {
-            ConnectionState::Connected => {}
-            ConnectionState::Reconnecting { since } => away = Some(since),
+            ConnectionState::Reconnecting { since, .. } => away = Some(since),
             ConnectionState::Lost(_) => return longest,
+            _ => {}
         }
         if conditions.changed().await.is_err() {
             return longest;

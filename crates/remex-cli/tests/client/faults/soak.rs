@@ -48,7 +48,7 @@ async fn work(seed: u64, server: String, end: Instant, tally: Arc<Tally>) -> u64
     let proxy = Proxy::before_faulty(&server, chance.branch(), &tally).await;
     let client = connect(&proxy).await;
     // However long a client is away, nothing may be given up.
-    let retain = Retain { bytes: None, after_close: Some(10 * PATIENCE), overflow: Overflow::Hold };
+    let retain = Retain::default().after_close(10 * PATIENCE).overflow(Overflow::Hold);
     let mut scene = Scene::retaining(client.clone(), chance.branch(), retain);
     let mut stories = JoinSet::new();
     let mut told = 0;

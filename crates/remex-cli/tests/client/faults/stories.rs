@@ -1,10 +1,10 @@
 //! What clients do while their connections go wrong.
 
-use std::{num::NonZeroU16, time::Duration};
+use std::time::Duration;
 
 use remex_client::{
     Error,
-    process::{Input, OnDrop, SignalName, Until, WaitOutcome},
+    process::{Input, OnDrop, SignalName, TerminalSize, Until, WaitOutcome},
 };
 use remex_proto::process::List;
 use tokio::io::AsyncWriteExt as _;
@@ -38,7 +38,7 @@ pub(crate) async fn tell(story: u64, scene: Scene) {
 async fn a_flood_is_read(mut scene: Scene) {
     let last = scene.chance.within(1000, 250_000);
     let code = scene.chance.within(0, 100);
-    let process = scene.shell(&format!("seq 1 {last}; exit {code}")).start().await.unwrap();
+    let process = scene.shell(&format!("seq 1 {last}; exit {code}")).start(&scene.client).await.unwrap();
     let mut stdout = Exact::new(lines(last));
     let piece = scene.chance.magnitude(100_000);
     stdout.read(process.stdout(), usize::try_from(piece.max(100)).unwrap()).await;
@@ -48,7 +48,7 @@ async fn a_flood_is_read(mut scene: Scene) {
 
 async fn a_flood_is_followed(mut scene: Scene) {
     let last = scene.chance.within(1000, 250_000);
-    let process = scene.shell(&format!("seq 1 {last}; exit 3")).start().await.unwrap();
+    let process = scene.shell(&format!("seq 1 {last}; exit 3")).start(&scene.client).await.unwrap();
     let mut stdout = Exact::new(lines(last));
     assert_eq!(stdout.follow(process.events()).await.code, 3);
     stdout.finish(&scene);
@@ -57,7 +57,7 @@ async fn a_flood_is_followed(mut scene: Scene) {
 async fn a_slow_process_is_followed(mut scene: Scene) {
     let last = scene.chance.within(5, 60);
     let line = format!("for i in $(seq 1 {last}); do echo $i; sleep 0.01; done; kill -USR1 $$");
-    let process = scene.shell(&line).start().await.unwrap();
+    let process = scene.shell(&line).start(&scene.client).await.unwrap();
     let mut stdout = Exact::new(lines(last));
     let exit = stdout.follow(process.events()).await;
     assert_eq!(exit.signal.as_deref(), Some("SIGUSR1"));
@@ -67,7 +67,7 @@ async fn a_slow_process_is_followed(mut scene: Scene) {
 async fn both_pipes_are_followed(mut scene: Scene) {
     let (out, err) = (scene.chance.within(1, 10_000), scene.chance.within(1, 10_000));
     let line = format!("seq 1 {err} >&2 & seq 1 {out}; wait; exit 9");
-    let process = scene.shell(&line).start().await.unwrap();
+    let process = scene.shell(&line).start(&scene.client).await.unwrap();
     let (mut stdout, mut stderr) = (Exact::new(lines(out)), Exact::new(lines(err)));
     let exit = follow_both(&process, &mut stdout, &mut stderr).await;
     stdout.finish(&scene);
@@ -82,7 +82,7 @@ async fn both_pipes_are_followed(mut scene: Scene) {
 
 async fn thousands_of_writes_come_back(mut scene: Scene) {
     let last = scene.chance.within(100, 3000);
-    let process = scene.shell("exec cat").input(Input::Piped).start().await.unwrap();
+    let process = scene.shell("exec cat").input(Input::Piped).start(&scene.client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     let write = async {
         for number in 1..=last {
@@ -99,7 +99,7 @@ async fn thousands_of_writes_come_back(mut scene: Scene) {
 async fn every_line_is_answered(mut scene: Scene) {
     let last = scene.chance.within(5, 60);
     let line = "n=0; while read -r word; do n=$((n + 1)); echo $n:$word; done";
-    let process = scene.shell(line).input(Input::Piped).start().await.unwrap();
+    let process = scene.shell(line).input(Input::Piped).start(&scene.client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     let mut stdout = process.stdout();
     for number in 1..=last {
@@ -118,8 +118,8 @@ async fn every_line_is_answered(mut scene: Scene) {
 async fn a_terminal_echoes(mut scene: Scene) {
     let input = lines(scene.chance.within(10, 3000));
     let line = format!("stty raw -echo; printf ready; exec head -c {}", input.len());
-    let (rows, cols) = (NonZeroU16::new(30).unwrap(), NonZeroU16::new(100).unwrap());
-    let process = scene.shell(&line).terminal(rows, cols).start().await.unwrap();
+    let size = |rows, cols| TerminalSize::new(rows, cols).unwrap();
+    let process = scene.shell(&line).terminal(size(30, 100)).start(&scene.client).await.unwrap();
     process.wait_for(&Until::Output("ready".to_owned())).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     let write = async {
@@ -127,7 +127,7 @@ async fn a_terminal_echoes(mut scene: Scene) {
             stdin.write_all(piece).await.unwrap();
         }
         stdin.flush().await.unwrap();
-        process.resize(cols, rows).await.unwrap();
+        process.resize(size(100, 30)).await.unwrap();
     };
     let mut terminal = Exact::new([b"ready", &*input].concat());
     tokio::join!(terminal.read(process.terminal(), 1 << 16), write);
@@ -137,7 +137,7 @@ async fn a_terminal_echoes(mut scene: Scene) {
 
 async fn a_text_is_waited_for(mut scene: Scene) {
     let line = "for i in $(seq 1 20); do echo step $i; sleep 0.01; done; exec sleep 1000";
-    let process = scene.shell(line).start().await.unwrap();
+    let process = scene.shell(line).start(&scene.client).await.unwrap();
     let waited = process.wait_for(&Until::Output("step 20\n".to_owned())).await.unwrap();
     let WaitOutcome::Matched { bytes, .. } = waited else { panic!("{waited:?}") };
     assert_eq!(&*bytes, b"step 20\n");
@@ -154,7 +154,7 @@ async fn a_text_is_waited_for(mut scene: Scene) {
 
 async fn somebody_comes_late(mut scene: Scene) {
     let last = scene.chance.within(1, 50_000);
-    let process = scene.shell(&format!("seq 1 {last}; exit 4")).start().await.unwrap();
+    let process = scene.shell(&format!("seq 1 {last}; exit 4")).start(&scene.client).await.unwrap();
     assert_eq!(process.wait().await.unwrap().code, 4);
     let mut stdout = Exact::new(lines(last));
     assert_eq!(stdout.follow(process.events()).await.code, 4);
@@ -163,7 +163,7 @@ async fn somebody_comes_late(mut scene: Scene) {
 
 async fn a_consumer_stalls(mut scene: Scene) {
     let last = scene.chance.within(200_000, 400_000);
-    let process = scene.shell(&format!("seq 1 {last}")).start().await.unwrap();
+    let process = scene.shell(&format!("seq 1 {last}")).start(&scene.client).await.unwrap();
     let mut reader = process.stdout();
     let mut stdout = Exact::new(lines(last));
     stdout.read_one(&mut reader).await;
@@ -181,8 +181,13 @@ async fn a_consumer_stalls(mut scene: Scene) {
 async fn handles_are_dropped(mut scene: Scene) {
     let last = scene.chance.within(1000, 300_000);
     let line = format!("seq 1 {last}; echo over > over");
-    let left = scene.shell(&line).start().await.unwrap();
-    let ended = scene.shell("echo here; exec sleep 1000").on_drop(OnDrop::Terminate).start().await.unwrap();
+    let left = scene.shell(&line).start(&scene.client).await.unwrap();
+    let ended = scene
+        .shell("echo here; exec sleep 1000")
+        .on_drop(OnDrop::Terminate)
+        .start(&scene.client)
+        .await
+        .unwrap();
     ended.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     drop(ended);
     let mut events = left.events();
@@ -192,12 +197,12 @@ async fn handles_are_dropped(mut scene: Scene) {
     drop(left);
     drop(events);
     let until = "until [ -s over ]; do sleep 0.01; done; cat over";
-    assert_eq!(scene.shell(until).output().await.unwrap().stdout, b"over\n");
+    assert_eq!(scene.shell(until).output(&scene.client).await.unwrap().stdout, b"over\n");
 }
 
 async fn much_is_written_and_read(mut scene: Scene) {
     let input = lines(scene.chance.within(1, 100_000));
-    let process = scene.shell("exec cat").input(Input::Piped).start().await.unwrap();
+    let process = scene.shell("exec cat").input(Input::Piped).start(&scene.client).await.unwrap();
     let output = process.communicate(&input).await.unwrap();
     assert!(output.stdout == input, "{} of {} bytes come back", output.stdout.len(), input.len());
     assert!(output.exit.is_success() && output.stderr.is_empty());

@@ -1,6 +1,9 @@
 //! Files on servers of the base dialect, and on servers that send invalid listings.
 
+use remex_client::fs::{SkipUnchanged, TreeFailure};
+
 use super::*;
+use remex_client::Command;
 
 /// Returns a foreign server that answers as the test says.
 fn stranger(answer: impl Fn(&str, &Value) -> Value + Send + Sync + 'static) -> Target {
@@ -30,15 +33,16 @@ async fn answer_all(connection: tokio::io::DuplexStream, answer: impl Fn(&str, &
     }
 }
 
-/// Returns a server that lists what the test says, and has the same content for every file.
+/// Returns a server that lists what the test says in `/there` and nothing elsewhere, with the same content for every file.
 fn liar(entries: Value) -> Target {
     let metadata = json!({"isDirectory": true, "isFile": false, "isSymlink": false, "size": 0,
         "createdAtMs": 0, "modifiedAtMs": 0, "kind": "directory", "mode": 0o755});
-    stranger(move |method, _| {
+    stranger(move |method, params| {
+        let is_root = params["path"].as_str().is_some_and(|path| path.ends_with("/there"));
         let result = match method {
             "initialize" => json!({"sessionId": "s", "server": {"name": "liar", "version": "1"}}),
             "fs/getMetadata" => metadata.clone(),
-            "fs/readDirectory" => json!({"entries": entries}),
+            "fs/readDirectory" => json!({"entries": if is_root { entries.clone() } else { json!([]) }}),
             "fs/readFile" => json!({"dataBase64": support::encode("evil")}),
             "fs/readLink" => json!({"target": "..", "targetBase64": support::encode("..")}),
             _ => json!({}),
@@ -90,7 +94,7 @@ async fn a_server_of_the_base_dialect_is_not_asked_to_pass_what_is_not_utf_8() {
         }
     });
     let client = Client::connect(target).await.unwrap();
-    let error = client.command("cat").arg(OsStr::from_bytes(b"caf\xe9")).start().await.unwrap_err();
+    let error = Command::new("cat").arg(OsStr::from_bytes(b"caf\xe9")).start(&client).await.unwrap_err();
     let Error::Usage { message, .. } = &error else { panic!("{error:?}") };
     assert!(message.starts_with("cannot pass `caf\u{fffd}`: it is not UTF-8, "), "{message}");
     assert_eq!(*asked.lock().unwrap(), ["initialize"]);
@@ -119,7 +123,7 @@ async fn names_that_lead_elsewhere_are_refused() {
     for lie in lies {
         let place = Place::new();
         let fs = Client::connect(liar(json!([lie]))).await.unwrap().fs();
-        let refused = fs.download_tree("/there", place.path("in"), |_| {}).await;
+        let refused = fs.download_tree("/there", place.path("in")).await;
         assert!(matches!(refused, Err(Error::Protocol { .. })), "{lie}: {refused:?}");
         assert_eq!((place.names(""), place.names("in")), (vec!["in".to_owned()], Vec::new()), "{lie}");
     }
@@ -132,8 +136,10 @@ async fn a_link_that_came_down_is_not_followed() {
         let lie = json!([link, entry("a", None, second)]);
         let place = Place::new();
         let fs = Client::connect(liar(lie)).await.unwrap().fs();
-        let outcome = fs.download_tree("/there", place.path("in"), |_| {}).await;
-        assert_eq!(outcome.is_err(), second == "directory", "{outcome:?}");
+        let outcome = fs.download_tree("/there", place.path("in")).await;
+        let failed = outcome.unwrap().failures;
+        assert!(failed.iter().all(|failure| failure.path == Path::new("a")), "{failed:?}");
+        assert!(!failed.is_empty() || second == "file", "the directory is not made");
         assert_eq!(place.names(""), ["in"], "nothing is written beside the tree");
     }
     // Nor is one that was there before.
@@ -141,6 +147,73 @@ async fn a_link_that_came_down_is_not_followed() {
     place.make(&["in", "outside"]);
     place.link("../outside", "in/a");
     let fs = Client::connect(liar(json!([entry("a", None, "directory")]))).await.unwrap().fs();
-    assert!(matches!(fs.download_tree("/there", place.path("in"), |_| {}).await, Err(Error::Local { .. })));
+    let failed = fs.download_tree("/there", place.path("in")).await.unwrap().failures;
+    assert!(matches!(failed[..], [TreeFailure { error: Error::Local { .. }, .. }]), "{failed:?}");
     assert_eq!(place.names("outside"), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_there_is_reported_and_the_rest_comes_down() {
+    let directory = json!({"isDirectory": true, "isFile": false, "isSymlink": false, "size": 0,
+        "createdAtMs": 0, "modifiedAtMs": 0, "kind": "directory", "mode": 0o755});
+    let file = entry("x", None, "file")["metadata"].clone();
+    let target = stranger(move |method, params| {
+        let path = params["path"].as_str().unwrap_or_default();
+        let refused = |code: i32, message: &str| json!({"error": {"code": code, "message": message}});
+        let result = match (method, path.rsplit('/').next().unwrap_or_default()) {
+            ("initialize", _) => json!({"sessionId": "s", "server": {"name": "scripted", "version": "1"}}),
+            ("fs/readDirectory", "there") => json!({"entries": [
+                entry("a", None, "file"), entry("b", None, "directory"), entry("c", None, "directory"),
+                entry("gone", None, "file"), entry("z", None, "file")]}),
+            ("fs/readDirectory", "b") => return refused(-32603, "permission denied"),
+            ("fs/readDirectory", _) => json!({"entries": [entry("inside", None, "file")]}),
+            ("fs/getMetadata", "there") => directory.clone(),
+            ("fs/getMetadata", _) => file.clone(),
+            ("fs/readFile", "gone") => return refused(-32004, "no such file"),
+            ("fs/readFile", _) => json!({"dataBase64": support::encode("good")}),
+            _ => json!({}),
+        };
+        json!({"result": result})
+    });
+    let (fs, place) = (Client::connect(target).await.unwrap().fs(), Place::new());
+    let report = fs.download_tree("/there", place.path("in")).await.unwrap();
+    let mut failed: Vec<_> = report.failures.iter().map(|failure| failure.path.to_str().unwrap()).collect();
+    failed.sort_unstable();
+    assert_eq!(failed, ["b", "gone"], "{report:?}");
+    assert_eq!((report.files, report.directories), (3, 1));
+    assert_eq!(place.names("in"), ["a", "c", "z"]);
+    assert_eq!(place.read("in/c/inside"), "good");
+    let first = fs.download_tree("/there", place.path("other")).stop_at_first_failure().await;
+    assert!(matches!(first, Err(Error::Refused(_))), "{first:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_the_base_dialect_takes_a_tree_as_far_as_it_can() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    let target = stranger(move |method, _| {
+        noted.lock().unwrap().push(method.to_owned());
+        match method {
+            "initialize" => json!({"result": {"sessionId": "s"}}),
+            "fs/getMetadata" => json!({"error": {"code": -32004, "message": "No such file or directory"}}),
+            "fs/createDirectory" | "fs/writeFile" => json!({"result": {}}),
+            other => json!({"error": {"code": -32601, "message": format!("no {other} here")}}),
+        }
+    });
+    let place = Place::new();
+    place.write("tree/.gitignore", "*.o\n");
+    place.write("tree/a/b.o", "");
+    place.write("tree/a/c", "content");
+    place.link("c", "tree/a/link");
+    let fs = Client::connect(target).await.unwrap().fs();
+    for skip in [SkipUnchanged::BySizeAndTime, SkipUnchanged::ByContent] {
+        let copy = fs.upload_tree(place.path("tree"), "/there").use_gitignore_files().skip_unchanged(skip);
+        let report = copy.await.unwrap();
+        assert_eq!((report.files, report.directories, report.special, report.excluded), (2, 1, 1, 1));
+        assert!(report.is_complete(), "{report:?}");
+    }
+    let mut asked = asked.lock().unwrap().clone();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked, ["fs/createDirectory", "fs/getMetadata", "fs/writeFile", "initialize"]);
 }

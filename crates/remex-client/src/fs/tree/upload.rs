@@ -1,170 +1,282 @@
 //! Uploads a directory tree to the remote host.
 
 use std::{
-    io,
-    os::unix::fs::PermissionsExt as _,
+    ffi::OsStr,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use remex_proto::HostPath;
-use tokio::{
-    fs::{self as local, ReadDir},
-    io::AsyncReadExt as _,
-};
+use bytes::Bytes;
+use remex_proto::{Call, HostPath};
+use tokio::io::AsyncReadExt as _;
 
-use super::{Counters, Jobs, OWNER, Progress, SMALL, Summary};
+use super::{
+    OWNER, SkipUnchanged, TRIES,
+    counters::Meter,
+    direction::{Attributes, Direction, DirectoryState, Item, Listed, Outcome, Root},
+    local::{self, Listing, Source, unreadable},
+};
 use crate::{
     Error,
     error::usage,
-    fs::{AsHostPath, Fs, path::native},
+    fs::{
+        Fs, Metadata, Write,
+        destination::{Destination, Temporary, hide},
+        entry::{set_permissions, set_times},
+        is_not_found,
+        path::{join, native},
+        upload::PRIVATE,
+        write_file,
+    },
 };
 
-impl Fs {
-    /// Copies the contents of a local directory into a remote one, which is created if missing.
-    ///
-    /// Permissions are preserved, and links are copied as links. Each file is replaced atomically; links below `to` are
-    /// replaced, not followed. Other existing files stay. Pipes, sockets and devices are skipped and counted. A server of
-    /// the base dialect writes in place and follows links.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Local`] when something cannot be read, [`Error::Usage`] when a link exists at the path of a directory, and
-    /// those of [`Fs::upload`]. The upload stops at the first failure; files copied before that stay.
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// # let (here, there) = (tempfile::tempdir()?, directory.path().join("project"));
-    /// std::fs::write(here.path().join("main.c"), "int main(void) {}\n")?;
-    /// let summary = fs.upload_tree(here.path(), &there, |progress| println!("{}", progress.current)).await?;
-    /// assert_eq!(summary.files, 1);
-    /// assert!(fs.exists(there.join("main.c")).await?);
-    /// # Ok(()) }
-    /// ```
-    pub async fn upload_tree(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsHostPath,
-        progress: impl FnMut(&Progress),
-    ) -> Result<Summary, Error> {
-        let to = native(&to.as_host_path()?)?.to_owned();
-        let counters = Arc::new(Counters::default());
-        let upload = Upload { fs: self.clone(), counters: Arc::clone(&counters) };
-        counters.follow(Box::pin(upload.tree(from.as_ref().to_owned(), to)), progress).await
+/// From this host to the remote one.
+#[derive(Debug, Clone)]
+pub(super) struct Upload {
+    pub(super) fs: Fs,
+}
+
+impl Direction for Upload {
+    type Listing = Listing;
+
+    fn join_source(directory: &Path, name: &OsStr) -> PathBuf {
+        directory.join(name)
     }
-}
 
-#[derive(Clone)]
-struct Upload {
-    fs: Fs,
-    counters: Arc<Counters>,
-}
+    fn join_destination(directory: &Path, name: &OsStr) -> PathBuf {
+        join(directory, name)
+    }
 
-/// A directory that is being read.
-struct Frame {
-    from: PathBuf,
-    to: PathBuf,
-    entries: ReadDir,
-    /// The permissions to set once all its entries are copied.
-    at_last: Option<u32>,
+    async fn root(&self, from: &Path, to: &Path) -> Result<Root<Listing>, Error> {
+        let listing = Listing::open(from).await?;
+        let metadata = tokio::fs::metadata(from).await.map_err(unreadable(from))?;
+        let attributes = local::attributes(&metadata);
+        let state = match self.fs.metadata(to).await {
+            Ok(there) if there.is_directory => DirectoryState::Existing,
+            Ok(_) => return Err(not_a_directory(to)),
+            Err(error) if is_not_found(&error) => DirectoryState::New,
+            Err(error) => return Err(error),
+        };
+        if state == DirectoryState::New {
+            self.fs.create_dir_all(to).await?;
+        }
+        // The path given by the caller may contain links; below it none is followed.
+        let to = if self.fs.is_base() {
+            to.to_owned()
+        } else {
+            native(&self.fs.canonicalize(to).await?)?.to_owned()
+        };
+        if state == DirectoryState::New {
+            self.open_permissions(&to, &attributes, None).await?;
+        }
+        Ok(Root { listing, to, attributes, state })
+    }
+
+    async fn list(&self, directory: &Path) -> Result<Listing, Error> {
+        Listing::open(directory).await
+    }
+
+    async fn next(&self, listing: &mut Listing) -> Result<Option<Listed>, Error> {
+        listing.next().await
+    }
+
+    async fn gitignore(&self, directory: &Path) -> Result<Option<Bytes>, Error> {
+        local::gitignore(directory).await
+    }
+
+    async fn make_directory(
+        &self,
+        to: &Path,
+        source: &Attributes,
+        parent: DirectoryState,
+    ) -> Result<DirectoryState, Error> {
+        if self.fs.is_base() {
+            self.fs.create_dir_all(to).await?;
+            return Ok(DirectoryState::Existing);
+        }
+        let there = match parent {
+            DirectoryState::New => None,
+            DirectoryState::Existing => match self.fs.metadata(to).await {
+                Ok(there) => Some(there),
+                Err(error) if is_not_found(&error) => None,
+                Err(error) => return Err(error),
+            },
+        };
+        match &there {
+            Some(there) if there.is_symlink => {
+                let message = format!(
+                    "cannot upload into `{}`: it is a symbolic link, which could point outside of the tree",
+                    to.display()
+                );
+                return Err(usage(message, "remove it"));
+            }
+            Some(there) if !there.is_directory => return Err(not_a_directory(to)),
+            Some(_) => {}
+            None => self.fs.create_dir_all_without_links(to).await?,
+        }
+        self.open_permissions(to, source, there.as_ref()).await?;
+        Ok(if there.is_some() { DirectoryState::Existing } else { DirectoryState::New })
+    }
+
+    async fn finish_directory(&self, to: &Path, source: &Attributes) -> Result<(), Error> {
+        if self.fs.is_base() {
+            return Ok(());
+        }
+        if let Some(ms) = source.modified_at_ms {
+            self.fs.client.call(set_times(to.to_owned().into(), ms)).await?;
+        }
+        match source.mode {
+            Some(mode) if mode & OWNER != OWNER => self.fs.set_permissions_without_links(to, mode).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn copy_file(&self, item: &Item, skip: SkipUnchanged, meter: &mut Meter) -> Result<Outcome, Error> {
+        let to = HostPath::from(item.to.clone());
+        let there = match item.directory {
+            DirectoryState::New => None,
+            DirectoryState::Existing => self.fs.find_in_tree(&to).await?,
+        };
+        if let Some(there) = &there
+            && self.is_unchanged(item, there, skip).await?
+        {
+            self.update(item, there).await?;
+            return Ok(Outcome::Unchanged);
+        }
+        let mut tries = TRIES;
+        let source = loop {
+            match Source::open(&item.from).await {
+                // Reading a small file again is cheap.
+                Err(Error::Changed { .. }) if tries > 0 => tries -= 1,
+                opened => break opened?,
+            }
+        };
+        let Attributes { mode, modified_at_ms, .. } = source.attributes;
+        let modified_at_ms = modified_at_ms.filter(|_| !self.fs.is_base());
+        let destination = Destination { asked: to.clone(), path: to, mode, modified_at_ms };
+        let bytes = if source.is_small() {
+            let len = source.start.len() as u64;
+            self.send_small(source.start.into(), &destination).await?;
+            meter.note(len);
+            len
+        } else {
+            let Source { file, attributes, start } = source;
+            let check = async {
+                let now = local::find(&item.from).await?;
+                match now {
+                    Some(now) if now.is_same(&attributes) => Ok(()),
+                    _ => Err(Error::Changed { path: item.from.display().to_string() }),
+                }
+            };
+            let whole = start.as_slice().chain(tokio::fs::File::from_std(file));
+            self.fs.send(whole, check, destination, |progress| meter.note(progress.bytes)).await?
+        };
+        Ok(Outcome::File { bytes })
+    }
+
+    async fn copy_link(&self, item: &Item) -> Result<Outcome, Error> {
+        let target = tokio::fs::read_link(&item.from).await.map_err(unreadable(&item.from))?;
+        if item.directory == DirectoryState::Existing
+            && let Ok(there) = self.fs.read_link(&item.to).await
+            && there.target_base64[..] == *target.as_os_str().as_encoded_bytes()
+        {
+            return Ok(Outcome::Unchanged);
+        }
+        self.fs.replace_with_symlink(target, &item.to).await?;
+        Ok(Outcome::Link)
+    }
+
+    fn has_links(&self) -> bool {
+        !self.fs.is_base()
+    }
 }
 
 impl Upload {
-    async fn tree(self, from: PathBuf, to: PathBuf) -> Result<(), Error> {
-        let mut jobs = Jobs::default();
-        let mut frames = vec![self.top(from, to).await?];
-        while let Some(frame) = frames.last_mut() {
-            let entry = frame.entries.next_entry().await.map_err(unreadable(&frame.from))?;
-            let Some(entry) = entry else {
-                if let Some(Frame { to, at_last: Some(mode), .. }) = frames.pop() {
-                    jobs.finish().await?;
-                    self.fs.set_permissions(&to, mode).await?;
-                }
-                continue;
-            };
-            let (from, to) = (entry.path(), frame.to.join(entry.file_name()));
-            let kind = entry.file_type().await.map_err(unreadable(&from))?;
-            if kind.is_dir() {
-                frames.push(self.enter(from, to).await?);
-                self.counters.count(&self.counters.directories, 1);
-            } else if kind.is_file() {
-                let upload = self.clone();
-                jobs.begin(async move { upload.file(&from, to.into()).await }).await?;
-            } else if kind.is_symlink() && !self.fs.is_base() {
-                let upload = self.clone();
-                jobs.begin(async move { upload.link(&from, to.into()).await }).await?;
-            } else {
-                self.counters.count(&self.counters.skipped, 1);
+    /// Gives a directory the permissions of its source, and those that its owner needs to write to it.
+    async fn open_permissions(
+        &self,
+        to: &Path,
+        source: &Attributes,
+        there: Option<&Metadata>,
+    ) -> Result<(), Error> {
+        let Some(mode) = source.mode.map(|mode| mode | OWNER) else { return Ok(()) };
+        if self.fs.is_base() || there.is_some_and(|there| there.mode == Some(mode)) {
+            return Ok(());
+        }
+        self.fs.set_permissions_without_links(to, mode).await
+    }
+
+    /// Writes a file in one message.
+    async fn send_small(&self, content: Bytes, destination: &Destination) -> Result<(), Error> {
+        let client = &self.fs.client;
+        if self.fs.is_base() {
+            let write = write_file(destination.path.clone(), content, Write::InPlace);
+            client.call_without_limit(write).await?;
+            return Ok(());
+        }
+        let mut temporary = Temporary::beside(client, &destination.path)?;
+        let sent = self.send_small_beside(content, &mut temporary, destination).await;
+        sent.map_err(|error| hide(&temporary.path, error, &destination.asked))
+    }
+
+    async fn send_small_beside(
+        &self,
+        content: Bytes,
+        temporary: &mut Temporary,
+        destination: &Destination,
+    ) -> Result<(), Error> {
+        let (size, path) = (content.len() as u64, &temporary.path);
+        let mut write = write_file(path.clone(), content, Write::InPlace);
+        write.create_mode = destination.mode.map(|_| PRIVATE);
+        let mut steps = vec![Call::from(write)];
+        steps.extend(destination.mode.map(|mode| set_permissions(path.clone(), mode).into()));
+        steps.extend(destination.modified_at_ms.map(|ms| set_times(path.clone(), ms).into()));
+        // The server handles requests for one path in order, so one round trip is enough.
+        let mut replies = Vec::new();
+        for step in steps {
+            replies.push(self.fs.client.core().enqueue(step).await?);
+        }
+        for reply in replies {
+            reply.await?;
+        }
+        temporary.put_in_place(&destination.path, size).await
+    }
+
+    async fn is_unchanged(&self, item: &Item, there: &Metadata, skip: SkipUnchanged) -> Result<bool, Error> {
+        let there = Attributes::of_remote(there);
+        match skip {
+            SkipUnchanged::Never => Ok(false),
+            SkipUnchanged::BySizeAndTime => Ok(item.attributes.is_same(&there)),
+            SkipUnchanged::ByContent if !there.is_file() || there.size != item.attributes.size => Ok(false),
+            SkipUnchanged::ByContent => match self.fs.hash(&item.to).await {
+                Ok(there) => Ok(there.hash == local::hash(&item.from).await?),
+                // A server of the base dialect has no hashes.
+                Err(Error::Refused(_)) => Ok(false),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Updates the permissions and the time of an unchanged file.
+    async fn update(&self, item: &Item, there: &Metadata) -> Result<(), Error> {
+        let (source, there) = (&item.attributes, Attributes::of_remote(there));
+        if self.fs.is_base() {
+            return Ok(());
+        }
+        if let Some(ms) = source.modified_at_ms.filter(|_| source.modified_at_ms != there.modified_at_ms) {
+            self.fs.client.call(set_times(PathBuf::from(&item.to).into(), ms)).await?;
+        }
+        match source.mode {
+            Some(mode) if there.mode != Some(mode) => {
+                self.fs.set_permissions_without_links(&item.to, mode).await
             }
+            _ => Ok(()),
         }
-        jobs.finish().await
-    }
-
-    /// Creates the root directory; the path given by the caller may be a link.
-    async fn top(&self, from: PathBuf, to: PathBuf) -> Result<Frame, Error> {
-        match self.fs.metadata(&to).await {
-            Ok(there) if there.is_directory => {
-                let entries = local::read_dir(&from).await.map_err(unreadable(&from))?;
-                Ok(Frame { from, to, entries, at_last: None })
-            }
-            _ => self.enter(from, to).await,
-        }
-    }
-
-    /// Creates a directory, and starts to read its source.
-    async fn enter(&self, from: PathBuf, to: PathBuf) -> Result<Frame, Error> {
-        let entries = local::read_dir(&from).await.map_err(unreadable(&from))?;
-        self.fs.create_dir_all(&to).await?;
-        let mut at_last = None;
-        if !self.fs.is_base() {
-            if self.fs.metadata(&to).await?.is_symlink {
-                return Err(usage(
-                    format!(
-                        "cannot upload into `{}`: it is a symbolic link, which could point outside of the tree",
-                        to.display()
-                    ),
-                    "remove it",
-                ));
-            }
-            let metadata = local::metadata(&from).await.map_err(unreadable(&from))?;
-            let mode = metadata.permissions().mode() & 0o7777;
-            self.fs.set_permissions(&to, mode | OWNER).await?;
-            at_last = Some(mode).filter(|mode| mode & OWNER != OWNER);
-        }
-        Ok(Frame { from, to, entries, at_last })
-    }
-
-    async fn file(&self, from: &Path, to: HostPath) -> Result<(), Error> {
-        self.counters.begin(from);
-        let mut file = local::File::open(from).await.map_err(unreadable(from))?;
-        let metadata = file.metadata().await.map_err(unreadable(from))?;
-        let mode = metadata.permissions().mode() & 0o7777;
-        let mut start = Vec::new();
-        (&mut file).take(SMALL as u64 + 1).read_to_end(&mut start).await.map_err(unreadable(from))?;
-        let destination = self.fs.destination_in_tree(to, mode).await?;
-        if start.len() > SMALL {
-            let whole = start.as_slice().chain(file);
-            self.fs.send(whole, destination, self.counters.bytes_of_file()).await?;
-        } else {
-            let len = start.len() as u64;
-            self.fs.send_small(start.into(), destination).await?;
-            self.counters.count(&self.counters.bytes, len);
-        }
-        self.counters.count(&self.counters.files, 1);
-        Ok(())
-    }
-
-    async fn link(&self, from: &Path, to: HostPath) -> Result<(), Error> {
-        self.counters.begin(from);
-        let target = local::read_link(from).await.map_err(unreadable(from))?;
-        self.fs.replace_with_symlink(target, to).await?;
-        self.counters.count(&self.counters.links, 1);
-        Ok(())
     }
 }
 
-fn unreadable(path: &Path) -> impl Fn(io::Error) -> Error {
-    move |error| Error::local(format!("read `{}`", path.display()), &error)
+fn not_a_directory(to: &Path) -> Error {
+    usage(
+        format!("cannot upload into `{}`: it is not a directory", to.display()),
+        "remove it, or choose another destination",
+    )
 }

@@ -1,8 +1,7 @@
 //! Performs a copy: one walk in pages, many files concurrently.
 
 use std::{
-    ffi::{OsStr, OsString},
-    path::Path,
+    ffi::OsStr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -10,15 +9,23 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use remex_proto::path::from_bytes;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, OWNER, PERMISSIONS,
     STICKY, failed, is_directory, joined, kind,
     leftovers::{make_marked, take_up},
-    listing::Listing,
+    listing::{Listing, add_gitignore},
 };
-use crate::fs::{AsHostPath as _, Metadata, MetadataKind, Times, Transfer};
+use crate::{
+    error::usage,
+    fs::{
+        AsHostPath as _, Metadata, MetadataKind, Times, Transfer,
+        path::{join, split},
+        tree::{DirectoryRules, SkipUnchanged},
+    },
+};
 
 /// How many files are copied concurrently, to hide the latency of the connection.
 const JOBS: usize = 32;
@@ -81,6 +88,8 @@ struct Frame {
     /// The entries of the destination, if it existed before.
     there: Option<Listing>,
     is_marked: bool,
+    rules: DirectoryRules,
+    skip: SkipUnchanged,
     directory: Option<Arc<Directory>>,
 }
 
@@ -90,6 +99,7 @@ struct Item {
     metadata: Metadata,
     to: CopyPath,
     there: Option<Metadata>,
+    skip: SkipUnchanged,
     directory: Option<Arc<Directory>>,
 }
 
@@ -105,21 +115,23 @@ impl<O: CopyObserver> Copier<O> {
     }
 
     pub(super) async fn task(&mut self, task: CopyTask) -> Result<(), O::Stop> {
-        let CopyTask { from, metadata, to, there, contents_only, marker } = task;
-        let metadata = Metadata { is_symlink: false, ..metadata };
+        let CopyTask { from, mut metadata, to, there, contents_only, marker, rules, skip_unchanged: skip } =
+            task;
+        metadata.is_symlink = false;
         if !metadata.is_directory {
-            let is_named = there.as_ref().is_some_and(|there| is_same(&metadata, there));
+            let is_named = skip == SkipUnchanged::BySizeAndTime
+                && there.as_ref().is_some_and(|there| is_same(&metadata, there));
             // For a file that was named explicitly, compare the content, not only size and time.
             let there = if is_named && !has_same_content(&from, &to).await { None } else { there };
-            return self.item(Item { from, metadata, to, there, directory: None }).await;
+            return self.item(Item { from, metadata, to, there, skip, directory: None }).await;
         }
         let keeps_root = contents_only && !marker.is_continued;
         self.goes_on = marker.is_continued;
         self.has_failed = Arc::default();
         let marker = (marker.is_continued || there.is_none() && !keeps_root).then_some(marker);
-        let item = Item { from, metadata, to, there, directory: None };
+        let item = Item { from, metadata, to, there, skip, directory: None };
         let mut frames = Vec::new();
-        match self.enter(item, marker).await {
+        match self.enter(item, DirectoryRules::root(rules), marker).await {
             Ok(mut frame) => {
                 if keeps_root {
                     frame.directory = None;
@@ -128,16 +140,21 @@ impl<O: CopyObserver> Copier<O> {
             }
             Err(halt) => self.halted(halt)?,
         }
-        while let Some(frame) = frames.last_mut() {
+        loop {
+            let depth = frames.len();
+            let Some(frame) = frames.last_mut() else { return Ok(()) };
             match self.next(frame).await {
-                Ok(Some(item)) if is_directory(&item.metadata) && frames.len() >= DEEPEST => {
+                Ok(Some(item)) if is_directory(&item.metadata) && depth >= DEEPEST => {
                     let problem = CopyProblem::TooDeep { limit: DEEPEST };
                     self.failure(CopyFailure { label: item.from.label, problem })?;
                 }
-                Ok(Some(item)) if is_directory(&item.metadata) => match self.enter(item, None).await {
-                    Ok(frame) => frames.push(frame),
-                    Err(halt) => self.halted(halt)?,
-                },
+                Ok(Some(item)) if is_directory(&item.metadata) => {
+                    let rules = frame.rules.enter(item.from.path.file_name().unwrap_or_default());
+                    match self.enter(item, rules, None).await {
+                        Ok(frame) => frames.push(frame),
+                        Err(halt) => self.halted(halt)?,
+                    }
+                }
                 Ok(Some(item)) => self.item(item).await?,
                 Ok(None) => {
                     let directory = frames.pop().and_then(|frame| frame.directory);
@@ -150,7 +167,6 @@ impl<O: CopyObserver> Copier<O> {
                 }
             }
         }
-        Ok(())
     }
 
     /// Reports a failed entry of the current tree.
@@ -166,36 +182,43 @@ impl<O: CopyObserver> Copier<O> {
         }
     }
 
-    /// Returns the next entry of a directory.
+    /// Returns the next entry of a directory that the rules do not exclude.
     async fn next(&self, frame: &mut Frame) -> Result<Option<Item>, CopyFailure> {
-        let mut next = frame.from.next().await?;
-        if frame.is_marked && next.as_ref().is_some_and(|(name, _)| name == CopyMarker::NAME) {
-            // The source is itself an unfinished copy; its marker is not content.
-            next = frame.from.next().await?;
+        loop {
+            let Some((name, metadata)) = frame.from.next().await? else { return Ok(None) };
+            if frame.is_marked && name == CopyMarker::NAME {
+                // The source is itself an unfinished copy; its marker is not content.
+                continue;
+            }
+            let from = frame.from.directory.join(&name);
+            if frame.rules.exclude(&name, is_directory(&metadata)) {
+                self.observer.on_excluded(&from.label);
+                continue;
+            }
+            let there = match &mut frame.there {
+                Some(there) => there.find(&name).await?,
+                None => None,
+            };
+            let (to, skip, directory) = (frame.to.join(&name), frame.skip, frame.directory.clone());
+            return Ok(Some(Item { from, metadata, to, there, skip, directory }));
         }
-        let Some((name, metadata)) = next else { return Ok(None) };
-        let there = match &mut frame.there {
-            Some(there) => there.find(&name).await?,
-            None => None,
-        };
-        Ok(Some(Item {
-            from: frame.from.directory.join(&name),
-            metadata,
-            to: frame.to.join(&name),
-            there,
-            directory: frame.directory.clone(),
-        }))
     }
 
     /// Creates a directory, and starts to read its source.
-    async fn enter(&mut self, item: Item, marker: Option<CopyMarker>) -> Result<Frame, Halt<O::Stop>> {
-        let Item { from, metadata, to, there, directory: parent } = item;
+    async fn enter(
+        &mut self,
+        item: Item,
+        mut rules: DirectoryRules,
+        marker: Option<CopyMarker>,
+    ) -> Result<Frame, Halt<O::Stop>> {
+        let Item { from, metadata, to, there, skip, directory: parent } = item;
         let is_there = there.as_ref().is_some_and(|there| there.is_directory && !there.is_symlink);
         if there.is_some() && !is_there {
             let problem = CopyProblem::NotADirectory { to: to.label };
             return Err(CopyFailure { label: from.label, problem }.into());
         }
-        // List the source first: a tree that cannot be read must not create a destination.
+        // Read the source first: a tree that cannot be read must not create a destination.
+        add_gitignore(&from, &mut rules).await?;
         let read = match &marker {
             Some(_) => Some(Listing::new(from.clone()).await?),
             None => None,
@@ -233,7 +256,7 @@ impl<O: CopyObserver> Copier<O> {
         let has_failed = Arc::clone(&self.has_failed);
         let directory = Directory { to: to.clone(), metadata, is_kept, is_marked, has_failed, parent };
         let directory = (!self.observer.is_dry_run()).then(|| Arc::new(directory));
-        Ok(Frame { from: reading?, to, there: there?, is_marked, directory })
+        Ok(Frame { from: reading?, to, there: there?, is_marked, rules, skip, directory })
     }
 
     /// Starts to copy an entry that is not a directory.
@@ -309,7 +332,7 @@ impl Directory {
         }
         let done = async {
             if self.is_marked && !is_unfinished {
-                fs.remove_all(path.join(CopyMarker::NAME)).await?;
+                fs.remove_all(join(path, CopyMarker::NAME)).await?;
             }
             if !self.is_kept {
                 fs.set_permissions_without_links(path, directory_permissions(&self.metadata)).await?;
@@ -335,10 +358,10 @@ impl Item {
         }
         match kind(metadata) {
             Some(MetadataKind::Symlink) => self.link(observer).await,
-            Some(MetadataKind::File) if there.is_some_and(|there| is_same(metadata, there)) => {
-                self.skip(observer).await
-            }
             Some(MetadataKind::File) => {
+                if self.is_unchanged().await {
+                    return self.skip(observer).await;
+                }
                 let _room = if metadata.size > LARGE { large.acquire().await.ok() } else { None };
                 self.file(observer).await
             }
@@ -387,7 +410,7 @@ impl Item {
     /// Reports the partial file that a failed transfer left.
     async fn report_part(&self, transfer: &Transfer, observer: &impl CopyObserver) {
         let Ok(part) = transfer.part() else { return };
-        let name = part.native().ok().and_then(Path::file_name);
+        let name = part.native().ok().and_then(split).map(|(_, name)| name);
         if let (Some(name), Ok(true)) = (name, self.to.fs.exists(&part).await) {
             observer.on_leftover(sibling_of(&self.to.label, name));
         }
@@ -396,7 +419,11 @@ impl Item {
     async fn link<O: CopyObserver>(&self, observer: &O) -> Result<(), Halt<O::Stop>> {
         let Self { from, to, there, .. } = self;
         let target = from.fs.read_link(&from.path).await.map_err(|error| failed(from, error))?;
-        let target: OsString = std::os::unix::ffi::OsStringExt::from_vec(target.target_base64.to_vec());
+        let target = from_bytes(&target.target_base64)
+            .ok_or_else(|| {
+                failed(from, usage("the target of the link is not UTF-8", "copy it from Linux or macOS"))
+            })?
+            .as_os_str();
         let is_same = there.as_ref().is_some_and(|there| {
             there.is_symlink && there.link_target.as_deref() == target.to_str() && target.to_str().is_some()
         });
@@ -410,7 +437,19 @@ impl Item {
         did(observer, CopyAction::Link, from, to)
     }
 
-    /// Skips an identical file, but updates its permissions.
+    async fn is_unchanged(&self) -> bool {
+        let Self { from, metadata, to, there: Some(there), .. } = self else { return false };
+        match self.skip {
+            SkipUnchanged::Never => false,
+            SkipUnchanged::BySizeAndTime => is_same(metadata, there),
+            SkipUnchanged::ByContent => {
+                let is_likely = there.is_file && !there.is_symlink && there.size == metadata.size;
+                is_likely && has_same_content(from, to).await
+            }
+        }
+    }
+
+    /// Skips an identical file, but updates its permissions and time.
     async fn skip<O: CopyObserver>(&self, observer: &O) -> Result<(), Halt<O::Stop>> {
         let Self { from, metadata, to, there, .. } = self;
         let mode = permissions(metadata);
@@ -418,6 +457,11 @@ impl Item {
         if is_other && !observer.is_dry_run() {
             let set = to.fs.set_permissions(&to.path, mode).await;
             set.map_err(|error| failed(from, error))?;
+        }
+        let is_other = there.as_ref().is_some_and(|there| there.modified_at_ms != metadata.modified_at_ms);
+        if is_other && !observer.is_dry_run() {
+            let times = Times { modified: time(metadata.modified_at_ms), accessed: None };
+            to.fs.set_times(&to.path, times).await.map_err(|error| failed(from, error))?;
         }
         observer.on_existing(metadata.size);
         did(observer, CopyAction::Skip, from, to)

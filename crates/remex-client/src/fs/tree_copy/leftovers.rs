@@ -2,14 +2,18 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
+
+use remex_proto::path::from_bytes;
 
 use super::{CopyMarker, CopyPath, OWNER, PERMISSIONS, STICKY};
 use crate::{
     Error, ErrorKind,
-    fs::{Metadata, entry_name},
+    fs::{
+        Metadata, entry_name,
+        path::{hidden, join, split},
+    },
 };
 
 /// The permissions of a marker, which no other user needs to read.
@@ -19,7 +23,7 @@ const PRIVATE: u32 = 0o600;
 pub(super) async fn make_marked(to: &CopyPath, marker: &CopyMarker) -> Result<(), Error> {
     let fs = &to.fs;
     let new = beside(&to.path, ".remex-new");
-    let path = new.join(CopyMarker::NAME);
+    let path = join(&new, CopyMarker::NAME);
     let made = async {
         // It may already exist, left by a killed copy.
         fs.create_dir_all_without_links(&new).await?;
@@ -60,7 +64,7 @@ pub(super) async fn take_up(from: &CopyPath, to: &CopyPath, there: Option<&Metad
             Leftover::Whole => has_entry(from, &name).await?,
         };
         if !is_needed {
-            match fs.remove(to.path.join(&name)).await {
+            match fs.remove(join(&to.path, &name)).await {
                 Err(error) if error.kind() != Some(ErrorKind::NotFound) => return Err(error),
                 _ => {}
             }
@@ -70,7 +74,7 @@ pub(super) async fn take_up(from: &CopyPath, to: &CopyPath, there: Option<&Metad
 }
 
 async fn has_entry(directory: &CopyPath, name: &OsStr) -> Result<bool, Error> {
-    let path = directory.path.join(name);
+    let path = join(&directory.path, name);
     // A dangling link is an entry, too.
     Ok(directory.fs.exists(&path).await? || directory.fs.read_link(&path).await.is_ok())
 }
@@ -87,12 +91,12 @@ enum Leftover {
 impl Leftover {
     fn parse(name: &OsStr) -> Option<Self> {
         const WORD: &[u8] = b".remex-";
-        let rest = name.as_bytes().strip_prefix(b".")?;
+        let rest = name.as_encoded_bytes().strip_prefix(b".")?;
         let at = rest.windows(WORD.len()).rposition(|window| window == WORD).filter(|at| *at > 0)?;
         let (of, ending) = (&rest[..at], &rest[at + WORD.len()..]);
         let is_random = |ending: &[u8]| ending.len() == 16 && ending.iter().all(u8::is_ascii_hexdigit);
         match ending {
-            b"part" => Some(Self::Part { of: OsStr::from_bytes(of).to_owned() }),
+            b"part" => Some(Self::Part { of: from_bytes(of)?.into() }),
             ending if is_random(ending) => Some(Self::Whole),
             _ => None,
         }
@@ -101,13 +105,8 @@ impl Leftover {
 
 /// Returns a hidden name beside a path.
 fn beside(path: &Path, ending: &str) -> PathBuf {
-    /// With the dot and the suffix, a name has at most 255 bytes.
-    const KEPT: usize = 200;
-    let name = path.file_name().unwrap_or_default().as_bytes();
-    let mut hidden = b".".to_vec();
-    hidden.extend_from_slice(&name[..name.len().min(KEPT)]);
-    hidden.extend_from_slice(ending.as_bytes());
-    path.with_file_name(OsStr::from_bytes(&hidden))
+    let (directory, name) = split(path).unwrap_or((path, OsStr::new("")));
+    join(directory, hidden(name, ending.as_bytes()))
 }
 
 #[cfg(test)]

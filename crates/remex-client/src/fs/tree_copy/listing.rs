@@ -9,7 +9,11 @@ use std::{
 use super::{CopyFailure, CopyObserver, CopyPath, CopyProblem, failed, is_directory, kind};
 use crate::{
     Error,
-    fs::{DirectoryEntry, Metadata, MetadataKind, Pages, entry_name},
+    fs::{
+        DirectoryEntry, Metadata, MetadataKind, Pages, entry_name,
+        path::join,
+        tree::{DirectoryRules, TreeRules},
+    },
 };
 
 /// The entries of a directory, sorted by name, read one page at a time.
@@ -49,7 +53,7 @@ impl Listing {
                 let metadata = match entry.metadata {
                     Some(metadata) => *metadata,
                     // The entry vanished between the listing and this call.
-                    None => match self.directory.fs.metadata(self.directory.path.join(&name)).await {
+                    None => match self.directory.fs.metadata(join(&self.directory.path, &name)).await {
                         Ok(metadata) => metadata,
                         Err(Error::Refused(_)) => continue,
                         Err(error) => return Err(failed(&self.directory, error)),
@@ -83,19 +87,20 @@ fn is_after(name: &OsStr, last: Option<&OsStr>) -> bool {
 }
 
 /// Counts the files and bytes to copy. Errors are ignored: the copy itself reports them.
-pub(super) async fn count<O: CopyObserver>(roots: Vec<(CopyPath, Metadata)>, observer: Arc<O>) {
-    for (root, metadata) in roots {
+pub(super) async fn count<O: CopyObserver>(roots: Vec<(CopyPath, Metadata, TreeRules)>, observer: Arc<O>) {
+    for (root, metadata, rules) in roots {
         let mut listings = Vec::new();
         if metadata.is_directory {
-            listings.extend(Listing::new(root).await.ok());
+            listings.extend(open(root, DirectoryRules::root(rules)).await.ok());
         } else {
             observer.on_counted(1, metadata.size);
         }
-        while let Some(listing) = listings.last_mut() {
+        while let Some((listing, rules)) = listings.last_mut() {
             match listing.next().await {
+                Ok(Some((name, metadata))) if rules.exclude(&name, is_directory(&metadata)) => {}
                 Ok(Some((name, metadata))) if is_directory(&metadata) => {
-                    let directory = listing.directory.join(&name);
-                    listings.extend(Listing::new(directory).await.ok());
+                    let (directory, rules) = (listing.directory.join(&name), rules.enter(&name));
+                    listings.extend(open(directory, rules).await.ok());
                 }
                 Ok(Some((_, metadata))) => {
                     let is_file = kind(&metadata) == Some(MetadataKind::File);
@@ -106,6 +111,28 @@ pub(super) async fn count<O: CopyObserver>(roots: Vec<(CopyPath, Metadata)>, obs
         }
     }
     observer.on_total_known();
+}
+
+async fn open(
+    directory: CopyPath,
+    mut rules: DirectoryRules,
+) -> Result<(Listing, DirectoryRules), CopyFailure> {
+    add_gitignore(&directory, &mut rules).await?;
+    Ok((Listing::new(directory).await?, rules))
+}
+
+/// Adds the `.gitignore` file of a directory to its rules, if they use it.
+pub(super) async fn add_gitignore(
+    directory: &CopyPath,
+    rules: &mut DirectoryRules,
+) -> Result<(), CopyFailure> {
+    if rules.use_gitignore_files() {
+        let content = directory.fs.gitignore(&directory.path).await;
+        if let Some(content) = content.map_err(|error| failed(directory, error))? {
+            rules.add_gitignore(&content);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

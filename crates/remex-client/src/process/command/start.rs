@@ -1,6 +1,6 @@
 //! Starts a command.
 
-use std::{collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt as _, sync::Arc};
+use std::{collections::BTreeMap, ffi::OsString, sync::Arc};
 
 use remex_proto::{Blob, ErrorKind, HostPath, environment::EnvPolicy, process as wire, sandbox::Sandbox};
 
@@ -9,11 +9,14 @@ use crate::{
     Client, Error,
     error::usage,
     event_queue::{EventQueue, History},
-    process::{Handle, Output, Process, Stdin, millis, sandbox::host_path},
+    process::{Handle, Output, Process, Stdin, StdinSlot, millis, sandbox::host_path},
 };
 
+/// The terminal that programs are told to draw for; nearly every terminal emulator understands it.
+const DEFAULT_TERM: &str = "xterm-256color";
+
 impl Command {
-    /// Starts the process.
+    /// Starts a process on the host of this client.
     ///
     /// The process is started at most once, even if the connection is lost and re-established meanwhile.
     ///
@@ -25,27 +28,31 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::ErrorKind;
+    /// use remex_client::{Command, ErrorKind};
     ///
-    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// let process = Command::new("sleep").arg("1000").start(&client).await?;
     /// process.kill().await?;
     ///
-    /// let error = client.command("no-such-program").start().await.unwrap_err();
+    /// let error = Command::new("no-such-program").start(&client).await.unwrap_err();
     /// assert_eq!(error.kind(), Some(ErrorKind::ProgramNotFound));
     /// # Ok(()) }
     /// ```
-    pub async fn start(self) -> Result<Process, Error> {
-        let client = self.client.clone();
+    pub async fn start(&self, client: &Client) -> Result<Process, Error> {
+        self.start_with(client, self.on_drop).await
+    }
+
+    async fn start_with(&self, client: &Client, on_drop: OnDrop) -> Result<Process, Error> {
         let core = client.core();
         let id = self.id.clone().unwrap_or_else(|| core.name("p"));
         let has_stdin = self.input == Input::Piped || self.terminal.is_some();
-        let (on_drop, retain) = (self.on_drop, self.retain);
+        let retain = self.retain;
         let cap = Some(core.welcome().limits.retain_bytes).filter(|cap| *cap > 0);
         let queue = Arc::new(EventQueue::new(id.clone(), retain.bytes.into_iter().chain(cap).min()));
-        let request = self.request(id.clone())?;
+        let request = self.request(client, id.clone())?;
         core.add_queue(&queue)?;
         // From here on, dropping the handle removes the queue.
-        let stdin = has_stdin.then(|| Stdin::new(client.clone(), id));
+        let stdin =
+            if has_stdin { StdinSlot::Owned(Stdin::new(client.clone(), id)) } else { StdinSlot::Empty };
         let mut handle =
             Handle { client: client.clone(), queue, pid: None, on_drop, stdin: std::sync::Mutex::new(stdin) };
         let disconnects = core.disconnects();
@@ -64,7 +71,11 @@ impl Command {
                 if matches!(error, Error::Refused(_)) {
                     handle.on_drop = OnDrop::Leave;
                 }
-                drop(handle.stdin.get_mut().map(|stdin| stdin.take().map(Stdin::forget)));
+                if let Ok(slot) = handle.stdin.get_mut()
+                    && let StdinSlot::Owned(stdin) = std::mem::replace(slot, StdinSlot::Empty)
+                {
+                    stdin.forget();
+                }
                 return Err(error);
             }
         };
@@ -72,7 +83,9 @@ impl Command {
         let action = handle.queue.on_started(history);
         core.perform(&handle.queue, action);
         handle.pid = started.pid;
-        Ok(Process::new(handle))
+        let process = Process::new(handle);
+        client.announce(process.id());
+        Ok(process)
     }
 
     /// Runs the command to completion and returns its output.
@@ -84,58 +97,62 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let output = client.shell("echo out; echo err >&2").output().await?;
+    /// use remex_client::Command;
+    ///
+    /// let output = Command::shell("echo out; echo err >&2").output(&client).await?;
     /// assert!(output.exit.is_success());
     /// assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
     /// # Ok(()) }
     /// ```
-    pub async fn output(self) -> Result<Output, Error> {
-        let process = self.on_drop(OnDrop::Terminate).start().await?;
-        process.communicate(&[]).await
+    pub async fn output(&self, client: &Client) -> Result<Output, Error> {
+        self.start_with(client, OnDrop::Terminate).await?.wait_with_output().await
     }
 
-    fn request(self, process_id: String) -> Result<wire::Start, Error> {
-        let info = self.client.welcome().environment_info.as_ref();
+    fn request(&self, client: &Client, process_id: String) -> Result<wire::Start, Error> {
+        let info = client.welcome().environment_info.as_ref();
         if !self.limits.is_empty() && info.is_none_or(|info| info.process_limits.is_none()) {
             return Err(usage(
                 "cannot limit the resources of a process: this server does not support it",
                 "omit the limits, or use a current `remex serve` there",
             ));
         }
-        let cwd = match self.cwd {
-            Some(directory) => host_path(&directory)?,
+        let cwd = match &self.cwd {
+            Some(directory) => host_path(directory)?,
             None => info
                 .and_then(|info| info.cwd.clone())
                 .unwrap_or_else(|| HostPath::from(std::path::PathBuf::from("/"))),
         };
-        let sandbox = self.sandbox.map_or(Ok(Sandbox::Disabled), |sandbox| sandbox.to_wire(&cwd))?;
+        let sandbox = self.sandbox.as_ref().map_or(Ok(Sandbox::Disabled), |sandbox| sandbox.to_wire(&cwd))?;
         let env_policy = EnvPolicy {
             inherit: self.inherit,
             ignore_default_excludes: self.secrets == Secrets::Inherited,
-            exclude: Vec::new(),
+            exclude: self.env_exclude.clone(),
             set: BTreeMap::new(),
-            include_only: Vec::new(),
+            include_only: self.env_include_only.clone(),
         };
-        let (rows, cols) = self.terminal.unzip();
-        let (argv, argv_base64) = self.client.words(self.argv)?;
+        let (argv, argv_base64) = client.words(&self.argv)?;
+        let mut env = self.env.clone();
+        if self.terminal.is_some() {
+            env.entry("TERM".to_owned()).or_insert_with(|| DEFAULT_TERM.to_owned());
+        }
         Ok(wire::Start {
-            start_id: Some(self.client.core().name("s")),
+            start_id: Some(client.core().name("s")),
             process_id,
             argv,
             argv_base64,
             cwd,
-            env: self.env,
+            env,
             tty: self.terminal.is_some(),
             pipe_stdin: self.input == Input::Piped && self.terminal.is_none(),
-            arg0: self.arg0,
+            arg0: self.arg0.clone(),
             env_policy: Some(env_policy),
             shell_snapshot: None,
             sandbox,
             isolate_pids: false,
             enforce_managed_network: false,
             network_proxy: None,
-            rows,
-            cols,
+            rows: self.terminal.map(|size| size.rows),
+            cols: self.terminal.map(|size| size.cols),
             timeout_ms: self.timeout.map(millis),
             idle_timeout_ms: self.idle_timeout.map(millis),
             output: wire::OutputOptions {
@@ -143,7 +160,7 @@ impl Command {
                 retain_ms: self.retain.after_close.map(millis),
                 overflow: self.retain.overflow,
             },
-            labels: self.labels,
+            labels: self.labels.clone(),
             linger_ms: self.linger.map(millis),
             limits: self.limits,
         })
@@ -152,9 +169,13 @@ impl Command {
 
 impl Client {
     /// Returns a command line as text, and as bytes if it is not UTF-8.
-    fn words(&self, argv: Vec<OsString>) -> Result<(Vec<String>, Option<Vec<Blob>>), Error> {
+    fn words(&self, argv: &[OsString]) -> Result<(Vec<String>, Option<Vec<Blob>>), Error> {
         let text = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let Some(odd) = argv.iter().find(|word| word.to_str().is_none()) else { return Ok((text, None)) };
+        if cfg!(windows) {
+            let message = format!("cannot pass `{}`: it is not Unicode", odd.display());
+            return Err(usage(message, "pass text"));
+        }
         if self.welcome().server.name.is_empty() {
             let message = format!(
                 "cannot pass `{}`: it is not UTF-8, which this server does not support",
@@ -162,7 +183,7 @@ impl Client {
             );
             return Err(usage(message, "use `remex serve` there"));
         }
-        let bytes = argv.into_iter().map(|word| Blob(word.into_vec().into())).collect();
+        let bytes = argv.iter().map(|word| Blob(word.clone().into_encoded_bytes().into())).collect();
         Ok((text, Some(bytes)))
     }
 }

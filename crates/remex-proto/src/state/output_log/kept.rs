@@ -149,6 +149,6 @@ fn index(stream: Stream) -> usize {
     match stream {
         Stream::Stdout => 0,
         Stream::Stderr => 1,
-        Stream::Pty => 2,
+        Stream::Pty | Stream::Unknown => 2,
     }
 }

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn options_that_cannot_change_are_left_out_and_tracing_is_last() {
-        let shell = environment::Shell { name: "bash".into(), path: "/bin/bash".into() };
+        let shell = environment::Shell::new("bash", "/bin/bash");
         let shell = Shell::named(&shell).unwrap();
         let printed =
             b"shopt -u login_shell\nset -o xtrace\nshopt -s extglob\nf () \n{ \n    :\n}\nset +o vi\n";
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn other_shells_are_refused() {
-        let shell = environment::Shell { name: "fish".into(), path: "/bin/fish".into() };
+        let shell = environment::Shell::new("fish", "/bin/fish");
         assert_eq!(Shell::named(&shell).unwrap_err().kind, ErrorKind::InvalidParams);
     }
 }

@@ -60,7 +60,7 @@ impl Settings {
         let Some((program, args)) = self.program.split_first() else { return Ok(None) };
         let relative = program.contains('/') && Path::new(program).is_relative();
         let program = if relative { absolute(Path::new(program))? } else { program.clone() };
-        Ok(Some(ServerAddress::Program(Program { program, args: args.to_vec(), ..Program::default() })))
+        Ok(Some(ServerAddress::Program(Program::new(program).args(args))))
     }
 
     /// Applies the given settings to an environment, and keeps the others.

@@ -29,7 +29,7 @@ const STUBBORN: &str = "
     sleep 1000";
 
 fn shell(script: &str) -> Program {
-    Program { program: "sh".to_owned(), args: vec!["-c".to_owned(), script.to_owned()], ..Program::default() }
+    Program::new("sh").args(["-c", script])
 }
 
 async fn link(script: &str) -> Link {
@@ -197,6 +197,7 @@ async fn the_stderr_of_a_program_that_exits_early_is_in_the_error() {
             program: "`sh -c 'echo no such host >&2; exit 3'`".to_owned(),
             status: "exit code 3".to_owned(),
             stderr: "no such host\n".to_owned(),
+            hint: None,
         }
     );
     end(link).await;
@@ -213,7 +214,7 @@ async fn the_signal_that_killed_a_program_is_in_the_error() {
 async fn a_program_that_closes_its_output_is_distinguished_from_one_that_exited() {
     let mut link = link("echo what is this >&2; exec >&-; read line").await;
     let error = link.child.as_mut().unwrap().exit_error().await;
-    let Error::Unreachable { target, reason, hint } = &error else { panic!("{error}") };
+    let Error::Unreachable { target, reason, hint, .. } = &error else { panic!("{error}") };
     assert_eq!(target, "`sh -c 'echo what is this >&2; exec >&-; read line'`");
     assert_eq!(reason, "it closed its output without a response; it printed: what is this");
     assert!(hint.as_ref().unwrap().ends_with("such as `remex serve --listen stdio`"), "{hint:?}");
@@ -244,20 +245,20 @@ async fn a_program_that_does_not_start_says_why() {
     let plain = directory.path().join("plain");
     fs::write(&plain, "").unwrap();
     let plain = plain.to_str().unwrap();
-    let program = |name: &str| Program { program: name.to_owned(), ..Program::default() };
+    let program = |name: &str| Program::new(name);
     let missing = directory.path().join("missing");
     for (program, expected) in [
         (program("remex-no-such"), "program `remex-no-such` not found in the PATH; install it, ".to_owned()),
         (program("/no/such"), "program `/no/such` or its interpreter not found".to_owned()),
         (program(plain), format!("permission denied to run `{plain}`; make it executable")),
         (
-            Program { cwd: Some(missing.clone()), ..shell("true") },
+            shell("true").cwd(&missing),
             format!("the working directory `{}` does not exist; create it, ", missing.display()),
         ),
     ] {
         let target = Target::Program(program.clone());
         let error = dial(&target, Prompts::Refuse).await.unwrap_err();
-        let Error::Unreachable { target, reason, hint } = &error else { panic!("{error}") };
+        let Error::Unreachable { target, reason, hint, .. } = &error else { panic!("{error}") };
         assert_eq!(target, &program.to_string());
         let said = format!("{reason}; {}", hint.as_ref().unwrap());
         assert!(said.starts_with(&expected), "{said}");

@@ -1,0 +1,92 @@
+//! Fakes for unit tests of programs that use this crate: no process is started and no network is used.
+//!
+//! Start at [`FakeServer`], which a real [`Client`](crate::Client) connects to. [`FakeProcess`] stands in for a single
+//! process where the program takes a `&dyn` [`ExecProcess`](crate::process::ExecProcess).
+
+mod fake_process;
+mod fake_server;
+
+use bytes::Bytes;
+
+use crate::process::Stream;
+
+pub use fake_process::FakeProcess;
+pub use fake_server::FakeServer;
+
+/// What a fake process does.
+///
+/// ```
+/// use remex_client::testing::Script;
+///
+/// let login = Script::new().stdout("name? ").expect_input("ada\n").stdout("hello, ada\n").exit(0);
+/// # drop(login);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Script {
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Output(Stream, Bytes),
+    /// Goes on when this much has been written; what is written is compared by the test.
+    Input(usize),
+    Exit(i32),
+}
+
+impl Script {
+    /// Returns a process that does nothing and runs until it is killed.
+    ///
+    /// See [`Script`] for an example.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Then it writes this to its standard output.
+    ///
+    /// See [`Script`] for an example.
+    pub fn stdout(self, text: impl Into<Bytes>) -> Self {
+        self.then(Step::Output(Stream::Stdout, text.into()))
+    }
+
+    /// Then it writes this to its standard error.
+    ///
+    /// ```
+    /// let failing = remex_client::testing::Script::new().stderr("no such file\n").exit(1);
+    /// # drop(failing);
+    /// ```
+    pub fn stderr(self, text: impl Into<Bytes>) -> Self {
+        self.then(Step::Output(Stream::Stderr, text.into()))
+    }
+
+    /// Then it writes this to its terminal.
+    ///
+    /// ```
+    /// let shell = remex_client::testing::Script::new().terminal("$ ");
+    /// # drop(shell);
+    /// ```
+    pub fn terminal(self, text: impl Into<Bytes>) -> Self {
+        self.then(Step::Output(Stream::Pty, text.into()))
+    }
+
+    /// Then it waits until as many bytes as this have been written to it.
+    ///
+    /// Compare what was written with [`FakeServer::written`] or [`FakeProcess::written`].
+    ///
+    /// See [`Script`] for an example.
+    pub fn expect_input(self, text: impl AsRef<[u8]>) -> Self {
+        self.then(Step::Input(text.as_ref().len()))
+    }
+
+    /// Then it exits.
+    ///
+    /// See [`Script`] for an example.
+    pub fn exit(self, code: i32) -> Self {
+        self.then(Step::Exit(code))
+    }
+
+    fn then(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+}
