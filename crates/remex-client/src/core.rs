@@ -15,7 +15,7 @@ mod route;
 mod slots;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -85,6 +85,8 @@ struct CoreState {
     /// Running processes without a handle: they must not block on this client.
     unfollowed: BTreeSet<String>,
     routes: HashMap<RouteKey, Arc<Route>>,
+    /// The sessions that someone observes.
+    observed: HashSet<String>,
     /// The capabilities enabled on this connection.
     enabled: Enabled,
     /// Counts received messages, to detect silence.
@@ -132,6 +134,7 @@ impl Core {
                 queues: BTreeMap::new(),
                 unfollowed: BTreeSet::new(),
                 routes: HashMap::new(),
+                observed: HashSet::new(),
                 enabled: Enabled::default(),
                 received: 0,
                 answers: 0,
@@ -314,8 +317,13 @@ impl Core {
         state.routes.insert(key, Arc::clone(route));
     }
 
-    pub(crate) fn has_route(&self, key: &RouteKey) -> bool {
-        self.lock().routes.contains_key(key)
+    /// Claims a session for one observer; returns whether it was free.
+    pub(crate) fn claim_session(&self, session_id: &str) -> bool {
+        self.lock().observed.insert(session_id.to_owned())
+    }
+
+    pub(crate) fn release_session(&self, session_id: &str) {
+        self.lock().observed.remove(session_id);
     }
 
     pub(crate) fn remove_route(&self, key: &RouteKey) {

@@ -70,11 +70,13 @@ async fn first_connection(core: &Core) -> Result<(Link, Welcome), Error> {
             Ok(connected) => return Ok(connected),
             Err(error) => error,
         };
-        if !error.is_retryable() || began.elapsed() + backoff >= core.options.connect_retry {
+        let left = core.options.connect_retry.saturating_sub(began.elapsed());
+        if !error.is_retryable() || left.is_zero() {
             return Err(error);
         }
         tracing::debug!(target = %core.target, error = %error, "connecting failed, trying again");
-        sleep(jittered(backoff)).await;
+        // The last attempt begins at the end of the time.
+        sleep(jittered(backoff).min(left)).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
@@ -200,8 +202,9 @@ impl Engine {
         let limit = self.core.options.reconnect_timeout;
         let mut last = cause;
         loop {
-            // There is time for one attempt, however short the timeout is.
-            sleep(jittered(self.backoff.min(limit / 2))).await;
+            // There is time for an attempt afterwards, however little is left.
+            let left = limit.saturating_sub(began.elapsed());
+            sleep(jittered(self.backoff).min(left / 2)).await;
             self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, MAX_BACKOFF);
             let left = limit.saturating_sub(began.elapsed());
             let session = Session::Resume(self.session.clone());
@@ -222,7 +225,7 @@ impl Engine {
                 Ok(Err(error)) => last = retryable(error)?,
             }
             tracing::debug!(session = %self.session, error = %last, elapsed = ?began.elapsed(), "reconnecting failed");
-            if began.elapsed() + self.backoff >= limit {
+            if began.elapsed() + FIRST_BACKOFF >= limit {
                 return Err(SessionLost::ReconnectTimedOut { after: limit, last: Box::new(last) });
             }
         }

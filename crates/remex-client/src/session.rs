@@ -76,7 +76,8 @@ impl SessionEvents {
     /// # Errors
     ///
     /// [`Error::Lost`] when the session of this client is lost. For an observed session also [`Error::Refused`] when that
-    /// cannot be observed again after a disconnect, for example because it has ended; a later call tries again.
+    /// has ended (the kind is [`ErrorKind::UnknownSession`](crate::ErrorKind::UnknownSession)), or cannot be observed again
+    /// after a disconnect; a later call tries again.
     ///
     /// See [`SessionEvents`] for an example.
     pub async fn next(&mut self) -> Result<SessionEvent, Error> {
@@ -172,9 +173,9 @@ impl Client {
         self.call(wire_session::End { session_id: session.into() }).await.map(drop)
     }
 
-    /// Returns the ids of the processes of a session; `None` is this one.
-    async fn process_ids(&self, session_id: Option<String>) -> Result<Vec<String>, Error> {
+    /// Returns the processes of a session; `None` is this one.
+    async fn entries(&self, session_id: Option<String>) -> Result<Vec<wire::Entry>, Error> {
         let list = wire::List { session_id, scope: wire::Scope::Session };
-        Ok(self.call(list).await?.processes.into_iter().map(|entry| entry.process_id).collect())
+        Ok(self.call(list).await?.processes)
     }
 }

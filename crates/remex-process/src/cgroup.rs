@@ -15,6 +15,8 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -32,6 +34,9 @@ const MAX_PROCESSES: u64 = 4 << 20;
 
 /// The file system type of cgroups of version 2.
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
+
+/// How long a lock may outlive its server: a child that was being created holds it until it executes its program.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A cgroup that the server may divide among its children.
 #[derive(Debug)]
@@ -163,7 +168,7 @@ impl Cgroups {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(&root, flags, Mode::empty()).and_then(above_stdio);
         let lock = opened.map_err(io::Error::from).map_err(refused("open the cgroup", &root))?;
-        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !is_locked_in_time(&lock) {
             return Err(CgroupError::InUse(root));
         }
         let available = read(&root.join("cgroup.controllers"))?;
@@ -354,6 +359,18 @@ fn write(file: &Path, text: &str) -> Result<(), CgroupError> {
 fn refused(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CgroupError {
     let path = path.to_owned();
     move |error| CgroupError::Refused { action, path, error }
+}
+
+/// Returns whether the directory could be locked.
+fn is_locked_in_time(directory: &OwnedFd) -> bool {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    while rustix::fs::flock(directory, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    true
 }
 
 #[cfg(test)]

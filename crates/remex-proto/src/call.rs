@@ -222,6 +222,7 @@ notes! {
     ProcessStarted   "process/started"        Remex Params process::StartedNote;
     ProcessFailed    "process/failed"         Remex Params process::Failed;
     ProcessGap       "process/gap"            Remex Params process::Gap;
+    SessionEnded     "session/ended"          Remex Params session::Ended;
     HttpBodyDelta    "http/request/bodyDelta" Base  Params http::BodyDelta;
     FsMissingChanged "fs/missingChanged"      Base  Params fs::MissingChanged;
     FsChanged        "fs/changed"             Remex Params fs::Changed;

@@ -110,6 +110,25 @@ pub struct Observe {
     /// Per process, the first event wanted; processes that are not named start now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_seq: Option<BTreeMap<String, u64>>,
+    /// The first event wanted of processes that `fromSeq` does not name; without it, they start now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_from_seq: Option<u64>,
+}
+
+impl Observe {
+    /// Returns the first event wanted of a process; `None` means what comes next.
+    pub fn from_seq_of(&self, process_id: &str) -> Option<u64> {
+        self.from_seq.as_ref().and_then(|from| from.get(process_id).copied()).or(self.others_from_seq)
+    }
+}
+
+/// `session/ended`, for observers: the session has ended. The last events of its processes may follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Ended {
+    /// The observed session.
+    pub session_id: String,
 }
 
 /// `session/unobserve`: ends what [`Observe`] began.

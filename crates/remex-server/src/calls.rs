@@ -474,7 +474,7 @@ impl Calls {
         let outbox = Arc::clone(self.context.outbox());
         let Some(ready) = self.handshake.ready_mut() else { return Ok(()) };
         let subscriber = Subscriber { outbox, capabilities: ready.capabilities.clone() };
-        let from = |process: &str| match request.from_seq.as_ref().and_then(|from| from.get(process)) {
+        let from = |process: &str| match request.from_seq_of(process) {
             Some(seq) => StartAt::After(seq.saturating_sub(1)),
             None => StartAt::Now,
         };

@@ -344,6 +344,12 @@ impl Session {
     ///
     /// If something is still alive after a while.
     pub(crate) async fn end(&self) -> Result<(), RpcError> {
+        let ended = self.end_processes().await;
+        self.tell_end();
+        ended
+    }
+
+    async fn end_processes(&self) -> Result<(), RpcError> {
         let pending = self.abandon();
         if self.next_process.load(Ordering::Relaxed) > 0 {
             self.kill().await?;
@@ -356,6 +362,13 @@ impl Session {
         self.host.remove_empty_cgroups();
         tracing::info!(session = %self.id, identity = %self.owner.identity, "session ended");
         Ok(())
+    }
+
+    /// Tells observers that the session has ended.
+    fn tell_end(&self) {
+        for observer in &self.subscribers().observers {
+            observer.outbox.push_note(remex_proto::session::Ended { session_id: self.id.clone() });
+        }
     }
 
     async fn kill(&self) -> Result<(), RpcError> {

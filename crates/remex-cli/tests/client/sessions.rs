@@ -251,3 +251,112 @@ async fn forgotten(process: &Process) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_starts_while_a_session_begins_to_be_followed_is_seen_once() {
+    let server = Server::unix(&[]);
+    for _ in 0..20 {
+        let client = connect(server.address(), Options::default()).await;
+        let starts: Vec<_> = (0..12)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { Command::shell("echo one").start(&client).await.unwrap() })
+            })
+            .collect();
+        let mut events = in_time("following", client.events()).await.unwrap();
+        let mut seen = Seen::default();
+        seen.until_closed(&mut events, 12).await;
+        for start in starts {
+            start.await.unwrap();
+        }
+        assert_eq!(seen.bytes.len(), 12);
+        client.end().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_observer_sees_another_process_with_the_same_id() {
+    let server = Server::unix(&[]);
+    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let viewer = connect(server.address(), Options::default()).await;
+    let mut events = viewer.observe("work", ObserveFrom::Start).await.unwrap();
+    for round in ["first", "second"] {
+        Command::new("echo").arg(round).id("same").start(&worker).await.unwrap().wait().await.unwrap();
+        let mut seen = Seen::default();
+        seen.until_closed(&mut events, 1).await;
+        assert_eq!(seen.bytes["same"], format!("{round}\n").as_bytes());
+        worker.process_ref(worker.session_id(), "same").forget().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn of_two_that_observe_at_once_one_is_refused() {
+    let server = Server::unix(&[]);
+    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let viewer = connect(server.address(), Options::default()).await;
+    let observe = || viewer.observe("work", ObserveFrom::Start);
+    let (one, other) = tokio::join!(observe(), observe());
+    let (mut events, refused) = match (one, other) {
+        (Ok(events), Err(refused)) | (Err(refused), Ok(events)) => (events, refused),
+        both => panic!("{both:?}"),
+    };
+    assert!(matches!(refused, Error::Usage { .. }), "{refused}");
+    Command::new("true").start(&worker).await.unwrap();
+    Seen::default().until_closed(&mut events, 1).await;
+}
+
+#[tokio::test]
+async fn an_observer_learns_that_the_session_has_ended_after_its_last_event() {
+    let server = Server::unix(&[]);
+    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let viewer = connect(server.address(), Options::default()).await;
+    Command::new("sleep").arg("1000").start(&worker).await.unwrap();
+    Command::shell("head -c 500000 /dev/zero").start(&worker).await.unwrap().wait().await.unwrap();
+    let mut events = viewer.observe("work", ObserveFrom::Start).await.unwrap();
+    worker.end().await.unwrap();
+    let mut seen = Seen::default();
+    seen.until_closed(&mut events, 2).await;
+    assert_eq!(seen.bytes.values().map(Vec::len).sum::<usize>(), 500_000);
+    let ended = in_time("the end", events.next()).await.unwrap_err();
+    assert_eq!(ended.kind(), Some(ErrorKind::UnknownSession), "{ended}");
+}
+
+#[tokio::test]
+async fn what_starts_while_an_observer_reconnects_has_no_gap() {
+    let server = Server::start();
+    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let cuts: Vec<u64> = (1..=12).map(|cut| cut * 3_000).collect();
+    let proxy = DisconnectingProxy::start(server.address(), &cuts);
+    let viewer = connect(proxy.address(), Options::default()).await;
+    let mut events = in_time("observing", viewer.observe("work", ObserveFrom::Start)).await.unwrap();
+    let starting = tokio::spawn(async move {
+        for _ in 0..60 {
+            Command::shell("echo hi; echo ho >&2").start(&worker).await.unwrap().wait().await.unwrap();
+        }
+        worker
+    });
+    let mut seen = Seen::default();
+    seen.until_closed(&mut events, 60).await;
+    assert!(viewer.disconnects() > 0);
+    drop(starting.await.unwrap());
+}
+
+#[tokio::test]
+async fn connecting_is_tried_for_the_whole_time() {
+    let refusing = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let target = Target::parse(&format!("ws://{refusing}")).unwrap();
+    let (began, time) = (Instant::now(), Duration::from_millis(700));
+    let options = Options::default().connect_retry(time);
+    in_time("giving up", Client::connect_with(target, options)).await.unwrap_err();
+    assert!(began.elapsed() >= time, "it gave up after {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_wait_by_reference_is_no_request_that_takes_too_long() {
+    let server = Server::unix(&[]);
+    let client =
+        connect(server.address(), Options::default().request_timeout(Duration::from_millis(100))).await;
+    let process = Command::shell("sleep 0.5; exit 4").start(&client).await.unwrap();
+    let exit = in_time("the exit", process.reference().wait()).await.unwrap();
+    assert_eq!(exit.code, 4);
+}

@@ -39,6 +39,33 @@ fn told(client: &Client, process_id: &str) -> (Vec<String>, String) {
 }
 
 #[test]
+fn processes_that_are_not_named_start_where_the_observer_says() {
+    let server = Server::start();
+    let (observer, _) = client_with_session(&server);
+    let (client, session) = client_with_session(&server);
+    client.shell("p", "echo hello");
+    client.event("p", "process/closed");
+    let params = json!({"sessionId": session, "fromSeq": {}, "othersFromSeq": 1});
+    assert_eq!(observer.call("session/observe", params), Ok(json!({})));
+    observer.event("p", "process/closed");
+    assert_eq!(told(&observer, "p").1, "hello\n");
+}
+
+#[test]
+fn an_observer_is_told_that_the_session_has_ended() {
+    let server = Server::start();
+    let (observer, _) = client_with_session(&server);
+    let (client, session) = client_with_session(&server);
+    client.shell("p", "sleep 1000");
+    observe(&observer, &session, &Value::Null);
+    observer.call("session/end", json!({"sessionId": session})).unwrap();
+    let ended = observer.wait("the end of the session", |seen| {
+        seen.notifications().find(|note| note["method"] == "session/ended").cloned()
+    });
+    assert_eq!(ended["params"], json!({"sessionId": session}));
+}
+
+#[test]
 fn an_observer_gets_the_notifications_of_the_other_session_with_its_name() {
     let server = Server::start();
     let observer = server.connect();

@@ -163,6 +163,9 @@ impl Core {
             ServerNote::FsChanged(changed) => {
                 return self.route(&RouteKey::Watch(changed.watch_id), RouteEvent::Changed(changed));
             }
+            ServerNote::SessionEnded(note) => {
+                return self.route(&RouteKey::Session(note.session_id), RouteEvent::SessionEnded);
+            }
             ServerNote::ProcessOutput(note) => ProcessEvent::Output(note),
             ServerNote::ProcessExited(note) => ProcessEvent::Exited(note),
             ServerNote::ProcessClosed(note) => ProcessEvent::Closed(note),
@@ -188,7 +191,7 @@ impl Core {
                 if matches!(event, ProcessEvent::Closed(_)) {
                     self.lock().unfollowed.remove(process_id);
                 }
-                self.consumed(process_id, seq);
+                self.discarded(process_id, seq);
             }
         }
     }

@@ -10,6 +10,12 @@ use super::{Body, Core, CoreState};
 /// How many requests of the server may wait to be refused; a server that sends more gets no answer to the rest.
 const MAX_REFUSALS: usize = 256;
 
+/// How many reports about processes without a handle may wait; no server has that many processes in a session.
+const MAX_DISCARDED: usize = 16 << 10;
+
+/// The longest id that the protocol allows.
+const MAX_ID_BYTES: usize = 1 << 10;
+
 /// Messages waiting to be sent, in the order of the fields, except that requests come last.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
@@ -111,10 +117,26 @@ impl Core {
     /// Refuses a request of the server.
     pub(super) fn refuse(&self, id: RequestId) {
         let mut state = self.lock();
-        if state.outgoing.refusals.len() < MAX_REFUSALS {
+        let is_short = !matches!(&id, RequestId::Text(id) if id.len() > MAX_ID_BYTES);
+        if is_short && state.outgoing.refusals.len() < MAX_REFUSALS {
             state.outgoing.refusals.push_back(id);
             drop(state);
             self.bell.notify_one();
+        }
+    }
+
+    /// Reports that output of a process without a handle is discarded. A server that sends more than it may gets no
+    /// more reports, and then has to stop sending.
+    pub(crate) fn discarded(&self, process_id: &str, seq: u64) {
+        let is_known = {
+            let state = self.lock();
+            let reports = &state.outgoing.consumed;
+            reports.len() < MAX_DISCARDED
+                || reports.contains_key(process_id)
+                || state.unfollowed.contains(process_id)
+        };
+        if is_known && process_id.len() <= MAX_ID_BYTES {
+            self.consumed(process_id, seq);
         }
     }
 

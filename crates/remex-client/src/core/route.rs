@@ -43,6 +43,8 @@ pub(crate) enum RouteEvent {
         process_id: String,
         event: Result<Event, Error>,
     },
+    /// An observed session has ended; the last events of its processes may follow.
+    SessionEnded,
     /// Too much of a body was buffered unread; nothing follows.
     Overrun {
         bytes: usize,
@@ -108,7 +110,11 @@ impl RouteEvent {
     fn len(&self) -> usize {
         match self {
             RouteEvent::Body(delta) => delta.delta_base64.len(),
-            RouteEvent::Process { event, .. } => event.as_ref().map_or(0, Event::len) + EVENT_BYTES,
+            RouteEvent::Process { process_id, event } => {
+                // The text of an error quotes what the server has sent.
+                let content = event.as_ref().map_or_else(|error| error.what().len(), Event::len);
+                process_id.len() + content + EVENT_BYTES
+            }
             _ => 0,
         }
     }

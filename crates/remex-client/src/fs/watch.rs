@@ -150,6 +150,7 @@ impl Watch {
                 RouteEvent::Disconnected
                 | RouteEvent::Body(_)
                 | RouteEvent::Process { .. }
+                | RouteEvent::SessionEnded
                 | RouteEvent::Overrun { .. } => self.unset(),
             }
         }

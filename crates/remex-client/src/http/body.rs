@@ -107,7 +107,10 @@ impl Body {
                 RouteEvent::Overrun { bytes } => self.fail(Error::Overrun { bytes: bytes as u64 }),
                 RouteEvent::Broken(error) => self.fail(error),
                 RouteEvent::Lost(loss) => self.fail(loss.into()),
-                RouteEvent::Disconnected | RouteEvent::Changed(_) | RouteEvent::Process { .. } => {
+                RouteEvent::Disconnected
+                | RouteEvent::Changed(_)
+                | RouteEvent::Process { .. }
+                | RouteEvent::SessionEnded => {
                     self.fail(Error::Interrupted { method: "http/request" });
                 }
             }

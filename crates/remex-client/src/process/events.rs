@@ -6,7 +6,7 @@ use std::{
     future::poll_fn,
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{Context, Poll, ready},
 };
 
@@ -72,6 +72,11 @@ struct Past {
 }
 
 impl Events {
+    /// Returns what tells its process from all others.
+    pub(crate) fn identity(&self) -> Weak<EventQueue> {
+        Arc::downgrade(&self.handle.queue)
+    }
+
     /// Creates a consumer of the events after `after`.
     pub(super) fn new(handle: Arc<Handle>, after: u64) -> Self {
         let (number, up_to) = handle.queue.subscribe(after);

@@ -318,7 +318,7 @@ impl ProcessRef {
     async fn wait_until(&self, until: wire::Until, limit: Duration) -> Result<wire::Waited, Error> {
         let (process_id, session_id) = self.ids();
         let wait = wire::Wait { process_id, session_id, wait_ms: Some(millis(limit)), until };
-        self.client.call(wait).await
+        self.client.call_without_limit(wait).await
     }
 
     fn ids(&self) -> (String, Option<String>) {

@@ -5,12 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use remex_proto::session as wire;
+use remex_proto::{ErrorKind, RpcError, process as wire_process, session as wire};
 
 use super::{ObserveFrom, SessionEvent};
 use crate::{
     Client, Error,
-    core::{Route, RouteEvent, RouteKey},
+    core::{Core, Route, RouteEvent, RouteKey},
     error::{is_unknown_process, usage},
     process::{Event, Gap},
 };
@@ -18,12 +18,14 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Observed {
     client: Client,
-    session_id: String,
+    claim: Claim,
     route: Arc<Route>,
     state: State,
-    /// The last event of each process that was returned or is not wanted; never returned twice.
-    positions: BTreeMap<String, u64>,
+    /// Every process of the session that is known.
+    processes: BTreeMap<String, Followed>,
     ready: VecDeque<SessionEvent>,
+    /// Whether the server has said that the session has ended; the last events of its processes may follow.
+    has_ended: bool,
 }
 
 /// What the server knows of it.
@@ -35,6 +37,57 @@ enum State {
     Stale,
 }
 
+/// A process, as far as it was observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Followed {
+    /// The last event that was returned or is not wanted; never returned twice.
+    position: u64,
+    /// Tells it from another process with the same id, once it is known.
+    started_at_ms: Option<u64>,
+    progress: FollowedState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum FollowedState {
+    #[default]
+    Open,
+    /// Everything of it was returned, or it had closed before and is not wanted; it has produced this much.
+    Closed(Option<wire_process::Produced>),
+    /// It cannot be followed.
+    Broken,
+}
+
+/// The right to observe a session, which a client has once at a time.
+#[derive(Debug)]
+struct Claim {
+    client: Client,
+    session_id: String,
+}
+
+impl Claim {
+    fn new(client: &Client, session_id: String, named: &str) -> Result<Self, Error> {
+        if !client.core().claim_session(&session_id) {
+            let message = format!("this client observes the session `{named}` already");
+            return Err(usage(message, "use one stream of its events, or another client"));
+        }
+        Ok(Self { client: client.clone(), session_id })
+    }
+
+    fn core(&self) -> &Core {
+        self.client.core()
+    }
+
+    fn key(&self) -> RouteKey {
+        RouteKey::Session(self.session_id.clone())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.core().release_session(&self.session_id);
+    }
+}
+
 impl Observed {
     pub(super) async fn start(client: &Client, session: &str, from: ObserveFrom) -> Result<Self, Error> {
         let known = client.sessions().await?;
@@ -43,27 +96,35 @@ impl Observed {
             .find(|known| known.session_id == session || known.name.as_deref() == Some(session));
         // An administrator may observe sessions that are not listed.
         let session_id = found.map_or_else(|| session.to_owned(), |found| found.session_id);
-        let mut positions = BTreeMap::new();
-        for id in client.process_ids(Some(session_id.clone())).await? {
+        let claim = Claim::new(client, session_id, session)?;
+        let mut processes = BTreeMap::new();
+        for entry in client.entries(Some(claim.session_id.clone())).await? {
             let position = match from {
                 ObserveFrom::Start => Ok(0),
-                ObserveFrom::Now => client.process_ref(&session_id, &id).cursor_before_newest(0).await,
+                ObserveFrom::Now => {
+                    client.process_ref(&claim.session_id, &entry.process_id).cursor_before_newest(0).await
+                }
             };
-            match position {
-                Ok(position) => drop(positions.insert(id, position)),
+            let position = match position {
+                Ok(position) => position,
                 // It was forgotten since.
-                Err(error) if is_unknown_process(&error) => {}
+                Err(error) if is_unknown_process(&error) => continue,
                 Err(error) => return Err(error),
-            }
+            };
+            let is_over = from == ObserveFrom::Now && entry.state == wire_process::State::Closed;
+            let progress = if is_over { FollowedState::Closed(None) } else { FollowedState::Open };
+            let started_at_ms = Some(entry.started_at_ms);
+            processes.insert(entry.process_id, Followed { position, started_at_ms, progress });
         }
-        if client.core().has_route(&RouteKey::Session(session_id.clone())) {
-            let message = format!("this client observes the session `{session}` already");
-            return Err(usage(message, "use one stream of its events, or another client"));
-        }
-        let client = client.clone();
-        let ready = VecDeque::new();
-        let mut observed =
-            Self { client, session_id, route: Arc::default(), state: State::Unset, positions, ready };
+        let mut observed = Self {
+            client: client.clone(),
+            claim,
+            route: Arc::default(),
+            state: State::Unset,
+            processes,
+            ready: VecDeque::new(),
+            has_ended: false,
+        };
         observed.set().await?;
         Ok(observed)
     }
@@ -73,11 +134,17 @@ impl Observed {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
             }
+            let is_open = |process: &Followed| process.progress == FollowedState::Open;
+            if self.has_ended && !self.processes.values().any(is_open) {
+                let message = format!("session {} has ended", self.claim.session_id);
+                return Err(Error::Refused(RpcError::new(ErrorKind::UnknownSession, message)));
+            }
             if self.state != State::Set {
                 self.set().await?;
             }
             match self.route.next().await {
                 RouteEvent::Process { process_id, event } => self.take(process_id, event),
+                RouteEvent::SessionEnded => self.has_ended = true,
                 RouteEvent::Lost(loss) => return Err(loss.into()),
                 RouteEvent::Disconnected => self.state = State::Unset,
                 // The server is asked again for what has not been returned.
@@ -88,50 +155,76 @@ impl Observed {
 
     /// Orders an event: what was seen is left out, what is missing is a gap.
     fn take(&mut self, process_id: String, event: Result<Event, Error>) {
-        let Ok(event) = event else {
-            return self.ready.push_back(SessionEvent { process_id, event });
+        let process = self.processes.entry(process_id.clone()).or_default();
+        match process.progress {
+            FollowedState::Open => {}
+            // A closed process sends nothing more, so this is another one with its id.
+            FollowedState::Closed(_) => *process = Followed::default(),
+            FollowedState::Broken => return,
+        }
+        let range = event.and_then(|event| Ok((range_of(&event)?, event)));
+        let ((first, last), event) = match range {
+            Ok(event) => event,
+            Err(error) => {
+                process.progress = FollowedState::Broken;
+                return self.ready.push_back(SessionEvent { process_id, event: Err(error) });
+            }
         };
-        let (first, last) = match &event {
-            Event::Gap(gap) => (gap.from_seq, gap.to_seq),
-            event => (event.seq(), event.seq()),
-        };
-        let position = self.positions.entry(process_id.clone()).or_insert(0);
-        if last <= *position {
+        if last <= process.position {
             return;
         }
-        if first > *position + 1 {
-            let gap = Gap { from_seq: *position + 1, to_seq: first - 1, bytes: None };
+        if first > process.position + 1 {
+            let gap = Gap { from_seq: process.position + 1, to_seq: first - 1, bytes: None };
             let event = Ok(Event::Gap(gap));
             self.ready.push_back(SessionEvent { process_id: process_id.clone(), event });
         }
-        *position = last;
+        process.position = last;
+        if let Event::Closed(closed) = &event {
+            process.progress = FollowedState::Closed(closed.produced);
+        }
         self.ready.push_back(SessionEvent { process_id, event: Ok(event) });
+    }
+
+    /// Compares what is known with what the server lists.
+    fn compare(&mut self, entries: Vec<wire_process::Entry>) {
+        let mut listed = BTreeMap::new();
+        for entry in entries {
+            // Processes that were started while there was no connection are wanted from their first event.
+            let mut process = self.processes.remove(&entry.process_id).unwrap_or_default();
+            if !process.is(&entry) {
+                process = Followed::default();
+            }
+            process.started_at_ms = Some(entry.started_at_ms);
+            listed.insert(entry.process_id, process);
+        }
+        self.processes = listed;
     }
 
     /// Observes the session from the current positions. Cancel-safe.
     async fn set(&mut self) -> Result<(), Error> {
-        let key = RouteKey::Session(self.session_id.clone());
+        let (key, session_id) = (self.claim.key(), self.claim.session_id.clone());
         loop {
             if self.state == State::Stale {
-                self.client.core().remove_route(&key);
-                let request = wire::Unobserve { session_id: self.session_id.clone() };
+                self.claim.core().remove_route(&key);
+                let request = wire::Unobserve { session_id: session_id.clone() };
                 match self.client.call_without_limit(request).await {
                     Err(error @ Error::Lost(_)) => return Err(error),
                     // It ends with its connection, and with the session.
                     _ => self.state = State::Unset,
                 }
             }
-            let ids = self.client.process_ids(Some(self.session_id.clone())).await?;
-            self.positions.retain(|id, _| ids.contains(id));
-            // Processes that were started while there was no connection are wanted from their first event.
-            for id in ids {
-                self.positions.entry(id).or_insert(0);
-            }
+            let entries = self.client.entries(Some(session_id.clone())).await?;
+            self.compare(entries);
             self.route = Arc::default();
-            self.client.core().add_route(key.clone(), &self.route);
+            self.claim.core().add_route(key.clone(), &self.route);
             self.state = State::Stale;
-            let from_seq = self.positions.iter().map(|(id, position)| (id.clone(), position + 1)).collect();
-            let request = wire::Observe { session_id: self.session_id.clone(), from_seq: Some(from_seq) };
+            let wanted = |(id, process): (&String, &Followed)| (id.clone(), process.position + 1);
+            let request = wire::Observe {
+                session_id: session_id.clone(),
+                from_seq: Some(self.processes.iter().map(wanted).collect()),
+                // Those that start before the server handles this.
+                others_from_seq: Some(1),
+            };
             match self.client.call_without_limit(request).await {
                 Ok(_) => {
                     self.state = State::Set;
@@ -140,7 +233,7 @@ impl Observed {
                 // The next attempt waits for a new connection.
                 Err(Error::Interrupted { .. }) => self.state = State::Unset,
                 Err(error) => {
-                    self.client.core().remove_route(&key);
+                    self.claim.core().remove_route(&key);
                     self.state = State::Unset;
                     return Err(error);
                 }
@@ -149,12 +242,39 @@ impl Observed {
     }
 }
 
+impl Followed {
+    /// Returns whether this is the process that the server lists with its id.
+    fn is(&self, entry: &wire_process::Entry) -> bool {
+        match (self.started_at_ms, self.progress) {
+            (Some(started), _) => started == entry.started_at_ms,
+            // It was only seen live.
+            (None, FollowedState::Closed(produced)) => {
+                entry.state == wire_process::State::Closed
+                    && produced.is_none_or(|bytes| bytes == entry.produced)
+            }
+            (None, FollowedState::Open | FollowedState::Broken) => true,
+        }
+    }
+}
+
+/// Returns the first and the last event that this one stands for.
+fn range_of(event: &Event) -> Result<(u64, u64), Error> {
+    match event {
+        Event::Gap(gap) if gap.from_seq > gap.to_seq => {
+            let what = format!("a gap from event {} to event {}", gap.from_seq, gap.to_seq);
+            Err(Error::Protocol { what })
+        }
+        Event::Gap(gap) => Ok((gap.from_seq, gap.to_seq)),
+        event => Ok((event.seq(), event.seq())),
+    }
+}
+
 impl Drop for Observed {
     fn drop(&mut self) {
-        let core = self.client.core();
-        core.remove_route(&RouteKey::Session(self.session_id.clone()));
+        let core = self.claim.core();
+        core.remove_route(&self.claim.key());
         if self.state != State::Unset {
-            core.enqueue_unbounded(wire::Unobserve { session_id: self.session_id.clone() }.into());
+            core.enqueue_unbounded(wire::Unobserve { session_id: self.claim.session_id.clone() }.into());
         }
     }
 }

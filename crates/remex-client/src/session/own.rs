@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll, Waker},
 };
 
@@ -12,6 +12,7 @@ use crate::{
     Client, ConnectionState, Error, SessionLost,
     client::Follower,
     error::is_unknown_process,
+    event_queue::EventQueue,
     process::{Events, Process},
 };
 
@@ -50,6 +51,8 @@ pub(super) struct Own {
     client: Client,
     feed: Arc<Feed>,
     following: Vec<(String, Events)>,
+    /// Those that were listed at the beginning; a start that was being answered then announces them again.
+    listed: Vec<Weak<EventQueue>>,
     /// Whose turn it is, so that a flood of one process does not hide the others.
     turn: usize,
     lost: Option<SessionLost>,
@@ -61,25 +64,29 @@ impl Own {
         // First this, then the list: what is started in between is in both.
         let follower: Arc<dyn Follower> = Arc::clone(&feed) as Arc<dyn Follower>;
         client.add_follower(Arc::downgrade(&follower));
-        let ids = match client.process_ids(None).await {
-            Ok(ids) => ids,
+        let ids = match client.entries(None).await {
+            Ok(entries) => entries.into_iter().map(|entry| entry.process_id).collect(),
             // A server of the base dialect has no list.
             Err(Error::Refused(_)) => client.core().process_ids(),
             Err(error) => return Err(error),
         };
-        let mut following = Vec::new();
+        let (mut following, mut listed) = (Vec::new(), Vec::new());
         for id in ids {
             if feed.lock().new.iter().any(|(new, _)| *new == id) {
                 continue;
             }
             match client.process(&id).await {
-                Ok(process) => following.push((id, process.events())),
+                Ok(process) => {
+                    let events = process.events();
+                    listed.push(events.identity());
+                    following.push((id, events));
+                }
                 // It was forgotten since.
                 Err(error) if is_unknown_process(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { client: client.clone(), feed, following, turn: 0, lost: None })
+        Ok(Self { client: client.clone(), feed, following, listed, turn: 0, lost: None })
     }
 
     pub(super) async fn next(&mut self) -> Result<SessionEvent, Error> {
@@ -110,7 +117,12 @@ impl Own {
             state.waker = Some(context.waker().clone());
             std::mem::take(&mut state.new)
         };
-        self.following.extend(new);
+        for (id, events) in new {
+            let identity = events.identity();
+            if !self.listed.iter().any(|listed| listed.ptr_eq(&identity)) {
+                self.following.push((id, events));
+            }
+        }
         let mut left = self.following.len();
         while left > 0 {
             left -= 1;

@@ -1,4 +1,4 @@
-use std::{os::fd::AsFd as _, time::Duration};
+use std::os::fd::AsFd as _;
 
 use super::*;
 use crate::{OwnCgroup, Rlimits, Spawner, Start, Stdin, Stdio, Tags};
@@ -56,8 +56,13 @@ fn two_servers_never_share_a_cgroup() {
     let first = Cgroups::open(root.path().to_owned(), Path::new("")).unwrap();
     let error = Cgroups::open(root.path().to_owned(), Path::new("")).unwrap_err();
     assert!(matches!(error, CgroupError::InUse(_)), "{error}");
+    // As a child that was being created when the server ended.
+    let held = fs::File::open(root.path()).unwrap();
     drop(first);
+    rustix::fs::flock(&held, FlockOperation::LockExclusive).unwrap();
+    let executing = thread::spawn(move || drop(held));
     Cgroups::open(root.path().to_owned(), Path::new("")).unwrap();
+    executing.join().unwrap();
 }
 
 #[test]
