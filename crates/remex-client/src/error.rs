@@ -646,11 +646,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once_by_programs_that_print_sources() {
+    fn what_the_system_said_is_a_source_and_what_the_server_said_is_the_error() {
         let refused = Error::Refused(RpcError::new(ErrorKind::Internal, "no"));
         assert!(refused.source().is_none());
-        let io = std::io::Error::from(std::io::ErrorKind::NotFound);
-        let local = Error::from(io);
-        assert!(local.source().is_some_and(|source| source.is::<std::io::Error>()), "{local:?}");
+        let local = Error::from(io::Error::from(io::ErrorKind::NotFound));
+        assert!(local.source().unwrap().is::<io::Error>(), "{local:?}");
     }
 }
