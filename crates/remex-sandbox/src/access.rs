@@ -6,6 +6,7 @@ use remex_proto::sandbox as wire;
 
 /// How much a policy allows at a path, from the least to the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Access {
     /// Nothing; the content cannot be seen.
     Deny,

@@ -1,18 +1,23 @@
 //! Why a profile does not become a policy.
 
-use std::path::{Path, PathBuf};
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+};
 
 use crate::hosts::HostPatternError;
 
 /// A profile that cannot be resolved, and so must not be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot apply {what}: {why}")]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PolicyError {
     /// The part of the profile, in the client's own words.
     pub what: String,
     /// The reason.
     pub why: Reason,
-    /// What to do about it.
+    /// What to do about it; follows from the reason.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
     pub hint: &'static str,
 }
 
@@ -23,8 +28,21 @@ impl PolicyError {
     }
 }
 
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for PolicyError {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct Parts {
+            what: String,
+            why: Reason,
+        }
+        Parts::deserialize(deserializer).map(|Parts { what, why }| Self::new(what, why))
+    }
+}
+
 /// Why a part of a profile cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reason {
     /// The path is on another machine.
     #[error("the path is not on this host")]
@@ -37,7 +55,7 @@ pub enum Reason {
     Subpath,
     /// A pattern that cannot be parsed.
     #[error("{0}")]
-    Pattern(&'static str),
+    Pattern(Cow<'static, str>),
     /// A pattern that grants access.
     #[error("a pattern can deny access, but it cannot grant access to paths that do not exist yet")]
     GrantPattern,
@@ -51,6 +69,7 @@ pub enum Reason {
     #[error("cannot find out where `{}` leads: {error}", path.display())]
     Unresolved {
         /// The path that failed.
+        #[cfg_attr(feature = "serde", serde(with = "crate::os_bytes"))]
         path: PathBuf,
         /// The answer of the file system.
         error: String,
@@ -59,18 +78,21 @@ pub enum Reason {
     #[error("it leads through the symbolic link `{}`, which the same profile makes writable", link.display())]
     WritableLink {
         /// Where the link is.
+        #[cfg_attr(feature = "serde", serde(with = "crate::os_bytes"))]
         link: PathBuf,
     },
     /// A protected path that is a link in a writable directory.
     #[error("`{}` is a symbolic link in a writable directory, so a process could replace it", path.display())]
     ReplaceableLink {
         /// Where the link is.
+        #[cfg_attr(feature = "serde", serde(with = "crate::os_bytes"))]
         path: PathBuf,
     },
     /// A protected path that does not exist in a writable directory.
     #[error("`{}` does not exist in a writable directory, so a process could create it", path.display())]
     Creatable {
         /// The path.
+        #[cfg_attr(feature = "serde", serde(with = "crate::os_bytes"))]
         path: PathBuf,
     },
     /// A list of hosts with an entry that means nothing.
@@ -80,7 +102,7 @@ pub enum Reason {
     #[error("the profile has more than {limit} {what}")]
     TooLarge {
         /// What there is too much of.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// How many are accepted.
         limit: usize,
     },

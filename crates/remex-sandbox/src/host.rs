@@ -29,6 +29,7 @@ pub enum Node {
 
 /// What a rule found at its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Kind {
     /// Nothing; it may be created later.
     Missing,

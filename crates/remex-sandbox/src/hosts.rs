@@ -6,6 +6,8 @@
 
 mod address;
 mod name;
+#[cfg(feature = "serde")]
+mod plain;
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -23,6 +25,7 @@ pub struct Hosts {
 
 /// What one list allows: what `allow` matches, and `deny` does not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HostList {
     allow: Vec<HostPattern>,
     deny: Vec<HostPattern>,
@@ -67,6 +70,7 @@ pub enum HostDenial {
 /// An entry that means nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{entry}` is not a host: {why}")]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HostPatternError {
     /// The entry as written, shortened.
     pub entry: String,

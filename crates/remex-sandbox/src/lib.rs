@@ -8,6 +8,8 @@ mod access;
 mod error;
 mod host;
 mod hosts;
+#[cfg(feature = "serde")]
+pub mod os_bytes;
 mod pattern;
 mod policy;
 mod resolve;

@@ -48,7 +48,7 @@ pub(crate) enum Start {
 /// Parses a pattern into one glob for each alternative in its braces.
 pub(crate) fn parse(pattern: &str) -> Result<Vec<Glob>, Reason> {
     if pattern.is_empty() || pattern.contains('\0') {
-        return Err(Reason::Pattern("the pattern is empty or has a NUL character"));
+        return Err(Reason::Pattern("the pattern is empty or has a NUL character".into()));
     }
     let mut expanded = Vec::new();
     expand(pattern, &mut expanded)?;
@@ -68,7 +68,7 @@ fn expand(pattern: &str, expanded: &mut Vec<String>) -> Result<(), Reason> {
             pending.push(format!("{before}{alternative}{after}"));
         }
         if pending.len() + expanded.len() > MAX_ALTERNATIVES {
-            return Err(Reason::TooLarge { what: "alternatives in braces", limit: MAX_ALTERNATIVES });
+            return Err(Reason::TooLarge { what: "alternatives in braces".into(), limit: MAX_ALTERNATIVES });
         }
     }
     Ok(())
@@ -114,7 +114,7 @@ fn first_braces(pattern: &str) -> Result<Option<Braces<'_>>, Reason> {
             _ => {}
         }
     }
-    if depth > 0 { Err(Reason::Pattern("a `{` has no `}`")) } else { Ok(None) }
+    if depth > 0 { Err(Reason::Pattern("a `{` has no `}`".into())) } else { Ok(None) }
 }
 
 /// Returns the length of the class that starts `text`, brackets included.
@@ -130,7 +130,7 @@ fn class_len(text: &str) -> Result<usize, Reason> {
             _ => {}
         }
     }
-    Err(Reason::Pattern("a `[` has no `]`"))
+    Err(Reason::Pattern("a `[` has no `]`".into()))
 }
 
 /// Splits a pattern without braces at its first wildcard.
@@ -144,11 +144,13 @@ fn split(pattern: &str) -> Result<Glob, Reason> {
     for component in components(pattern)? {
         match component {
             "" | "." => continue,
-            ".." => return Err(Reason::Pattern("the pattern has `..`")),
+            ".." => return Err(Reason::Pattern("the pattern has `..`".into())),
             _ => {}
         }
         match literal(component) {
-            Some(name) if name.contains('/') => return Err(Reason::Pattern("a name has an escaped `/`")),
+            Some(name) if name.contains('/') => {
+                return Err(Reason::Pattern("a name has an escaped `/`".into()));
+            }
             Some(name) if glob.rest.is_empty() && !matches!(&*name, "." | "..") => glob.literal.push(name),
             _ => {
                 // Fails here for what would fail later.
@@ -220,7 +222,7 @@ fn translate(component: &str, regex: &mut String) -> Result<(), Reason> {
             }
             '\\' => {
                 let escaped = component[at + 1..].chars().next();
-                let escaped = escaped.ok_or(Reason::Pattern("a `\\` ends the pattern"))?;
+                let escaped = escaped.ok_or_else(|| Reason::Pattern("a `\\` ends the pattern".into()))?;
                 push_char(escaped, regex);
                 1 + escaped.len_utf8()
             }
@@ -239,7 +241,7 @@ fn translate_class(members: &str, regex: &mut String) -> Result<(), Reason> {
     let mut chars = members.chars().skip(usize::from(negated)).peekable();
     let mut set = String::new();
     let unescape = |c: char, chars: &mut dyn Iterator<Item = char>| match c {
-        '\\' => chars.next().ok_or(Reason::Pattern("a `\\` ends a class")),
+        '\\' => chars.next().ok_or_else(|| Reason::Pattern("a `\\` ends a class".into())),
         c => Ok(c),
     };
     while let Some(c) = chars.next() {
@@ -253,12 +255,12 @@ fn translate_class(members: &str, regex: &mut String) -> Result<(), Reason> {
             _ => low,
         };
         if low > high {
-            return Err(Reason::Pattern("a range in a class ends before it starts"));
+            return Err(Reason::Pattern("a range in a class ends before it starts".into()));
         }
         set.push_str(&format!(r"\x{{{:X}}}-\x{{{:X}}}", u32::from(low), u32::from(high)));
     }
     if set.is_empty() {
-        return Err(Reason::Pattern("a class has no members"));
+        return Err(Reason::Pattern("a class has no members".into()));
     }
     regex.push_str(&match negated {
         false => format!("(?u:[[{set}]&&[^/]])"),
@@ -342,7 +344,10 @@ impl Patterns {
             .configure(config)
             .syntax(syntax::Config::new().unicode(false).utf8(false))
             .build(&format!(r"(?:{})(?:/|\z)", alternatives.join("|")))
-            .map_err(|_| Reason::TooLarge { what: "bytes of compiled patterns", limit: MAX_COMPILED_LEN })?;
+            .map_err(|_| Reason::TooLarge {
+                what: "bytes of compiled patterns".into(),
+                limit: MAX_COMPILED_LEN,
+            })?;
         Ok(Self { patterns, regex: Some(regex) })
     }
 

@@ -2,6 +2,9 @@
 //!
 //! Decisions are about canonical paths: absolute, without links, `.` and `..`. Start at [`Policy::access`].
 
+#[cfg(feature = "serde")]
+mod plain;
+
 use std::path::{Component, Path, PathBuf};
 
 use remex_proto::sandbox::Network;

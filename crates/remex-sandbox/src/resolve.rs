@@ -89,7 +89,10 @@ fn resolve_permissions(request: &Request<'_>, host: &impl Host) -> Result<Policy
                 let fail = |why| PolicyError::new(describe(entry), why);
                 resolver.add(entry, &mut collected).map_err(fail)?;
                 if collected.targets.len() + collected.patterns.len() > MAX_RULES {
-                    return Err(fail(Reason::TooLarge { what: "entries and roots", limit: MAX_RULES }));
+                    return Err(fail(Reason::TooLarge {
+                        what: "entries and roots".into(),
+                        limit: MAX_RULES,
+                    }));
                 }
             }
             let temporary = resolver.temporary_directories();

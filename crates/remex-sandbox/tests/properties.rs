@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use proptest::{prelude::*, sample::Index};
 use remex_proto::sandbox::{Access as Wire, Entry, EntryPath, MissingPathBehavior, Special};
 use remex_sandbox::{
-    Access, Action, Host, Node, Policy, PolicyError, Request, resolve,
+    Access, Action, Host, HostList, Hosts, Node, Policy, PolicyError, Request, resolve,
     testing::{Tree, context},
 };
 
@@ -116,6 +116,23 @@ fn entries_in_a_writable_directory() -> impl Strategy<Value = Vec<Entry>> {
         entries.push(writable.clone());
         entries
     })
+}
+
+/// Lists of the client and of the server, which a policy may have or not.
+fn hosts() -> impl Strategy<Value = Option<Hosts>> {
+    const HOSTS: [&str; 7] = [
+        "*",
+        "example.org",
+        "*.example.org:443",
+        "**.Example.net.",
+        "10.0.0.1:80",
+        "[2001:DB8::1]",
+        "localhost",
+    ];
+    let entries = || prop::sample::subsequence(&HOSTS[..], 0..4);
+    let list = (entries(), entries()).prop_map(|(allow, deny)| HostList::parse(allow, deny).unwrap().into());
+    prop::collection::vec(list, 0..3)
+        .prop_map(|lists: Vec<Hosts>| lists.into_iter().reduce(|hosts, floor| hosts.narrow(&floor)))
 }
 
 /// A file system with some of the files, and links anywhere.
@@ -259,6 +276,43 @@ proptest! {
         prop_assert_eq!(&floor.narrow(&mine).unwrap(), &both);
         prop_assert_eq!(&both.narrow(&mine).unwrap(), &both);
         prop_assert_eq!(mine.narrow(&mine).unwrap(), mine);
+    }
+
+    #[test]
+    fn a_policy_is_the_same_in_another_process(entries in entries(), tree in tree(), hosts in hosts()) {
+        let Ok(policy) = resolved(entries, &tree) else { return Ok(()) };
+        let policy = hosts.into_iter().fold(policy, Policy::with_hosts);
+        let sent = postcard::to_stdvec(&policy).unwrap();
+        let received: Policy = postcard::from_bytes(&sent).unwrap();
+        prop_assert_eq!(&received, &policy);
+        for path in canonical(&tree) {
+            prop_assert_eq!(received.access(&path), policy.access(&path), "{:?}", path);
+            for action in [Action::Read, Action::Write, Action::Create, Action::Remove] {
+                prop_assert_eq!(received.allows(&path, action), policy.allows(&path, action), "{:?}", path);
+            }
+        }
+        prop_assert_eq!(received.pinned(), policy.pinned());
+        prop_assert_eq!(postcard::to_stdvec(&received).unwrap(), sent);
+    }
+
+    #[test]
+    fn a_policy_that_was_damaged_on_its_way_is_an_error_or_another_policy(
+        entries in entries(),
+        tree in tree(),
+        hosts in hosts(),
+        changes in prop::collection::vec((any::<Index>(), any::<u8>()), 1..4),
+        len in prop::option::of(any::<Index>()),
+    ) {
+        let Ok(policy) = resolved(entries, &tree) else { return Ok(()) };
+        let mut sent = postcard::to_stdvec(&hosts.into_iter().fold(policy, Policy::with_hosts)).unwrap();
+        for (at, byte) in changes {
+            let at = at.index(sent.len());
+            sent[at] = byte;
+        }
+        sent.truncate(len.map_or(sent.len(), |len| len.index(sent.len())));
+        let Ok(received) = postcard::from_bytes::<Policy>(&sent) else { return Ok(()) };
+        let again: Policy = postcard::from_bytes(&postcard::to_stdvec(&received).unwrap()).unwrap();
+        prop_assert_eq!(again, received);
     }
 
     #[test]

@@ -15,6 +15,11 @@ use remex_sandbox::{
 };
 use serde_json::Value;
 
+/// Returns a policy as another process receives it.
+fn travelled(policy: &Policy) -> Policy {
+    postcard::from_bytes(&postcard::to_stdvec(policy).unwrap()).unwrap()
+}
+
 /// Fails where the host decides otherwise than the table.
 fn check(scenario: &Scenario, host: &impl Host) {
     let name = &scenario.name;
@@ -22,14 +27,18 @@ fn check(scenario: &Scenario, host: &impl Host) {
         Expected::Refused(reason) => {
             let error = scenario.resolve(host).expect_err(name);
             assert!(error.to_string().contains(reason), "{name}: {error}");
+            let received: PolicyError = postcard::from_bytes(&postcard::to_stdvec(&error).unwrap()).unwrap();
+            assert_eq!(received, error, "{name}");
             assert!(!error.hint.is_empty());
             return;
         }
         Expected::Resolved { cases, obstacles } => (cases, obstacles),
     };
     let policy = scenario.resolve(host).unwrap_or_else(|error| panic!("{name}: {error}"));
-    for case in cases {
-        let decided = case.decide(&policy, host).unwrap_or_else(|error| panic!("{name}: {case:?}: {error}"));
+    let received = travelled(&policy);
+    assert_eq!(received, policy, "{name}");
+    for (case, policy) in cases.iter().flat_map(|case| [(case, &policy), (case, &received)]) {
+        let decided = case.decide(policy, host).unwrap_or_else(|error| panic!("{name}: {case:?}: {error}"));
         assert_eq!(decided, case.is_allowed, "{name}: {case:?} with {policy:#?}");
     }
     let found: Vec<_> = policy.obstacles().map(|obstacle| obstacle.rule.path.clone()).collect();

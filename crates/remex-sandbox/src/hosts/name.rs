@@ -23,6 +23,7 @@ pub enum HostName {
 
 /// Why a text is not the name of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NameError {
     /// Nothing is there.
     #[error("it is empty")]

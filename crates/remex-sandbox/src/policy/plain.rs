@@ -1,0 +1,230 @@
+//! A policy as plain data, for its way to another process of this program.
+//!
+//! Patterns travel as they were parsed, and the receiver builds the same expression from them. Whatever does not make
+//! exactly the policy that was sent is an error: a policy that is silently repaired could allow more.
+
+use std::{
+    borrow::Cow,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    path::{Component, Path, PathBuf},
+};
+
+use remex_proto::sandbox::Network;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use super::{Link, Parts, Policy, Rule};
+use crate::{
+    access::Access,
+    error::Reason,
+    host::Kind,
+    hosts::Hosts,
+    os_bytes::OsBytes,
+    pattern::{Pattern, Patterns},
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct PlainPolicy<'a> {
+    rules: Vec<(OsBytes<'a>, Access, Kind)>,
+    /// The base and the rest of each.
+    patterns: Vec<(OsBytes<'a>, Cow<'a, str>)>,
+    network: Network,
+    hosts: Option<Cow<'a, Hosts>>,
+    /// The path and the target of each.
+    links: Vec<(OsBytes<'a>, OsBytes<'a>)>,
+    temporary: Vec<OsBytes<'a>>,
+}
+
+/// Why plain data is not a policy.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum PlainError {
+    #[error("a policy has the path `{}`, which is not canonical", .0.display())]
+    Path(PathBuf),
+    #[error("a policy has the target `{}` of a link, which no link has", .0.display())]
+    Target(PathBuf),
+    #[error("a policy has patterns that cannot be built: {0}")]
+    Patterns(Reason),
+    #[error("a policy has both a network and a list of hosts")]
+    Network,
+    #[error("the parts of a policy are out of order, or contradict each other")]
+    Disorder,
+}
+
+impl<'a> From<&'a Policy> for PlainPolicy<'a> {
+    fn from(policy: &'a Policy) -> Self {
+        let Policy { rules, patterns, network, hosts, links, temporary } = policy;
+        let rules = rules.iter().map(|rule| (rule.path.as_path().into(), rule.access, rule.kind));
+        let patterns = patterns.as_slice().iter();
+        let links = links.iter().map(|link| (link.path.as_path().into(), link.target.as_path().into()));
+        Self {
+            rules: rules.collect(),
+            patterns: patterns
+                .map(|pattern| (pattern.base.as_path().into(), Cow::Borrowed(&*pattern.rest)))
+                .collect(),
+            network: *network,
+            hosts: hosts.as_ref().map(Cow::Borrowed),
+            links: links.collect(),
+            temporary: temporary.iter().map(|path| path.as_path().into()).collect(),
+        }
+    }
+}
+
+impl TryFrom<PlainPolicy<'_>> for Policy {
+    type Error = PlainError;
+
+    fn try_from(plain: PlainPolicy<'_>) -> Result<Self, PlainError> {
+        let PlainPolicy { rules, patterns, network, hosts, links, temporary } = plain.clone();
+        let rules = rules
+            .into_iter()
+            .map(|(path, access, kind)| canonical(path).map(|path| Rule { path, access, kind }));
+        let patterns = patterns
+            .into_iter()
+            .map(|(base, rest)| Ok(Pattern { base: canonical(base)?, rest: rest.into_owned() }));
+        let links =
+            links.into_iter().map(|(path, link)| Ok(Link { path: canonical(path)?, target: target(link)? }));
+        let policy = Self::from_parts(Parts {
+            rules: rules.collect::<Result<_, _>>()?,
+            patterns: Patterns::compile(patterns.collect::<Result<_, _>>()?).map_err(PlainError::Patterns)?,
+            network,
+            links: links.collect::<Result<_, _>>()?,
+            temporary: temporary.into_iter().map(canonical).collect::<Result<_, _>>()?,
+        });
+        let policy = match (network, hosts) {
+            (_, None) => policy,
+            (Network::Restricted, Some(hosts)) => policy.with_hosts(hosts.into_owned()),
+            (Network::Enabled, Some(_)) => return Err(PlainError::Network),
+        };
+        if PlainPolicy::from(&policy) == plain { Ok(policy) } else { Err(PlainError::Disorder) }
+    }
+}
+
+/// Accepts a path that a policy can be about: others match nothing, or cannot be passed to the kernel.
+fn canonical(path: OsBytes<'_>) -> Result<PathBuf, PlainError> {
+    let path = path.into_path();
+    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if path.has_root() && is_plain && !has_nul(&path) { Ok(path) } else { Err(PlainError::Path(path)) }
+}
+
+fn target(target: OsBytes<'_>) -> Result<PathBuf, PlainError> {
+    let target = target.into_path();
+    let is_target = target.as_os_str() != OsStr::new("") && !has_nul(&target);
+    if is_target { Ok(target) } else { Err(PlainError::Target(target)) }
+}
+
+fn has_nul(path: &Path) -> bool {
+    path.as_os_str().as_bytes().contains(&0)
+}
+
+impl Serialize for Policy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        PlainPolicy::from(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Policy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        PlainPolicy::deserialize(deserializer)?.try_into().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::HostList;
+
+    fn bytes(text: &str) -> OsBytes<'_> {
+        OsStr::new(text).into()
+    }
+
+    /// A policy with something in each part.
+    fn plain() -> PlainPolicy<'static> {
+        let list = HostList::parse(["*.example.org:443"], []).unwrap();
+        PlainPolicy {
+            rules: vec![
+                (bytes("/tmp"), Access::Write, Kind::Directory),
+                (bytes("/usr"), Access::Read, Kind::Directory),
+                (bytes("/usr/secret"), Access::Deny, Kind::Missing),
+            ],
+            patterns: vec![(bytes("/"), "**/.env".into()), (bytes("/usr/x"), "".into())],
+            network: Network::Restricted,
+            hosts: Some(Cow::Owned(list.into())),
+            links: vec![(bytes("/bin"), bytes("usr/bin")), (bytes("/lib"), bytes("/usr/lib"))],
+            temporary: vec![bytes("/tmp")],
+        }
+    }
+
+    #[test]
+    fn each_part_becomes_the_policy_and_the_same_part_again() {
+        let policy = Policy::try_from(plain()).unwrap();
+        assert_eq!(PlainPolicy::from(&policy), plain());
+        assert_eq!(policy.access(Path::new("/usr/a/.env")), Access::Deny);
+        assert_eq!(policy.access(Path::new("/usr/a")), Access::Read);
+    }
+
+    #[test]
+    fn what_no_policy_consists_of_is_an_error() {
+        let changed = |change: &dyn Fn(&mut PlainPolicy<'static>)| {
+            let mut plain = plain();
+            change(&mut plain);
+            let sent = postcard::to_stdvec(&plain).unwrap();
+            assert!(postcard::from_bytes::<Policy>(&sent).is_err(), "{plain:?}");
+            Policy::try_from(plain).unwrap_err()
+        };
+        for path in ["", "usr", "/usr/../etc", "/a\0b", "/.."] {
+            let path_error = PlainError::Path(path.into());
+            assert_eq!(changed(&|plain| plain.rules[1].0 = bytes(path)), path_error);
+            assert_eq!(changed(&|plain| plain.patterns[0].0 = bytes(path)), path_error);
+            assert_eq!(changed(&|plain| plain.links[0].0 = bytes(path)), path_error);
+            assert_eq!(changed(&|plain| plain.temporary[0] = bytes(path)), path_error);
+        }
+        for target in ["", "a\0b"] {
+            assert_eq!(changed(&|plain| plain.links[0].1 = bytes(target)), PlainError::Target(target.into()));
+        }
+        for pattern in ["[a", "a\\", "[z-a]", "[!]"] {
+            let error = changed(&|plain| plain.patterns[0].1 = pattern.into());
+            assert!(matches!(error, PlainError::Patterns(Reason::Pattern(_))), "{error}");
+        }
+        assert_eq!(changed(&|plain| plain.network = Network::Enabled), PlainError::Network);
+    }
+
+    #[test]
+    fn patterns_that_are_too_large_to_be_built_are_an_error() {
+        let mut plain = plain();
+        plain.patterns[0].1 = "?".repeat(12_000).into();
+        let error = Policy::try_from(plain).unwrap_err();
+        assert!(matches!(error, PlainError::Patterns(Reason::TooLarge { .. })), "{error}");
+    }
+
+    #[test]
+    fn parts_that_are_out_of_order_or_without_effect_are_an_error() {
+        let swaps: [&dyn Fn(&mut PlainPolicy<'static>); 7] = [
+            &|plain| plain.rules.swap(0, 1),
+            &|plain| plain.patterns.swap(0, 1),
+            &|plain| plain.links.swap(0, 1),
+            &|plain| plain.temporary.push(bytes("/tmp")),
+            &|plain| plain.rules.push(plain.rules[0].clone()),
+            &|plain| plain.rules[2].1 = Access::Read,
+            // What is granted needs no link.
+            &|plain| plain.links[0].0 = bytes("/usr/a"),
+        ];
+        for swap in swaps {
+            let mut plain = plain();
+            swap(&mut plain);
+            assert_eq!(Policy::try_from(plain), Err(PlainError::Disorder));
+        }
+    }
+
+    #[test]
+    fn a_list_of_hosts_without_a_list_is_an_error() {
+        let mut plain = plain();
+        plain.hosts = None;
+        let mut sent = postcard::to_stdvec(&plain).unwrap();
+        // The list is absent, which is one byte behind those of the rules, the patterns and the network.
+        plain.links.clear();
+        plain.temporary.clear();
+        let at = postcard::to_stdvec(&plain).unwrap().len() - 3;
+        assert_eq!(sent[at], 0);
+        sent.splice(at..=at, [1, 0]);
+        assert!(postcard::from_bytes::<Policy>(&sent).is_err(), "no list would allow every host");
+    }
+}
