@@ -21,7 +21,7 @@ const SERVERS: u64 = (INIT >> (2 * PART_BITS)) - 1;
 pub struct Tag(u64);
 
 /// Creates the tags of one server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tags {
     server: u64,
 }
@@ -32,7 +32,21 @@ impl Tags {
     pub fn new() -> Self {
         // The standard library seeds its hashers from the kernel; the number is not a secret.
         let random = RandomState::new().build_hasher().finish();
-        Self { server: (random % SERVERS) << (2 * PART_BITS) | MARK }
+        Self::from_number(random % SERVERS).expect("the remainder is a number of a server")
+    }
+
+    /// Returns the number that identifies the tags of this server.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        (self.server & !MARK) >> (2 * PART_BITS)
+    }
+
+    /// Restores the tags of the server with this number, or returns `None` if no server has it.
+    ///
+    /// A process that continues the work of another one creates the same tags, and finds what the other has started.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        (number < SERVERS).then_some(Self { server: number << (2 * PART_BITS) | MARK })
     }
 
     /// Returns the tag of one process; only the lower 20 bits of both numbers count.
@@ -122,6 +136,19 @@ mod tests {
     }
 
     #[test]
+    fn tags_are_restored_by_their_number() {
+        let tags = Tags::new();
+        let restored = Tags::from_number(tags.number()).unwrap();
+        assert_eq!((&restored, restored.tag(3, 4)), (&tags, tags.tag(3, 4)));
+        for number in [0, 1, SERVERS - 1] {
+            assert_eq!(Tags::from_number(number).unwrap().number(), number);
+        }
+        for number in [SERVERS, SERVERS + 1, MARK, u64::MAX] {
+            assert_eq!(Tags::from_number(number), None);
+        }
+    }
+
+    #[test]
     fn numbers_that_are_too_large_never_touch_the_other_parts() {
         let tags = Tags::new();
         assert_eq!(tags.tag(u32::MAX, u32::MAX), tags.tag(0x000f_ffff, 0x000f_ffff));
@@ -139,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_watchdog_belongs_to_no_server() {
-        let last = Tags { server: (SERVERS - 1) << (2 * PART_BITS) | MARK };
+        let last = Tags::from_number(SERVERS - 1).unwrap();
         assert!(!last.tag(0, 0).same_server(Tag::WATCHDOG));
         assert_eq!(Tag::from_limit(Tag::WATCHDOG.limit()), Some(Tag::WATCHDOG));
     }

@@ -22,7 +22,7 @@ use std::{
 use tokio::sync::oneshot;
 
 pub use crate::proc::Member;
-use crate::{Leader, Pid, Signal, Tag};
+use crate::{Leader, Pid, Signal, Tag, Tags};
 pub(crate) use thread::start;
 use thread::{Done, Request};
 
@@ -71,6 +71,19 @@ pub fn signal(scope: &Scope, signals: &'static [Signal]) -> PendingResult<usize>
 pub fn kill(scope: &Scope) -> PendingResult<usize> {
     let scope = scope.clone();
     ask(|done| Request::kill(scope, done))
+}
+
+/// Kills every process of the server that creates these tags, with its descendants, and returns how many there were.
+///
+/// Blocks until they are gone. The server may be another process that has ended; its tags are restored by their
+/// [number](Tags::number). Unlike a [`Watchdog`](crate::Watchdog), this also finds descendants that lost their tag, and
+/// reports survivors.
+///
+/// # Errors
+/// As [`kill`]. It is not an error if this process cannot see the tags, because its hard limits are so much lower than
+/// those of the server that it looks for tags in another limit; then nothing is found.
+pub fn kill_server(tags: &Tags) -> io::Result<usize> {
+    kill(&Scope::Server(tags.tag(0, 0))).wait()
 }
 
 /// Kills all processes of one start, and returns how many there were.

@@ -13,7 +13,7 @@ use std::{
 use harness::{
     NULL, PIPED, PTY, TAGS, eventually, finish, own_children, pipes, run, shell, spawner, start, within,
 };
-use remex_process::{Signal, Start, Tags, Watchdog};
+use remex_process::{Scope, Signal, Start, Tags, Watchdog, tree};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, pidfd_open},
@@ -63,6 +63,19 @@ fn a_watchdog_ends_what_left_the_group_of_a_child_when_the_server_dies() {
     let mut ended = [PollFd::new(&child, PollFlags::IN)];
     let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
     assert_eq!(poll(&mut ended, Some(&timeout)).unwrap(), 1, "the child lives on");
+}
+
+#[test]
+fn what_a_killed_server_without_a_watchdog_left_is_ended_by_another_program() {
+    let (mut server, output) = this_program_as("unguarded", "exec");
+    let number = output.lines().find_map(|line| line.unwrap().split_once("server ")?.1.parse().ok()).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let tags = Tags::from_number(number).unwrap();
+    let left = || tree::members(&Scope::Server(tags.tag(0, 0))).wait().unwrap().len();
+    assert_eq!(left(), 2, "they outlive the server");
+    assert_eq!(tree::kill_server(&tags).unwrap(), 2);
+    assert_eq!(left(), 0);
 }
 
 #[test]
@@ -123,6 +136,14 @@ fn role() {
                 within(child.exit.wait()).await;
             });
         }
+        Ok("unguarded") => runtime().block_on(async {
+            let script = "setsid sh -c 'echo ready; exec sleep 1000' & wait";
+            let mut child = spawner().start(shell(NULL, TAGS.tag(1, 1), script)).await.unwrap();
+            let (_, mut output) = pipes(child.io);
+            output.until("ready").await;
+            println!("server {}", TAGS.number());
+            within(child.exit.wait()).await;
+        }),
         Ok("deaf") => runtime().block_on(async {
             println!("code {}", run(shell(NULL, TAGS.tag(1, 1), "exit 3")).await.1.code);
         }),

@@ -3,10 +3,10 @@
 mod harness;
 
 use harness::{NULL, TAGS, eventually, finish, pids, pipes, shell, spawner, start, within};
-use remex_process::{Child, Scope, Signal, Tag, tree};
+use remex_process::{Child, Jail, Scope, Signal, Start, Tag, Tags, tree};
 
 /// A process that waits, one that left for a session of its own, and one that no living parent knows; then `rest`.
-fn family(tag: Tag, rest: &str) -> remex_process::Start {
+fn family(tag: Tag, rest: &str) -> Start {
     let script = format!(
         "sleep 1000 & setsid sleep 1000 & \
          (setsid sh -c 'sleep 1000 & echo daemon; exec sleep 1000' &) ; \
@@ -139,6 +139,40 @@ async fn many_kills_at_once_all_end_and_wait_for_nobody() {
     for kill in kills {
         assert_eq!(within(kill).await.unwrap(), 2);
     }
+}
+
+#[tokio::test]
+async fn what_a_server_has_forgotten_is_ended_by_its_number() {
+    let (tags, spawner) = (Tags::new(), spawner());
+    let mut outputs = Vec::new();
+    for (session, rest) in [(1, "wait"), (1, "exit 0"), (2, "wait")] {
+        let child = spawner.start(family(tags.tag(session, session), rest)).await.unwrap();
+        let (_, output) = pipes(child.io);
+        outputs.push(output);
+        // Nobody waits for it, signals it or knows its pid any more.
+        std::mem::forget((child.exit, child.cgroup));
+    }
+    let jailed = shell(NULL, tags.tag(3, 1), "setsid sleep 1000 & echo daemon; wait");
+    let jailed = spawner.start(Start { jail: Some(Jail::pids_only()), ..jailed }).await.unwrap();
+    let (_, output) = pipes(jailed.io);
+    outputs.push(output);
+    std::mem::forget(jailed.exit);
+    let mut stranger = spawner.start(start(NULL, TAGS.tag(13, 1), "sleep", &["1000"])).await.unwrap();
+    for output in &mut outputs {
+        output.until("daemon").await;
+    }
+    let left = 3 * FAMILY + 2 + 2;
+    // The first process of the jail is not among what people have started.
+    settled(&Scope::Server(tags.tag(0, 0)), left + 1).await;
+
+    let tags = Tags::from_number(tags.number()).unwrap();
+    assert_eq!(tree::kill_server(&tags).unwrap(), left);
+    assert_eq!(pids(&Scope::Server(tags.tag(0, 0))), []);
+    for output in outputs {
+        output.rest().await;
+    }
+    assert_eq!(tree::kill_server(&tags).unwrap(), 0);
+    assert_eq!(stranger.exit.try_wait(), None, "it belongs to another server");
 }
 
 #[tokio::test]
