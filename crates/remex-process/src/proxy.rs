@@ -1,6 +1,10 @@
 //! The socket through which the processes of a jail reach the proxy of the server.
 
-use std::{io, net::TcpListener as StdListener, os::fd::OwnedFd};
+use std::{
+    io,
+    net::TcpListener as StdListener,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -20,11 +24,34 @@ pub struct ProxySocket {
 }
 
 impl ProxySocket {
-    /// Takes a socket that listens, and the pidfd of the first process.
-    pub(crate) fn new((socket, init): (OwnedFd, OwnedFd)) -> io::Result<Self> {
-        let listener = TcpListener::from_std(StdListener::from(socket))?;
+    /// Takes a socket that listens, and the pidfd of the first process of the jail.
+    ///
+    /// Must be called within a runtime that does I/O.
+    ///
+    /// # Errors
+    /// If the host has no room to watch them.
+    pub fn from_parts((socket, init): (OwnedFd, OwnedFd)) -> io::Result<Self> {
+        let listener = StdListener::from(socket);
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
         let init = sys::watch(init, Interest::READABLE).map_err(|error| error.into_parts().1)?;
         Ok(Self { listener, init })
+    }
+
+    /// Returns the descriptors that [`ProxySocket::from_parts`] takes, in this process or in another.
+    ///
+    /// # Errors
+    /// If the runtime does not release them.
+    pub fn into_parts(self) -> io::Result<(OwnedFd, OwnedFd)> {
+        Ok((self.listener.into_std()?.into(), self.init.into_inner()))
+    }
+
+    /// Returns duplicates of the descriptors, which outlive this socket. Each connection is accepted by one of them.
+    ///
+    /// # Errors
+    /// If there are no descriptors left.
+    pub fn to_parts(&self) -> io::Result<(OwnedFd, OwnedFd)> {
+        Ok((self.listener.as_fd().try_clone_to_owned()?, self.init.get_ref().try_clone()?))
     }
 
     /// Waits for a connection. Cancel-safe.

@@ -433,7 +433,7 @@ fn spawn(
         end(tag, pid, pidfd, init);
         return Err(image.error(Stage::Setup, libc::ECANCELED));
     }
-    let proxy = match jail_end.and_then(|end| proxy.zip(end).map(ProxySocket::new).transpose()) {
+    let proxy = match jail_end.and_then(|end| proxy.zip(end).map(ProxySocket::from_parts).transpose()) {
         Ok(proxy) => proxy,
         Err(error) => {
             end(tag, pid, pidfd, init);
