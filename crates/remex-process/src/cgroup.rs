@@ -59,6 +59,7 @@ struct Controllers {
 
 /// What a cgroup bounds, for a child and its descendants together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CgroupLimits {
     /// Bytes of memory, without swap. Beyond them the kernel kills all processes of the cgroup.
     pub memory_bytes: Option<u64>,

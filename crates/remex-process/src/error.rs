@@ -16,14 +16,17 @@ use crate::JailError;
 
 /// Why a start failed: the step, and the error of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StartError {
     /// The step that failed.
     pub stage: Stage,
     /// The error number of the operating system.
     pub errno: i32,
     /// The program as requested.
+    #[cfg_attr(feature = "serde", serde(with = "remex_sandbox::os_bytes"))]
     pub program: OsString,
     /// The working directory as requested.
+    #[cfg_attr(feature = "serde", serde(with = "remex_sandbox::os_bytes"))]
     pub cwd: PathBuf,
     /// Why the execution was denied (`EACCES`), if that could be found out.
     pub denial: Option<ExecDenial>,
@@ -33,8 +36,10 @@ pub struct StartError {
 
 /// Why a file may not be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExecDenial {
     /// The file that was to be executed.
+    #[cfg_attr(feature = "serde", serde(with = "remex_sandbox::os_bytes"))]
     pub path: PathBuf,
     /// The obstacle.
     pub reason: DenialReason,
@@ -42,6 +47,7 @@ pub struct ExecDenial {
 
 /// What denies the execution of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DenialReason {
     /// It is a directory.
     Directory,
@@ -109,6 +115,7 @@ impl ExecDenial {
 
 /// The steps of a start, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Stage {
     /// The request itself: a NUL byte in an argument, a variable or a path.
     Input,
@@ -134,6 +141,7 @@ pub enum Stage {
 
 /// The kind of a start error, by its remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum StartErrorKind {
     /// No such program, neither at that path nor in `PATH`.
     ProgramNotFound,

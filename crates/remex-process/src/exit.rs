@@ -51,6 +51,7 @@ const LOST: ExitStatus = ExitStatus {
 
 /// The exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExitStatus {
     /// The exit status, or 128 plus the number of the signal.
     pub code: i32,
@@ -62,6 +63,7 @@ pub struct ExitStatus {
 
 /// The resources a process used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Usage {
     /// User CPU time.
     pub user: Duration,

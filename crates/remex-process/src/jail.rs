@@ -14,6 +14,8 @@ mod first;
 mod hidden;
 mod image;
 mod landlock;
+#[cfg(feature = "serde")]
+mod plain;
 mod plan;
 mod search;
 
@@ -34,14 +36,21 @@ pub(crate) use plan::{Mount, Plan};
 pub const PROXY_PORT: u16 = 28_282;
 
 /// How a process is confined.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Jail {
     confinement: Confinement,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 enum Confinement {
-    Policy { policy: Arc<Policy>, hidden: Arc<[PathBuf]> },
+    Policy {
+        #[cfg_attr(feature = "serde", serde(with = "plain::policy"))]
+        policy: Arc<Policy>,
+        #[cfg_attr(feature = "serde", serde(with = "plain::hidden"))]
+        hidden: Arc<[PathBuf]>,
+    },
     Pids,
 }
 

@@ -13,9 +13,13 @@ mod error;
 mod exit;
 mod jail;
 mod leader;
+#[cfg(feature = "serde")]
+mod plain;
 mod proxy;
 mod rlimits;
 mod spawner;
+#[cfg(feature = "serde")]
+mod spec;
 mod support;
 mod tag;
 mod tag_limit;
@@ -45,6 +49,8 @@ pub use proxy::ProxySocket;
 pub use rlimits::{Rlimit, Rlimits};
 pub use signal::Signal;
 pub use spawner::{Child, Spawner};
+#[cfg(feature = "serde")]
+pub use spec::{NoCgroups, StartSpec};
 pub use start::{OwnCgroup, Size, Start, Stdin, Stdio};
 pub use support::{JailSupport, Wall};
 pub use sys::{favour_latency, raise_file_limit, watch};

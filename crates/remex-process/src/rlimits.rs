@@ -22,6 +22,7 @@ pub enum Rlimit {
 
 /// The resource limits of one child. Those that are not set are inherited from this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rlimits([Option<u64>; Rlimit::ALL.len()]);
 
 /// The time between SIGXCPU and SIGKILL, in seconds of CPU time.

@@ -43,6 +43,7 @@ pub struct OwnCgroup {
 
 /// The standard streams of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Stdio {
     /// Separate pipes for standard output and standard error.
     Pipes {
@@ -58,6 +59,7 @@ pub enum Stdio {
 
 /// The standard input of a child on pipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Stdin {
     /// `/dev/null`.
     Null,
@@ -67,6 +69,7 @@ pub enum Stdin {
 
 /// The size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Size {
     /// Lines.
     pub rows: u16,

@@ -151,11 +151,12 @@ const PROTO_LAYERS: [&str; 21] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 26] = [
+const PROCESS_LAYERS: [&str; 28] = [
     "memory",
     "pid",
     "signal",
     "tag",
+    "plain",
     "sys",
     "tag_limit",
     "proc",
@@ -164,6 +165,7 @@ const PROCESS_LAYERS: [&str; 26] = [
     "rlimits",
     "cgroup",
     "start",
+    "spec",
     "image",
     "descriptors",
     "reaper",

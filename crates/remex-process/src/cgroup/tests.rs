@@ -185,3 +185,25 @@ fn the_entrance_is_closed_in_the_program() {
     let flags = rustix::io::fcntl_getfd(entrance.as_fd()).unwrap();
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
 }
+
+#[cfg(feature = "serde")]
+#[test]
+fn a_start_that_travels_gets_a_cgroup_of_its_receiver_or_is_refused() {
+    let (here, there) = (fake("memory\n", ""), fake("memory pids\n", ""));
+    let open = |directory: &tempfile::TempDir| {
+        Arc::new(Cgroups::open(directory.path().to_owned(), Path::new("")).unwrap())
+    };
+    let (sender, receiver) = (open(&here), open(&there));
+    for (memory_bytes, processes) in [(None, None), (Some(1 << 30), None), (Some(0), Some(u64::MAX))] {
+        let limits = CgroupLimits { memory_bytes, processes };
+        let cgroup = Some(OwnCgroup { cgroups: Arc::clone(&sender), limits });
+        let sent = postcard::to_stdvec(&Start { cgroup, ..sleep(&sender) }.to_spec()).unwrap();
+        let spec: crate::StartSpec = postcard::from_bytes(&sent).unwrap();
+        let received = spec.clone().into_start(Some(&receiver)).unwrap().cgroup.unwrap();
+        assert!(Arc::ptr_eq(&received.cgroups, &receiver));
+        assert_eq!(received.limits, limits);
+        assert_eq!(spec.into_start(None).unwrap_err(), crate::NoCgroups { limits });
+    }
+    let spec = Start { cgroup: None, ..sleep(&sender) }.to_spec();
+    assert!(spec.into_start(Some(&receiver)).unwrap().cgroup.is_none());
+}

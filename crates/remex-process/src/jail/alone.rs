@@ -60,7 +60,7 @@ impl Alone {
         let Some(mut ruleset) = ruleset else { return Err(namespaces) };
         let refused = |Inexpressible { what, why }| JailError::Inexpressible {
             what,
-            why,
+            why: why.into(),
             namespaces: Box::new(namespaces.clone()),
         };
         check(policy).map_err(refused)?;

@@ -1,11 +1,12 @@
 //! Why a process cannot be confined.
 
-use std::{io, path::PathBuf};
+use std::{borrow::Cow, io, path::PathBuf};
 
 use remex_sandbox::PolicyError;
 
 /// Why a jail cannot be built on this host, or not for this policy. Nothing runs then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum JailError {
     /// A rule that mounts cannot enforce.
     #[error("{0}")]
@@ -14,7 +15,7 @@ pub enum JailError {
     #[error("the patterns of the profile concern more than {limit} {what}")]
     TooMany {
         /// What there is too much of.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// How many are accepted.
         limit: usize,
     },
@@ -22,6 +23,7 @@ pub enum JailError {
     #[error("cannot look for files that match the patterns of the profile in `{}`: {}", path.display(), io::Error::from_raw_os_error(*errno))]
     Search {
         /// The directory.
+        #[cfg_attr(feature = "serde", serde(with = "remex_sandbox::os_bytes"))]
         path: PathBuf,
         /// The error number of the operating system.
         errno: i32,
@@ -30,6 +32,7 @@ pub enum JailError {
     #[error("cannot hide `{}`: {}", path.display(), io::Error::from_raw_os_error(*errno))]
     Hidden {
         /// The path.
+        #[cfg_attr(feature = "serde", serde(with = "remex_sandbox::os_bytes"))]
         path: PathBuf,
         /// The error number of the operating system.
         errno: i32,
@@ -40,8 +43,9 @@ pub enum JailError {
         /// The part of the policy.
         what: String,
         /// The reason.
-        why: &'static str,
-        /// Why there are no namespaces.
+        why: Cow<'static, str>,
+        /// Why there are no namespaces: the step that failed.
+        #[cfg_attr(feature = "serde", serde(with = "super::plain::failed_step"))]
         namespaces: Box<JailError>,
     },
     /// A step failed.
@@ -50,6 +54,7 @@ pub enum JailError {
         /// The step.
         step: Step,
         /// The path of the host that it is about, if any.
+        #[cfg_attr(feature = "serde", serde(with = "remex_sandbox::os_bytes::option"))]
         path: Option<PathBuf>,
         /// The error number of the operating system.
         errno: i32,
@@ -58,6 +63,7 @@ pub enum JailError {
 
 /// The steps of building a jail, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Step {
     /// Creating the namespaces.
     Namespaces = 1,

@@ -54,7 +54,10 @@ impl Search<'_> {
         while let Some((path, depth)) = left.pop() {
             self.looked_at += 1;
             if self.looked_at > MAX_LOOKED_AT {
-                return Err(JailError::TooMany { what: "files and directories", limit: MAX_LOOKED_AT });
+                return Err(JailError::TooMany {
+                    what: "files and directories".into(),
+                    limit: MAX_LOOKED_AT,
+                });
             }
             let kind = match fs::symlink_metadata(&path) {
                 Ok(found) => found.file_type(),
@@ -95,7 +98,7 @@ impl Search<'_> {
     fn deny(&mut self, path: PathBuf) -> Result<(), JailError> {
         self.found.push(path);
         if self.found.len() > MAX_MATCHES {
-            return Err(JailError::TooMany { what: "matching files", limit: MAX_MATCHES });
+            return Err(JailError::TooMany { what: "matching files".into(), limit: MAX_MATCHES });
         }
         Ok(())
     }
