@@ -6,12 +6,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a target reports")]
 
+mod log;
 mod message;
 mod sandbox;
 mod stream;
 mod text;
 mod token;
 
+pub use log::log;
 pub use message::message;
 pub use sandbox::{sandbox, sandbox_pattern};
 pub use stream::{frame_reader, lines, websocket};

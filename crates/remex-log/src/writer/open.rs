@@ -1,0 +1,176 @@
+//! Creates a log, or goes on with one. Start at [`Writer::open`].
+
+use std::{
+    collections::VecDeque,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    BLOCK, FIRST_STEP, Options, Writer, full,
+    ledger::Ledger,
+    retention::Sealed,
+    tail::{NEW_SEGMENT, Tail},
+};
+use crate::{
+    disk::{Disk, FileSystem},
+    format::RECORD_LEN,
+    scanner::{Opened, Scanner},
+    space::Space,
+    survey::{Summary, Survey, TailState},
+};
+
+/// What a writer found in a log that it goes on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// What the log holds.
+    pub summary: Summary,
+    /// Bytes of a torn record that were cut off.
+    pub cut_bytes: u64,
+}
+
+impl Writer {
+    /// Creates a log in an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// If the directory has a log, or the file system reports an error.
+    pub fn create(dir: impl Into<PathBuf>, options: Options, space: Arc<dyn Space>) -> io::Result<Writer> {
+        let dir = dir.into();
+        if !crate::names::list(&dir)?.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "the directory has a log; open it instead",
+            ));
+        }
+        Writer::open(dir, options, space).map(|(writer, _)| writer)
+    }
+
+    /// Goes on with the log in `dir`, or creates one if there is none. A torn record at the end is cut off.
+    ///
+    /// No number is used twice: where records at the end are damaged, the next event has a number that none of them can
+    /// have had.
+    ///
+    /// # Errors
+    ///
+    /// If the log has a newer format ([`crate::VersionError`]), or the file system reports an error.
+    pub fn open(
+        dir: impl Into<PathBuf>,
+        options: Options,
+        space: Arc<dyn Space>,
+    ) -> io::Result<(Writer, Recovered)> {
+        Writer::open_on(Box::new(FileSystem), dir.into(), options, space)
+    }
+
+    /// Goes on with a log through these file operations.
+    pub(crate) fn open_on(
+        disk: Box<dyn Disk>,
+        dir: PathBuf,
+        options: Options,
+        space: Arc<dyn Space>,
+    ) -> io::Result<(Writer, Recovered)> {
+        let mut survey = Survey::new(&dir)?;
+        match disk.remove(&dir.join(NEW_SEGMENT)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut cut_bytes = 0;
+        let (ledger, tail) = match survey.tail.filter(|_| survey.damaged == 0) {
+            Some(state) => {
+                let ledger = Ledger::new(&survey.summary, state.at_ms);
+                let path = dir.join(state.header.name.file_name());
+                let len = survey.segments.pop().map_or(0, |(_, len)| len);
+                cut_bytes = len.saturating_sub(state.end);
+                (ledger, reopen(&*disk, &path, &state, len)?)
+            }
+            None => {
+                skip_damage(&mut survey);
+                let ledger = Ledger::new(&survey.summary, survey.tail.map_or(0, |tail| tail.at_ms));
+                let tail = new_tail(&*disk, &*space, &dir, &ledger, options)?;
+                // A segment without a usable head may have had the same name.
+                survey.segments.retain(|(name, _)| *name != tail.header.name);
+                (ledger, tail)
+            }
+        };
+        let writer = Writer::assemble(disk, dir, options, space, ledger, tail, &survey);
+        Ok((writer, Recovered { summary: survey.summary, cut_bytes }))
+    }
+
+    fn assemble(
+        disk: Box<dyn Disk>,
+        dir: PathBuf,
+        options: Options,
+        space: Arc<dyn Space>,
+        ledger: Ledger,
+        mut tail: Tail,
+        survey: &Survey,
+    ) -> Writer {
+        let sealed: VecDeque<_> =
+            survey.segments.iter().map(|&(name, bytes)| Sealed::found(name, bytes)).collect();
+        space.charge(sealed.iter().map(|sealed| sealed.bytes).sum());
+        if tail.reserved == 0 {
+            space.charge(tail.written);
+            tail.reserved = tail.written;
+            // Without it, the exit has no place on a full disk; opening the log matters more.
+            let end = (tail.written + ledger.end_reserve()).next_multiple_of(BLOCK);
+            tail.reserve(&*disk, &*space, end).ok();
+        }
+        tail.resume(
+            ledger.next_seq - 1,
+            survey.tail.is_some_and(|state| state.has_events && survey.damaged == 0),
+        );
+        let first_lost = match sealed.front() {
+            None => tail.header.lost,
+            Some(first) => match Scanner::default().open(&dir, first.name) {
+                Ok(Opened::Ready(header)) => header.lost,
+                Ok(Opened::Unreadable(_)) | Err(_) => 0,
+            },
+        };
+        Writer {
+            dir,
+            disk,
+            space,
+            retain_bytes: options.retain_bytes,
+            segment_bytes: options.segment_len(),
+            step: FIRST_STEP,
+            sealed,
+            tail,
+            ledger,
+            first_lost,
+            is_dir_synced: false,
+        }
+    }
+}
+
+/// Creates the segment that the next event belongs to, with a reservation for the exit and the close.
+pub(super) fn new_tail(
+    disk: &dyn Disk,
+    space: &dyn Space,
+    dir: &Path,
+    ledger: &Ledger,
+    options: Options,
+) -> io::Result<Tail> {
+    let (header, head) = ledger.new_segment()?;
+    let reserve = FIRST_STEP.min(options.segment_len()).max(head.len() as u64 + ledger.end_reserve());
+    Tail::create(disk, space, dir, header, &head, reserve.next_multiple_of(BLOCK)).map_err(full)
+}
+
+/// Opens the last segment and cuts what is after its last whole record.
+fn reopen(disk: &dyn Disk, path: &Path, state: &TailState, len: u64) -> io::Result<Tail> {
+    let file = disk.open(path)?;
+    if len > state.end {
+        disk.truncate(&file, state.end)?;
+    }
+    Ok(Tail::new(file, state.header, state.end, 0))
+}
+
+/// Goes on after damaged records at the end: as many events and bytes as fit there.
+fn skip_damage(survey: &mut Survey) {
+    let damaged = survey.damaged;
+    if damaged > 0 {
+        let Summary { next_seq, offset, .. } = survey.summary;
+        let events = (damaged / RECORD_LEN as u64).max(1);
+        survey.jump(next_seq.saturating_add(events), offset.saturating_add(damaged));
+    }
+}

@@ -1,0 +1,84 @@
+//! What a log keeps: the segments before the newest one, and the bytes after a hold. Start at [`Sealed`].
+
+use std::collections::VecDeque;
+
+use crate::{
+    event::{Hold, Seq},
+    names::SegmentName,
+};
+
+/// A segment that no longer grows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sealed {
+    pub(super) name: SegmentName,
+    /// Bytes counted for it.
+    pub(super) bytes: u64,
+    /// Bytes of output that were lost before it; `None` until its header is read.
+    pub(super) lost_before: Option<u64>,
+    pub(super) is_synced: bool,
+}
+
+impl Sealed {
+    /// Returns a segment that was there before.
+    pub(super) fn found(name: SegmentName, bytes: u64) -> Sealed {
+        Sealed { name, bytes, lost_before: None, is_synced: false }
+    }
+}
+
+/// Returns whether `hold` lets go of events before `next_seq`.
+pub(super) fn may_evict_before(next_seq: Seq, hold: Hold) -> bool {
+    match hold {
+        Hold::Nothing => true,
+        Hold::After { seq, .. } => next_seq <= seq.saturating_add(1),
+    }
+}
+
+/// How many runs of lost output are remembered; older ones count as held, which only makes a log full earlier.
+const MAX_RUNS: usize = 1024;
+
+/// Where output was lost: it does not count as held.
+#[derive(Debug, Default)]
+pub(super) struct LostRuns {
+    /// Start offset and length, oldest first.
+    runs: VecDeque<(u64, u64)>,
+}
+
+impl LostRuns {
+    /// Adds `len` bytes lost at `offset`.
+    pub(super) fn push(&mut self, offset: u64, len: u64) {
+        match self.runs.back_mut() {
+            Some((start, run)) if *start + *run == offset => *run += len,
+            _ => {
+                if self.runs.len() == MAX_RUNS {
+                    self.runs.pop_front();
+                }
+                self.runs.push_back((offset, len));
+            }
+        }
+    }
+
+    /// Returns the bytes lost after `offset`, and forgets runs before it.
+    pub(super) fn after(&mut self, offset: u64) -> u64 {
+        while self.runs.front().is_some_and(|(start, len)| start + len <= offset) {
+            self.runs.pop_front();
+        }
+        self.runs.iter().map(|(start, len)| len - offset.saturating_sub(*start).min(*len)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_output_after_an_offset_is_counted_once() {
+        let mut runs = LostRuns::default();
+        runs.push(10, 5);
+        runs.push(15, 5);
+        runs.push(100, 1);
+        assert_eq!(runs.after(0), 11);
+        assert_eq!(runs.after(12), 9);
+        assert_eq!(runs.after(50), 1);
+        assert_eq!(runs.after(101), 0);
+    }
+}
