@@ -38,11 +38,15 @@ const TRIES: u32 = 3;
 /// The permissions that the owner needs to write to a new directory.
 const OWNER: u32 = 0o700;
 
+/// Set-user-id, set-group-id and sticky bits are not copied: the copy has another owner.
+const PERMISSIONS: u32 = 0o777;
+
 impl Fs {
     /// Copies the contents of a local directory into a remote one, which is created if missing.
     ///
-    /// Permissions and times are preserved, and links are copied as links. Each file is replaced atomically; links below
-    /// `to` are replaced, not followed. Other existing files stay. [`TreeCopy`] says what else can be chosen.
+    /// Permissions are preserved except set-user-id, set-group-id and sticky, because the owner is not; times are preserved,
+    /// and links are copied as links. Each file is replaced atomically; links below `to` are replaced, not followed. Other
+    /// existing files stay. [`TreeCopy`] says what else can be chosen.
     ///
     /// A server of the base dialect writes in place and follows links, and preserves neither permissions nor times, so
     /// that files are never found unchanged.

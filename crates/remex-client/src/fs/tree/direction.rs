@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use remex_proto::fs::MetadataKind;
 
-use super::{SkipUnchanged, counters::Meter};
+use super::{PERMISSIONS, SkipUnchanged, counters::Meter};
 use crate::{Error, fs::Metadata};
 
 /// What a copy preserves of an entry, and what it compares.
@@ -41,6 +41,11 @@ impl Attributes {
             modified_at_ms: is_known.then_some(metadata.modified_at_ms),
             mode: metadata.mode,
         }
+    }
+
+    /// Returns the attributes of a source without the permissions that are not copied.
+    pub(super) fn without_special_bits(self) -> Self {
+        Self { mode: self.mode.map(|mode| mode & PERMISSIONS), ..self }
     }
 
     pub(super) fn is_directory(&self) -> bool {

@@ -25,9 +25,6 @@ use crate::{
     },
 };
 
-/// Set-user-id, set-group-id and sticky bits are not copied from another host.
-const PERMISSIONS: u32 = 0o777;
-
 /// From the remote host to this one.
 ///
 /// The server is not trusted: nothing is written outside of the destination.
@@ -239,6 +236,5 @@ impl Download {
 
 /// Returns the attributes of a remote entry without the permissions that are not copied.
 fn of_remote(metadata: &Metadata) -> Attributes {
-    let attributes = Attributes::of_remote(metadata);
-    Attributes { mode: attributes.mode.map(|mode| mode & PERMISSIONS), ..attributes }
+    Attributes::of_remote(metadata).without_special_bits()
 }

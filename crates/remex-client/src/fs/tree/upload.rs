@@ -49,7 +49,7 @@ impl Direction for Upload {
     async fn root(&self, from: &Path, to: &Path) -> Result<Root<Listing>, Error> {
         let listing = Listing::open(from).await?;
         let metadata = tokio::fs::metadata(from).await.map_err(unreadable(from))?;
-        let attributes = local::attributes(&metadata);
+        let attributes = local::attributes(&metadata).without_special_bits();
         let state = match self.fs.metadata(to).await {
             Ok(there) if there.is_directory => DirectoryState::Existing,
             Ok(_) => return Err(not_a_directory(to)),
@@ -76,7 +76,11 @@ impl Direction for Upload {
     }
 
     async fn next(&self, listing: &mut Listing) -> Result<Option<Listed>, Error> {
-        listing.next().await
+        let next = listing.next().await?;
+        Ok(next.map(|Listed { name, attributes }| {
+            let attributes = attributes.map(Attributes::without_special_bits);
+            Listed { name, attributes }
+        }))
     }
 
     async fn gitignore(&self, directory: &Path) -> Result<Option<Bytes>, Error> {
@@ -150,7 +154,7 @@ impl Direction for Upload {
                 opened => break opened?,
             }
         };
-        let Attributes { mode, modified_at_ms, .. } = source.attributes;
+        let Attributes { mode, modified_at_ms, .. } = source.attributes.clone().without_special_bits();
         let modified_at_ms = modified_at_ms.filter(|_| !self.fs.is_base());
         let destination = Destination { asked: to.clone(), path: to, mode, modified_at_ms };
         let bytes = if source.is_small() {
