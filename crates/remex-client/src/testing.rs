@@ -13,7 +13,10 @@ use crate::process::Stream;
 pub use fake_process::FakeProcess;
 pub use fake_server::FakeServer;
 
-/// What a fake process does.
+/// What a fake process does, step by step.
+///
+/// A script without [`Script::exit`] runs until it is killed, by [`Process::kill`](crate::Process::kill), by a timeout, or
+/// by any signal that ends a process without handlers.
 ///
 /// ```
 /// use remex_client::testing::Script;
@@ -29,8 +32,8 @@ pub struct Script {
 #[derive(Debug, Clone)]
 enum Step {
     Output(Stream, Bytes),
-    /// Goes on when this much has been written; what is written is compared by the test.
-    Input(usize),
+    /// Goes on when as much as this has been written; what is written is compared by the test.
+    Input(Bytes),
     Exit(i32),
 }
 
@@ -73,9 +76,22 @@ impl Script {
     ///
     /// Compare what was written with [`FakeServer::written`] or [`FakeProcess::written`].
     ///
-    /// See [`Script`] for an example.
+    /// If the input is closed before, or the command was started without input, the process says so on its standard error
+    /// and exits with 1:
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), remex_client::Error> {
+    /// use remex_client::{Client, Command, process::Input, testing::{FakeServer, Script}};
+    ///
+    /// let server = FakeServer::new().on("login", Script::new().expect_input("ada\n").exit(0));
+    /// let client = Client::connect(server.target()).await?;
+    /// let output = Command::new("login").input(Input::Piped).start(&client).await?.communicate(b"ad").await?;
+    /// assert_eq!(output.exit.code, 1);
+    /// assert_eq!(output.stderr, b"the script expected input `ada\\n`, but the input was closed after `ad`\n");
+    /// # Ok(()) }
+    /// ```
     pub fn expect_input(self, text: impl AsRef<[u8]>) -> Self {
-        self.then(Step::Input(text.as_ref().len()))
+        self.then(Step::Input(Bytes::copy_from_slice(text.as_ref())))
     }
 
     /// Then it exits.

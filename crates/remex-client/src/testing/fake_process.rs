@@ -7,15 +7,22 @@ use std::{
 };
 
 use bytes::Bytes;
+use remex_proto::RpcError;
 use tokio::{sync::Notify, time::timeout};
 
 use super::{Script, Step};
 use crate::{
     Error, ErrorKind,
-    process::{ExecProcess, Exit, OutputBatch, ProcessFuture, SignalName, Stream, TerminalSize, TimedChunk},
+    process::{
+        ExecProcess, Exit, ExitCause, OutputBatch, ProcessFuture, SignalName, Stream, TerminalSize,
+        TimedChunk,
+    },
 };
 
 /// A process that follows a [`Script`].
+///
+/// Its standard input is a pipe. It has no signal handlers: [`ExecProcess::terminate`], and every signal whose default
+/// action ends a process, end it at once with the code and the signal that a process on Linux has then.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), remex_client::Error> {
@@ -38,22 +45,36 @@ pub struct FakeProcess {
     changed: Notify,
 }
 
+/// The standard input of a fake process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum InputState {
+    /// An open pipe.
+    #[default]
+    Piped,
+    /// A terminal, which is never closed.
+    Terminal,
+    /// A pipe that was closed.
+    Closed,
+    /// The command was started without input.
+    Missing,
+}
+
 #[derive(Debug, Default)]
-pub(super) struct State {
+struct State {
     steps: VecDeque<Step>,
     chunks: Vec<(Stream, Bytes)>,
     written: Vec<u8>,
-    /// How much input the steps so far have waited for.
+    /// How much input the steps so far have waited for; expected <= written.len()
     expected: usize,
     exit: Option<Exit>,
     signals: Vec<SignalName>,
     size: Option<TerminalSize>,
-    input_is_closed: bool,
+    input: InputState,
 }
 
 impl State {
-    fn new(script: Script) -> Self {
-        let mut state = Self { steps: script.steps.into(), ..Self::default() };
+    fn new(script: Script, input: InputState) -> Self {
+        let mut state = Self { steps: script.steps.into(), input, ..Self::default() };
         state.go_on();
         state
     }
@@ -61,26 +82,56 @@ impl State {
     /// Does what the script says up to the next input that is missing.
     fn go_on(&mut self) {
         while self.exit.is_none() {
-            match self.steps.front() {
-                Some(Step::Input(len)) if self.written.len() < self.expected + len => return,
-                None => return,
-                Some(_) => {}
-            }
             match self.steps.pop_front() {
+                None => return,
                 Some(Step::Output(stream, bytes)) => self.chunks.push((stream, bytes)),
-                Some(Step::Input(len)) => self.expected += len,
-                Some(Step::Exit(code)) => self.exit = Some(Exit::new(code)),
-                None => {}
+                Some(Step::Exit(code)) => self.exit(code),
+                Some(Step::Input(text)) if self.written.len() - self.expected >= text.len() => {
+                    self.expected += text.len();
+                }
+                Some(Step::Input(text)) => match self.input {
+                    InputState::Piped | InputState::Terminal => {
+                        self.steps.push_front(Step::Input(text));
+                        return;
+                    }
+                    InputState::Closed | InputState::Missing => self.fail(&text),
+                },
             }
         }
     }
 
-    fn end(&mut self, signal: &str, number: i32) {
-        if self.exit.is_none() {
-            self.exit = Some(Exit { signal: Some(signal.to_owned()), ..Exit::new(128 + number) });
+    /// Exits because input that the script expects can no longer arrive, and says so.
+    fn fail(&mut self, expected: &[u8]) {
+        let shown = |bytes| String::from_utf8_lossy(bytes).escape_debug().to_string();
+        let reason = match (self.input, &self.written[self.expected..]) {
+            (InputState::Missing, _) => {
+                "the command was started without input; start it with `Input::Piped` or on a terminal"
+                    .to_owned()
+            }
+            (_, []) => "the input was closed".to_owned(),
+            (_, unread) => format!("the input was closed after `{}`", shown(unread)),
+        };
+        let message = format!("the script expected input `{}`, but {reason}\n", shown(expected));
+        self.chunks.push((Stream::Stderr, message.into()));
+        self.exit(1);
+    }
+
+    fn exit(&mut self, code: i32) {
+        self.exit = Some(Exit { cause: Some(ExitCause::Exit), ..Exit::new(code) });
+    }
+
+    /// Ends the process by a signal, if that is its default action and the process still runs.
+    fn end(&mut self, signal: SignalName, cause: ExitCause) {
+        if let Some((number, name)) = fatal(signal)
+            && self.exit.is_none()
+        {
+            self.exit =
+                Some(Exit { signal: Some(name.to_owned()), cause: Some(cause), ..Exit::new(128 + number) });
         }
     }
 
+    /// Returns the events after a sequence number, as a server does: the batch never ends after the newest event, even if
+    /// `after` is greater.
     fn read(&self, after: u64, max_bytes: u64) -> OutputBatch {
         let numbered = self.chunks.iter().zip(1_u64..).filter(|(_, seq)| *seq > after);
         let mut bytes = 0;
@@ -99,7 +150,7 @@ impl State {
         OutputBatch {
             gap: None,
             chunks,
-            last_seq: (newest + ends).max(after),
+            last_seq: newest + ends,
             exit: self.exit.clone().filter(|_| is_all),
             is_closed: is_all && self.exit.is_some(),
         }
@@ -111,7 +162,11 @@ impl FakeProcess {
     ///
     /// See [`FakeProcess`] for an example.
     pub fn new(id: impl Into<String>, script: Script) -> Self {
-        Self { id: id.into(), state: Mutex::new(State::new(script)), changed: Notify::new() }
+        Self::with_input(id, script, InputState::Piped)
+    }
+
+    pub(super) fn with_input(id: impl Into<String>, script: Script, input: InputState) -> Self {
+        Self { id: id.into(), state: Mutex::new(State::new(script, input)), changed: Notify::new() }
     }
 
     /// Returns what was written to it so far.
@@ -121,15 +176,17 @@ impl FakeProcess {
         self.lock().written.clone()
     }
 
-    /// Returns the signals that were sent to it.
+    /// Returns the signals that were sent to it with [`ExecProcess::signal`], including those that ended it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), remex_client::Error> {
     /// use remex_client::{process::{ExecProcess, SignalName}, testing::{FakeProcess, Script}};
     ///
     /// let process = FakeProcess::new("p", Script::new());
-    /// process.signal(SignalName::Usr1).await?;
-    /// assert_eq!(process.signals(), [SignalName::Usr1]);
+    /// process.signal(SignalName::Winch).await?;
+    /// process.signal(SignalName::Int).await?;
+    /// assert_eq!(process.signals(), [SignalName::Winch, SignalName::Int]);
+    /// assert_eq!(process.wait().await?.signal.as_deref(), Some("SIGINT"));
     /// # Ok(()) }
     /// ```
     pub fn signals(&self) -> Vec<SignalName> {
@@ -149,6 +206,34 @@ impl FakeProcess {
     /// ```
     pub fn size(&self) -> Option<TerminalSize> {
         self.lock().size
+    }
+
+    /// Ends it with SIGKILL.
+    pub(super) fn kill(&self, cause: ExitCause) {
+        self.change(|state| state.end(SignalName::Kill, cause));
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.lock().exit.is_none()
+    }
+
+    /// Returns how many chunks of output it has produced.
+    pub(super) fn chunk_count(&self) -> usize {
+        self.lock().chunks.len()
+    }
+
+    /// Waits until it has produced more than this many chunks of output.
+    pub(super) async fn output_after(&self, chunk_count: usize) {
+        self.when(|state| (state.chunks.len() > chunk_count).then_some(())).await;
+    }
+
+    /// Reads as a server does; waits until there are chunks, or the end.
+    pub(super) async fn read_log(&self, after: u64, max_bytes: u64, wait: Duration) -> OutputBatch {
+        let ready = self.when(|state| {
+            let batch = state.read(after, max_bytes);
+            (!batch.chunks.is_empty() || batch.is_closed).then_some(batch)
+        });
+        timeout(wait, ready).await.unwrap_or_else(|_| self.lock().read(after, max_bytes))
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
@@ -180,20 +265,18 @@ impl ExecProcess for FakeProcess {
 
     fn read(&self, after: u64, max_bytes: u64, wait: Duration) -> ProcessFuture<'_, OutputBatch> {
         Box::pin(async move {
-            let ready = self.when(|state| {
-                let batch = state.read(after, max_bytes);
-                (!batch.chunks.is_empty() || batch.is_closed).then_some(batch)
-            });
-            Ok(timeout(wait, ready).await.unwrap_or_else(|_| self.lock().read(after, max_bytes)))
+            let batch = self.read_log(after, max_bytes, wait).await;
+            Ok(OutputBatch { last_seq: batch.last_seq.max(after), ..batch })
         })
     }
 
     fn write<'a>(&'a self, bytes: &'a [u8]) -> ProcessFuture<'a, ()> {
         Box::pin(async move {
             self.change(|state| {
-                if state.exit.is_some() || state.input_is_closed {
+                let is_closed = matches!(state.input, InputState::Closed | InputState::Missing);
+                if state.exit.is_some() || is_closed {
                     let message = format!("the input of process `{}` is closed", self.id);
-                    return Err(Error::Refused(remex_proto::RpcError::new(ErrorKind::StdinClosed, message)));
+                    return Err(Error::Refused(RpcError::new(ErrorKind::StdinClosed, message)));
                 }
                 state.written.extend_from_slice(bytes);
                 state.go_on();
@@ -204,8 +287,15 @@ impl ExecProcess for FakeProcess {
 
     fn close_stdin(&self) -> ProcessFuture<'_, ()> {
         Box::pin(async move {
-            self.change(|state| state.input_is_closed = true);
-            Ok(())
+            self.change(|state| match state.input {
+                InputState::Terminal => Err(no_end_of_input(&self.id)),
+                InputState::Closed | InputState::Missing => Ok(()),
+                InputState::Piped => {
+                    state.input = InputState::Closed;
+                    state.go_on();
+                    Ok(())
+                }
+            })
         })
     }
 
@@ -218,14 +308,17 @@ impl ExecProcess for FakeProcess {
 
     fn signal(&self, signal: SignalName) -> ProcessFuture<'_, ()> {
         Box::pin(async move {
-            self.change(|state| state.signals.push(signal));
+            self.change(|state| {
+                state.signals.push(signal);
+                state.end(signal, ExitCause::Signal);
+            });
             Ok(())
         })
     }
 
     fn terminate(&self, _: Duration) -> ProcessFuture<'_, ()> {
         Box::pin(async move {
-            self.change(|state| state.end("SIGTERM", 15));
+            self.change(|state| state.end(SignalName::Term, ExitCause::Terminated));
             Ok(())
         })
     }
@@ -233,4 +326,47 @@ impl ExecProcess for FakeProcess {
     fn wait(&self) -> ProcessFuture<'_, Exit> {
         Box::pin(async move { Ok(self.when(|state| state.exit.clone()).await) })
     }
+}
+
+fn no_end_of_input(id: &str) -> Error {
+    let message = format!("process `{id}` runs on a terminal, which has no end of input");
+    let hint = "write its end-of-file character (usually 0x04) instead";
+    Error::Refused(RpcError::new(ErrorKind::NotSupported, message).with_hint(hint))
+}
+
+/// Returns the number and the name that a signal has on Linux, if its default action ends a process.
+fn fatal(signal: SignalName) -> Option<(i32, &'static str)> {
+    let number = match signal {
+        SignalName::Hup => 1,
+        SignalName::Int => 2,
+        SignalName::Quit => 3,
+        SignalName::Ill => 4,
+        SignalName::Trap => 5,
+        SignalName::Abrt => 6,
+        SignalName::Bus => 7,
+        SignalName::Fpe => 8,
+        SignalName::Kill => 9,
+        SignalName::Usr1 => 10,
+        SignalName::Segv => 11,
+        SignalName::Usr2 => 12,
+        SignalName::Pipe => 13,
+        SignalName::Alrm => 14,
+        SignalName::Term => 15,
+        SignalName::Xcpu => 24,
+        SignalName::Xfsz => 25,
+        SignalName::Vtalrm => 26,
+        SignalName::Prof => 27,
+        // Two names of one signal; servers report the first.
+        SignalName::Io | SignalName::Poll => return Some((29, SignalName::Io.name())),
+        SignalName::Sys => 31,
+        SignalName::Chld
+        | SignalName::Cont
+        | SignalName::Stop
+        | SignalName::Tstp
+        | SignalName::Ttin
+        | SignalName::Ttou
+        | SignalName::Urg
+        | SignalName::Winch => return None,
+    };
+    Some((number, signal.name()))
 }
