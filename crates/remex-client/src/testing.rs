@@ -16,7 +16,7 @@ pub use fake_server::FakeServer;
 /// What a fake process does, step by step.
 ///
 /// A script without [`Script::exit`] runs until it is killed, by [`Process::kill`](crate::Process::kill), by a timeout, or
-/// by any signal that ends a process without handlers.
+/// by any signal that ends a process without handlers. `exit` is the last step: a step after it panics.
 ///
 /// ```
 /// use remex_client::testing::Script;
@@ -48,6 +48,11 @@ impl Script {
     /// Then it writes this to its standard output.
     ///
     /// See [`Script`] for an example.
+    ///
+    /// # Panics
+    ///
+    /// After [`Script::exit`].
+    #[track_caller]
     pub fn stdout(self, text: impl Into<Bytes>) -> Self {
         self.then(Step::Output(Stream::Stdout, text.into()))
     }
@@ -58,6 +63,11 @@ impl Script {
     /// let failing = remex_client::testing::Script::new().stderr("no such file\n").exit(1);
     /// # drop(failing);
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// After [`Script::exit`].
+    #[track_caller]
     pub fn stderr(self, text: impl Into<Bytes>) -> Self {
         self.then(Step::Output(Stream::Stderr, text.into()))
     }
@@ -68,6 +78,11 @@ impl Script {
     /// let shell = remex_client::testing::Script::new().terminal("$ ");
     /// # drop(shell);
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// After [`Script::exit`].
+    #[track_caller]
     pub fn terminal(self, text: impl Into<Bytes>) -> Self {
         self.then(Step::Output(Stream::Pty, text.into()))
     }
@@ -90,18 +105,32 @@ impl Script {
     /// assert_eq!(output.stderr, b"the script expected input `ada\\n`, but the input was closed after `ad`\n");
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// After [`Script::exit`].
+    #[track_caller]
     pub fn expect_input(self, text: impl AsRef<[u8]>) -> Self {
         self.then(Step::Input(Bytes::copy_from_slice(text.as_ref())))
     }
 
-    /// Then it exits.
+    /// Then it exits; no step can follow.
     ///
     /// See [`Script`] for an example.
+    ///
+    /// # Panics
+    ///
+    /// After [`Script::exit`].
+    #[track_caller]
     pub fn exit(self, code: i32) -> Self {
         self.then(Step::Exit(code))
     }
 
+    #[track_caller]
     fn then(mut self, step: Step) -> Self {
+        if let Some(Step::Exit(code)) = self.steps.last() {
+            panic!("a script cannot go on after `exit({code})`; make `exit` its last step");
+        }
         self.steps.push(step);
         self
     }

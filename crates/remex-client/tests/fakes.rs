@@ -1,4 +1,4 @@
-//! The fakes behave as a real server does.
+//! The fakes behave as a real server does, and say how they are misused.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
@@ -277,4 +277,22 @@ async fn a_timeout_does_not_concern_a_process_that_has_exited() {
     let process = Command::new("true").timeout(Duration::from_secs(20)).start(&client).await.unwrap();
     sleep(Duration::from_secs(60)).await;
     assert_eq!(exit_of(&process).await, (0, None, Some(ExitCause::Exit)));
+}
+
+#[test]
+#[should_panic(expected = "a script cannot go on after `exit(0)`; make `exit` its last step")]
+fn a_step_after_the_exit_panics() {
+    let _ = Script::new().exit(0).stdout("never");
+}
+
+#[test]
+#[should_panic(expected = "a script cannot go on after `exit(0)`")]
+fn a_second_exit_panics() {
+    let _ = Script::new().exit(0).exit(1);
+}
+
+#[test]
+#[should_panic(expected = "`make` already has a script")]
+fn a_second_script_for_a_command_line_panics() {
+    let _ = FakeServer::new().on("make", Script::new().exit(0)).on("make", Script::new().exit(1));
 }

@@ -86,8 +86,19 @@ impl FakeServer {
     /// Every start of that command line follows it from the beginning.
     ///
     /// See [`FakeServer`] for an example.
+    ///
+    /// # Panics
+    ///
+    /// When the command line has a script already.
+    #[track_caller]
     pub fn on(self, line: impl Into<String>, script: Script) -> Self {
-        self.lock().scripts.push((line.into(), script));
+        let line = line.into();
+        let is_known = self.lock().scripts.iter().any(|(known, _)| *known == line);
+        assert!(
+            !is_known,
+            "`{line}` already has a script, which every start of it follows; remove one of the two, or use another server"
+        );
+        self.lock().scripts.push((line, script));
         self
     }
 
