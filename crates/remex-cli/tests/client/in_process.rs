@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use remex::Local;
@@ -331,14 +331,37 @@ async fn who_breaks_the_rules_is_told_why_and_sent_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_do_not_see_each_other() {
-    let local = local();
-    let (mut one, mut other) = (Peer::new(&local).await, Peer::new(&local).await);
+async fn links_see_the_sessions_of_their_own_server_only() {
+    let servers = [local(), local()];
+    let mut one = Peer::new(&servers[0]).await;
     one.start("p", &["/bin/sleep", "1000"], json!({})).await;
-    assert_eq!(other.ask::<process::List>(json!({"scope": "identity"})).await.processes, []);
+    for (server, seen) in servers.iter().zip([1, 0]) {
+        let listed = Peer::new(server).await.ask::<process::List>(json!({"scope": "identity"})).await;
+        assert_eq!(listed.processes.len(), seen);
+    }
     let resume = json!({"clientName": "test", "resumeSessionId": one.session_id});
-    let refusal = Peer::silent(&local).try_ask::<initialize::Initialize>(resume).await.unwrap_err();
+    let refusal = Peer::silent(&servers[1]).try_ask::<initialize::Initialize>(resume).await.unwrap_err();
     assert_eq!(refusal.kind, ErrorKind::UnknownSession);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_outlives_its_link_for_the_time_that_its_client_asks_for() {
+    let local = local();
+    let mut first = Peer::silent(&local);
+    let named = json!({"clientName": "test", "resumeSessionId": null, "detachTtlMs": 60_000});
+    let session = first.try_ask::<initialize::Initialize>(named).await.unwrap().session_id;
+    drop(first);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let resume = json!({"clientName": "test", "resumeSessionId": session});
+        match Peer::silent(&local).try_ask::<initialize::Initialize>(resume).await {
+            Ok(welcome) => return assert!(welcome.resumed),
+            // The server has not seen yet that the link is gone.
+            Err(error) => assert_eq!(error.kind, ErrorKind::SessionAttached),
+        }
+        assert!(Instant::now() < deadline, "the session is still attached");
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
