@@ -166,8 +166,13 @@ async fn a_server_that_comes_up_late_is_tried_again() {
     assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
     let patient = Options::default().connect_retry(PATIENCE);
     let (client, server) = tokio::join!(Client::connect_with(target, patient), async {
-        // The first attempts find nothing.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // The first attempts find nobody who answers.
+        let nobody = UnixListener::bind(&socket).unwrap();
+        for _ in 0..2 {
+            drop(in_time("an attempt", nobody.accept()).await.unwrap());
+        }
+        drop(nobody);
+        std::fs::remove_file(&socket).unwrap();
         tokio::task::spawn_blocking(move || Server::serve(&["--listen", &address])).await.unwrap()
     });
     assert!(Command::new("true").output(&client.unwrap()).await.unwrap().exit.is_success());

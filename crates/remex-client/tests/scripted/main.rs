@@ -6,6 +6,7 @@
 mod breaches;
 mod future;
 mod notifications;
+mod observing;
 mod server;
 mod vectors;
 

@@ -1,0 +1,137 @@
+//! Observers of a session on servers that say what they like.
+
+use remex_client::{
+    Error,
+    process::Event,
+    session::{ObserveFrom, SessionEvents},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    server::{Server, broken_output, output},
+    soon,
+};
+
+/// Returns a notification as an observer gets it.
+fn observed(mut note: Value) -> Value {
+    note["params"]["sessionId"] = json!("w");
+    note
+}
+
+fn closed(process: &str, seq: u64) -> Value {
+    json!({"method": "process/closed", "params": {"processId": process, "seq": seq}})
+}
+
+async fn list_nothing(server: &mut Server) {
+    let (id, _) = server.expect("process/list").await;
+    server.answer(&id, json!({"processes": []})).await;
+}
+
+/// Answers what a client asks to observe the session `w`, and returns the parameters of that.
+async fn accept(server: &mut Server) -> Value {
+    list_nothing(server).await;
+    let (id, params) = server.expect("session/observe").await;
+    server.answer(&id, json!({})).await;
+    params
+}
+
+/// Lets a client observe the session `w`, which has no processes yet.
+async fn observing() -> (SessionEvents, Server, Value) {
+    let (client, mut server) = Server::connect().await;
+    let (events, params) = tokio::join!(client.observe("w", ObserveFrom::Start), async {
+        let (id, _) = server.expect("session/list").await;
+        server.answer(&id, json!({"sessions": []})).await;
+        list_nothing(&mut server).await;
+        accept(&mut server).await
+    });
+    (events.unwrap(), server, params)
+}
+
+/// Waits for the next event, which is output, and returns its process and number.
+async fn next_output(events: &mut SessionEvents) -> (String, u64) {
+    let event = soon("an event", events.next()).await.unwrap();
+    let Ok(Event::Output(chunk)) = &event.event else { panic!("{event:?} is no output") };
+    (event.process_id, chunk.seq)
+}
+
+#[tokio::test]
+async fn what_starts_between_the_list_and_the_request_is_wanted_from_its_first_event() {
+    let (mut events, mut server, params) = observing().await;
+    // It has printed three times since the list; without a wish, a server begins with what comes next.
+    let first = params["othersFromSeq"].as_u64().unwrap_or(4);
+    for seq in first..=4 {
+        server.send(observed(output("p", seq))).await;
+    }
+    for seq in 1..=4 {
+        assert_eq!(next_output(&mut events).await, ("p".to_owned(), seq));
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_be_followed_is_given_up_and_the_others_go_on() {
+    let (mut events, mut server, _) = observing().await;
+    let backwards = json!({"method": "process/gap", "params": {"processId": "p", "fromSeq": 9, "toSeq": 2}});
+    for breach in [broken_output("q", 1), backwards] {
+        server.send(observed(breach)).await;
+    }
+    for (process, seq) in [("p", 10), ("q", 2), ("other", 1)] {
+        server.send(observed(output(process, seq))).await;
+    }
+    for process in ["q", "p"] {
+        let event = soon("the cause", events.next()).await.unwrap();
+        assert_eq!(event.process_id, process);
+        assert!(matches!(event.event, Err(Error::Protocol { .. })), "{event:?}");
+    }
+    assert_eq!(next_output(&mut events).await, ("other".to_owned(), 1));
+    server.send(observed(closed("other", 2))).await;
+    let event = soon("the close", events.next()).await.unwrap();
+    assert!(matches!(event.event, Ok(Event::Closed(_))), "{event:?}");
+}
+
+#[tokio::test]
+async fn long_ids_count_as_much_as_output_does() {
+    const MIB: usize = 1 << 20;
+    for (count, len) in [(1, 9 * MIB), (100, MIB / 10)] {
+        let (mut events, mut server, _) = observing().await;
+        for number in 0..count {
+            let id = format!("{number}{}", "x".repeat(len));
+            server.send(observed(output(&id, 1))).await;
+        }
+        // Only what was announced before this is buffered.
+        server.send(json!({"id": "ask", "method": "are/youThere"})).await;
+        while server.next().await["id"] != "ask" {}
+        // That was too much, so the client asks again.
+        tokio::join!(async { assert_eq!(next_output(&mut events).await, ("p".to_owned(), 1)) }, async {
+            let (id, _) = server.expect("session/unobserve").await;
+            server.answer(&id, json!({})).await;
+            accept(&mut server).await;
+            server.send(observed(output("p", 1))).await;
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_endless_processes_gets_an_end_of_reports() {
+    const PROCESSES: usize = 60_000;
+    let (_client, mut server) = Server::connect().await;
+    server.send(output(&"x".repeat(2_000), 1)).await;
+    for number in 0..PROCESSES {
+        server.send(output(&format!("unknown-{number}"), 1)).await;
+    }
+    server.send(json!({"id": "ask", "method": "are/youThere"})).await;
+    let mut reports = 0;
+    loop {
+        let message = server.next().await;
+        if message["id"] == "ask" {
+            break;
+        }
+        if message["method"] == "initialized" {
+            continue;
+        }
+        assert_eq!(message["method"], "flow/consumed", "{message}");
+        assert!(message.to_string().len() < 1_000, "an id that long does not exist");
+        reports += 1;
+    }
+    // Those that wait, and those that had been sent meanwhile.
+    assert!((1..PROCESSES / 2).contains(&reports), "{reports} reports");
+}
