@@ -11,6 +11,7 @@ pub(crate) mod cp;
 pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod env;
+pub(crate) mod keeper;
 pub(crate) mod kill;
 pub(crate) mod limit;
 pub(crate) mod line;
@@ -103,6 +104,9 @@ pub(crate) enum Command {
     /// Print completion candidates, for the scripts of `remex completions`
     #[command(hide = true)]
     Complete(complete::Flags),
+    /// Run the durable processes of a server; started by `remex serve --state`
+    #[command(hide = true)]
+    Keeper(keeper::Flags),
     /// Write the man pages
     Man(man::Flags),
 }

@@ -14,6 +14,8 @@ pub(crate) mod cp;
 pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod env;
+#[cfg(target_os = "linux")]
+pub(crate) mod keeper;
 pub(crate) mod kill;
 mod launch;
 pub(crate) mod logs;
@@ -40,7 +42,7 @@ pub(crate) mod watch;
 use crate::render::failure::Failure;
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use absent::{proxy, serve, server, token};
+pub(crate) use absent::{keeper, proxy, serve, server, token};
 
 /// The result of a command: its exit code, or a failure.
 pub(crate) type Outcome = Result<u8, Failure>;

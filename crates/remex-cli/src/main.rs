@@ -40,6 +40,7 @@ fn run(command: &Command) -> Outcome {
             commands::serve::run(flags, Kind::Failed.code(command.exit_codes()))?;
             Ok(0)
         }
+        Command::Keeper(flags) => commands::keeper::run(flags),
         Command::Completions(flags) => commands::completions::run(flags),
         Command::Man(flags) => commands::man::run(flags),
         Command::Complete(flags) => commands::complete::run(flags),
@@ -89,6 +90,7 @@ async fn client(command: &Command) -> Outcome {
         Command::Doctor(flags) => Box::pin(commands::doctor::run(flags)).await,
         Command::Proxy(flags) => Box::pin(commands::proxy::run(flags)).await,
         Command::Serve(_)
+        | Command::Keeper(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Complete(_)

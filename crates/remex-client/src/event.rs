@@ -1,7 +1,7 @@
 //! The events of a process, in order.
 
 use bytes::Bytes;
-use remex_proto::process::{self as wire, DeniedHost, ExitCause, Produced, Stream, Usage};
+use remex_proto::process::{self as wire, DeniedHost, ExitCause, GapCause, Produced, Stream, Usage};
 use serde::Serialize;
 
 /// An event of a process.
@@ -172,6 +172,8 @@ pub struct Gap {
     pub to_seq: u64,
     /// Bytes of output in the gap, if the server knows.
     pub bytes: Option<u64>,
+    /// Why they are missing, if they were not evicted.
+    pub cause: Option<GapCause>,
 }
 
 impl Event {

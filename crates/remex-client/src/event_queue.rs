@@ -150,8 +150,8 @@ impl ProcessEvent {
                 (note.process_id, Event::Closed(Closed { seq: note.seq, produced, evicted_bytes }))
             }
             ProcessEvent::Gap(note) => {
-                let log::Gap { from_seq, to_seq, bytes } = gap(note.range);
-                (note.process_id, Event::Gap(Gap { from_seq, to_seq, bytes }))
+                let log::Gap { from_seq, to_seq, bytes, cause } = gap(note.range);
+                (note.process_id, Event::Gap(Gap { from_seq, to_seq, bytes, cause }))
             }
         }
     }
@@ -457,8 +457,8 @@ impl QueueState {
         while let Some(step) = self.replay.next() {
             match step {
                 Step::Event { seq, event } => self.push(seq, event),
-                Step::Gap(log::Gap { from_seq, to_seq, bytes }) => {
-                    self.push(to_seq, Event::Gap(Gap { from_seq, to_seq, bytes }));
+                Step::Gap(log::Gap { from_seq, to_seq, bytes, cause }) => {
+                    self.push(to_seq, Event::Gap(Gap { from_seq, to_seq, bytes, cause }));
                 }
                 Step::Unlisted { from_seq, to_seq } => self.push_state_changes(from_seq, to_seq, state_read),
             }
@@ -482,7 +482,7 @@ impl QueueState {
         let surplus = (to_seq + 1 - from_seq).saturating_sub(states);
         if surplus > 0 {
             next += surplus;
-            self.push(next - 1, Event::Gap(Gap { from_seq, to_seq: next - 1, bytes: None }));
+            self.push(next - 1, Event::Gap(Gap { from_seq, to_seq: next - 1, bytes: None, cause: None }));
         }
         if let Some(exit) = exit.filter(|_| next <= to_seq) {
             self.push(next, Event::Exited { seq: next, exit });
@@ -561,5 +561,6 @@ impl QueueState {
 }
 
 fn gap(range: wire::GapRange) -> log::Gap {
-    log::Gap { from_seq: range.from_seq, to_seq: range.to_seq, bytes: range.bytes }
+    let wire::GapRange { from_seq, to_seq, bytes, cause } = range;
+    log::Gap { from_seq, to_seq, bytes, cause }
 }

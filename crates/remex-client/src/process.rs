@@ -30,8 +30,8 @@ pub use reference::{OutputBatch, ProcessRef, Termination, TimedChunk};
 pub use remex_proto::{
     environment::Inherit,
     process::{
-        DeniedHost, ExitCause, Overflow, Produced, ResourceLimits, SignalName, SnapshotReply, State, Stream,
-        Usage,
+        DeniedHost, ExitCause, GapCause, Overflow, Produced, ResourceLimits, SignalName, SnapshotReply,
+        State, Stream, Usage,
     },
 };
 pub use retain::Retain;

@@ -115,6 +115,15 @@ pub struct Writer {
     is_dir_synced: bool,
 }
 
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer")
+            .field("dir", &self.dir)
+            .field("position", &self.position())
+            .finish_non_exhaustive()
+    }
+}
+
 thread_local! {
     /// One buffer for all writers of a thread: a keeper has many, but appends to one at a time.
     static RECORD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };

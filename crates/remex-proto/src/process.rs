@@ -13,8 +13,8 @@ mod watch;
 
 pub use end::{Signal, SignalName, Terminate, TerminateMode, TerminateScope, Terminated, UnknownSignal};
 pub use event::{
-    Closed, DeniedHost, ExitCause, Exited, Failed, Gap, GapRange, Output, Produced, StartedNote, Stream,
-    Usage,
+    Closed, DeniedHost, ExitCause, Exited, Failed, Gap, GapCause, GapRange, Output, Produced, StartedNote,
+    Stream, Usage,
 };
 pub use limits::ResourceLimits;
 pub use start::{

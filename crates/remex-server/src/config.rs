@@ -45,6 +45,18 @@ pub struct Config {
     pub hidden: Vec<PathBuf>,
     /// The least confinement of what clients do.
     pub sandbox: SandboxFloor,
+    /// Where durable processes and sessions are kept; without it, everything ends with the server.
+    pub state: Option<StateConfig>,
+}
+
+/// What makes a server durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateConfig {
+    /// A private directory of the server's user, which one server uses at a time; created if it is not there.
+    pub dir: PathBuf,
+    /// The program that calls [`keep`](crate::keep) with the directory, which is appended to these arguments. It
+    /// outlives the server.
+    pub keeper: Vec<OsString>,
 }
 
 /// The least confinement of what clients do, whatever they ask for.

@@ -146,6 +146,11 @@ impl Confinement {
         policy
     }
 
+    /// Returns whether the server limits the network of all processes to some hosts.
+    pub(crate) fn limits_hosts(&self) -> bool {
+        self.server.as_ref().is_some_and(|context| context.hosts.is_some())
+    }
+
     /// Returns whether the server confines everything.
     pub(crate) fn has_floor(&self) -> bool {
         self.server.is_some()

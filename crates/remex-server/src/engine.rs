@@ -8,6 +8,9 @@ mod audience;
 pub(crate) mod broken;
 mod coalesce;
 mod input;
+mod keeping;
+mod kept;
+mod log;
 mod managed;
 mod owner;
 mod pipes;
@@ -33,15 +36,29 @@ use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag, tree};
 use remex_proto::{
     ErrorKind, HostPath, RpcError,
     process::{self as wire, ExitCause},
-    state::output_log::{self, Hold, OutputLog},
+    state::output_log::Hold,
 };
 use tokio::sync::Notify;
 
-use crate::{clock::now_ms, host::Host, limits::Limits, proxy::Denials, retention::RetentionAccount};
+use crate::{
+    clock::now_ms,
+    host::Host,
+    keeper_link::{
+        KeeperLink,
+        message::{ExitRecord, Key},
+    },
+    limits::Limits,
+    proxy::Denials,
+    retention::RetentionAccount,
+};
 pub(crate) use audience::{Audience, Caller, Outcome};
 use coalesce::ReadCoalescing;
 use input::Input;
 pub(crate) use input::StdinWrite;
+pub(crate) use keeping::KeptSpec;
+pub(crate) use kept::Description;
+use kept::Forwarded;
+pub(crate) use log::{KeptLog, Mirror, ProcessLog};
 pub(crate) use owner::Owner;
 pub(crate) use read::{NotRead, Read};
 use searches::Searches;
@@ -61,6 +78,8 @@ pub(crate) struct Engine<A: Audience> {
     account: Arc<RetentionAccount>,
     pub(crate) spec: Spec,
     pub(crate) tag: Tag,
+    /// Where the child runs.
+    place: Place,
     /// Shared by the task, which writes the log, and by readers and callers; held briefly.
     state: Mutex<ProcessState<A>>,
     /// Graceful terminations in progress. Separate from the state, which is locked when some of them begin;
@@ -72,6 +91,15 @@ pub(crate) struct Engine<A: Audience> {
     changed: Notify,
     /// Whether the owner counts the process among those that are not closed.
     is_live: AtomicBool,
+}
+
+/// Where a child runs.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// In this process.
+    Here,
+    /// In the keeper.
+    Keeper { link: Arc<KeeperLink>, key: Key },
 }
 
 /// What the client asked for.
@@ -101,9 +129,11 @@ pub(crate) struct ProcessState<A: Audience> {
     /// The child of a start that is not answered yet. If the task panics, it is killed with its tree.
     unannounced_child: Option<Leader>,
     requests: VecDeque<Request<A::Caller>>,
-    pub(crate) log: OutputLog,
+    pub(crate) log: ProcessLog,
     pub(crate) audience: A,
     input: Input<A::Caller>,
+    /// Requests that the keeper has not answered.
+    forwarded: Forwarded<A::Caller>,
     searches: Searches,
     pub(crate) exit: Option<Exit>,
     ended_at_ms: Option<u64>,
@@ -131,7 +161,7 @@ pub(crate) struct ProcessState<A: Audience> {
 enum Lifecycle {
     Starting(Attempt),
     Running {
-        leader: Leader,
+        child: Running,
         started_at_ms: u64,
     },
     /// The process has closed and its task has ended.
@@ -140,6 +170,22 @@ enum Lifecycle {
         started_at_ms: u64,
     },
     Failed,
+}
+
+/// A child that runs.
+#[derive(Clone, Debug)]
+enum Running {
+    Here(Leader),
+    Keeper(Pid),
+}
+
+impl Running {
+    fn pid(&self) -> Pid {
+        match self {
+            Running::Here(leader) => leader.pid(),
+            Running::Keeper(pid) => *pid,
+        }
+    }
 }
 
 /// How the direct child exited.
@@ -151,6 +197,13 @@ pub(crate) struct Exit {
     pub(crate) usage: wire::Usage,
     /// Whether the sandbox probably caused a failure.
     pub(crate) sandbox_denied: bool,
+}
+
+impl Exit {
+    fn record(&self, at_ms: u64) -> ExitRecord {
+        let Exit { code, cause, usage, .. } = *self;
+        ExitRecord { code, signal: self.signal.clone(), cause, usage, at_ms }
+    }
 }
 
 /// A request to the task; handled in order of arrival.
@@ -170,25 +223,27 @@ pub(crate) struct Placement<'a, A: Audience> {
     pub(crate) host: &'a Arc<Host>,
     pub(crate) account: &'a Arc<RetentionAccount>,
     pub(crate) tag: Tag,
+    pub(crate) place: Place,
 }
 
 impl<A: Audience> Engine<A> {
-    fn new(id: String, spec: Spec, placement: Placement<'_, A>, audience: A) -> Self {
+    fn new(id: String, spec: Spec, placement: Placement<'_, A>, log: ProcessLog, audience: A) -> Self {
         let (now, limits) = (Instant::now(), placement.host.limits());
-        let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain() };
         Engine {
             id: id.into(),
             owner: placement.owner,
             host: Arc::clone(placement.host),
             account: Arc::clone(placement.account),
             tag: placement.tag,
+            place: placement.place,
             state: Mutex::new(ProcessState {
                 lifecycle: Lifecycle::Starting(Attempt::default()),
                 unannounced_child: None,
                 requests: VecDeque::new(),
-                log: OutputLog::new(retain),
+                log,
                 audience,
                 input: Input::new(&limits),
+                forwarded: Forwarded::default(),
                 searches: Searches::default(),
                 exit: None,
                 ended_at_ms: None,
@@ -220,10 +275,15 @@ impl<A: Audience> Engine<A> {
             return;
         }
         match state.lifecycle {
+            Lifecycle::Running { child: Running::Keeper(_), .. } => self.forward(&mut state, request),
             Lifecycle::Starting(_) | Lifecycle::Running { .. } => {
                 state.requests.push_back(request);
                 drop(state);
                 self.wake.notify_one();
+            }
+            // The keeper knows whether it accepted the write earlier.
+            Lifecycle::Over { .. } if matches!(request, Request::Write(_)) && self.has_keeper() => {
+                self.forward(&mut state, request);
             }
             Lifecycle::Over { .. } => request.answer_closed(self, &mut state.input),
             Lifecycle::Failed => {
@@ -231,6 +291,17 @@ impl<A: Audience> Engine<A> {
                 request.answer_unknown();
             }
         }
+    }
+
+    /// Cancels all pending input that `is_cancelled` selects; returns whether there was any.
+    ///
+    /// What the keeper has not accepted is cancelled there, and answered when that is certain.
+    pub(crate) fn cancel_input(&self, is_cancelled: impl Fn(&A::Caller) -> bool) -> bool {
+        let mut state = self.state();
+        let is_forwarded = self.cancel_forwarded(&state, &is_cancelled);
+        let cancelled = state.cancel_input(is_cancelled);
+        drop(state);
+        is_forwarded || !cancelled.is_empty()
     }
 
     /// Wakes the task: the log may have room again.
@@ -252,6 +323,13 @@ impl<A: Audience> Engine<A> {
         state.last_notified = Instant::now();
         state.answer_due = false;
         self.changed.notify_waiters();
+    }
+
+    /// Tells the keeper's audience of a change that is no event; other audiences see it themselves.
+    fn announce_change(self: &Arc<Self>, state: &mut ProcessState<A>) {
+        if matches!(state.log, ProcessLog::Kept(_)) {
+            A::on_events(self, state);
+        }
     }
 
     /// Announces output at once after a quiet period or after input, and gathers it while output continues.
@@ -278,11 +356,16 @@ impl<A: Audience> Engine<A> {
         self.is_live.swap(is_live, Ordering::Relaxed) != is_live
     }
 
+    /// Returns whether the owner counts the process as not closed.
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_live.load(Ordering::Relaxed)
+    }
+
     /// Ends the task: from now on, requests are answered without it.
     fn retire(self: &Arc<Self>) {
         let mut state = self.state();
-        if let Lifecycle::Running { leader, started_at_ms } = &state.lifecycle {
-            state.lifecycle = Lifecycle::Over { pid: leader.pid(), started_at_ms: *started_at_ms };
+        if let Lifecycle::Running { child, started_at_ms } = &state.lifecycle {
+            state.lifecycle = Lifecycle::Over { pid: child.pid(), started_at_ms: *started_at_ms };
         }
         while let Some(request) = state.requests.pop_front() {
             request.answer_closed(self, &mut state.input);
@@ -329,7 +412,10 @@ impl<A: Audience> Engine<A> {
             Lifecycle::Starting(attempt) => attempt.abort(),
             // Ending the session kills everything with its tag and reports failures; this also kills processes
             // that have lost the tag.
-            Lifecycle::Running { leader, .. } => drop(tree::kill_start(self.tag, leader)),
+            Lifecycle::Running { child: Running::Here(leader), .. } => {
+                drop(tree::kill_start(self.tag, leader));
+            }
+            Lifecycle::Running { child: Running::Keeper(_), .. } => self.abandon_kept(),
             _ => {}
         }
         let is_starting = matches!(state.lifecycle, Lifecycle::Starting(_));
@@ -365,7 +451,7 @@ impl<A: Audience> Engine<A> {
     pub(crate) fn entry(&self, session_id: &str) -> wire::Entry {
         let state = self.state();
         let (pid, started_at_ms) = match &state.lifecycle {
-            Lifecycle::Running { leader, started_at_ms } => (Some(leader.pid()), *started_at_ms),
+            Lifecycle::Running { child, started_at_ms } => (Some(child.pid()), *started_at_ms),
             Lifecycle::Over { pid, started_at_ms } => (Some(*pid), *started_at_ms),
             Lifecycle::Starting(_) | Lifecycle::Failed => (None, self.spec.asked_at_ms),
         };
@@ -373,6 +459,7 @@ impl<A: Audience> Engine<A> {
         entry.argv.clone_from(&self.spec.argv);
         entry.pid = pid.map(|pid| pid.as_raw().unsigned_abs());
         entry.tty = self.spec.tty;
+        entry.durable = self.is_durable();
         entry.labels.clone_from(&self.spec.labels);
         entry.state = match (&state.lifecycle, &state.exit) {
             (Lifecycle::Starting(_), _) => wire::State::Starting,
@@ -386,7 +473,7 @@ impl<A: Audience> Engine<A> {
         entry.signal = state.exit.as_ref().and_then(|exit| exit.signal.clone());
         entry.cause = state.exit.as_ref().map(|exit| exit.cause);
         entry.produced = state.log.produced();
-        entry.retained_bytes = state.log.held_bytes() as u64;
+        entry.retained_bytes = state.log.held_bytes();
         entry
     }
 
@@ -436,7 +523,7 @@ impl<A: Audience> ProcessState<A> {
     }
 
     /// Removes all pending input that `is_cancelled` selects and returns its callers.
-    pub(crate) fn cancel_input(&mut self, is_cancelled: impl Fn(&A::Caller) -> bool) -> Vec<A::Caller> {
+    fn cancel_input(&mut self, is_cancelled: impl Fn(&A::Caller) -> bool) -> Vec<A::Caller> {
         let (cancelled, kept) = std::mem::take(&mut self.requests)
             .into_iter()
             .partition::<VecDeque<_>, _>(|request| request.is_input() && is_cancelled(request.caller()));
@@ -452,8 +539,19 @@ impl<A: Audience> ProcessState<A> {
     }
 
     fn exited(&mut self, exit: Exit) {
-        self.exit = Some(exit);
         self.ended_at_ms = Some(now_ms());
+        if let ProcessLog::Kept(log) = &mut self.log {
+            log.note_exit(exit.record(now_ms()));
+        }
+        self.exit = Some(exit);
+    }
+
+    /// Records the exit in the log.
+    fn push_exited(&mut self) {
+        let now = now_ms();
+        let at_ms = self.ended_at_ms.unwrap_or(now);
+        let record = self.exit.as_ref().map_or_else(|| ExitRecord::lost(at_ms), |exit| exit.record(at_ms));
+        self.log.push_exited(now, &record);
     }
 }
 

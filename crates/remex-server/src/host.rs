@@ -24,6 +24,7 @@ use crate::{
     config::{Config, HostInfo},
     confinement::Confinement,
     deadlines::Deadlines,
+    durable::Durable,
     jail_support::SupportProbe,
     limits::Limits,
     metrics::Metrics,
@@ -47,6 +48,7 @@ pub(crate) struct Host {
     tags: Tags,
     spawner: Spawner,
     enforcer: LimitEnforcer,
+    durable: Option<Arc<Durable>>,
     confinement: Confinement,
     support: SupportProbe,
     /// Whether processes of the server's user that have a network could connect to it as its owner.
@@ -103,6 +105,7 @@ impl Host {
         audit: Audit,
         tags: Tags,
         enforcer: LimitEnforcer,
+        durable: Option<Arc<Durable>>,
     ) -> io::Result<Self> {
         config.host.info.process_limits = Some(enforcer.methods().clone());
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
@@ -126,6 +129,7 @@ impl Host {
             oom_kills: AtomicU64::new(oom_kills()),
             tags,
             enforcer,
+            durable,
             confinement: Confinement::new(config.sandbox, config.hidden),
             support: SupportProbe::default(),
             is_open_on_tcp: OpenOnTcp::default(),
@@ -162,6 +166,11 @@ impl Host {
 
     pub(crate) fn tags(&self) -> &Tags {
         &self.tags
+    }
+
+    /// Returns what makes the server durable, if it is.
+    pub(crate) fn durable(&self) -> Option<&Arc<Durable>> {
+        self.durable.as_ref()
     }
 
     pub(crate) fn spawner(&self) -> &Spawner {

@@ -17,9 +17,11 @@ mod compute;
 mod config;
 mod confinement;
 mod deadlines;
+mod durable;
 mod identity;
 mod io_error;
 mod jail_support;
+mod keeper_link;
 mod limits;
 mod metrics;
 mod nofollow;
@@ -28,6 +30,7 @@ mod resource_limits;
 mod retention;
 mod scope;
 mod socket_owner;
+mod state_dir;
 mod supervise;
 mod threads;
 pub mod token;
@@ -58,6 +61,7 @@ mod session;
 // From connections to calls.
 mod calls;
 mod connection;
+mod keeper;
 mod server;
 
 #[cfg(test)]
@@ -68,8 +72,9 @@ pub use remex_process::{raise_file_limit, return_large_blocks};
 pub use audit::AuditConfig;
 pub use config::{
     Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies,
-    SandboxFloor, Trust, UserGrant,
+    SandboxFloor, StateConfig, Trust, UserGrant,
 };
+pub use keeper::{KeeperError, keep};
 pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use server::{CreateError, Server};

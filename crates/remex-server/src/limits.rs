@@ -252,10 +252,20 @@ limits! {
     session_retain_bytes: Bytes = 256 * MIB, New, "closed processes lose output, then logs pause or evict at 64 KiB";
     /// Retained output of all sessions.
     server_retain_bytes: Bytes = 1024 * MIB, Restart, "closed processes lose output, then logs pause or evict at 64 KiB";
+    /// Output kept on disk of one durable process unless the client chooses another amount.
+    durable_retain_bytes: Bytes = 64 * MIB, New, "pause or evict";
+    /// The maximum for `output.retainBytes` of a durable process.
+    durable_retain_bytes_max: Bytes = 16 * 1024 * MIB, New, "a larger value is reduced to this";
+    /// Disk space for the logs of one session in the state directory.
+    session_disk_bytes: Bytes = 32 * 1024 * MIB, New, "closed processes lose their logs, then logs pause or lose output";
+    /// Disk space for all logs in the state directory.
+    disk_bytes: Bytes = 64 * 1024 * MIB, New, "closed processes lose their logs, then logs pause or lose output";
     /// How long a closed process stays readable unless the client chooses another time.
     closed_ttl: Time = Duration::from_secs(30), New, "the process is forgotten";
     /// The maximum for `output.retainMs`.
     closed_ttl_max: Time = Duration::from_secs(24 * 3600), New, "a longer value is reduced to this";
+    /// The maximum for `output.retainMs` of a durable process.
+    durable_ttl_max: Time = Duration::from_secs(90 * 24 * 3600), New, "a longer value is reduced to this";
     /// How long a login shell may take to set up a snapshot.
     shell_snapshot_time: Time = Duration::from_secs(10), New, "commands run without it";
     /// Processes of one session that are not closed.

@@ -16,12 +16,12 @@ use std::{
 use remex_proto::{
     RpcError,
     process::Overflow,
-    state::output_log::{Hold, OutputLog},
+    state::output_log::{Hold, Seq},
 };
 
 use crate::{
     deadlines::{Deadline, Expire},
-    engine::{Audience, Caller, Engine, Outcome, Owner, ProcessState, Spec},
+    engine::{Audience, Caller, Engine, Outcome, Owner, ProcessLog, ProcessState, Spec},
     limits::Limits,
     outbox::{ConnectionId, Responder},
 };
@@ -68,11 +68,19 @@ impl Followers {
     }
 }
 
+impl Followers {
+    /// Returns the followers of a process of an earlier server, whose client has acknowledged everything up to an event.
+    pub(crate) fn restored(process_id: &str, acknowledged: Seq) -> Self {
+        let control = Control::restored(acknowledged, Instant::now());
+        Followers { control, ..Followers::new(process_id) }
+    }
+}
+
 impl Audience for Followers {
     type Caller = Responder;
     type Owner = dyn ProcessOwner;
 
-    fn hold(&mut self, log: &mut OutputLog, spec: &Spec, limits: &Limits, now: Instant) -> Hold {
+    fn hold(&mut self, log: &mut ProcessLog, spec: &Spec, limits: &Limits, now: Instant) -> Hold {
         match spec.overflow {
             Overflow::Evict => Hold::Nothing,
             Overflow::Hold if self.control.is_awaited() => Hold::After(self.control.acknowledged()),
@@ -96,7 +104,7 @@ impl Audience for Followers {
         follow::queue(process, state);
     }
 
-    fn has_large_backlog(&self, log: &OutputLog) -> bool {
+    fn has_large_backlog(&self, log: &ProcessLog) -> bool {
         self.follows.iter().any(|follow| follow.has_large_backlog(log))
     }
 

@@ -109,6 +109,11 @@ impl LimitEnforcer {
         Ok((rlimits, own))
     }
 
+    /// Returns whether these limits need a cgroup, which belongs to the server.
+    pub(crate) fn needs_cgroup(&self, limits: &ResourceLimits) -> bool {
+        self.cgroups.is_some() && self.plan(limits).is_ok_and(|(_, cgroup)| cgroup.is_some())
+    }
+
     /// Returns the cgroups of children, if the server has any.
     pub(crate) fn cgroups(&self) -> Option<&Arc<Cgroups>> {
         self.cgroups.as_ref()

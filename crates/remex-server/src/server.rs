@@ -34,12 +34,14 @@ use crate::{
     auth::Authenticator,
     config::{Auth, Config, MetricsAccess},
     connection::{self, Link, Transport, Validity},
+    durable::{Durable, DurableError},
     host::{Host, Phase},
     identity::Credential,
+    keeper_link::message::Quotas,
     limits::Limits,
     outbox::close_code::GOING_AWAY,
     resource_limits::LimitEnforcer,
-    session::{PendingStarts, Session, SessionRegistry},
+    session::{PendingStarts, Reach, Session, SessionRegistry},
     supervise::supervise,
     tls::TlsListener,
 };
@@ -86,6 +88,8 @@ enum CreateErrorKind {
     Cgroup(CgroupError),
     /// The audit file cannot be opened.
     Audit { path: PathBuf, error: io::Error },
+    /// The state directory cannot be used.
+    State(DurableError),
 }
 
 impl CreateError {
@@ -99,6 +103,7 @@ impl CreateError {
             CreateErrorKind::Audit { path, error } => {
                 format!("cannot open the audit file `{}`: {error}", path.display())
             }
+            CreateErrorKind::State(error) => error.to_string(),
         }
     }
 
@@ -108,6 +113,7 @@ impl CreateError {
             CreateErrorKind::Threads(_) => "raise the limits on threads and descriptors",
             CreateErrorKind::Cgroup(error) => error.hint(),
             CreateErrorKind::Audit { .. } => "create the directory, or check the path and its permissions",
+            CreateErrorKind::State(error) => error.hint(),
         }
     }
 }
@@ -119,13 +125,18 @@ impl Server {
     ///
     /// If the host cannot create the threads that start processes, or the cgroup or the audit file in the
     /// configuration cannot be used.
-    pub fn new(config: Config) -> Result<Arc<Self>, CreateError> {
+    pub fn new(mut config: Config) -> Result<Arc<Self>, CreateError> {
         let tags = Tags::new();
         // Before any process is started, because none may be beside the cgroups of children.
         let enforcer = LimitEnforcer::new(&config.cgroup)
             .map_err(|error| CreateError(CreateErrorKind::Cgroup(error)))?;
-        // Started first, while there is little memory to share with it.
-        let watchdog = Watchdog::start(&tags).inspect_err(|error| {
+        let quotas = Quotas::from(&config.limits);
+        let durable = config.state.take().map(|state| Durable::open(state, &tags, quotas)).transpose();
+        let durable = durable.map_err(|error| CreateError(CreateErrorKind::State(error)))?;
+        let (durable, found) = durable.unzip();
+        // Started first, while there is little memory to share with it. A keeper is the watchdog of a durable server.
+        let watchdog = if durable.is_some() { Ok(None) } else { Watchdog::start(&tags).map(Some) };
+        let watchdog = watchdog.inspect_err(|error| {
             tracing::warn!(
                 %error,
                 "no watchdog could be started: if the server is killed, processes in groups or sessions of their own survive; \
@@ -139,16 +150,28 @@ impl Server {
             CreateError(CreateErrorKind::Audit { path, error })
         })?;
         let requires_bearer = config.auth.requires_bearer();
-        let host = Host::new(config, audit, tags, enforcer)
+        let host = Host::new(config, audit, tags, enforcer, durable)
             .map_err(|error| CreateError(CreateErrorKind::Threads(error)))?;
         host.requires_bearer(requires_bearer);
         let host = Arc::new(host);
+        let sessions = SessionRegistry::new(&host);
+        if let (Some(durable), Some(found)) = (host.durable(), found) {
+            host.hide(durable.state().path());
+            sessions.restore(found);
+            let (keeping, mut phase) = (Arc::clone(durable).run(), host.phase().subscribe());
+            host.spawn(async move {
+                tokio::select! {
+                    () = keeping => {}
+                    _ = phase.wait_for(|phase| *phase == Phase::Disconnecting) => {}
+                }
+            });
+        }
         Ok(Arc::new(Server {
             auth: watch::Sender::new(Arc::new(auth)),
             is_watching_credentials: AtomicBool::new(false),
             credential_read: Arc::new(Semaphore::new(1)),
-            sessions: SessionRegistry::new(&host),
-            watchdog: Mutex::new(watchdog.ok()),
+            sessions,
+            watchdog: Mutex::new(watchdog.ok().flatten()),
             grace_skipped: CancellationToken::new(),
             metrics,
             admission: Arc::default(),
@@ -262,14 +285,14 @@ impl Server {
         self.host.phase().send_replace(Phase::Stopping);
         let sessions = self.sessions.all();
         tracing::info!(sessions = sessions.len(), "shutting down");
-        sessions.iter().for_each(|session| session.will_end());
+        sessions.iter().for_each(|session| session.will_end(Reach::Ephemeral));
         // One scan for all sessions. A stopped process handles TERM only after it continues.
         if let Err(error) = tree::signal(&self.everything(), &[Signal::TERM, Signal::CONT]).await {
             tracing::warn!(%error, "cannot send SIGTERM to all processes");
         }
         let all_closed = async {
             for session in &sessions {
-                session.all_closed().await;
+                session.all_closed(Reach::Ephemeral).await;
             }
         };
         tokio::select! {
@@ -306,16 +329,19 @@ impl Server {
             cgroups.remove_empty();
         }
         self.host.audit().flush().await;
+        if let (Some(durable), Ended::All) = (self.host.durable(), ended) {
+            durable.say_goodbye();
+        }
         self.dismiss_watchdog(ended);
     }
 
     /// Kills everything that was started, including remaining processes of ended sessions.
     async fn end_all(&self, sessions: Vec<Arc<Session>>) -> Ended {
-        let pending = sessions.iter().map(|session| session.abandon()).max();
+        let pending = sessions.iter().map(|session| session.abandon(Reach::Ephemeral)).max();
         let kill = async || Ended::from(tree::kill(&self.everything()).await);
         let mut ended = kill().await;
         for_all(sessions, |session| async move {
-            if let Err(error) = session.closed_in_time().await {
+            if let Err(error) = session.closed_in_time(Reach::Ephemeral).await {
                 let identity = &session.owner.identity;
                 tracing::error!(session = %session.id, %identity, error = %error.message, "session still has processes after its end");
             }
@@ -341,7 +367,7 @@ impl Server {
     pub fn kill(&self) {
         self.host.phase().send_replace(Phase::Disconnecting);
         for session in self.sessions.take_all() {
-            session.abandon();
+            session.abandon(Reach::Ephemeral);
         }
         let ended = Ended::from(tree::kill(&self.everything()).wait());
         for outbox in self.sessions.connections().all() {

@@ -4,6 +4,7 @@
 //! processes and their subscribers. Start at [`Session`].
 
 mod registry;
+mod saved;
 mod starts;
 
 use std::{
@@ -64,6 +65,22 @@ pub(crate) struct Session {
     changing: Mutex<()>,
     /// Notified when a process has closed.
     closed_one: Notify,
+    /// Whether a later server finds it again.
+    is_saved: bool,
+}
+
+/// Which processes something applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    All,
+    /// Those that end with the server.
+    Ephemeral,
+}
+
+impl Reach {
+    fn covers(self, process: &Process) -> bool {
+        self == Reach::All || !process.is_durable()
+    }
 }
 
 /// What the credential of a client allows its starts.
@@ -132,7 +149,13 @@ impl Subscriber {
 }
 
 impl Session {
-    pub(crate) fn new(id: String, owner: SessionOwner, number: u32, host: &Arc<Host>) -> Self {
+    pub(crate) fn new(
+        id: String,
+        owner: SessionOwner,
+        number: u32,
+        is_saved: bool,
+        host: &Arc<Host>,
+    ) -> Self {
         let limits = host.limits();
         Session {
             id,
@@ -148,6 +171,7 @@ impl Session {
             path_locks: Arc::new(PathLockQueue::new(limits.waiting_file_requests)),
             changing: Mutex::default(),
             closed_one: Notify::new(),
+            is_saved,
         }
     }
 
@@ -184,6 +208,11 @@ impl Session {
         self.processes().by_id.values().cloned().collect()
     }
 
+    /// Returns whether it has processes that a later server would not find.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.processes().by_id.values().any(|process| !process.is_durable() || process.is_live())
+    }
+
     pub(crate) fn process_count(&self) -> usize {
         self.processes().by_id.len()
     }
@@ -210,7 +239,14 @@ impl Session {
                 let starting =
                     Starting { process, command, start_id, caller: responder, slots: Arc::clone(slots) };
                 let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
-                self.host.spawn(broken::run(starting, owner).instrument(span));
+                let saved = self.save_begun(&starting.process);
+                let running = async move {
+                    if let Some(saved) = saved {
+                        let _ = saved.await;
+                    }
+                    broken::run(starting, owner).await;
+                };
+                self.host.spawn(running.instrument(span));
                 pending.hand_over();
             }
             Err(error) => {
@@ -227,12 +263,13 @@ impl Session {
         bounds: StartBounds,
     ) -> Result<(Arc<Process>, Command), RpcError> {
         let limits = self.host.limits();
-        let tag = self.new_tag();
+        let place = self.place_of(&request)?;
+        let tag = self.tag_at(&place);
         let snapshot =
             self.snapshots
                 .for_start(&request, bounds.floor, limits.shell_snapshot_time, || self.new_tag())?;
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
-        let placement = Placement { owner, host: &self.host, account: &self.account, tag };
+        let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
         let followers = Followers::new(&request.process_id);
         let (process, command) = Process::prepare(request, placement, followers)?;
         let _changing = self.changing();
@@ -350,16 +387,17 @@ impl Session {
     }
 
     async fn end_processes(&self) -> Result<(), RpcError> {
-        let pending = self.abandon();
+        let pending = self.abandon(Reach::All);
         if self.next_process.load(Ordering::Relaxed) > 0 {
             self.kill().await?;
         }
-        self.closed_in_time().await?;
+        self.closed_in_time(Reach::All).await?;
         if pending == PendingStarts::Starts {
             // A start in progress may have created a child after the scan.
             self.kill().await?;
         }
         self.host.remove_empty_cgroups();
+        self.delete_logs();
         tracing::info!(session = %self.id, identity = %self.owner.identity, "session ended");
         Ok(())
     }
@@ -372,48 +410,49 @@ impl Session {
     }
 
     async fn kill(&self) -> Result<(), RpcError> {
-        match tree::kill(&Scope::Session(self.tag())).await {
-            Ok(_) => Ok(()),
-            Err(error) => {
+        for tag in self.tags() {
+            tree::kill(&Scope::Session(tag)).await.map_err(|error| {
                 let message = format!("cannot end all processes of the session: {error}");
-                Err(RpcError::new(ErrorKind::Internal, message))
-            }
+                RpcError::new(ErrorKind::Internal, message)
+            })?;
         }
+        Ok(())
     }
 
     /// Waits until all processes are closed, with a timeout.
-    pub(crate) async fn closed_in_time(&self) -> Result<(), RpcError> {
-        if tokio::time::timeout(END_PATIENCE, self.all_closed()).await.is_ok() {
+    pub(crate) async fn closed_in_time(&self, reach: Reach) -> Result<(), RpcError> {
+        if tokio::time::timeout(END_PATIENCE, self.all_closed(reach)).await.is_ok() {
             return Ok(());
         }
-        let live = self.processes().live;
+        let live = self.processes().live(reach);
         let message = format!("{live} processes of the session are still alive");
         Err(RpcError::new(ErrorKind::Internal, message).with_hint("check them on the host"))
     }
 
     /// Refuses new starts and kills running processes. Does not reach processes that have left their group.
-    pub(crate) fn abandon(&self) -> PendingStarts {
+    pub(crate) fn abandon(&self, reach: Reach) -> PendingStarts {
         self.processes().ended = true;
-        self.will_end();
-        let starting = self.all_processes().iter().filter(|process| process.abandon()).count();
+        self.will_end(reach);
+        let processes = self.all_processes().into_iter().filter(|process| reach.covers(process));
+        let starting = processes.filter(|process| process.abandon()).count();
         if starting > 0 { PendingStarts::Starts } else { PendingStarts::Nothing }
     }
 
     /// Records why all running processes are about to end, and aborts starts.
-    pub(crate) fn will_end(&self) {
-        for process in self.all_processes() {
+    pub(crate) fn will_end(&self, reach: Reach) {
+        for process in self.all_processes().into_iter().filter(|process| reach.covers(process)) {
             process.will_end_for(ExitCause::Terminated);
             process.abort_start();
         }
     }
 
     /// Waits until all processes are closed.
-    pub(crate) async fn all_closed(&self) {
+    pub(crate) async fn all_closed(&self, reach: Reach) {
         loop {
             let closed_one = self.closed_one.notified();
             tokio::pin!(closed_one);
             closed_one.as_mut().enable();
-            if self.processes().live == 0 {
+            if self.processes().live(reach) == 0 {
                 return;
             }
             closed_one.await;
@@ -454,6 +493,16 @@ impl SessionOwner {
 }
 
 impl Processes {
+    /// Returns how many processes are not closed.
+    fn live(&self, reach: Reach) -> usize {
+        match reach {
+            Reach::All => self.live,
+            Reach::Ephemeral => {
+                self.by_id.values().filter(|process| reach.covers(process) && process.is_live()).count()
+            }
+        }
+    }
+
     /// Returns whether the session has this process, and not another one with the same id.
     fn has(&self, process: &Arc<Process>) -> bool {
         self.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process))
@@ -506,11 +555,13 @@ impl Owner<Followers> for Session {
         process: &Arc<Process>,
         start_id: Option<&str>,
         started: wire::Started,
-        caller: Responder,
+        caller: Option<Responder>,
     ) {
         let pid = started.pid.unwrap_or_default();
         self.finish_start(start_id, &Ok(started.clone()));
-        caller.ok_then(started, AfterSend::Follow(Arc::clone(process) as _));
+        if let Some(caller) = caller {
+            caller.ok_then(started, AfterSend::Follow(Arc::clone(process) as _));
+        }
         self.notify(Capability::ProcessStarted, |session_id| wire::StartedNote {
             process_id: process.id.to_string(),
             session_id,
@@ -571,9 +622,13 @@ impl Owner<Followers> for Session {
             let settled = processes.closed.iter().find(|process| process.is_settled());
             let Some(oldest) = settled.or(processes.closed.front()).cloned() else { break };
             processes.forget(&oldest);
+            self.delete_log(oldest);
         }
         drop(processes);
         process.forget_after(process.spec.closed_ttl);
+        if let Some(durable) = self.host.durable().filter(|_| process.is_durable()) {
+            durable.add_closed(&self.id, process);
+        }
         self.closed_one.notify_waiters();
     }
 }
@@ -588,6 +643,7 @@ impl ProcessOwner for Session {
 
     fn forget(&self, process: &Arc<Process>) {
         self.processes().forget(process);
+        self.delete_log(Arc::clone(process));
         self.host.notify_activity();
     }
 }

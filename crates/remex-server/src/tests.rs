@@ -52,6 +52,7 @@ fn config(limits: Limits) -> Config {
         sandbox: SandboxFloor::default(),
         set_parent: None,
         hidden: Vec::new(),
+        state: None,
     }
 }
 

@@ -26,5 +26,6 @@ pub fn config_from_env() -> Config {
         sandbox: SandboxFloor::default(),
         set_parent: None,
         hidden: Vec::new(),
+        state: None,
     }
 }

@@ -62,6 +62,8 @@ pub struct ServerConfig {
     pub sandbox: Option<String>,
     /// What `workspace-write` allows to be written.
     pub workspace: Vec<String>,
+    /// The directory that makes processes and sessions survive the server.
+    pub state: Option<PathBuf>,
 }
 
 /// Certificates of `wss://` listeners.
@@ -175,6 +177,7 @@ impl Default for ServerConfig {
             cgroup: CgroupUse::Delegated,
             sandbox: None,
             workspace: Vec::new(),
+            state: None,
         }
     }
 }

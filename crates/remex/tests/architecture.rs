@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 20] = [
+const ARROWS: [(&str, &str); 21] = [
     ("remex-rpc", "remex-proto"),
     // Profiles arrive in the types of the wire.
     ("remex-sandbox", "remex-proto"),
@@ -23,6 +23,8 @@ const ARROWS: [(&str, &str); 20] = [
     ("remex-server", "remex-rpc"),
     ("remex-server", "remex-process"),
     ("remex-server", "remex-sandbox"),
+    // Output on disk.
+    ("remex-server", "remex-log"),
     ("remex-client", "remex-proto"),
     ("remex-client", "remex-rpc"),
     // A client's trace becomes that of a span.
@@ -52,7 +54,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 41] = [
+const SERVER_LAYERS: [&str; 45] = [
     "clock",
     "trace",
     "limits",
@@ -63,6 +65,8 @@ const SERVER_LAYERS: [&str; 41] = [
     "config",
     "resource_limits",
     "identity",
+    "state_dir",
+    "keeper_link",
     "auth",
     "admission",
     "rate",
@@ -73,6 +77,7 @@ const SERVER_LAYERS: [&str; 41] = [
     "budget",
     "retention",
     "deadlines",
+    "durable",
     "io_error",
     "nofollow",
     "confinement",
@@ -94,6 +99,7 @@ const SERVER_LAYERS: [&str; 41] = [
     "calls",
     "connection",
     "server",
+    "keeper",
 ];
 
 /// The modules of the client from the bottom to the top: each uses only those before it.

@@ -56,6 +56,7 @@ Environment variables:
   REMEX_LOG  the log filter of `remex serve`
   XDG_CONFIG_HOME  the directory of `remex/environments.toml`; `~/.config` by default
   XDG_RUNTIME_DIR  the directory of `remex/own.sock`, the socket of your local remex server
+  XDG_STATE_HOME  the directory of `remex/`, where your local remex server keeps processes and their output; `~/.local/state` by default
   VISUAL, EDITOR  the editor for `remex edit`; VISUAL takes precedence
   NO_COLOR  disables colours if not empty
 

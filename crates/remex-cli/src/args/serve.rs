@@ -106,6 +106,11 @@ pub(crate) struct Flags {
     #[arg(long)]
     pub(crate) metrics_open: bool,
 
+    /// Keep processes, their output and sessions in this directory, so that they survive the server: its upgrade, its end
+    /// and its death
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+
     /// The cgroup in which processes with limits on memory or processes get cgroups of their own: `auto` uses that of the
     /// server if it is delegated, `none` uses none [default: auto]
     #[arg(long, value_name = "DIR|auto|none")]

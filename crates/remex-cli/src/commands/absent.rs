@@ -8,6 +8,14 @@ pub(crate) mod serve {
     }
 }
 
+pub(crate) mod keeper {
+    use crate::{args::keeper::Flags, commands::Outcome, remote::local_server};
+
+    pub(crate) fn run(_: &Flags) -> Outcome {
+        local_server::check().map(|()| 0)
+    }
+}
+
 pub(crate) mod token {
     use crate::{args::token::Flags, commands::Outcome, remote::local_server};
 

@@ -223,10 +223,11 @@ fn current_directory() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Ends empty sessions of earlier runs of this program.
+/// Ends empty sessions of earlier runs of this program. One that expires may be that of a client that reconnects.
 async fn end_empty_sessions(client: &Client) -> Result<(), Failure> {
     for session in client.sessions().await? {
-        if session.processes == 0 && !session.is_attached && session.client_name == CLIENT_NAME {
+        let is_over = session.processes == 0 && !session.is_attached && session.expires_at_ms.is_none();
+        if is_over && session.client_name == CLIENT_NAME {
             // Another client may have ended it already.
             let _ = client.end_session(session.session_id).await;
         }

@@ -22,7 +22,7 @@ use remex_rpc::{
     AddressError, Inherited, ListenAddress, Listener,
     tls::{ServerFiles, ServerTls, TlsError},
 };
-use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server, token::CredentialFiles};
+use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server, StateConfig, token::CredentialFiles};
 use tokio::{
     runtime::Builder,
     signal::unix::{Signal, SignalKind, signal},
@@ -303,10 +303,17 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Result<Config, Failure> {
     let sandbox = sandbox_floor(config.sandbox.as_deref(), workspace)
         .map_err(|error| Failure::usage(error.to_string(), error.hint()))?;
     let hidden = private_files(config);
+    let state = config.state.clone().map(state_config).transpose()?;
     let mut server =
-        Config { limits, auth, metrics, audit, cgroup, sandbox, hidden, ..remex::config_from_env() };
+        Config { limits, auth, metrics, audit, cgroup, sandbox, hidden, state, ..remex::config_from_env() };
     server.host_env.retain(|(name, _)| !is_private(name));
     Ok(server)
+}
+
+/// Returns what makes a server durable: this program is its keeper, too.
+fn state_config(dir: PathBuf) -> Result<StateConfig, Failure> {
+    let program = std::env::current_exe().map_err(cannot("find this program"))?;
+    Ok(StateConfig { dir, keeper: vec![program.into(), "keeper".into()] })
 }
 
 fn audit_config(config: &ServerConfig) -> Option<AuditConfig> {

@@ -75,7 +75,7 @@ async fn status(flags: &Status) -> Outcome {
         ServerStatus::Nothing => (3, "not running; it is started on demand".to_owned()),
         ServerStatus::Died => {
             shown.state = "died";
-            (3, user_server::DIED.to_owned())
+            (3, user_server::died().to_owned())
         }
     };
     if flags.format.json {
@@ -93,7 +93,6 @@ async fn stop(flags: &Stop) -> Outcome {
     let pid = user_server::process(&socket).await?;
     let client = connect(&socket).await?;
     let rows = Processes::list(&client).await?.rows;
-    let _ = client.end().await;
     let running: Vec<_> = rows.iter().filter(|row| row.is_running()).map(Row::described).collect();
     if !running.is_empty() && !flags.force {
         let names = running.join(", ");
@@ -111,6 +110,12 @@ async fn stop(flags: &Stop) -> Outcome {
             ));
         }
     }
+    // What survives the server would go on.
+    let sessions = client.sessions().await.map_err(Failure::from)?;
+    for session in sessions.iter().filter(|session| session.session_id != client.session_id()) {
+        client.end_session(&session.session_id).await.map_err(Failure::from)?;
+    }
+    let _ = client.end().await;
     let trouble = |error: io::Error| Failure::io("stop your local remex server", &error);
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| trouble(error.into()))?;
     pidfd_send_signal(&process, Signal::TERM).map_err(|error| trouble(error.into()))?;

@@ -289,7 +289,14 @@ impl Endpoint {
         let mut pause = RECONNECT_PAUSE;
         while kind == EndpointKind::UserServer && conditions.wait_for(is_disconnected).await.is_ok() {
             match user_server::find().await {
-                Ok(user_server::ServerStatus::Died) => return user_server_lost(user_server::DIED),
+                Ok(user_server::ServerStatus::Died | user_server::ServerStatus::Nothing)
+                    if user_server::Socket::default_path().has_left_sessions() =>
+                {
+                    if let Err(failure) = user_server::ensure_running().await {
+                        return failure;
+                    }
+                }
+                Ok(user_server::ServerStatus::Died) => return user_server_lost(user_server::died()),
                 Ok(user_server::ServerStatus::Nothing) => {
                     return user_server_lost(
                         "your local remex server was stopped, and its processes were ended",

@@ -1,8 +1,10 @@
 //! The user's local server: one per user and machine, on a socket in the runtime directory, started on demand.
 //!
-//! Background processes run on it. Start at [`ensure_running`].
+//! Background processes run on it. It keeps them in a state directory, where they survive it: the next command that needs
+//! it starts a new one. Start at [`ensure_running`].
 
 use std::{
+    ffi::OsString,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, BufRead as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
@@ -45,6 +47,27 @@ impl Socket {
 
     pub(crate) fn directory(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Returns where the server keeps processes and sessions that survive it; `None` for a user without a home.
+    ///
+    /// A home may be shared by hosts, and a user may have more than one runtime directory: each has its own.
+    pub(crate) fn state(&self) -> Option<PathBuf> {
+        let absolute =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = || absolute("HOME").map(|home| home.join(".local/state"));
+        let states = absolute("XDG_STATE_HOME").or_else(home)?;
+        let host = rustix::system::uname().nodename().to_string_lossy().replace('/', "-");
+        let directory = self.directory().display().to_string();
+        Some(states.join("remex").join(host).join(directory.trim_matches('/').replace('/', "-")))
+    }
+
+    /// Returns whether an earlier server has left sessions, which a new one continues.
+    pub(crate) fn has_left_sessions(&self) -> bool {
+        let Some(state) = self.state() else { return false };
+        let Ok(mut sessions) = fs::read_dir(state.join("sessions")) else { return false };
+        sessions
+            .any(|entry| entry.is_ok_and(|entry| entry.path().extension().is_some_and(|kind| kind == "json")))
     }
 
     /// Returns the log file of the server.
@@ -90,8 +113,14 @@ pub(crate) enum ServerStatus {
 }
 
 /// Explains a stale socket.
-pub(crate) const DIED: &str = "your local remex server died: it was killed, it crashed, or the machine restarted; its watchdog \
-                               ended the processes that it ran";
+pub(crate) fn died() -> &'static str {
+    if Socket::default_path().has_left_sessions() {
+        "your local remex server died: it was killed, it crashed, or the machine restarted; its processes and their output were \
+         kept, and the next command continues with them"
+    } else {
+        "your local remex server died: it was killed, it crashed, or the machine restarted; it ran no processes that survive it"
+    }
+}
 
 /// Returns whether the server is running.
 pub(crate) async fn find() -> Result<ServerStatus, Failure> {
@@ -103,12 +132,15 @@ pub(crate) async fn find() -> Result<ServerStatus, Failure> {
     probe(socket).await
 }
 
-/// Returns the socket of the running server; `None` if it is not running.
+/// Returns the socket of the server if it is running, or if there is something to continue with; `None` otherwise.
 pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
-    Ok(match find().await? {
-        ServerStatus::Running(socket) => Some(socket),
-        ServerStatus::Nothing | ServerStatus::Died => None,
-    })
+    match find().await? {
+        ServerStatus::Running(socket) => Ok(Some(socket)),
+        ServerStatus::Nothing | ServerStatus::Died if Socket::default_path().has_left_sessions() => {
+            ensure_running().await.map(Some)
+        }
+        ServerStatus::Nothing | ServerStatus::Died => Ok(None),
+    }
 }
 
 /// Returns the failure for a server that is not running; explains if the last one died.
@@ -119,7 +151,7 @@ pub(crate) async fn not_running() -> Failure {
     match find().await {
         Ok(ServerStatus::Died) => Failure::of(
             Kind::NotFound,
-            DIED,
+            died(),
             format!(
                 "start your processes again with `remex run --detach -- COMMAND`; see the log `{}`",
                 Socket::default_path().log().display()
@@ -188,7 +220,7 @@ pub(crate) async fn not_answering(socket: &Socket, error: Error) -> Failure {
 /// Returns the socket of the server, and starts it if necessary.
 pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     local_server::check()?;
-    if let Some(socket) = running().await? {
+    if let ServerStatus::Running(socket) = find().await? {
         return Ok(socket);
     }
     let socket = Socket::default_path();
@@ -201,7 +233,7 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     })??;
     let found = probe(socket.clone()).await?;
     if let ServerStatus::Died = found {
-        print::note(DIED);
+        print::note(died());
     }
     if !matches!(found, ServerStatus::Running(_)) {
         let starting = socket.clone();
@@ -243,6 +275,20 @@ fn lock(socket: &Socket) -> Result<File, Failure> {
     Ok(file)
 }
 
+/// Returns the flag that makes processes survive the server, unless there is no place for them.
+fn state_flag(socket: &Socket) -> Vec<OsString> {
+    let Some(state) = socket.state() else {
+        print::note("processes end with your local remex server: you have no home directory to keep them in");
+        return Vec::new();
+    };
+    if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(&state) {
+        let state = state.display();
+        print::note(format!("processes end with your local remex server: cannot create `{state}`: {error}"));
+        return Vec::new();
+    }
+    vec!["--state".into(), state.into()]
+}
+
 fn start(socket: &Socket) -> Result<(), Failure> {
     let log = socket.log();
     let trouble = |error: &io::Error| Failure::io("start your local remex server", error);
@@ -260,6 +306,7 @@ fn start(socket: &Socket) -> Result<(), Failure> {
             "--listen",
         ])
         .arg(format!("unix://{}", socket.path.display()))
+        .args(state_flag(socket))
         .current_dir(home.unwrap_or_else(|| PathBuf::from("/")))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

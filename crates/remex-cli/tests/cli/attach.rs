@@ -1,9 +1,11 @@
 //! What was left running, and coming back to it: `run --detach`, `attach`, `shell`.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader, Read as _},
     os::unix::fs::PermissionsExt as _,
     process::Stdio,
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -80,7 +82,7 @@ fn attach_shows_what_was_said_and_what_comes_and_ends_with_the_code() {
     let script = "echo before; while ! test -e go; do sleep 0.05; done; echo after; exit 6";
     home.say(&["run", "--detach", "--name", "build", "--", "sh", "-c", script]);
     let child = home.remex(&["attach", "bui"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-    std::fs::write(home.path("go"), "").unwrap();
+    fs::write(home.path("go"), "").unwrap();
     let output = child.finished();
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(6), &b"before\nafter\n"[..]));
     // Also when it has ended.
@@ -216,7 +218,7 @@ fn a_process_that_waited_for_its_dead_client_goes_on_once_somebody_attaches() {
 #[test]
 fn a_server_that_ends_everything_with_its_connection_is_told() {
     let home = Home::new();
-    std::fs::write(
+    fs::write(
         home.environments(),
         "[[environments]]\nid = \"far\"\nprogram = \"remex\"\nargs = [\"serve\", \"--listen\", \"stdio\"]\n",
     )
@@ -248,7 +250,7 @@ fn attach_needs_no_name_where_exactly_one_runs() {
     let several = home.say(&["attach"]);
     assert_eq!(several.code, Some(2), "{several:?}");
     assert!(several.err.starts_with("remex: several processes are running: one, two\n"), "{several:?}");
-    std::fs::write(home.path("go"), "").unwrap();
+    fs::write(home.path("go"), "").unwrap();
     assert_eq!(child.ended().code(), Some(6));
 }
 
@@ -288,22 +290,21 @@ fn attach_has_a_program_draw_its_screen_anew_though_the_size_is_the_same() {
     screen.wait_until("the old size again", |shown| shown.trim_end().ends_with("drawn for 24 80"));
 }
 
-/// What is said of a server that was killed.
-const DIED: &str = "remex: your local remex server died: it was killed, it crashed, or the machine restarted; its watchdog ended \
-                    the processes that it ran\n";
+/// What is said when the user's own server has died and its processes were kept.
+const DIED: &str = "remex: your local remex server died: it was killed, it crashed, or the machine restarted; its processes \
+                    and their output were kept, and the next command continues with them\n";
 
-/// Kills the user's own server, and waits until it and a process on it are gone.
-fn kill_own_server(home: &Home, process: &Watched) {
+/// Kills the user's own server, and waits until it is gone.
+fn kill_own_server(home: &Home) {
     let server = home.own_server().unwrap();
     let watched = Watched::find(server).unwrap();
     kill_process(server, Signal::KILL).unwrap();
     watched.assert_ends();
-    process.assert_ends();
 }
 
-/// Leaves a process running that prints its pid, and returns it.
+/// Leaves a process running that prints its pid, and `after` once the file `go` exists in the home; returns it.
 fn leave_running(home: &Home, name: &str) -> Watched {
-    let script = "echo $$; exec sleep 1000";
+    let script = "echo $$; while [ ! -e go ]; do sleep 0.05; done; echo after; exit 7";
     assert_eq!(home.say(&["run", "--detach", "--name", name, "--", "sh", "-c", script]).code, Some(0));
     let mut logs = home.remex(&["logs", "--follow", name]).stdout(Stdio::piped()).spawn().unwrap();
     let mut pid = String::new();
@@ -314,28 +315,32 @@ fn leave_running(home: &Home, name: &str) -> Watched {
 }
 
 #[test]
-fn the_death_of_the_own_server_is_told_by_the_next_command() {
+fn the_next_command_continues_with_the_processes_of_an_own_server_that_died() {
     let home = Home::new();
-    kill_own_server(&home, &leave_running(&home, "build"));
+    let process = leave_running(&home, "build");
+    kill_own_server(&home);
+    let status = home.say(&["server", "status"]);
+    assert_eq!(status.code, Some(3));
+    assert_eq!(format!("remex: {}", status.out), DIED);
     let listed = home.say(&["ps", "-q"]);
-    assert_eq!((listed.code, listed.out.as_str(), listed.err.as_str()), (Some(0), "", DIED));
-    for (args, code) in [(&["logs", "build"][..], 3), (&["attach", "build"], 125), (&["wait", "build"], 125)]
-    {
-        let said = home.say(args);
-        assert_eq!(said.code, Some(code), "{args:?} {said:?}");
-        assert!(said.err.starts_with(DIED), "{args:?} {said:?}");
-    }
-    let started = home.say(&["run", "--detach", "--name", "next", "--", "sleep", "1000"]);
-    assert_eq!((started.code, started.out.as_str(), started.err.as_str()), (Some(0), "next\n", DIED));
+    assert_eq!((listed.code, listed.out.as_str(), listed.err.as_str()), (Some(0), "build\n", DIED));
+    assert!(!process.ended_within(Duration::ZERO), "it runs on");
     // Once there is a new one, the old one is no news.
-    let listed = home.say(&["ps", "-q"]);
-    assert_eq!((listed.out.as_str(), listed.err.as_str()), ("next\n", ""));
+    let started = home.say(&["run", "--detach", "--name", "next", "--", "sleep", "1000"]);
+    assert_eq!((started.code, started.out.as_str(), started.err.as_str()), (Some(0), "next\n", ""));
+    fs::write(home.path("go"), "").unwrap();
+    let waited = home.say(&["wait", "build"]);
+    assert_eq!(waited.code, Some(7), "{waited:?}");
+    assert!(home.say(&["logs", "build"]).out.ends_with("\nafter\n"));
+    let stopped = home.say(&["server", "stop", "--force"]);
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert_eq!(home.say(&["ps", "-q"]).out, "", "a server that was stopped leaves nothing");
 }
 
 #[test]
-fn who_is_attached_is_told_that_the_own_server_died() {
+fn who_is_attached_goes_on_when_the_own_server_dies() {
     let home = Home::new();
-    let process = leave_running(&home, "build");
+    leave_running(&home, "build");
     let start = |args: &[&str]| {
         let mut command = home.remex(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -345,29 +350,29 @@ fn who_is_attached_is_told_that_the_own_server_died() {
         child
     };
     let children = [start(&["attach", "build"]), start(&["logs", "--follow", "build"])];
-    kill_own_server(&home, &process);
-    for (child, code) in children.into_iter().zip([125, 4]) {
+    kill_own_server(&home);
+    fs::write(home.path("go"), "").unwrap();
+    for (child, code) in children.into_iter().zip([7, 0]) {
         let said = said(&child.finished());
         assert_eq!(said.code, Some(code), "{said:?}");
-        assert!(said.err.contains(DIED), "{said:?}");
+        assert!(said.out.ends_with("\nafter\n"), "{said:?}");
     }
 }
 
 #[test]
-fn who_comes_back_to_a_new_own_server_is_told_that_the_old_one_is_gone() {
+fn who_comes_back_to_a_new_own_server_goes_on() {
     let home = Home::new();
-    let process = leave_running(&home, "build");
+    leave_running(&home, "build");
     let mut command = home.remex(&["logs", "--follow", "build"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     Patient::new(child.stdout.as_mut().unwrap()).read_exact(&mut [0]).unwrap();
     // It sleeps until there is another server.
     kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
-    kill_own_server(&home, &process);
+    kill_own_server(&home);
     assert_eq!(home.say(&["run", "--detach", "--", "sleep", "1000"]).code, Some(0));
     kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    fs::write(home.path("go"), "").unwrap();
     let said = said(&child.finished());
-    assert_eq!(said.code, Some(4), "{said:?}");
-    let told = "remex: your local remex server is a new one: the one before died or was stopped, and the processes that it ran \
-                were ended\n";
-    assert!(said.err.contains(told), "{said:?}");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.ends_with("\nafter\n"), "{said:?}");
 }

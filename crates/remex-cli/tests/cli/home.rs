@@ -8,10 +8,13 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 use tempfile::TempDir;
 
-use crate::support::{InTime as _, default_signals};
+use crate::support::{InTime as _, PATIENCE, default_signals};
 
 /// A user: nothing of the machine's real one is seen or touched, and what was left running ends with it.
 pub(crate) struct Home {
@@ -115,6 +118,7 @@ impl Home {
             .env("HOME", self.directory.path().join("home"))
             .env("XDG_CONFIG_HOME", self.directory.path().join("config"))
             .env("XDG_RUNTIME_DIR", self.directory.path().join("run"))
+            .env("XDG_STATE_HOME", self.directory.path().join("state"))
             .env("TERM", "xterm")
             .env("SHELL", "/bin/sh")
             .env("LANG", "C.UTF-8")
@@ -128,15 +132,46 @@ impl Home {
         let connection = UnixStream::connect(self.own_socket()).ok()?;
         Some(rustix::net::sockopt::socket_peercred(&connection).ok()?.pid)
     }
+
+    /// Returns where the user's own server keeps processes.
+    pub(crate) fn own_states(&self) -> Vec<PathBuf> {
+        let below =
+            |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+        below(self.directory.path().join("state/remex")).flat_map(below).collect()
+    }
+
+    /// Returns the keepers of the user's processes that run.
+    pub(crate) fn keepers(&self) -> Vec<Pid> {
+        let states = self.own_states().into_iter();
+        let keepers = states.filter_map(|state| {
+            // Without a socket, the keeper has ended, and its number may be that of another process.
+            let text = fs::read_to_string(state.join("keeper.lock"))
+                .ok()
+                .filter(|_| state.join("keeper.sock").exists())?;
+            Pid::from_raw(text.trim().parse().ok()?)
+        });
+        keepers.collect()
+    }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // The user's own server, if there is one, with everything in it.
+        // The user's own server, if there is one, and then its keeper with everything in it.
         if let Some(server) = self.own_server() {
-            let _ = kill_process(server, Signal::TERM);
+            end(server);
+        }
+        for keeper in self.keepers() {
+            end(keeper);
         }
     }
+}
+
+/// Ends a process, and waits for that.
+fn end(process: Pid) {
+    let Ok(watched) = pidfd_open(process, PidfdFlags::empty()) else { return };
+    let _ = pidfd_send_signal(&watched, Signal::TERM);
+    let patience = Timespec::try_from(PATIENCE).unwrap();
+    let _ = poll(&mut [PollFd::new(&watched, PollFlags::IN)], Some(&patience));
 }
 
 /// Returns what a finished command printed.

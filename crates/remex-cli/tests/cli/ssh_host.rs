@@ -188,7 +188,7 @@ fn configure(home: &Home) -> PathBuf {
     let variables: String = environment
         .get_envs()
         .filter_map(|(name, value)| Some((name.to_str()?, value?.to_str()?)))
-        .filter(|(name, _)| ["HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"].contains(name))
+        .filter(|(name, _)| ["HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"].contains(name))
         .map(|(name, value)| format!(" {name}={value}"))
         .collect();
     let config = format!(

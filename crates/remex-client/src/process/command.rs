@@ -46,6 +46,7 @@ pub struct Command {
     timeout: Option<Duration>,
     idle_timeout: Option<Duration>,
     linger: Option<Duration>,
+    durable: Option<bool>,
     limits: ResourceLimits,
     sandbox: Option<Sandbox>,
     retain: Retain,
@@ -143,6 +144,7 @@ impl Command {
             timeout: None,
             idle_timeout: None,
             linger: None,
+            durable: None,
             limits: ResourceLimits::default(),
             sandbox: None,
             retain: Retain::default(),
@@ -417,6 +419,14 @@ impl Command {
     /// ```
     pub fn linger(mut self, limit: Duration) -> Self {
         self.linger = Some(limit);
+        self
+    }
+
+    /// Sets whether it must outlive the server, or ends with it.
+    ///
+    /// Otherwise it outlives a server that has a state directory. A server that cannot keep it refuses the start.
+    pub fn durable(mut self, is_durable: bool) -> Self {
+        self.durable = Some(is_durable);
         self
     }
 

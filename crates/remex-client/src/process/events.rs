@@ -198,7 +198,8 @@ async fn read_past(core: Arc<Core>, queue: Arc<EventQueue>, after: u64, up_to: u
     let mut past = Past { events: VecDeque::new(), after, up_to };
     if let Some(gap) = reply.gap {
         let to_seq = gap.to_seq.min(up_to);
-        past.events.push_back(Event::Gap(Gap { from_seq: gap.from_seq, to_seq, bytes: gap.bytes }));
+        let wire::GapRange { from_seq, bytes, cause, .. } = gap;
+        past.events.push_back(Event::Gap(Gap { from_seq, to_seq, bytes, cause }));
         past.after = to_seq;
     }
     for chunk in reply.chunks.into_iter().filter(|chunk| chunk.seq <= up_to) {
@@ -237,7 +238,7 @@ impl Past {
                     .filter(|at| *at > next)
                     .min()
                     .map_or(seq, |at| (at - 1).min(seq));
-                self.events.push_back(Event::Gap(Gap { from_seq: next, to_seq, bytes: None }));
+                self.events.push_back(Event::Gap(Gap { from_seq: next, to_seq, bytes: None, cause: None }));
                 self.after = to_seq;
             }
         }

@@ -48,6 +48,8 @@ pub struct ProcessInfo {
     pub resident_bytes: Option<u64>,
     /// The living processes of its tree, at most 64, the smallest numbers first.
     pub living_pids: Vec<u32>,
+    /// Whether it outlives the server.
+    pub durable: bool,
 }
 
 impl ProcessInfo {
@@ -71,6 +73,7 @@ impl ProcessInfo {
             cpu_ms: entry.cpu_ms,
             resident_bytes: entry.resident_bytes,
             living_pids: entry.living_pids,
+            durable: entry.durable,
         }
     }
 
@@ -103,6 +106,7 @@ impl ProcessInfo {
             cpu_ms: None,
             resident_bytes: None,
             living_pids: Vec::new(),
+            durable: false,
         }
     }
 }

@@ -338,7 +338,10 @@ impl OutputBatch {
         });
         let code = reply.exit_code.filter(|_| reply.exited && is_all);
         Self {
-            gap: reply.gap.map(|gap| Gap { from_seq: gap.from_seq, to_seq: gap.to_seq, bytes: gap.bytes }),
+            gap: reply.gap.map(|gap| {
+                let wire::GapRange { from_seq, to_seq, bytes, cause } = gap;
+                Gap { from_seq, to_seq, bytes, cause }
+            }),
             chunks: chunks.collect(),
             last_seq: reply.next_seq.saturating_sub(1).max(after),
             exit: code.map(|code| Exit {

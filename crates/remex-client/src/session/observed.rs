@@ -174,7 +174,7 @@ impl Observed {
             return;
         }
         if first > process.position + 1 {
-            let gap = Gap { from_seq: process.position + 1, to_seq: first - 1, bytes: None };
+            let gap = Gap { from_seq: process.position + 1, to_seq: first - 1, bytes: None, cause: None };
             let event = Ok(Event::Gap(gap));
             self.ready.push_back(SessionEvent { process_id: process_id.clone(), event });
         }

@@ -381,7 +381,7 @@ impl Process {
 }
 
 pub(crate) fn range(gap: output_log::Gap) -> wire::GapRange {
-    wire::GapRange { from_seq: gap.from_seq, to_seq: gap.to_seq, bytes: gap.bytes }
+    wire::GapRange { from_seq: gap.from_seq, to_seq: gap.to_seq, bytes: gap.bytes, cause: gap.cause }
 }
 
 impl Truth {

@@ -235,4 +235,28 @@ pub struct GapRange {
     pub to_seq: u64,
     /// Output bytes in them; null for a reader so far behind that the server no longer knows its offset.
     pub bytes: Option<u64>,
+    /// Why they are missing; null means that they were evicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<GapCause>,
+}
+
+/// Why a reader will never receive some events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
+#[serde(rename_all = "camelCase")]
+pub enum GapCause {
+    /// More was produced than the process retains.
+    Evicted,
+    /// The disk quota of the process, its session or the server was used up.
+    Quota,
+    /// The disk of the server was full.
+    DiskFull,
+    /// The disk of the server failed.
+    Io,
+    /// What is on disk is damaged or gone.
+    Damaged,
+    /// A cause that this version does not know.
+    #[serde(other)]
+    Unknown,
 }

@@ -52,6 +52,9 @@ pub struct Start {
     /// With a sandbox that confines anything it has one anyway.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub isolate_pids: bool,
+    /// Whether the process outlives the server, with its output and exit; null means if the server can keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durable: Option<bool>,
     /// Asks to reach the network only as `networkProxy` says, if the sandbox leaves the network open.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub enforce_managed_network: bool,

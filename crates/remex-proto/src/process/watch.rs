@@ -207,6 +207,9 @@ pub struct Entry {
     /// The living processes of the tree, the smallest numbers first, at most 64.
     #[serde(default, deserialize_with = "null_as_default")]
     pub living_pids: Vec<u32>,
+    /// Whether it outlives the server.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub durable: bool,
 }
 
 impl Entry {
@@ -232,6 +235,7 @@ impl Entry {
             cpu_ms: None,
             resident_bytes: None,
             living_pids: Vec::new(),
+            durable: false,
         }
     }
 }

@@ -34,6 +34,7 @@ const SHARED: &[(&str, &str)] = &[
     ("ErrorKind", "RpcErrorKind"),
     ("ExitCause", "ProcessExitCause"),
     ("FoundCapabilityRoot", "CapabilityRootsFound"),
+    ("GapCause", "ProcessGapCause"),
     ("GapRange", "ProcessGapRange"),
     ("HostPath", "HostPath"),
     ("HttpHeader", "HttpRequestHeader"),

@@ -12,7 +12,7 @@ use std::collections::{TryReserveError, VecDeque};
 use kept::Kept;
 use store::{Span, Store};
 
-pub use crate::process::{Produced, Stream};
+pub use crate::process::{GapCause, Produced, Stream};
 
 /// The sequence number of an event in its process, from 1; output, exit and close are events.
 pub type Seq = u64;
@@ -78,6 +78,8 @@ pub struct Gap {
     pub to_seq: Seq,
     /// Bytes of output in them; `None` for a cursor so old that the log no longer knows its offset.
     pub bytes: Option<u64>,
+    /// Why they are missing, if they were not evicted.
+    pub cause: Option<GapCause>,
 }
 
 /// The next item for a reader.
@@ -331,6 +333,7 @@ impl OutputLog {
             from_seq,
             to_seq: self.first_seq - 1,
             bytes: cursor.offset.map(|offset| self.start_of_first() - offset),
+            cause: None,
         })
     }
 

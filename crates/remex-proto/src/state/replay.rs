@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::output_log::{Gap, Seq};
+use super::output_log::{Gap, GapCause, Seq};
 
 /// Limits on events held while earlier ones are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ struct Held<E> {
 #[derive(Debug)]
 enum HeldContent<E> {
     Event(E),
-    Gap { bytes: Option<u64> },
+    Gap { bytes: Option<u64>, cause: Option<GapCause> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,7 +211,9 @@ impl<E> Replay<E> {
             self.cursor = held.to_seq;
             return Some(match held.content {
                 HeldContent::Event(event) => Step::Event { seq: held.from_seq, event },
-                HeldContent::Gap { bytes } => Step::Gap(Gap { from_seq, to_seq: held.to_seq, bytes }),
+                HeldContent::Gap { bytes, cause } => {
+                    Step::Gap(Gap { from_seq, to_seq: held.to_seq, bytes, cause })
+                }
             });
         }
     }
@@ -276,7 +278,7 @@ impl<E> From<Gap> for Held<E> {
             from_seq: gap.from_seq,
             to_seq: gap.to_seq,
             len: 0,
-            content: HeldContent::Gap { bytes: gap.bytes },
+            content: HeldContent::Gap { bytes: gap.bytes, cause: gap.cause },
         }
     }
 }
@@ -341,6 +343,7 @@ mod tests {
                 from_seq: seq + 1,
                 to_seq: self.first - 1,
                 bytes: Some(self.bytes(seq + 1, self.first - 1)),
+                cause: None,
             })
         }
 
@@ -458,7 +461,7 @@ mod tests {
         ) {
             let mut replay = Replay::new(LIMITS);
             for (&(from_seq, to_seq), &seq) in gaps.iter().zip(&seqs) {
-                replay.feed_gap(Gap { from_seq, to_seq, bytes: None });
+                replay.feed_gap(Gap { from_seq, to_seq, bytes: None, cause: None });
                 replay.feed(seq, 1, ());
                 let before = replay.cursor();
                 replay.feed_read(ReadBatch { gap: None, events: [(seq, 1, ())], next_seq: seq, reach: Reach::Newest });

@@ -58,14 +58,14 @@ pub(crate) struct WireGap {
 }
 
 impl From<Gap> for WireGap {
-    fn from(Gap { from_seq, to_seq, bytes }: Gap) -> Self {
+    fn from(Gap { from_seq, to_seq, bytes, .. }: Gap) -> Self {
         WireGap { from_seq, to_seq, bytes }
     }
 }
 
 impl From<WireGap> for Gap {
     fn from(WireGap { from_seq, to_seq, bytes }: WireGap) -> Self {
-        Gap { from_seq, to_seq, bytes }
+        Gap { from_seq, to_seq, bytes, cause: None }
     }
 }
 

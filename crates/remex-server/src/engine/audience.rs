@@ -6,10 +6,10 @@ use remex_proto::{
     RpcError,
     call::Empty,
     process::{self as wire, WriteReply},
-    state::output_log::{Hold, OutputLog},
+    state::output_log::Hold,
 };
 
-use super::{Engine, Owner, ProcessState, Spec};
+use super::{Engine, Owner, ProcessLog, ProcessState, Spec};
 use crate::limits::Limits;
 
 /// Readers of a process's log. Part of the engine's state, so its methods run while that is locked.
@@ -21,7 +21,7 @@ pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
     type Owner: Owner<Self> + ?Sized;
 
     /// Returns what must stay in the log for the audience.
-    fn hold(&mut self, log: &mut OutputLog, spec: &Spec, limits: &Limits, now: Instant) -> Hold;
+    fn hold(&mut self, log: &mut ProcessLog, spec: &Spec, limits: &Limits, now: Instant) -> Hold;
 
     /// Returns when [`hold`](Self::hold) may change without any event.
     fn hold_changes_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant>;
@@ -30,7 +30,7 @@ pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
     fn on_events(engine: &Arc<Engine<Self>>, state: &mut ProcessState<Self>);
 
     /// Returns whether so much output is pending that the audience must be notified at once.
-    fn has_large_backlog(&self, log: &OutputLog) -> bool;
+    fn has_large_backlog(&self, log: &ProcessLog) -> bool;
 
     /// Called when no client will return: nothing must be held any more.
     fn on_abandoned(&mut self);

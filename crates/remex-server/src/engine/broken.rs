@@ -7,15 +7,13 @@ use remex_proto::process::{self as wire, ExitCause};
 use tracing::Instrument as _;
 
 use super::{
-    Audience, Engine, Exit, Lifecycle, Owner as _, ProcessState, Request, Starting, task, terminate,
+    Audience, Engine, Exit, Lifecycle, Owner as _, ProcessState, Request, Running, Starting, task, terminate,
 };
 use crate::{
     clock::now_ms,
+    keeper_link::message::UNKNOWN_CODE,
     supervise::{catch_panic, defect, supervise},
 };
-
-/// The exit code reported if the real one is unknown.
-const UNKNOWN_CODE: i32 = 255;
 
 /// The text that readers get in `failure`.
 pub(crate) const FAILURE: &str =
@@ -24,7 +22,18 @@ pub(crate) const FAILURE: &str =
 /// Runs the task of a process; if it panics, ends the process.
 pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let (process, start_id) = (Arc::clone(&starting.process), starting.start_id.clone());
-    if supervise(task::run(starting, Arc::clone(&owner))).await.is_ok() {
+    let running = task::run(starting, Arc::clone(&owner));
+    guard(process, owner, start_id, running).await;
+}
+
+/// Runs something for a process; if it panics, ends the process.
+pub(crate) async fn guard<A: Audience>(
+    process: Arc<Engine<A>>,
+    owner: Arc<A::Owner>,
+    start_id: Option<String>,
+    running: impl Future<Output = ()> + Send,
+) {
+    if supervise(running).await.is_ok() {
         return;
     }
     // The child died with the task, which held its descriptor; this kills its remaining descendants.
@@ -47,7 +56,8 @@ impl<A: Audience> ProcessState<A> {
     /// Returns the child, if there is one and its task has not ended.
     fn leader(&self) -> Option<Leader> {
         match &self.lifecycle {
-            Lifecycle::Running { leader, .. } => Some(leader.clone()),
+            Lifecycle::Running { child: Running::Here(leader), .. } => Some(leader.clone()),
+            Lifecycle::Running { child: Running::Keeper(_), .. } => None,
             Lifecycle::Starting(_) | Lifecycle::Over { .. } | Lifecycle::Failed => {
                 self.unannounced_child.clone()
             }
@@ -74,7 +84,7 @@ impl<A: Audience> Engine<A> {
         }
         state.input.closed();
         if state.log.exited().is_none() {
-            state.log.push_exited(now_ms());
+            state.push_exited();
         }
         if !state.log.is_closed() {
             state.log.push_closed(now_ms());

@@ -20,13 +20,13 @@ pub(crate) trait Owner<A: Audience>: fmt::Debug + Send + Sync {
     /// Evicts output of closed processes until `wanted` bytes can be retained, as far as possible.
     fn reclaim(&self, wanted: usize);
 
-    /// Answers a successful start and notifies all listeners.
+    /// Answers a successful start and notifies all listeners; without a caller, an earlier server was asked for it.
     fn on_started(
         &self,
         process: &Arc<Engine<A>>,
         start_id: Option<&str>,
         started: wire::Started,
-        caller: A::Caller,
+        caller: Option<A::Caller>,
     );
 
     /// Frees the id of a process that could not be started.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use remex_process::{ChildIo, Size, resize};
-use remex_proto::{ErrorKind, RpcError, process::Stream, state::output_log::OutputLog};
+use remex_proto::{ErrorKind, RpcError, process::Stream};
 use rustix::{
     io::Errno,
     pipe::{fcntl_getpipe_size, fcntl_setpipe_size},
@@ -14,7 +14,7 @@ use rustix::{
 };
 use tokio::io::Interest;
 
-use super::{coalesce::Buffer, not_a_terminal, watched::Watched};
+use super::{ProcessLog, coalesce::Buffer, not_a_terminal, watched::Watched};
 use crate::clock::now_ms;
 
 /// More than a terminal can buffer: all output printed before an exit is within this limit.
@@ -136,7 +136,7 @@ impl Pipes {
     pub(super) fn read(
         &mut self,
         index: usize,
-        log: &mut OutputLog,
+        log: &mut ProcessLog,
         max: usize,
         draining: bool,
     ) -> IoOutcome {
@@ -262,6 +262,7 @@ fn is_roomy(pipe: &OwnedFd) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use remex_proto::state::output_log::{self, OutputLog};
     use rustix::pipe::pipe;
 
     use super::*;
@@ -303,7 +304,7 @@ mod tests {
         pipes.narrow();
         assert_eq!(sizes(&child)[0], WIDE_PIPE_BYTES, "it still holds too much");
 
-        let mut log = OutputLog::new(remex_proto::state::output_log::Limits::default());
+        let mut log = ProcessLog::Memory(OutputLog::new(output_log::Limits::default()));
         while log.total() < output.len() as u64 {
             assert!(matches!(pipes.read(0, &mut log, output.len(), true), IoOutcome::Bytes(_)));
         }

@@ -7,10 +7,10 @@ use std::{
 
 use remex_proto::{
     Blob, process as wire,
-    state::output_log::{Gap, Next, OutputLog, Seq},
+    state::output_log::{Gap, Next, Seq},
 };
 
-use super::{Audience, Engine, ProcessState, broken::FAILURE};
+use super::{Audience, Engine, ProcessLog, ProcessState, broken::FAILURE};
 use crate::{
     budget::{SHORT, has_memory},
     proxy::Denials,
@@ -83,7 +83,7 @@ impl<A: Audience> Engine<A> {
     pub(crate) fn snapshot(&self, max_bytes: Option<u64>, room: u64) -> Result<wire::SnapshotReply, NotRead> {
         let state = self.state();
         let max_bytes = limit_of(max_bytes);
-        let cost = max_bytes.min(state.log.held_bytes() as u64);
+        let cost = max_bytes.min(state.log.held_bytes());
         if cost > room {
             return Err(NotRead::TooLong(cost));
         }
@@ -120,7 +120,7 @@ struct Extent {
 }
 
 impl Extent {
-    fn of(log: &mut OutputLog, after: Seq, max_bytes: Option<u64>) -> Self {
+    fn of(log: &mut ProcessLog, after: Seq, max_bytes: Option<u64>) -> Self {
         let cursor = log.cursor_after(after);
         let events = log.next_seq().saturating_sub(after.max(log.first_seq() - 1).saturating_add(1));
         let most = Extent { bytes: log.behind(&cursor), chunks: events };
@@ -151,7 +151,7 @@ fn limit_of(max_bytes: Option<u64>) -> u64 {
     max_bytes.unwrap_or(READ_BYTES).min(READ_BYTES)
 }
 
-fn has_output_after(log: &mut OutputLog, after: Seq) -> bool {
+fn has_output_after(log: &mut ProcessLog, after: Seq) -> bool {
     let mut cursor = log.cursor_after(after);
     while log.has_next(&cursor) {
         if log.gap(&cursor).is_some() || log.peek_len(&cursor).is_some_and(|len| len > 0) {
@@ -179,7 +179,7 @@ fn reply<A: Audience>(
     if !has_memory(len) {
         return Err(NotRead::NoMemory);
     }
-    let mut last_chunk = None;
+    let (mut last_chunk, mut covered) = (None, after);
     let mut cut = false;
     loop {
         if let Some(len) = state.log.peek_len(&cursor)
@@ -192,10 +192,19 @@ fn reply<A: Audience>(
         }
         match state.log.next(&mut cursor) {
             None => break,
-            Some(Next::Gap(gap)) => gaps.push(gap),
+            // An answer says what is missing before its chunks, once.
+            Some(Next::Gap(_)) if !chunks.is_empty() || !gaps.is_empty() => {
+                cut = true;
+                break;
+            }
+            Some(Next::Gap(gap)) => {
+                covered = gap.to_seq;
+                gaps.push(gap);
+            }
             Some(Next::Output { seq, stream, at_ms, bytes: chunk }) => {
                 bytes += chunk.len() as u64;
                 last_chunk = Some(seq);
+                covered = seq;
                 chunks.push(wire::Chunk { seq, stream, chunk: copy(chunk)?, at_ms: Some(at_ms) });
             }
             Some(Next::Exited(_) | Next::Closed(_)) => {}
@@ -204,7 +213,8 @@ fn reply<A: Audience>(
     let past_newest = state.log.next_seq();
     let next_seq = match last_chunk {
         // The base dialect reports this whenever the client set a limit, whether or not something was left out.
-        Some(seq) if max_bytes.is_some() || cut => seq + 1,
+        Some(seq) if max_bytes.is_some() => seq + 1,
+        _ if cut => covered + 1,
         _ => past_newest,
     };
     let read_up_to = if cut { next_seq - 1 } else { past_newest - 1 };
@@ -222,6 +232,7 @@ fn reply<A: Audience>(
             from_seq: gap.from_seq,
             to_seq: gap.to_seq,
             bytes: gap.bytes,
+            cause: gap.cause,
         }),
         signal: exit.and_then(|exit| exit.signal.clone()),
         cause: exit.map(|exit| exit.cause),

@@ -13,7 +13,7 @@ use std::{
 };
 
 use remex_process::{
-    Attempt, Child, Jail, Leader, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
+    Attempt, Child, Jail, Leader, Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
 };
 use remex_proto::{
     ErrorKind, RpcError,
@@ -22,16 +22,24 @@ use remex_proto::{
     error::INTERNAL_ERROR,
     process::{self as wire, SandboxType},
     sandbox::{Network, Sandbox},
+    state::output_log::{self, OutputLog},
 };
 use remex_sandbox::{Access, Hosts};
 use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::{
-    Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, SnapshotUse, Spec, managed,
-    no_end_of_input, not_a_terminal, unknown_process,
+    Audience, Caller, Engine, Input, Lifecycle, Mirror, Owner as _, Place, Placement, ProcessLog, Request,
+    Running, SnapshotUse, Spec, managed, no_end_of_input, not_a_terminal, unknown_process,
 };
-use crate::{clock::now_ms, confinement::unavailable, host::Host, limits::Limits, scope::Floor};
+use crate::{
+    clock::now_ms,
+    confinement::unavailable,
+    host::Host,
+    keeper_link::message::{Key, NewProcess, Progress, Rules, StartFailure, ToKeeper},
+    limits::Limits,
+    scope::Floor,
+};
 
 /// A start that has been checked and admitted by the session.
 #[derive(Debug)]
@@ -67,15 +75,21 @@ impl Command {
 }
 
 /// What a process is kept from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) enum Confined {
     No,
     Files,
     FilesAndNetwork,
 }
 
-/// A child, what it is kept from, and the hosts that it reaches nevertheless.
-type Made = (Child, Confined, Option<Hosts>);
+/// A child that was made.
+pub(super) enum Made {
+    /// Here, with what it is kept from and the hosts that it reaches nevertheless.
+    Here(Box<Child>, Confined, Option<Hosts>),
+    /// In the keeper: its pid, and when it started.
+    Kept((u32, u64)),
+}
 
 /// A start that takes longer than this hangs, for example on a file system that does not respond. Until then,
 /// requests that end the process wait for the start, so that a client that sends both at once sees the process
@@ -108,14 +122,35 @@ impl<A: Audience> Engine<A> {
         crate::supervise::break_at("!request", &request.process_id);
         let sandbox = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
-        let spec = spec(&request, &limits);
+        let spec = spec(&request, &limits, &placement.place);
+        let log = match &placement.place {
+            Place::Here => {
+                let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain() };
+                ProcessLog::Memory(OutputLog::new(retain))
+            }
+            Place::Keeper { .. } if start.cgroup.is_some() => {
+                return Err(not_durable("its limits need a cgroup, which belongs to the server"));
+            }
+            Place::Keeper { link, key } => {
+                ProcessLog::Mirror(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
+            }
+        };
         let command = Command { start, sandbox, floor: Floor::default(), snapshot: None };
-        let process = Engine::new(request.process_id, spec, placement, audience);
+        let process = Engine::new(request.process_id, spec, placement, log, audience);
+        if process.is_durable() {
+            // The keeper answers for its input.
+            process.state().input.closed();
+        }
         Ok((Arc::new(process), command))
     }
 
     /// Creates the child, unless the start is aborted first.
-    pub(super) async fn attempt(&self, command: Command, slots: &Semaphore) -> Result<Made, RpcError> {
+    pub(super) async fn attempt(
+        self: &Arc<Self>,
+        owner: &A::Owner,
+        command: Command,
+        slots: &Semaphore,
+    ) -> Result<Made, RpcError> {
         let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "the process was already started"));
         };
@@ -123,11 +158,17 @@ impl<A: Audience> Engine<A> {
         tokio::select! {
             biased;
             () = attempt.aborted() => Err(StartAbort::SessionEnded.error(&self.id)),
-            made = self.make(command, &attempt, slots) => made,
+            made = self.make(owner, command, &attempt, slots) => made,
         }
     }
 
-    async fn make(&self, command: Command, attempt: &Attempt, slots: &Semaphore) -> Result<Made, RpcError> {
+    async fn make(
+        self: &Arc<Self>,
+        owner: &A::Owner,
+        command: Command,
+        attempt: &Attempt,
+        slots: &Semaphore,
+    ) -> Result<Made, RpcError> {
         let slot = slots.acquire().await;
         // A start that hangs releases its slot.
         let hangs = async {
@@ -137,13 +178,18 @@ impl<A: Audience> Engine<A> {
         };
         tokio::select! {
             biased;
-            made = self.spawn(command, attempt) => made,
+            made = self.spawn(owner, command, attempt) => made,
             start_abort = self.start_abort() => Err(start_abort.error(&self.id)),
             never = hangs => match never {},
         }
     }
 
-    async fn spawn(&self, mut command: Command, attempt: &Attempt) -> Result<Made, RpcError> {
+    async fn spawn(
+        self: &Arc<Self>,
+        owner: &A::Owner,
+        mut command: Command,
+        attempt: &Attempt,
+    ) -> Result<Made, RpcError> {
         let (snapshot, spawner) = (command.snapshot.take(), self.host.spawner());
         let (start, confined, hosts) = self.confine(command).await?;
         // Captured in the jail of the command, if it has one.
@@ -155,12 +201,53 @@ impl<A: Audience> Engine<A> {
             // Whatever the snapshot says.
             managed::point_to_proxy(&mut start.env, hosts);
         }
+        if let Place::Keeper { key, .. } = &self.place {
+            if hosts.is_some() {
+                return Err(not_durable("its network is limited to some hosts"));
+            }
+            let message = self.start_message(owner, *key, start, confined);
+            let started = self.start_in_keeper(message, confined).await;
+            return started.map(Made::Kept).map_err(|failure| match failure {
+                StartFailure::Refused(error) => self.start_error(&error),
+                StartFailure::Other(failure) => failure.into(),
+            });
+        }
         let made = spawner.attempt(start, attempt).await;
-        let child = made.map_err(|error| match error.kind() {
+        let child = made.map_err(|error| self.start_error(&error))?;
+        Ok(Made::Here(Box::new(child), confined, hosts))
+    }
+
+    /// Returns what the keeper has to know to start the process.
+    fn start_message(&self, owner: &A::Owner, key: Key, mut start: Start, confined: Confined) -> ToKeeper {
+        // The parent is the keeper, and its end is handled by the server.
+        start.parent_death = None;
+        let (spec, limits) = (&self.spec, self.host.limits());
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let description = self.describe(owner, confined);
+        ToKeeper::Start(Box::new(NewProcess {
+            key,
+            session: owner.id().to_owned(),
+            description: serde_json::to_vec(&description).unwrap_or_default(),
+            start: start.to_spec(),
+            rules: Rules {
+                id: self.id.to_string(),
+                tty: spec.tty,
+                retain_bytes: spec.retain_bytes as u64,
+                evicts: spec.overflow == wire::Overflow::Evict,
+                timeout_ms: spec.timeout.map(ms),
+                idle_timeout_ms: spec.idle_timeout.map(ms),
+                linger_ms: spec.linger.map(ms),
+                write_ids: limits.write_ids as u64,
+                stdin_bytes: limits.stdin_bytes as u64,
+            },
+        }))
+    }
+
+    pub(super) fn start_error(&self, error: &StartError) -> RpcError {
+        match error.kind() {
             StartErrorKind::Aborted => StartAbort::SessionEnded.error(&self.id),
-            _ => start_error(&error),
-        })?;
-        Ok((child, confined, hosts))
+            _ => start_error(error),
+        }
     }
 
     /// Resolves the sandbox of a command, on a thread that may block.
@@ -236,20 +323,37 @@ impl<A: Audience> Engine<A> {
         let started_at_ms = now_ms();
         {
             let mut state = self.state();
-            state.lifecycle = Lifecycle::Running { leader: leader.clone(), started_at_ms };
+            state.lifecycle = Lifecycle::Running { child: Running::Here(leader.clone()), started_at_ms };
             state.unannounced_child = None;
         }
-        let pid = leader.pid().as_raw().unsigned_abs();
-        let started = wire::Started {
+        self.answer_start(owner, leader.pid(), started_at_ms, confined, starting);
+    }
+
+    /// Returns the answer to the start.
+    pub(super) fn started_reply(&self, pid: Pid, started_at_ms: u64, confined: Confined) -> wire::Started {
+        wire::Started {
             process_id: self.id.to_string(),
             sandbox_type: match confined {
                 Confined::No => SandboxType::None,
                 Confined::Files | Confined::FilesAndNetwork => SandboxType::LinuxSeccomp,
             },
-            pid: Some(pid),
+            pid: Some(pid.as_raw().unsigned_abs()),
             started_at_ms: Some(started_at_ms),
             replayed: false,
-        };
+        }
+    }
+
+    /// Lets the owner answer the start of a child that runs.
+    pub(super) fn answer_start(
+        self: &Arc<Self>,
+        owner: &A::Owner,
+        pid: Pid,
+        started_at_ms: u64,
+        confined: Confined,
+        starting: Announce<A::Caller>,
+    ) {
+        let started = self.started_reply(pid, started_at_ms, confined);
+        let pid = pid.as_raw().unsigned_abs();
         owner.on_started(self, starting.start_id.as_deref(), started, starting.caller);
         self.changed.notify_waiters();
         Span::current().record("pid", pid);
@@ -281,7 +385,9 @@ impl<A: Audience> Engine<A> {
         Span::current().record("error", error.kind.word());
         tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, error = %error.message, "process did not start");
         owner.announce_failure(self, error);
-        starting.caller.error(error);
+        if let Some(caller) = starting.caller {
+            caller.error(error);
+        }
         requests.into_iter().for_each(Request::answer_unknown);
         self.changed.notify_waiters();
     }
@@ -317,7 +423,8 @@ impl StartAbort {
 /// Where the result of a start is reported.
 pub(super) struct Announce<C> {
     pub(super) start_id: Option<String>,
-    pub(super) caller: C,
+    /// `None` if an earlier server was asked for it.
+    pub(super) caller: Option<C>,
 }
 
 impl<C: Caller> Request<C> {
@@ -429,6 +536,12 @@ fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcErr
     })
 }
 
+/// Returns the error for a process that the keeper cannot run.
+fn not_durable(why: &str) -> RpcError {
+    let message = format!("this process cannot outlive the server: {why}");
+    RpcError::new(ErrorKind::NotSupported, message).with_hint("start it with `durable: false`")
+}
+
 fn hidden_cwd(cwd: &Path) -> RpcError {
     let message = format!("cannot start in `{}`: the sandbox does not let the process see it", cwd.display());
     RpcError::new(ErrorKind::BadCwd, message)
@@ -467,9 +580,15 @@ fn check_lengths(request: &wire::Start, limits: &Limits) -> Result<(), RpcError>
     Ok(())
 }
 
-fn spec(request: &wire::Start, limits: &Limits) -> Spec {
+fn spec(request: &wire::Start, limits: &Limits, place: &Place) -> Spec {
     let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
     let output = request.output;
+    let (retain_bytes, retain_bytes_max, closed_ttl_max) = match place {
+        Place::Here => (limits.retain_bytes, limits.retain_bytes_max, limits.closed_ttl_max),
+        Place::Keeper { .. } => {
+            (limits.durable_retain_bytes, limits.durable_retain_bytes_max, limits.durable_ttl_max)
+        }
+    };
     let argv = shown(&words(request));
     let labels = request.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
     let weight = request.process_id.len() * 2 + labels + argv.iter().map(String::len).sum::<usize>();
@@ -484,13 +603,13 @@ fn spec(request: &wire::Start, limits: &Limits) -> Spec {
         overflow: output.overflow,
         closed_ttl: output
             .retain_ms
-            .map_or(limits.closed_ttl, |ms| Duration::from_millis(ms).min(limits.closed_ttl_max)),
+            .map_or(limits.closed_ttl, |ms| Duration::from_millis(ms).min(closed_ttl_max)),
         linger: request.linger_ms.map(Duration::from_millis),
         timeout: request.timeout_ms.map(Duration::from_millis),
         idle_timeout: request.idle_timeout_ms.map(Duration::from_millis),
-        retain_bytes: output.retain_bytes.map_or(limits.retain_bytes, |wanted| {
-            bytes(wanted).clamp(SMALLEST_RETENTION, limits.retain_bytes_max)
-        }),
+        retain_bytes: output
+            .retain_bytes
+            .map_or(retain_bytes, |wanted| bytes(wanted).clamp(SMALLEST_RETENTION, retain_bytes_max)),
     }
 }
 

@@ -8,20 +8,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Cgroup, Exit as ChildExit, ExitStatus};
+use remex_process::{Cgroup, Child, Exit as ChildExit, ExitStatus};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
     process::{self as wire, ExitCause},
     state::output_log::Snapshot,
 };
+use remex_sandbox::Hosts;
 use tokio::io::Interest;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Owner as _, ProcessState, Request, Starting, no_end_of_input,
+    Audience, Caller as _, Engine, Exit, Owner as _, ProcessLog, ProcessState, Request, Starting,
+    no_end_of_input,
     pipes::{IoOutcome, Pipes},
-    start::{Announce, Confined},
+    start::{Announce, Confined, Made},
     terminate,
     watched::Watched,
 };
@@ -57,11 +59,26 @@ fn mentions_denial(output: &Snapshot, confined: Confined) -> bool {
 /// Starts the child and runs until all its output is in the log.
 pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let Starting { process, command, start_id, caller, slots } = starting;
-    let announce = Announce { start_id, caller };
-    let (child, confined, hosts) = match process.attempt(command, &slots).await {
-        Ok(started) => started,
+    let announce = Announce { start_id, caller: Some(caller) };
+    let (child, confined, hosts) = match process.attempt(&*owner, command, &slots).await {
+        Ok(Made::Here(child, confined, hosts)) => (*child, confined, hosts),
+        Ok(Made::Kept(started)) => {
+            process.announce_kept(&*owner, started, announce);
+            return process.follow_keeper(owner).await;
+        }
         Err(error) => return process.fail(&*owner, announce, &error),
     };
+    run_child(process, owner, child, (confined, hosts), announce).await;
+}
+
+/// Runs until all output of a new child is in the log.
+pub(crate) async fn run_child<A: Audience>(
+    process: Arc<Engine<A>>,
+    owner: Arc<A::Owner>,
+    child: Child,
+    (confined, hosts): (Confined, Option<Hosts>),
+    announce: Announce<A::Caller>,
+) {
     let leader = child.exit.leader().clone();
     process.state().unannounced_child = Some(leader.clone());
     #[cfg(test)]
@@ -278,6 +295,7 @@ impl<A: Audience> Runner<A> {
         state.coalescing.end();
         state.exited(exit);
         state.input.closed();
+        self.process.announce_change(&mut state);
         drop(state);
         // Waits and lists must see the exit at once, even if a full log delays the event.
         self.process.changed.notify_waiters();
@@ -306,20 +324,6 @@ impl<A: Audience> Runner<A> {
             usage,
             sandbox_denied: false,
         }
-    }
-
-    /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log.
-    fn judge_failure(&self, state: &mut ProcessState<A>) {
-        let ProcessState { exit: Some(exit), log, denials, .. } = state else { return };
-        if self.confined == Confined::No || exit.code == 0 {
-            return;
-        }
-        exit.sandbox_denied = match exit.signal.as_deref() {
-            // A system call of another architecture.
-            Some(signal) => signal == "SIGSYS",
-            None if denials.as_ref().is_some_and(|denials| !denials.is_empty()) => true,
-            None => log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, self.confined)),
-        };
     }
 
     /// Returns whether the kernel has killed a process for lack of memory: one of its cgroup, or else any on the host.
@@ -380,7 +384,11 @@ impl<A: Audience> Runner<A> {
             if room == 0 && !state.full {
                 process.host.metrics().pauses.add(1);
             }
-            state.full = room == 0;
+            let was_full = std::mem::replace(&mut state.full, room == 0);
+            let lacks_space = matches!(&state.log, ProcessLog::Kept(log) if log.lacks_space());
+            if state.full != was_full || lacks_space {
+                process.announce_change(&mut state);
+            }
             if state.full {
                 return;
             }
@@ -432,8 +440,8 @@ impl<A: Audience> Runner<A> {
                 let linger_until = self.process.spec.linger.and_then(|time| Instant::now().checked_add(time));
                 self.end = Ending::Exited { linger_until };
                 let mut state = self.process.state();
-                self.judge_failure(&mut state);
-                state.log.push_exited(now_ms());
+                state.judge_failure(self.confined);
+                state.push_exited();
                 if self.pipes.is_open() {
                     self.process.notify(&mut state);
                 }
@@ -555,6 +563,22 @@ impl<A: Audience> Runner<A> {
                 terminate::remaining_group(&self.process, pid, mode, caller);
             }
         }
+    }
+}
+
+impl<A: Audience> ProcessState<A> {
+    /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log.
+    pub(super) fn judge_failure(&mut self, confined: Confined) {
+        let ProcessState { exit: Some(exit), log, denials, .. } = self else { return };
+        if confined == Confined::No || exit.code == 0 {
+            return;
+        }
+        exit.sandbox_denied = match exit.signal.as_deref() {
+            // A system call of another architecture.
+            Some(signal) => signal == "SIGSYS",
+            None if denials.as_ref().is_some_and(|denials| !denials.is_empty()) => true,
+            None => log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, confined)),
+        };
     }
 }
 

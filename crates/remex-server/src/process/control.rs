@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use remex_proto::state::output_log::{Hold, OutputLog, Seq};
+use remex_proto::state::output_log::{Hold, Seq};
 
 use super::{Followers, Process, Viewer};
-use crate::{limits::Limits, outbox::ConnectionId};
+use crate::{engine::ProcessLog, limits::Limits, outbox::ConnectionId};
 
 /// Which client controls the process, and how much it has acknowledged.
 #[derive(Debug, Default)]
@@ -56,6 +56,11 @@ struct ResumeBacklog {
 }
 
 impl Control {
+    /// Returns the control of a client that was connected to an earlier server.
+    pub(super) fn restored(acknowledged: Seq, now: Instant) -> Self {
+        Control { holder: Holder::Detached { since: now }, acknowledged, released: false }
+    }
+
     pub(super) fn acknowledged(&self) -> Seq {
         self.acknowledged
     }
@@ -223,7 +228,7 @@ impl Control {
 
 impl Followers {
     /// Counts the output that was evicted while the client was disconnected and that it has not read since.
-    pub(super) fn note_abandoned(&mut self, log: &mut OutputLog) {
+    pub(super) fn note_abandoned(&mut self, log: &mut ProcessLog) {
         if self.control.catch_up().is_some() {
             let cursor = log.cursor_after(self.control.acknowledged);
             if let Some(gap) = log.gap(&cursor) {
@@ -233,7 +238,7 @@ impl Followers {
     }
 
     /// Returns whether a connected client has not been sent everything and expects it.
-    pub(super) fn is_awaited(&self, log: &OutputLog) -> bool {
+    pub(super) fn is_awaited(&self, log: &ProcessLog) -> bool {
         self.follows.iter().any(|follow| follow.is_waiting(log))
     }
 }

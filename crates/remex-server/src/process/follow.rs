@@ -6,12 +6,12 @@ use bytes::Bytes;
 use remex_proto::{
     message,
     process::{self as wire, Overflow},
-    state::output_log::{Cursor, Gap, Next, OutputLog, Seq},
+    state::output_log::{Cursor, Gap, Next, Seq},
 };
 
 use super::{Followers, Process, window::StreamWindow};
 use crate::{
-    engine::ProcessState,
+    engine::{ProcessLog, ProcessState},
     outbox::{Acks, ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
     proxy::Denials,
 };
@@ -53,23 +53,23 @@ pub(super) struct Follow {
 
 impl Follow {
     /// Returns whether there are events for this connection and it is not queued yet.
-    fn is_due(&self, log: &OutputLog) -> bool {
+    fn is_due(&self, log: &ProcessLog) -> bool {
         !self.queued && log.has_next(&self.cursor) && self.has_room(log)
     }
 
     /// Returns whether the client has consumed enough for the next event.
-    fn has_room(&self, log: &OutputLog) -> bool {
+    fn has_room(&self, log: &ProcessLog) -> bool {
         self.window.as_ref().is_none_or(|window| window.has_room(log, &self.cursor))
     }
 
     /// Returns whether the client still expects events of a closed process.
-    pub(super) fn is_waiting(&self, log: &OutputLog) -> bool {
+    pub(super) fn is_waiting(&self, log: &ProcessLog) -> bool {
         let is_catching_up = self.window.as_ref().is_some_and(StreamWindow::is_catching_up);
         self.controls && (log.has_next(&self.cursor) || is_catching_up)
     }
 
     /// Returns whether so much is pending that the connection must be notified at once.
-    pub(super) fn has_large_backlog(&self, log: &OutputLog) -> bool {
+    pub(super) fn has_large_backlog(&self, log: &ProcessLog) -> bool {
         log.behind(&self.cursor) >= GATHER_BYTES && self.is_due(log)
     }
 
@@ -80,7 +80,7 @@ impl Follow {
     }
 
     /// Skips evicted events that answers to reads have covered: for this connection, they are not a gap.
-    fn pass_over_read(&mut self, log: &mut OutputLog) {
+    fn pass_over_read(&mut self, log: &mut ProcessLog) {
         let read_up_to = self.read_up_to;
         if let Some(gap) = log.gap(&self.cursor).filter(|gap| gap.from_seq <= read_up_to) {
             self.cursor = log.cursor_after(read_up_to.min(gap.to_seq));
@@ -174,6 +174,7 @@ impl Source for Process {
                                 from_seq: gap.from_seq,
                                 to_seq: gap.to_seq,
                                 bytes: gap.bytes,
+                                cause: gap.cause,
                             },
                         };
                         sink.note(128, note);
@@ -272,8 +273,7 @@ impl Source for Process {
     }
 
     fn cancel_input(&self, is_cancelled: &dyn Fn(&Responder) -> bool) -> bool {
-        let cancelled = self.state().cancel_input(is_cancelled);
-        !cancelled.is_empty()
+        Process::cancel_input(self, is_cancelled)
     }
 }
 
@@ -329,10 +329,9 @@ impl Process {
         if state.audience.control.is(connection) {
             state.audience.control.detach(Instant::now());
         }
-        let cancelled = state.cancel_input(|responder| responder.outbox().id == connection);
         let overdue = state.audience.overdue;
         drop(state);
-        drop(cancelled);
+        Process::cancel_input(self, |responder| responder.outbox().id == connection);
         if overdue {
             self.forget_after(self.host().limits().resume_hold);
         }
@@ -440,7 +439,7 @@ impl Losses {
 }
 
 /// Returns the newest event that a client has certainly received after it was sent everything up to `offset`.
-fn lagging(log: &OutputLog, offset: Option<u64>, retain_bytes: usize) -> Seq {
+fn lagging(log: &ProcessLog, offset: Option<u64>, retain_bytes: usize) -> Seq {
     let lag = LAG_BYTES.min(retain_bytes as u64 / 2);
     log.seq_ending_by(offset.unwrap_or(0).saturating_sub(lag))
 }

@@ -6,8 +6,10 @@ use std::collections::VecDeque;
 
 use remex_proto::{
     flow::{WINDOW_BYTES, WINDOW_EVENTS},
-    state::output_log::{Cursor, OutputLog, Seq},
+    state::output_log::{Cursor, Seq},
 };
+
+use crate::engine::ProcessLog;
 
 /// What a connection was sent of a process and has not consumed.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ impl StreamWindow {
     /// Returns whether the event after `cursor` may be streamed; a gap is sent with the event that follows it.
     ///
     /// One chunk always fits, however small the window is.
-    pub(super) fn has_room(&self, log: &OutputLog, cursor: &Cursor) -> bool {
+    pub(super) fn has_room(&self, log: &ProcessLog, cursor: &Cursor) -> bool {
         let evicted = log.first_seq() - 1;
         let next = Cursor { seq: cursor.seq.max(evicted), ..*cursor };
         let Some(len) = log.peek_len(&next) else { return true };
@@ -65,18 +67,18 @@ impl StreamWindow {
 
 #[cfg(test)]
 mod tests {
-    use remex_proto::state::output_log::{Hold, Limits, Next, Stream};
+    use remex_proto::state::output_log::{Hold, Limits, Next, OutputLog, Stream};
 
     use super::*;
 
     const CHUNK: usize = 64;
     const WINDOW: usize = 4 * CHUNK;
 
-    fn log() -> OutputLog {
-        OutputLog::new(Limits { head_bytes: 0, ..Limits::default() })
+    fn log() -> ProcessLog {
+        ProcessLog::Memory(OutputLog::new(Limits { head_bytes: 0, ..Limits::default() }))
     }
 
-    fn print(log: &mut OutputLog, chunks: usize, len: usize) {
+    fn print(log: &mut ProcessLog, chunks: usize, len: usize) {
         for _ in 0..chunks {
             log.newest();
             let fill = |room: &mut [u8]| Ok::<_, ()>(room.len());
@@ -85,7 +87,7 @@ mod tests {
     }
 
     /// Streams as much as fits and returns the last event.
-    fn stream(window: &mut StreamWindow, log: &mut OutputLog, cursor: &mut Cursor) -> Seq {
+    fn stream(window: &mut StreamWindow, log: &mut ProcessLog, cursor: &mut Cursor) -> Seq {
         while log.has_next(cursor) && window.has_room(log, cursor) {
             match log.next(cursor) {
                 Some(Next::Output { seq, bytes, .. }) => window.stream(seq, bytes.len()),

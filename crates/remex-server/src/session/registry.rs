@@ -43,9 +43,9 @@ pub(crate) struct SessionRegistry {
 }
 
 #[derive(Debug, Default)]
-struct Sessions {
-    table: SessionTable<Identity, ConnectionId>,
-    by_id: HashMap<String, Arc<Session>>,
+pub(super) struct Sessions {
+    pub(super) table: SessionTable<Identity, ConnectionId>,
+    pub(super) by_id: HashMap<String, Arc<Session>>,
     next_number: u32,
     /// The live processes of each identity that has sessions.
     live: HashMap<Identity, Weak<AtomicUsize>>,
@@ -140,13 +140,15 @@ impl SessionRegistry {
         connection: ConnectionId,
     ) -> Result<OpenedSession, RpcError> {
         let on_detach = self.on_detach(request, identity);
-        match request.resume_session_id.session() {
-            None => self.create_session(request, identity, connection, on_detach),
+        let opened = match request.resume_session_id.session() {
+            None => self.create_session(request, identity, connection, on_detach)?,
             Some(wanted) => {
                 let on_detach = request.detach_ttl_ms.map(|_| on_detach);
-                self.resume_session(wanted, request, identity, connection, on_detach).await
+                self.resume_session(wanted, request, identity, connection, on_detach).await?
             }
-        }
+        };
+        self.save_opened(&opened, connection).await?;
+        Ok(opened)
     }
 
     /// Refuses a session if the server is shutting down. Takes `sessions`, because an idle server closes under
@@ -221,7 +223,8 @@ impl SessionRegistry {
         })?;
         let number = sessions.free_number();
         let owner = sessions.owner(identity);
-        let session = Arc::new(Session::new(id.clone(), owner, number, &self.host));
+        let is_saved = self.can_save(identity, on_detach);
+        let session = Arc::new(Session::new(id.clone(), owner, number, is_saved, &self.host));
         sessions.by_id.insert(id, Arc::clone(&session));
         tracing::info!(session = %session.id, connection, %identity, "session created");
         Ok(OpenedSession { session, resumed: false, on_detach })
@@ -305,6 +308,7 @@ impl SessionRegistry {
             Detached::NotController => {}
             Detached::Waiting { .. } => {
                 session.detach(connection);
+                drop(self.save(session));
                 self.host.deadlines().wake();
                 let identity = &session.owner.identity;
                 tracing::info!(session = %session.id, connection, %identity, "session detached");
@@ -373,8 +377,7 @@ impl SessionRegistry {
             return Err(unknown_session(wanted));
         };
         let ended = session.end().await;
-        self.sessions().by_id.remove(&session.id);
-        self.host.notify_activity();
+        self.remove(&session);
         ended?;
         Ok(controller.and_then(|connection| self.connections.get(connection)))
     }
@@ -400,7 +403,7 @@ impl SessionRegistry {
         }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+    pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -411,9 +414,15 @@ impl SessionRegistry {
                 let identity = &session.owner.identity;
                 tracing::error!(session = %session.id, %identity, error = %error.message, "session still has processes after its end");
             }
-            registry.sessions().by_id.remove(&session.id);
-            registry.host.notify_activity();
+            registry.remove(&session);
         });
+    }
+
+    /// Forgets a session that has ended.
+    fn remove(&self, session: &Session) {
+        self.sessions().by_id.remove(&session.id);
+        session.delete_file();
+        self.host.notify_activity();
     }
 }
 
@@ -429,7 +438,7 @@ impl Sessions {
     }
 
     /// Returns what the sessions of an identity share.
-    fn owner(&mut self, identity: &Identity) -> SessionOwner {
+    pub(super) fn owner(&mut self, identity: &Identity) -> SessionOwner {
         self.live.retain(|_, live| live.strong_count() > 0);
         let live = self.live.get(identity).and_then(Weak::upgrade).unwrap_or_default();
         self.live.insert(identity.clone(), Arc::downgrade(&live));
@@ -447,7 +456,7 @@ impl Sessions {
 
     /// Returns whether a session has processes, or is detached and will expire.
     fn are_busy(&self) -> bool {
-        self.table.next_deadline().is_some() || self.by_id.values().any(|session| session.process_count() > 0)
+        self.table.next_deadline().is_some() || self.by_id.values().any(|session| session.is_busy())
     }
 
     fn resolve(&self, wanted: &str, identity: &Identity) -> Option<String> {

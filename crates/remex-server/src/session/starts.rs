@@ -49,7 +49,21 @@ impl Drop for PendingStart<'_> {
     }
 }
 
+/// The result of a start that an earlier server knew; `None` while the process starts.
+#[derive(Debug)]
+pub(super) struct SavedRecord {
+    pub(super) process_id: String,
+    pub(super) outcome: Option<Result<wire::Started, RpcError>>,
+}
+
 impl Session {
+    /// Remembers a start of an earlier server.
+    pub(super) fn restore_start(&self, start_id: String, saved: SavedRecord) {
+        let SavedRecord { process_id, outcome } = saved;
+        let outcome = outcome.map_or_else(|| Outcome::Pending(Vec::new()), Outcome::Known);
+        self.starts().by_id.insert(start_id, Record { process_id, outcome });
+    }
+
     /// Answers a repeated start; returns the responder if the start is new.
     pub(super) fn replay_start(&self, request: &wire::Start, responder: Responder) -> Option<Responder> {
         let Some(start_id) = &request.start_id else { return Some(responder) };

@@ -123,7 +123,7 @@ const fn fixed(
 }
 
 #[rustfmt::skip]
-const KEYS: [Key; 30] = [
+const KEYS: [Key; 31] = [
     fixed("", "listen", Kind::Addresses, r#"["ws://127.0.0.1:7070"]"#, &["Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one), `wss://IP:PORT`, `unix:///path`, or `systemd`", "for the sockets that it passes."]),
     key("", "log", Kind::Text, r#""info""#, &["What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`."]),
     key("", "shutdown_grace", Kind::Time, r#""5s""#, &["The time between TERM and KILL for processes when the server exits."]),
@@ -132,6 +132,7 @@ const KEYS: [Key; 30] = [
     fixed("", "cgroup", Kind::Cgroup, r#""/sys/fs/cgroup/remex""#, &["The cgroup in which processes with limits on memory or processes get cgroups of their own: \"auto\" uses that of the", "server if it is delegated, \"none\" uses none."]),
     fixed("", "sandbox", Kind::Text, r#""workspace-write""#, &["The least confinement of what clients do, whatever they ask for: \"read-only\", \"workspace-write\", or the path of a", "profile. It concerns processes and file requests; what cannot be confined is refused."]),
     fixed("", "workspace", Kind::Texts, r#"["/srv/project"]"#, &["The directories that `workspace-write` allows to be written, here and in scopes."]),
+    fixed("", "state", Kind::Path, r#""/var/lib/remex""#, &["The directory in which processes, their output and sessions survive the server. Unset, everything ends with it."]),
     fixed("tls", "cert", Kind::Path, r#""cert.pem""#, &["The certificate in PEM format, followed by its intermediate certificates."]),
     fixed("tls", "key", Kind::Path, r#""key.pem""#, &["The private key of that certificate."]),
     fixed("tls", "client_ca", Kind::Path, r#""clients.pem""#, &["CAs that sign client certificates; with them, every `wss://` client must present one."]),
@@ -206,6 +207,7 @@ impl Key {
             ("", "cgroup", Value::Cgroup(cgroup)) => config.cgroup = cgroup,
             ("", "sandbox", Value::Text(sandbox)) => config.sandbox = Some(sandbox),
             ("", "workspace", Value::Texts(workspace)) => config.workspace = workspace,
+            ("", "state", Value::Path(path)) => config.state = Some(path),
             ("tls", "cert", Value::Path(path)) => tls.cert = Some(path),
             ("tls", "key", Value::Path(path)) => tls.key = Some(path),
             ("tls", "client_ca", Value::Path(path)) => tls.client_ca = Some(path),
@@ -248,6 +250,7 @@ impl Key {
             }),
             ("", "sandbox") => config.sandbox.as_deref().map(text),
             ("", "workspace") => Some(texts(&config.workspace)),
+            ("", "state") => path(&config.state),
             ("tls", "cert") => path(&tls.cert),
             ("tls", "key") => path(&tls.key),
             ("tls", "client_ca") => path(&tls.client_ca),

@@ -68,6 +68,9 @@ pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
                 .because(reason)
         })?;
     }
+    if flags.state.is_some() {
+        config.state.clone_from(&flags.state);
+    }
     override_sandbox(flags, &mut config)?;
     override_auth(flags, &mut config)?;
     override_limits(flags, &mut config.limits);
@@ -148,7 +151,7 @@ fn override_limits(flags: &Flags, limits: &mut Limits) {
 /// Makes paths mean the same wherever the configuration is printed to.
 pub(super) fn make_absolute(config: &mut ServerConfig) -> Result<(), Failure> {
     let (tls, auth) = (&mut config.tls, &mut config.auth);
-    let paths: [&mut Option<PathBuf>; 7] = [
+    let paths: [&mut Option<PathBuf>; 8] = [
         &mut tls.cert,
         &mut tls.key,
         &mut tls.client_ca,
@@ -156,6 +159,7 @@ pub(super) fn make_absolute(config: &mut ServerConfig) -> Result<(), Failure> {
         &mut auth.jwt.secret_file,
         &mut auth.jwt.jwks_file,
         &mut config.audit.file,
+        &mut config.state,
     ];
     for path in paths.into_iter().flatten() {
         *path = std::path::absolute(&*path).map_err(cannot("find the working directory"))?;

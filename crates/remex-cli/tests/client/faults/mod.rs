@@ -4,7 +4,7 @@
 //! Each run follows from its seed, as far as time allows. One that failed is told, and is run alone with
 //! `REMEX_FAULTS_SEED=17 cargo test -p remex-cli --test client faults`.
 
-mod chance;
+pub(crate) mod chance;
 mod course;
 mod end;
 mod exact;

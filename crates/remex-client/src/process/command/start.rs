@@ -149,6 +149,7 @@ impl Command {
             shell_snapshot: None,
             sandbox,
             isolate_pids: false,
+            durable: self.durable,
             enforce_managed_network: false,
             network_proxy: None,
             rows: self.terminal.map(|size| size.rows),

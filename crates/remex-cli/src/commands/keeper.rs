@@ -1,0 +1,61 @@
+//! `remex keeper`: the process that runs the durable processes of a server and outlives it.
+
+use std::io::Write as _;
+
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    args::keeper::Flags,
+    commands::{Outcome, runtime},
+    render::failure::{Failure, Kind},
+};
+
+/// Runs until there is nothing left to keep.
+pub(crate) fn run(flags: &Flags) -> Outcome {
+    // A signal for the terminal of the server is not for the processes that outlive it.
+    let _ = rustix::process::setsid();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_env_filter(EnvFilter::new("info"))
+        .init();
+    remex_server::raise_file_limit();
+    remex_server::return_large_blocks();
+    let runtime = runtime::build(
+        Builder::new_current_thread().enable_all().event_interval(4).max_blocking_threads(4),
+        1,
+    )?;
+    let kept =
+        runtime.block_on(remex_server::keep(remex::config_from_env(), &flags.state, ready, terminated()));
+    runtime.shutdown_background();
+    match kept {
+        Ok(()) => Ok(0),
+        Err(error) => {
+            let _ = writeln!(std::io::stdout(), "{error}");
+            Err(Failure::of(Kind::Failed, error.message().to_owned(), error.hint()))
+        }
+    }
+}
+
+/// Waits for SIGTERM; other signals that end programs by default are ignored.
+async fn terminated() {
+    let _ignored = [SignalKind::hangup(), SignalKind::interrupt()].map(signal);
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => _ = terminate.recv().await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Tells the server that it can connect.
+fn ready() {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "ready").and_then(|()| out.flush());
+    // The pipe to the server ends with it.
+    if let Ok(null) = std::fs::OpenOptions::new().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(null);
+    }
+}

@@ -1,0 +1,139 @@
+//! A durable server that can be killed and started again in the same place.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use remex_client::{Client, Options, Target};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::TempDir;
+
+use super::in_time;
+use crate::support::{PATIENCE, program};
+
+/// A state directory, a socket, and the server that uses both now.
+pub(super) struct DurableHost {
+    directory: TempDir,
+    flags: Vec<String>,
+    /// Changes the command that starts the server.
+    wrap: Box<dyn Fn(Command, &Path) -> Command + Send + Sync>,
+    server: Option<Child>,
+    keeper: Option<Pid>,
+}
+
+impl DurableHost {
+    pub(super) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Starts a server with further flags, which all its successors have.
+    pub(super) fn with(flags: &[&str]) -> Self {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Self::new(flags, tempfile::tempdir().unwrap(), |command, _| command)
+    }
+
+    /// Starts a server with these settings.
+    pub(super) fn with_config(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("server.toml");
+        fs::write(&path, text).unwrap();
+        let flags = vec!["--config".to_owned(), path.display().to_string()];
+        Self::new(flags, directory, |command, _| command)
+    }
+
+    /// Starts a server with a command that `wrap` makes of the usual one and the state directory.
+    pub(super) fn launched(wrap: impl Fn(Command, &Path) -> Command + Send + Sync + 'static) -> Self {
+        Self::new(Vec::new(), tempfile::tempdir().unwrap(), wrap)
+    }
+
+    fn new(
+        flags: Vec<String>,
+        directory: TempDir,
+        wrap: impl Fn(Command, &Path) -> Command + Send + Sync + 'static,
+    ) -> Self {
+        let mut host = DurableHost { directory, flags, wrap: Box::new(wrap), server: None, keeper: None };
+        host.launch();
+        host
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("unix://{}", self.directory.path().join("remex.sock").display())
+    }
+
+    /// Starts a server, and waits until it listens.
+    pub(super) fn launch(&mut self) {
+        let (state, address) = (self.state(), self.address());
+        let mut command = program(&["serve", "--listen", &address, "--state", state.to_str().unwrap()]);
+        command.args(&self.flags);
+        let mut command = (self.wrap)(command, &state);
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log()).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut server = command.spawn().unwrap();
+        let mut line = String::new();
+        let stdout = server.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+        assert_eq!(line.trim(), address, "{}", self.said());
+        // The server may see another file system there.
+        let lock = format!("/proc/{}/root{}/keeper.lock", server.id(), state.display());
+        let keeper = fs::read_to_string(lock).unwrap();
+        self.keeper = Pid::from_raw(keeper.trim().parse().unwrap());
+        self.server = Some(server);
+    }
+
+    /// Kills the server with SIGKILL.
+    pub(super) fn kill(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    /// Ends the server with SIGTERM.
+    pub(super) fn stop(&mut self) {
+        let mut server = self.server.take().unwrap();
+        kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+        let status = server.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.said());
+    }
+
+    pub(super) fn keeper(&self) -> Pid {
+        self.keeper.unwrap()
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.directory.path().join("server.log")
+    }
+
+    /// Returns what server and keeper have logged.
+    pub(super) fn said(&self) -> String {
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        format!("server:\n{}\nkeeper:\n{}", read(self.log()), read(self.state().join("keeper.log")))
+    }
+
+    pub(super) async fn connect(&self, options: Options) -> Client {
+        let connecting = Client::connect_with(Target::parse(&self.address()).unwrap(), options);
+        in_time("a connection", connecting).await.unwrap()
+    }
+}
+
+impl Drop for DurableHost {
+    /// Ends the keeper and with it everything that it runs.
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let Some(keeper) = self.keeper else { return };
+        let _ = kill_process(keeper, Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while test_kill_process(keeper).is_ok() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Processes that outlive their server: what clients see when it is killed, stopped and replaced.
+
+mod crashes;
+mod host;
+mod restarts;
+mod space;
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::support::PATIENCE;
+
+/// Waits for something that a test cannot go on without.
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} takes too long"))
+}
+
+/// Waits until `holds`; fails with what was awaited.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    in_time(what, waiting).await;
+}

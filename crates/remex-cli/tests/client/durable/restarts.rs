@@ -1,0 +1,216 @@
+//! What a new server finds of what an old one did.
+
+use std::time::{Duration, Instant};
+
+use remex_client::{Command, Options, process::Input};
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::{host::DurableHost, in_time};
+use crate::support::{Client, InTime as _, PATIENCE, Server, Watched, decode, encode, program};
+
+/// Connects to a session that lasts.
+fn connect(host: &DurableHost) -> (Client, String) {
+    let client = Client::connect(&host.address());
+    let asked = json!({"clientName": "durable", "resumeSessionId": null, "detachTtlMs": 3_600_000});
+    let session = client.initialize_with(asked)["sessionId"].as_str().expect("an id").to_owned();
+    (client, session)
+}
+
+fn resume(host: &DurableHost, session: &str) -> Client {
+    let client = Client::connect(&host.address());
+    client.resume(session);
+    client
+}
+
+/// Asks until something holds.
+fn poll(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} takes too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Reads everything of a process that has closed.
+fn read_all(client: &Client, process_id: &str) -> (Vec<u8>, Value) {
+    let asked = json!({"processId": process_id, "afterSeq": 0, "maxBytes": 16 << 20, "waitMs": 60_000});
+    loop {
+        let read = client.call("process/read", asked.clone()).expect("it can be read");
+        if read["closed"] == true {
+            let chunks = read["chunks"].as_array().expect("chunks").iter();
+            return (chunks.flat_map(|chunk| decode(&chunk["chunk"])).collect(), read);
+        }
+        let after = json!({"processId": process_id, "until": "closed"});
+        client.call("process/wait", after).expect("it can be awaited");
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_server_leaves_durable_processes_running() {
+    let mut host = DurableHost::start();
+    let options = Options::default().session_name("work").detach_ttl(Duration::from_secs(3600));
+    let client = host.connect(options).await;
+    let durable = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let ephemeral = Command::new("cat").input(Input::Piped).durable(false).start(&client).await.unwrap();
+    let listed = client.processes().await.unwrap();
+    let is_durable = |id: &str| listed.iter().find(|process| process.process_id == id).unwrap().durable;
+    assert!(is_durable(durable.id()) && !is_durable(ephemeral.id()));
+    host.stop();
+    host.launch();
+    in_time("a write", durable.write(b"still here\n")).await.unwrap();
+    in_time("the end of input", durable.close_stdin()).await.unwrap();
+    let output = in_time("output", durable.wait_with_output()).await.unwrap();
+    assert_eq!(output.stdout, b"still here\n");
+}
+
+#[test]
+fn repeated_starts_and_writes_have_no_second_effect_after_a_crash() {
+    let mut host = DurableHost::start();
+    let (client, session) = connect(&host);
+    let start = json!({"startId": "s1", "pipeStdin": true});
+    let first = client.start("p", &["cat"], start.clone());
+    let write = json!({"processId": "p", "chunk": encode("once\n"), "writeId": "w1"});
+    assert_eq!(client.call("process/write", write.clone()).unwrap()["status"], "accepted");
+    client.wait_for_output("p", "once\n");
+
+    host.kill();
+    host.launch();
+    let client = resume(&host, &session);
+    let second = client.start("p", &["cat"], start);
+    assert_eq!((&second["pid"], &second["replayed"]), (&first["pid"], &json!(true)));
+    assert_eq!(client.call("process/write", write).unwrap()["status"], "accepted");
+    client.call("process/closeStdin", json!({"processId": "p"})).unwrap();
+    let (output, read) = read_all(&client, "p");
+    assert_eq!(output, b"once\n");
+    assert_eq!((&read["exitCode"], &read["cause"]), (&json!(0), &json!("exit")));
+
+    // The process is closed now, and known to the next server as well.
+    host.kill();
+    host.launch();
+    let client = resume(&host, &session);
+    let write = json!({"processId": "p", "chunk": encode("once\n"), "writeId": "w1"});
+    assert_eq!(client.call("process/write", write).unwrap()["status"], "accepted", "it was accepted before");
+    let (output, read) = read_all(&client, "p");
+    assert_eq!((output.as_slice(), &read["exitCode"]), (&b"once\n"[..], &json!(0)));
+    let listed = client.call("process/list", json!({})).unwrap();
+    assert_eq!(listed["processes"][0]["state"], "closed");
+    assert_eq!(listed["processes"][0]["durable"], true);
+}
+
+#[test]
+fn a_start_is_remembered_when_its_process_is_forgotten_or_ended_with_the_server() {
+    let mut host = DurableHost::start();
+    let (client, session) = connect(&host);
+    let start = json!({"startId": "s1", "output": {"retainMs": 0}});
+    let first = client.start("p", &["true"], start.clone());
+    client.event("p", "process/closed");
+    let gone = || client.call("process/list", json!({})).unwrap()["processes"].as_array().unwrap().is_empty();
+    poll("the process to be forgotten", gone);
+    let ephemeral = json!({"startId": "s2", "durable": false, "pipeStdin": true});
+    client.start("q", &["cat"], ephemeral.clone());
+    host.kill();
+    host.launch();
+    let client = resume(&host, &session);
+    let second = client.start("p", &["true"], start);
+    assert_eq!((&second["pid"], &second["replayed"]), (&first["pid"], &json!(true)));
+    let params = crate::support::with(crate::support::start_params("q", &["cat"]), ephemeral);
+    let (_, message) = client.refusal("process/start", params);
+    assert_eq!(message, "process `q` has ended with the server that started it");
+}
+
+#[test]
+fn a_process_that_ended_with_its_keeper_says_so_and_others_can_be_started() {
+    let host = DurableHost::start();
+    let (client, _) = connect(&host);
+    client.shell("p", "echo before; setsid sleep 1000 & echo $!; sleep 1000");
+    let printed = client.wait("two lines", |seen| {
+        let text = seen.events("p").flat_map(|event| decode(&event["params"]["chunk"])).collect();
+        String::from_utf8(text).ok().filter(|text| text.lines().count() == 2)
+    });
+    let descendant = Watched::printed(printed.lines().nth(1).unwrap());
+    kill_process(host.keeper(), Signal::KILL).unwrap();
+    let exited = client.event("p", "process/exited");
+    assert_eq!((&exited["exitCode"], &exited["cause"]), (&json!(255), &json!("serverLost")));
+    client.event("p", "process/closed");
+    assert!(descendant.ended_within(PATIENCE), "nothing is left behind");
+    let (output, _) = read_all(&client, "p");
+    assert!(output.starts_with(b"before\n"));
+    poll("a new keeper", || {
+        client.call("process/start", crate::support::start_params("q", &["true"])).is_ok()
+    });
+    client.event("q", "process/closed");
+}
+
+#[test]
+fn what_no_keeper_runs_any_more_is_closed_by_the_next_server() {
+    let mut host = DurableHost::start();
+    let (client, session) = connect(&host);
+    client.shell("p", "echo before; echo $$; sleep 1000");
+    let pid = client.wait_for_output("p", "\n");
+    let child = Watched::printed(pid.lines().last().unwrap());
+    let keeper = host.keeper();
+    host.kill();
+    kill_process(keeper, Signal::KILL).unwrap();
+    host.launch();
+    let client = resume(&host, &session);
+    let (output, read) = read_all(&client, "p");
+    assert!(output.starts_with(b"before\n"));
+    assert_eq!((&read["exitCode"], &read["cause"]), (&json!(255), &json!("serverLost")));
+    assert!(child.ended_within(PATIENCE));
+}
+
+#[test]
+fn sessions_keep_their_names_owners_and_deadlines() {
+    let mut host = DurableHost::start();
+    let client = Client::connect(&host.address());
+    let asked = json!({"clientName": "durable", "sessionName": "work", "detachTtlMs": 3_600_000});
+    let session = client.initialize_with(asked)["sessionId"].clone();
+    let brief = Client::connect(&host.address());
+    let asked = json!({"clientName": "brief", "sessionName": "brief", "detachTtlMs": 1});
+    brief.initialize_with(asked);
+    brief.shell("p", "echo $$; sleep 1000");
+    let child = Watched::printed(&brief.wait_for_output("p", "\n"));
+    host.kill();
+    host.launch();
+    let client = Client::connect(&host.address());
+    let resumed = client.initialize_with(json!({"clientName": "durable", "resumeSessionId": "work"}));
+    assert_eq!((&resumed["sessionId"], &resumed["detachTtlMs"]), (&session, &json!(3_600_000)));
+    assert!(child.ended_within(PATIENCE), "a session that expires ends its processes");
+    poll("the end of the session", || {
+        let listed = client.call("session/list", json!({})).unwrap();
+        listed["sessions"].as_array().unwrap().len() == 1
+    });
+}
+
+#[test]
+fn a_state_directory_has_one_server_and_one_version() {
+    let mut host = DurableHost::start();
+    let state = host.state();
+    let serve = || {
+        let mut command =
+            program(&["serve", "--listen", "ws://127.0.0.1:0", "--state", state.to_str().unwrap()]);
+        let output = command.finished();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = serve();
+    assert!(said.contains("is in use by another server (pid "), "{said}");
+    host.stop();
+    std::fs::write(state.join("version"), "2\n").unwrap();
+    let said = serve();
+    assert!(said.contains("was written by a newer remex (state version 2; this one knows 1)"), "{said}");
+    std::fs::write(state.join("version"), "1\n").unwrap();
+    host.launch();
+}
+
+#[test]
+fn a_server_without_a_state_directory_refuses_durable_starts() {
+    let server = Server::start();
+    let client = server.connect();
+    client.initialize();
+    let params = crate::support::with(crate::support::start_params("p", &["true"]), json!({"durable": true}));
+    let (_, message) = client.refusal("process/start", params);
+    assert_eq!(message, "cannot start a durable process: this server has no state directory");
+    client.start("p", &["true"], json!({"durable": false}));
+}

@@ -1,0 +1,263 @@
+//! What makes a server durable: its state directory, its keeper, and what earlier servers left there.
+//!
+//! Start at [`Durable`].
+
+mod disk;
+mod sessions;
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    fs::OpenOptions,
+    io::{self, BufRead as _, BufReader},
+    os::unix::fs::OpenOptionsExt as _,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use remex_process::{Tags, tree};
+use tokio::sync::watch;
+
+use crate::{
+    config::StateConfig,
+    deadlines::Expire,
+    keeper_link::{
+        KeeperLink, LinkError,
+        message::{KeptProcess, Lack, Quotas, ToKeeper},
+    },
+    state_dir::{Lock, StateDir, StateError},
+};
+pub(crate) use disk::{DESCRIPTION, START_NOTE, StartNote, close_lost, on_wire};
+pub(crate) use sessions::{SavedIdentity, SavedOutcome, SavedSession, SavedStart, SessionFiles};
+
+/// How long to wait before a keeper that does not start is started again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The state directory of a server, and the link to its keeper.
+#[derive(Debug)]
+pub(crate) struct Durable {
+    state: Arc<StateDir>,
+    _lock: Lock,
+    config: StateConfig,
+    own_tags: Tags,
+    quotas: Quotas,
+    /// `None` while a new keeper is started.
+    link: watch::Sender<Option<Arc<KeeperLink>>>,
+    files: Arc<SessionFiles>,
+    /// Closed processes, the oldest first, whose logs are deleted when there is no space left.
+    closed: Mutex<VecDeque<Closed>>,
+}
+
+/// A closed process whose log can be deleted.
+struct Closed {
+    session: String,
+    process: Weak<dyn Expire>,
+}
+
+impl fmt::Debug for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Closed").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+/// What earlier servers left.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) sessions: Vec<(SavedSession, Vec<SavedStart>)>,
+    pub(crate) processes: Vec<KeptProcess>,
+}
+
+/// Why a state directory cannot make a server durable.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DurableError {
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error("cannot link to the keeper of `{0}`: {1}")]
+    Link(String, LinkError),
+    #[error("cannot start the keeper of `{0}`: {1}")]
+    Keeper(String, String),
+    #[error("cannot read `{0}`: {1}")]
+    Read(String, io::Error),
+}
+
+impl DurableError {
+    /// Returns what to do about it.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            DurableError::State(error) => error.hint(),
+            DurableError::Link(_, LinkError::Version { .. }) => {
+                "start the version of remex that the keeper belongs to, or end its processes with it first"
+            }
+            DurableError::Link(..) | DurableError::Keeper(..) => "see `keeper.log` in the state directory",
+            DurableError::Read(..) => "check its permissions and its disk",
+        }
+    }
+}
+
+impl Durable {
+    /// Opens the state directory, finds or starts its keeper, and reads what is there. Blocks; must be called within a
+    /// runtime.
+    pub(crate) fn open(
+        config: StateConfig,
+        own_tags: &Tags,
+        quotas: Quotas,
+    ) -> Result<(Arc<Self>, Found), DurableError> {
+        let state = Arc::new(StateDir::open(&config.dir)?);
+        let lock = state.lock_server()?;
+        let path = state.path().display().to_string();
+        let (link, kept) = match KeeperLink::connect(&state, own_tags, quotas) {
+            Ok(linked) => linked,
+            Err(LinkError::NoKeeper) => start_keeper(&state, &config, own_tags, quotas)?,
+            Err(error) => return Err(DurableError::Link(path, error)),
+        };
+        let unreadable = |error| DurableError::Read(path.clone(), error);
+        let known: std::collections::HashSet<_> = kept.iter().map(|process| process.key).collect();
+        let mut processes =
+            disk::processes(&state.processes(), |key| known.contains(&key)).map_err(unreadable)?;
+        processes.extend(kept);
+        let sessions = sessions::read(&state.sessions()).map_err(unreadable)?;
+        let files = SessionFiles::start(state.sessions()).map_err(unreadable)?;
+        let durable = Durable {
+            state,
+            _lock: lock,
+            config,
+            own_tags: own_tags.clone(),
+            quotas,
+            link: watch::Sender::new(Some(link)),
+            files,
+            closed: Mutex::default(),
+        };
+        Ok((Arc::new(durable), Found { sessions, processes }))
+    }
+
+    /// Keeps up the link to a keeper; never ends.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            let link = self.link.borrow().clone();
+            if let Some(link) = link {
+                let lost = Arc::clone(&link).run().await;
+                tracing::error!(pid = link.pid(), error = %lost, "the keeper is gone, and the durable processes with it");
+                self.link.send_replace(None);
+                let tags = self.state.tags().clone();
+                let killed = tokio::task::spawn_blocking(move || tree::kill_server(&tags)).await;
+                if let Ok(Err(error)) = killed {
+                    tracing::error!(%error, "some durable processes are still alive after SIGKILL");
+                }
+                link.lose_all();
+            }
+            let durable = Arc::clone(&self);
+            let runtime = tokio::runtime::Handle::current();
+            let started = tokio::task::spawn_blocking(move || {
+                let _entered = runtime.enter();
+                start_keeper(&durable.state, &durable.config, &durable.own_tags, durable.quotas)
+            });
+            match started.await {
+                Ok(Ok((link, _))) => _ = self.link.send_replace(Some(link)),
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "no new keeper can be started");
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
+            }
+        }
+    }
+
+    /// Returns the link to the keeper, if there is one.
+    pub(crate) fn link(&self) -> Option<Arc<KeeperLink>> {
+        self.link.borrow().clone()
+    }
+
+    /// Returns what saves sessions.
+    pub(crate) fn files(&self) -> &SessionFiles {
+        &self.files
+    }
+
+    pub(crate) fn state(&self) -> &StateDir {
+        &self.state
+    }
+
+    /// Remembers a closed process, whose log is deleted when there is no space left; it is the newest.
+    pub(crate) fn add_closed<P: Expire + 'static>(&self, session: &str, process: &Arc<P>) {
+        let process: Weak<dyn Expire> = Arc::<P>::downgrade(process);
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if closed.len() == closed.capacity() {
+            closed.retain(|closed| closed.process.strong_count() > 0);
+        }
+        closed.push_back(Closed { session: session.to_owned(), process });
+    }
+
+    /// Deletes the log of the process that closed first, to make space for one of `session`.
+    pub(crate) fn collect(&self, lack: Lack, session: &str) {
+        loop {
+            let oldest = {
+                let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+                let found =
+                    closed.iter().position(|closed| lack == Lack::Server || closed.session == session);
+                found.and_then(|index| closed.remove(index))
+            };
+            let Some(oldest) = oldest else { return };
+            if let Some(process) = oldest.process.upgrade() {
+                tracing::warn!(
+                    session = oldest.session,
+                    "no disk space left: deleting the log of a closed process"
+                );
+                return process.expire();
+            }
+        }
+    }
+
+    /// Tells the keeper that the server ends in good order.
+    pub(crate) fn say_goodbye(&self) {
+        if let Some(link) = self.link() {
+            link.send(&ToKeeper::Goodbye);
+        }
+    }
+}
+
+/// Starts a keeper, after everything that an earlier one has left was ended.
+fn start_keeper(
+    state: &Arc<StateDir>,
+    config: &StateConfig,
+    own_tags: &Tags,
+    quotas: Quotas,
+) -> Result<(Arc<KeeperLink>, Vec<KeptProcess>), DurableError> {
+    let path = state.path().display().to_string();
+    let failed = |what: String| DurableError::Keeper(path.clone(), what);
+    match tree::kill_server(state.tags()) {
+        Ok(0) => {}
+        Ok(killed) => tracing::warn!(killed, "ended processes whose keeper is gone"),
+        Err(error) => {
+            tracing::error!(%error, "some processes whose keeper is gone are still alive after SIGKILL");
+        }
+    }
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(state.path().join("keeper.log"));
+    let log = log.map_err(|error| failed(format!("cannot open its log: {error}")))?;
+    let Some((program, args)) = config.keeper.split_first() else {
+        return Err(failed("no program was named for it".to_owned()));
+    };
+    let mut child = Command::new(program)
+        .args(args)
+        .arg(state.path())
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    let mut said = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut said).map_err(|error| failed(error.to_string()))?;
+    }
+    if said.trim() != "ready" {
+        let _ = child.wait();
+        return Err(failed(match said.trim() {
+            "" => "it ended at once".to_owned(),
+            said => said.to_owned(),
+        }));
+    }
+    // Somebody has to wait for it, unless the server ends first.
+    let waiting = std::thread::Builder::new().name("remex-keeper".to_owned());
+    let _ = waiting.stack_size(64 << 10).spawn(move || child.wait());
+    KeeperLink::connect(state, own_tags, quotas).map_err(|error| DurableError::Link(path, error))
+}

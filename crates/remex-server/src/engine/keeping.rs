@@ -1,0 +1,117 @@
+//! What only the keeper does with an engine: it has a log on disk, and its start and requests come from a server.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use remex_process::{Attempt, Child, Tag};
+use remex_proto::{HostPath, process as wire};
+
+use super::{
+    Audience, Engine, Input, KeptLog, Lifecycle, Place, Placement, ProcessLog, Request, Spec,
+    start::{Announce, Confined},
+    task,
+};
+use crate::{
+    clock::now_ms,
+    host::Host,
+    keeper_link::message::{KeptHold, Progress, Rules},
+    limits::Limits,
+    retention::RetentionAccount,
+};
+
+/// What the keeper knows about a process.
+#[derive(Debug)]
+pub(crate) struct KeptSpec {
+    pub(crate) rules: Rules,
+    pub(crate) tag: Tag,
+}
+
+impl<A: Audience> Engine<A> {
+    /// Creates the handle of a process that starts in the keeper, and what aborts its start.
+    pub(crate) fn kept(
+        spec: KeptSpec,
+        host: &Arc<Host>,
+        owner: Weak<A::Owner>,
+        account: &Arc<RetentionAccount>,
+        log: KeptLog,
+        audience: A,
+    ) -> (Arc<Self>, Attempt) {
+        let KeptSpec { rules, tag } = spec;
+        let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let limits = Limits {
+            write_ids: number(rules.write_ids),
+            stdin_bytes: number(rules.stdin_bytes),
+            ..Limits::clone(&host.limits())
+        };
+        let (id, spec) = (rules.id.clone(), spec_of(&rules));
+        let placement = Placement { owner, host, account, tag, place: Place::Here };
+        let process = Engine::new(id, spec, placement, ProcessLog::Kept(Box::new(log)), audience);
+        let attempt = Attempt::default();
+        {
+            let mut state = process.state();
+            state.input = Input::new(&limits);
+            state.lifecycle = Lifecycle::Starting(attempt.clone());
+        }
+        (Arc::new(process), attempt)
+    }
+
+    /// Runs until all output of a new child is in the log.
+    pub(crate) async fn run_kept(self: Arc<Self>, child: Child, owner: Arc<A::Owner>, caller: A::Caller) {
+        let announce = Announce { start_id: None, caller: Some(caller) };
+        // What it is kept from matters only to the server.
+        task::run_child(self, owner, child, (Confined::No, None), announce).await;
+    }
+
+    /// Records that the process did not start.
+    pub(crate) fn fail_kept(&self) {
+        let requests = {
+            let mut state = self.state();
+            state.lifecycle = Lifecycle::Failed;
+            std::mem::take(&mut state.requests)
+        };
+        requests.into_iter().for_each(Request::answer_unknown);
+    }
+
+    /// Uses the log on disk.
+    pub(crate) fn with_kept_log<R>(&self, work: impl FnOnce(&mut KeptLog) -> R) -> Option<R> {
+        match &mut self.state().log {
+            ProcessLog::Kept(log) => Some(work(log)),
+            ProcessLog::Memory(_) | ProcessLog::Mirror(_) => None,
+        }
+    }
+
+    pub(crate) fn with_audience<R>(&self, work: impl FnOnce(&mut A) -> R) -> R {
+        work(&mut self.state().audience)
+    }
+
+    /// Returns what the server has to learn, and what the log holds for it.
+    pub(crate) fn progress_and_hold(&self) -> (Progress, KeptHold) {
+        let mut state = self.state();
+        let is_full = state.full;
+        match &mut state.log {
+            ProcessLog::Kept(log) => (log.take_progress(is_full), log.hold()),
+            ProcessLog::Memory(_) | ProcessLog::Mirror(_) => (Progress::start(), KeptHold::ALL),
+        }
+    }
+}
+
+fn spec_of(rules: &Rules) -> Spec {
+    Spec {
+        argv: Vec::new(),
+        cwd: HostPath::from(PathBuf::from("/")),
+        tty: rules.tty,
+        labels: std::collections::BTreeMap::new(),
+        asked_at_ms: now_ms(),
+        overflow: if rules.evicts { wire::Overflow::Evict } else { wire::Overflow::Pause },
+        closed_ttl: Duration::MAX,
+        linger: rules.linger_ms.map(Duration::from_millis),
+        timeout: rules.timeout_ms.map(Duration::from_millis),
+        idle_timeout: rules.idle_timeout_ms.map(Duration::from_millis),
+        retain_bytes: usize::try_from(rules.retain_bytes).unwrap_or(usize::MAX),
+        start_id: None,
+        weight: 0,
+    }
+}

@@ -1,0 +1,537 @@
+//! Processes that run in the keeper, as the server sees them: requests go there, and events come from there.
+//!
+//! What the keeper says is applied at once by the task that reads the link. The task of the process only tells the
+//! keeper what its log must hold, and retires the process at its end. Start at [`Forwarded`].
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use remex_process::Pid;
+use remex_proto::{
+    ErrorKind, HostPath, RpcError,
+    call::Empty,
+    process::{self as wire, ExitCause},
+    state::output_log::Hold,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::{
+    Audience, Caller as _, Engine, Exit, Lifecycle, Owner as _, Place, Placement, ProcessLog, ProcessState,
+    Request, Running, Spec,
+    log::Mirror,
+    start::{Announce, Confined},
+};
+use crate::{
+    clock::now_ms,
+    durable::close_lost,
+    keeper_link::{
+        KeptListener,
+        message::{
+            ExitRecord, FromKeeper, KeptAnswer, KeptHold, KeptProcess, KeptRequest, Progress, RequestNumber,
+            StartFailure, ToKeeper,
+        },
+    },
+};
+
+/// Requests and the start that the keeper has not answered, and what it was told to hold.
+#[derive(Debug)]
+pub(super) struct Forwarded<C> {
+    requests: BTreeMap<RequestNumber, Request<C>>,
+    start: Option<oneshot::Sender<StartAnswer>>,
+    /// For a start that an earlier server was asked for.
+    restored_start: Option<oneshot::Receiver<StartAnswer>>,
+    hold: KeptHold,
+    confined: Confined,
+}
+
+/// The pid and the time of a start, or why there is none.
+type StartAnswer = Result<(u32, u64), StartFailure>;
+
+impl<C> Default for Forwarded<C> {
+    fn default() -> Self {
+        let requests = BTreeMap::new();
+        Forwarded { requests, start: None, restored_start: None, hold: KeptHold::ALL, confined: Confined::No }
+    }
+}
+
+/// What a server stores about a process to find it again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Description {
+    pub(crate) session: String,
+    pub(crate) id: String,
+    argv: Vec<String>,
+    cwd: HostPath,
+    tty: bool,
+    labels: BTreeMap<String, String>,
+    asked_at_ms: u64,
+    overflow: wire::Overflow,
+    closed_ttl_ms: u64,
+    retain_bytes: u64,
+    pub(crate) start_id: Option<String>,
+    /// Its number in the tags of the session.
+    pub(crate) number: u32,
+    confined: Confined,
+}
+
+/// Whether the keeper learns of every change of the hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Telling {
+    /// Only if it matters: the change is large, or the process waits.
+    Large,
+    All,
+}
+
+impl<A: Audience> Engine<A> {
+    /// Returns whether the process runs in the keeper and outlives the server.
+    pub(crate) fn is_durable(&self) -> bool {
+        matches!(self.place, Place::Keeper { .. })
+    }
+
+    pub(super) fn has_keeper(&self) -> bool {
+        matches!(&self.place, Place::Keeper { link, .. } if !link.is_lost())
+    }
+
+    /// Creates the handle of a process that an earlier server started.
+    pub(crate) fn restore(
+        description: &Description,
+        kept: KeptProcess,
+        placement: Placement<'_, A>,
+        audience: A,
+    ) -> Option<Arc<Self>> {
+        let Place::Keeper { link, key } = &placement.place else { return None };
+        let (dir, spec) = (link.dir_of(*key), description.spec());
+        let (link, key) = (Arc::clone(link), *key);
+        let KeptProcess { started, mut progress, hold, .. } = kept;
+        progress.fresh = Vec::new();
+        let (exit, is_full, is_over) = (progress.exit.take(), progress.is_full, progress.is_closed);
+        let log = ProcessLog::Mirror(Box::new(Mirror::new(dir, progress)));
+        let process = Arc::new(Engine::new(description.id.clone(), spec, placement, log, audience));
+        {
+            let mut state = process.state();
+            state.forwarded.confined = description.confined;
+            state.forwarded.hold = hold;
+            state.input.closed();
+            state.full = is_full;
+            match started.and_then(|(pid, started_at_ms)| Some((to_pid(pid)?, started_at_ms))) {
+                Some((pid, started_at_ms)) if is_over => {
+                    state.lifecycle = Lifecycle::Over { pid, started_at_ms };
+                }
+                Some((pid, started_at_ms)) => {
+                    state.lifecycle = Lifecycle::Running { child: Running::Keeper(pid), started_at_ms };
+                }
+                // It was lost before it ran.
+                None if is_over => return None,
+                None => {
+                    let (sender, answer) = oneshot::channel();
+                    state.forwarded.start = Some(sender);
+                    state.forwarded.restored_start = Some(answer);
+                }
+            }
+            if let Some(exit) = exit {
+                process.apply_exit(&mut state, exit);
+                state.judge_failure(description.confined);
+            }
+        }
+        link.listen(key, &process);
+        Some(process)
+    }
+
+    /// Waits until a process whose start an earlier server was asked for runs, and then until it has closed.
+    pub(crate) async fn run_restored(self: Arc<Self>, owner: Arc<A::Owner>) {
+        let start = self.state().forwarded.restored_start.take();
+        if let Some(answer) = start {
+            let announce = Announce { start_id: self.spec.start_id.clone(), caller: None };
+            match answer.await.unwrap_or_else(|_| Err(lost_start())) {
+                Ok(started) => self.announce_kept(&*owner, started, announce),
+                Err(failure) => {
+                    let error = match failure {
+                        StartFailure::Refused(error) => self.start_error(&error),
+                        StartFailure::Other(failure) => failure.into(),
+                    };
+                    return self.fail(&*owner, announce, &error);
+                }
+            }
+        }
+        self.follow_keeper(owner).await;
+    }
+
+    /// Returns how long ago it ended.
+    pub(crate) fn ended_for(&self) -> Option<Duration> {
+        let ended_at_ms = self.state().ended_at_ms?;
+        Some(Duration::from_millis(now_ms().saturating_sub(ended_at_ms)))
+    }
+
+    /// Returns the answer to the start of a process that an earlier server started.
+    pub(crate) fn started_before(&self) -> Option<wire::Started> {
+        let state = self.state();
+        let (pid, started_at_ms) = match &state.lifecycle {
+            Lifecycle::Running { child, started_at_ms } => (child.pid(), *started_at_ms),
+            Lifecycle::Over { pid, started_at_ms } => (*pid, *started_at_ms),
+            Lifecycle::Starting(_) | Lifecycle::Failed => return None,
+        };
+        Some(self.started_reply(pid, started_at_ms, state.forwarded.confined))
+    }
+
+    /// Describes the process for a later server.
+    pub(super) fn describe(&self, owner: &A::Owner, confined: Confined) -> Description {
+        let spec = &self.spec;
+        Description {
+            session: owner.id().to_owned(),
+            id: self.id.to_string(),
+            argv: spec.argv.clone(),
+            cwd: spec.cwd.clone(),
+            tty: spec.tty,
+            labels: spec.labels.clone(),
+            asked_at_ms: spec.asked_at_ms,
+            overflow: spec.overflow,
+            closed_ttl_ms: ms(spec.closed_ttl),
+            retain_bytes: spec.retain_bytes as u64,
+            start_id: spec.start_id.clone(),
+            number: self.tag.process(),
+            confined,
+        }
+    }
+
+    /// Waits for the answer of the keeper to the start in `message`.
+    pub(super) async fn start_in_keeper(
+        self: &Arc<Self>,
+        message: ToKeeper,
+        confined: Confined,
+    ) -> Result<(u32, u64), StartFailure> {
+        let Place::Keeper { link, key } = &self.place else { return Err(lost_start()) };
+        let (sender, answer) = oneshot::channel();
+        {
+            let mut state = self.state();
+            state.forwarded.start = Some(sender);
+            state.forwarded.confined = confined;
+        }
+        if !link.listen(*key, self) || !link.send(&message) {
+            return Err(lost_start());
+        }
+        // If the start is given up before it is answered, the keeper must give it up, too.
+        let mut given_up = GivenUp { process: self, is_answered: false };
+        let answer = answer.await;
+        given_up.is_answered = true;
+        answer.unwrap_or_else(|_| Err(lost_start()))
+    }
+
+    /// Records that the child runs in the keeper, answers the start, and passes on what was asked meanwhile.
+    pub(super) fn announce_kept(
+        self: &Arc<Self>,
+        owner: &A::Owner,
+        (pid, started_at_ms): (u32, u64),
+        announce: Announce<A::Caller>,
+    ) {
+        let Some(pid) = to_pid(pid) else { return };
+        let confined = {
+            let mut state = self.state();
+            state.lifecycle = Lifecycle::Running { child: Running::Keeper(pid), started_at_ms };
+            while let Some(request) = state.requests.pop_front() {
+                self.forward(&mut state, request);
+            }
+            state.forwarded.confined
+        };
+        self.answer_start(owner, pid, started_at_ms, confined, announce);
+    }
+
+    /// Runs until the process has closed: tells the keeper what its log must hold.
+    pub(crate) async fn follow_keeper(self: &Arc<Self>, owner: Arc<A::Owner>) {
+        loop {
+            let again_at = {
+                let mut state = self.state();
+                if state.log.is_closed() {
+                    break;
+                }
+                self.tell_hold(&mut state, Telling::All);
+                state.recheck_at(&self.spec, &self.host.limits())
+            };
+            match again_at {
+                None => self.wake.notified().await,
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at.into(), self.wake.notified()).await;
+                }
+            }
+        }
+        self.retire();
+        owner.on_closed(self);
+        tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, "process closed");
+    }
+
+    /// Passes a request on to the keeper.
+    pub(super) fn forward(&self, state: &mut ProcessState<A>, request: Request<A::Caller>) {
+        let Place::Keeper { link, key } = &self.place else { return };
+        let (asked, request) = split(request);
+        let number = link.new_number();
+        state.forwarded.requests.insert(number, request);
+        if !link.send(&ToKeeper::Request { key: *key, number, request: asked })
+            && let Some(request) = state.forwarded.requests.remove(&number)
+        {
+            request.into_caller().error(&lost());
+        }
+    }
+
+    /// Deletes the log of a closed process.
+    pub(crate) fn discard(&self) {
+        if let Place::Keeper { link, key } = &self.place {
+            link.unlisten(*key);
+            link.send(&ToKeeper::Forget(*key));
+        }
+    }
+
+    pub(super) fn abandon_kept(&self) {
+        if let Place::Keeper { link, key } = &self.place {
+            link.send(&ToKeeper::Abandon(*key));
+        }
+    }
+
+    /// Cancels forwarded input that `is_cancelled` selects; returns whether there was any.
+    pub(super) fn cancel_forwarded(
+        &self,
+        state: &ProcessState<A>,
+        is_cancelled: impl Fn(&A::Caller) -> bool,
+    ) -> bool {
+        let Place::Keeper { link, key } = &self.place else { return false };
+        let requests = state.forwarded.requests.iter();
+        let input = requests.filter(|(_, request)| request.is_input() && is_cancelled(request.caller()));
+        let numbers: Vec<_> = input.map(|(number, _)| *number).collect();
+        !numbers.is_empty() && link.send(&ToKeeper::Cancel { key: *key, numbers })
+    }
+
+    /// Records how far the process has come.
+    fn apply(self: &Arc<Self>, state: &mut ProcessState<A>, progress: Progress) {
+        let ProcessLog::Mirror(mirror) = &mut state.log else { return };
+        let (before, evicted) = (mirror.newest(), mirror.lost());
+        let (newest, is_full, exit) = (progress.newest, progress.is_full, progress.exit.clone());
+        let lacks = progress.lacks;
+        let had_exited = mirror.has_exited();
+        mirror.advance(progress);
+        let (len, lost) = (mirror.produced_since(before), mirror.lost().saturating_sub(evicted));
+        let is_exited = mirror.has_exited() && !had_exited;
+        let metrics = self.host.metrics();
+        metrics.output_bytes.add(len);
+        metrics.evicted_bytes.add(lost);
+        if is_full && !state.full {
+            metrics.pauses.add(1);
+        }
+        let now = Instant::now();
+        if len > 0 || state.full && !is_full {
+            state.last_output = now;
+        }
+        state.full = is_full;
+        if let Some(exit) = exit
+            && state.exit.is_none()
+        {
+            self.apply_exit(state, exit);
+        }
+        if is_exited {
+            let confined = state.forwarded.confined;
+            state.judge_failure(confined);
+        }
+        self.charge(state);
+        self.tell_hold(state, Telling::Large);
+        if newest > before.0 {
+            self.notify(state);
+        }
+        if state.log.is_closed() {
+            self.wake.notify_one();
+        }
+        if let (Some(lack), Some(durable)) = (lacks, self.host.durable()) {
+            // Not now: it locks other processes.
+            let (durable, owner) = (Arc::clone(durable), self.owner.upgrade());
+            let session = owner.map(|owner| owner.id().to_owned()).unwrap_or_default();
+            self.host.spawn(async move { durable.collect(lack, &session) });
+        }
+    }
+
+    fn apply_exit(&self, state: &mut ProcessState<A>, exit: ExitRecord) {
+        let ExitRecord { code, signal, cause, usage, at_ms } = exit;
+        // The end of a session may kill a process before the keeper learns why.
+        let cause = match (cause, state.ended_for) {
+            (ExitCause::Signal, Some(known)) => known,
+            _ => cause,
+        };
+        tracing::info!(process = %self.id, code, ?cause, "process exited");
+        state.exit = Some(Exit { code, signal, cause, usage, sandbox_denied: false });
+        state.ended_at_ms = Some(at_ms);
+        self.changed.notify_waiters();
+    }
+
+    /// Tells the keeper what the log must hold, if that has changed.
+    fn tell_hold(&self, state: &mut ProcessState<A>, telling: Telling) {
+        let Place::Keeper { link, key } = &self.place else { return };
+        let hold = match state.hold(&self.spec, &self.host.limits(), Instant::now()) {
+            Hold::Nothing => KeptHold::Nothing,
+            Hold::After(seq) => {
+                let ProcessLog::Mirror(mirror) = &state.log else { return };
+                let (seq, offset) = mirror.known_end_by(seq);
+                KeptHold::After { seq, offset }
+            }
+        };
+        let is_due = match (state.forwarded.hold, hold) {
+            (known, hold) if known == hold => false,
+            (KeptHold::After { offset: known, .. }, KeptHold::After { offset, .. }) => {
+                let step = self.spec.retain_bytes as u64 / 4;
+                // A hold never goes back.
+                offset > known && (telling == Telling::All || state.full || offset >= known + step)
+            }
+            _ => true,
+        };
+        if is_due {
+            state.forwarded.hold = hold;
+            link.send(&ToKeeper::Hold { key: *key, hold });
+        }
+    }
+}
+
+impl<A: Audience> KeptListener for Engine<A> {
+    fn on_message(self: Arc<Self>, message: FromKeeper) {
+        let mut state = self.state();
+        match message {
+            FromKeeper::Progress { progress, .. } => self.apply(&mut state, progress),
+            FromKeeper::Answer { number, answer, .. } => {
+                let Some(request) = state.forwarded.requests.remove(&number) else { return };
+                drop(state);
+                reply(request, answer);
+            }
+            FromKeeper::Started { pid, started_at_ms, .. } => {
+                state.forwarded.finish_start(Ok((pid, started_at_ms)));
+            }
+            FromKeeper::NotStarted { failure, .. } => state.forwarded.finish_start(Err(failure)),
+            FromKeeper::Kept(_) => {}
+        }
+    }
+
+    fn on_keeper_lost(self: Arc<Self>) {
+        let (requests, start, dir) = {
+            let mut state = self.state();
+            let ProcessLog::Mirror(mirror) = &state.log else { return };
+            let dir = mirror.dir().to_owned();
+            let start = state.forwarded.start.take();
+            (std::mem::take(&mut state.forwarded.requests), start, dir)
+        };
+        drop(start);
+        requests.into_values().for_each(|request| request.into_caller().error(&lost()));
+        if self.is_closed() {
+            return;
+        }
+        let host = Arc::clone(&self.host);
+        host.spawn(async move {
+            let closing = self.host.file_threads().run(move || close_lost(&dir)).await;
+            let mut state = self.state();
+            let closed = match closing {
+                Ok(Ok(progress)) => progress,
+                // The end exists only for the clients of this server.
+                _ => match &state.log {
+                    ProcessLog::Mirror(mirror) => mirror.closed_now(ExitRecord::lost(now_ms())),
+                    _ => return,
+                },
+            };
+            self.apply(&mut state, closed);
+        });
+    }
+}
+
+impl<C> Forwarded<C> {
+    fn finish_start(&mut self, outcome: Result<(u32, u64), StartFailure>) {
+        if let Some(start) = self.start.take() {
+            let _ = start.send(outcome);
+        }
+    }
+}
+
+impl Description {
+    fn spec(&self) -> Spec {
+        let labels = self.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        Spec {
+            weight: self.id.len() * 2 + labels + self.argv.iter().map(String::len).sum::<usize>(),
+            argv: self.argv.clone(),
+            cwd: self.cwd.clone(),
+            tty: self.tty,
+            labels: self.labels.clone(),
+            asked_at_ms: self.asked_at_ms,
+            overflow: self.overflow,
+            closed_ttl: Duration::from_millis(self.closed_ttl_ms),
+            // The keeper knows.
+            linger: None,
+            timeout: None,
+            idle_timeout: None,
+            retain_bytes: usize::try_from(self.retain_bytes).unwrap_or(usize::MAX),
+            start_id: self.start_id.clone(),
+        }
+    }
+}
+
+/// Gives up a start in the keeper when dropped before the answer.
+struct GivenUp<'a, A: Audience> {
+    process: &'a Engine<A>,
+    is_answered: bool,
+}
+
+impl<A: Audience> Drop for GivenUp<'_, A> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.process.abandon_kept();
+            self.process.discard();
+        }
+    }
+}
+
+/// Splits a request into what the keeper has to know and what waits for the answer.
+fn split<C>(request: Request<C>) -> (KeptRequest, Request<C>) {
+    match request {
+        Request::Write(mut write) => {
+            let chunk = std::mem::replace(&mut write.chunk, Bytes::new()).into();
+            (KeptRequest::Write { chunk, write_id: write.write_id.clone() }, Request::Write(write))
+        }
+        Request::CloseStdin(caller, id) => (KeptRequest::CloseStdin, Request::CloseStdin(caller, id)),
+        Request::Resize(size, caller, id) => (KeptRequest::Resize(size), Request::Resize(size, caller, id)),
+        Request::Signal(signal, caller) => (KeptRequest::Signal(signal), Request::Signal(signal, caller)),
+        Request::Terminate(mode, scope, caller) => {
+            let grace_ms = match mode {
+                wire::TerminateMode::Force => None,
+                wire::TerminateMode::Graceful { timeout_ms } => Some(timeout_ms),
+            };
+            let whole_tree = scope == wire::TerminateScope::Tree;
+            (KeptRequest::Terminate { grace_ms, whole_tree }, Request::Terminate(mode, scope, caller))
+        }
+    }
+}
+
+fn reply<C: super::Caller>(request: Request<C>, answer: KeptAnswer) {
+    match (request, answer) {
+        (Request::Write(write), KeptAnswer::Written(status)) => write.answer(status),
+        (request, KeptAnswer::Terminated { running }) => {
+            request.into_caller().ok(wire::Terminated { running });
+        }
+        (request, KeptAnswer::Failed(failure)) => request.into_caller().error(&failure.into()),
+        // Dropping the caller tells its client.
+        (request, KeptAnswer::Cancelled) => drop(request),
+        (request, KeptAnswer::Done | KeptAnswer::Written(_)) => request.into_caller().ok(Empty {}),
+    }
+}
+
+/// The error for what was asked of a keeper that is gone.
+fn lost() -> RpcError {
+    RpcError::new(ErrorKind::Internal, "the keeper of this process has died, and the process with it")
+        .with_hint("read its output, and start it again")
+}
+
+fn lost_start() -> StartFailure {
+    let error = RpcError::new(ErrorKind::Internal, "the process that runs durable processes has died")
+        .with_hint("see `keeper.log` in the state directory, and start it again");
+    StartFailure::Other((&error).into())
+}
+
+fn to_pid(pid: u32) -> Option<Pid> {
+    Pid::new(i32::try_from(pid).ok()?)
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

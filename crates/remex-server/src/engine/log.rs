@@ -1,0 +1,264 @@
+//! The log of a process, wherever its output is kept: in memory, or on disk by the keeper.
+//!
+//! The engine appends to a log and readers follow it with a cursor; neither has to know where it is. Start at
+//! [`ProcessLog`].
+
+mod kept;
+mod mirror;
+
+use std::collections::TryReserveError;
+
+use remex_proto::{
+    process::Produced,
+    state::output_log::{Cursor, Gap, Hold, Next, OutputLog, Seq, Snapshot, Stream},
+};
+
+use crate::keeper_link::message::ExitRecord;
+pub(crate) use kept::KeptLog;
+pub(crate) use mirror::Mirror;
+
+/// The log of one process.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most logs are in memory, and each read would follow one more pointer"
+)]
+pub(crate) enum ProcessLog {
+    /// In memory.
+    Memory(OutputLog),
+    /// On disk, written by the keeper: what the server knows of it.
+    Mirror(Box<Mirror>),
+    /// On disk, in the keeper itself, which only writes.
+    Kept(Box<KeptLog>),
+}
+
+impl ProcessLog {
+    /// Returns how many bytes may be appended now; 0 means that the process must wait.
+    pub(crate) fn room(&mut self, hold: Hold, budget: usize) -> usize {
+        match self {
+            Self::Memory(log) => log.room(hold, budget),
+            Self::Mirror(_) => 0,
+            Self::Kept(log) => log.room(hold),
+        }
+    }
+
+    /// Appends up to `max` bytes of `stream` that `fill` writes into the slice it is given.
+    pub(crate) fn append<E>(
+        &mut self,
+        stream: Stream,
+        now_ms: u64,
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        match self {
+            Self::Memory(log) => log.append(stream, now_ms, max, fill),
+            Self::Mirror(_) => Ok(0),
+            Self::Kept(log) => log.append(stream, now_ms, max, fill),
+        }
+    }
+
+    /// Evicts the oldest events that `hold` does not protect until the log is within its limits.
+    pub(crate) fn evict(&mut self, hold: Hold, budget: usize) {
+        match self {
+            Self::Memory(log) => log.evict(hold, budget),
+            Self::Mirror(_) => {}
+            Self::Kept(log) => log.evict(hold),
+        }
+    }
+
+    /// Frees memory: evicts what `hold` does not protect, unless it is on disk as well.
+    pub(crate) fn give_up(&mut self, hold: Hold) {
+        match self {
+            Self::Memory(log) => log.give_up(hold),
+            Self::Mirror(mirror) => mirror.free_memory(),
+            Self::Kept(_) => {}
+        }
+    }
+
+    /// Records that the direct child has ended.
+    pub(crate) fn push_exited(&mut self, now_ms: u64, exit: &ExitRecord) {
+        match self {
+            Self::Memory(log) => _ = log.push_exited(now_ms),
+            Self::Mirror(_) => {}
+            Self::Kept(log) => log.push_exited(now_ms, exit),
+        }
+    }
+
+    /// Records that no more events will follow.
+    pub(crate) fn push_closed(&mut self, now_ms: u64) {
+        match self {
+            Self::Memory(log) => _ = log.push_closed(now_ms),
+            Self::Mirror(_) => {}
+            Self::Kept(log) => log.push_closed(now_ms),
+        }
+    }
+
+    /// Returns the next item and advances `cursor`, or `None` at the end.
+    pub(crate) fn next(&mut self, cursor: &mut Cursor) -> Option<Next<'_>> {
+        match self {
+            Self::Memory(log) => log.next(cursor),
+            Self::Mirror(mirror) => mirror.next(cursor),
+            Self::Kept(_) => None,
+        }
+    }
+
+    /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap.
+    pub(crate) fn peek_len(&self, cursor: &Cursor) -> Option<usize> {
+        match self {
+            Self::Memory(log) => log.peek_len(cursor),
+            Self::Mirror(mirror) => mirror.peek_len(cursor),
+            Self::Kept(_) => None,
+        }
+    }
+
+    /// Returns the retained bytes after `cursor`.
+    pub(crate) fn behind(&self, cursor: &Cursor) -> u64 {
+        match self {
+            Self::Memory(log) => log.behind(cursor),
+            Self::Mirror(mirror) => mirror.behind(cursor),
+            Self::Kept(_) => 0,
+        }
+    }
+
+    /// Returns whether `cursor` has something to read.
+    pub(crate) fn has_next(&self, cursor: &Cursor) -> bool {
+        match self {
+            Self::Memory(log) => log.has_next(cursor),
+            Self::Mirror(_) | Self::Kept(_) => cursor.seq < self.next_seq() - 1,
+        }
+    }
+
+    /// Returns the missing events right after `cursor`, as far as they are known without reading.
+    pub(crate) fn gap(&self, cursor: &Cursor) -> Option<Gap> {
+        match self {
+            Self::Memory(log) => log.gap(cursor),
+            Self::Mirror(mirror) => mirror.gap(cursor),
+            Self::Kept(_) => None,
+        }
+    }
+
+    /// Returns the cursor of a reader that has seen everything up to `seq`.
+    pub(crate) fn cursor_after(&mut self, seq: Seq) -> Cursor {
+        match self {
+            Self::Memory(log) => log.cursor_after(seq),
+            Self::Mirror(mirror) => mirror.cursor_after(seq),
+            Self::Kept(_) => Cursor { seq, offset: None },
+        }
+    }
+
+    /// Returns the cursor after the newest event.
+    pub(crate) fn newest(&mut self) -> Cursor {
+        match self {
+            Self::Memory(log) => log.newest(),
+            Self::Mirror(_) | Self::Kept(_) => self.cursor_after(self.next_seq() - 1),
+        }
+    }
+
+    /// Returns head and tail of everything produced, at most `max_bytes` of it.
+    ///
+    /// # Errors
+    ///
+    /// If memory cannot be allocated.
+    pub(crate) fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
+        match self {
+            Self::Memory(log) => log.snapshot(max_bytes),
+            Self::Mirror(mirror) => mirror.snapshot(max_bytes),
+            Self::Kept(_) => Ok(Snapshot::default()),
+        }
+    }
+
+    /// Returns the number of the next event.
+    pub(crate) fn next_seq(&self) -> Seq {
+        match self {
+            Self::Memory(log) => log.next_seq(),
+            Self::Mirror(mirror) => mirror.next_seq(),
+            Self::Kept(log) => log.next_seq(),
+        }
+    }
+
+    /// Returns the number of the oldest retained event, or of the next one.
+    pub(crate) fn first_seq(&self) -> Seq {
+        match self {
+            Self::Memory(log) => log.first_seq(),
+            Self::Mirror(mirror) => mirror.first_seq(),
+            Self::Kept(log) => log.first_seq(),
+        }
+    }
+
+    /// Returns the number of the exit, once it is recorded.
+    pub(crate) fn exited(&self) -> Option<Seq> {
+        match self {
+            Self::Memory(log) => log.exited(),
+            Self::Mirror(mirror) => mirror.exited(),
+            Self::Kept(log) => log.exited(),
+        }
+    }
+
+    /// Returns whether the close is recorded.
+    pub(crate) fn is_closed(&self) -> bool {
+        match self {
+            Self::Memory(log) => log.is_closed(),
+            Self::Mirror(mirror) => mirror.is_closed(),
+            Self::Kept(log) => log.is_closed(),
+        }
+    }
+
+    /// Returns the bytes produced so far, by stream.
+    pub(crate) fn produced(&self) -> Produced {
+        match self {
+            Self::Memory(log) => log.produced(),
+            Self::Mirror(mirror) => mirror.produced(),
+            Self::Kept(log) => log.produced(),
+        }
+    }
+
+    /// Returns the newest event whose output ends at or before `offset`, or 0 if none is retained.
+    pub(crate) fn seq_ending_by(&self, offset: u64) -> Seq {
+        match self {
+            Self::Memory(log) => log.seq_ending_by(offset),
+            Self::Mirror(mirror) => mirror.seq_ending_by(offset),
+            Self::Kept(_) => 0,
+        }
+    }
+
+    /// Returns the number of evicted bytes.
+    pub(crate) fn evicted_bytes(&self) -> u64 {
+        match self {
+            Self::Memory(log) => log.evicted_bytes(),
+            Self::Mirror(mirror) => mirror.evicted_bytes(),
+            Self::Kept(log) => log.evicted_bytes(),
+        }
+    }
+
+    /// Returns the bytes that can be read, in memory or on disk.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Memory(log) => log.held_bytes() as u64,
+            Self::Mirror(mirror) => mirror.held_bytes(),
+            Self::Kept(log) => log.held_bytes(),
+        }
+    }
+
+    /// Returns the memory that output and its index need.
+    pub(crate) fn footprint(&self) -> usize {
+        match self {
+            Self::Memory(log) => log.footprint(),
+            Self::Mirror(_) | Self::Kept(_) => self.memory(),
+        }
+    }
+
+    /// Returns the bytes of memory allocated.
+    pub(crate) fn memory(&self) -> usize {
+        match self {
+            Self::Memory(log) => log.memory(),
+            Self::Mirror(mirror) => mirror.memory(),
+            Self::Kept(log) => log.memory(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn total(&self) -> u64 {
+        let produced = self.produced();
+        produced.stdout + produced.stderr + produced.pty
+    }
+}

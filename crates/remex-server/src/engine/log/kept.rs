@@ -1,0 +1,245 @@
+//! The log that the keeper writes to disk.
+
+use remex_log::{Cause, Room, Writer};
+use remex_proto::{
+    process::Produced,
+    state::output_log::{Hold, Seq, Stream},
+};
+
+use crate::{
+    durable::on_wire,
+    keeper_link::message::{ExitRecord, FreshChunk, KeptHold, Lack, Progress},
+};
+
+/// How much new output travels with the announcement of its events; more is read from the log.
+const FRESH_BYTES: usize = 16 << 10;
+
+/// Output for which there is no room is dropped in pieces of this size.
+const DROPPED_BYTES: usize = 64 << 10;
+
+/// The log of one process in the keeper.
+#[derive(Debug)]
+pub(crate) struct KeptLog {
+    writer: Writer,
+    /// What the server wants to stay readable.
+    hold: KeptHold,
+    /// What happens to output for which there is no room: it is dropped, or the process waits.
+    drops: bool,
+    /// Why there is no room for what is dropped.
+    full: Option<Cause>,
+    /// Whose disk space is used up.
+    lacks: Option<Lack>,
+    exit: Option<ExitRecord>,
+    exited: Option<Seq>,
+    is_closed: bool,
+    fresh: Fresh,
+    /// What the server knows.
+    announced: Progress,
+}
+
+/// Events that were not announced yet.
+#[derive(Debug, Default)]
+struct Fresh {
+    chunks: Vec<FreshChunk>,
+    bytes: usize,
+    /// Bytes since the last announcement, whether they are in `chunks` or not.
+    unannounced: u64,
+    /// Whether there were more than an announcement carries.
+    is_incomplete: bool,
+}
+
+impl KeptLog {
+    pub(crate) fn new(writer: Writer, drops: bool) -> Self {
+        Self {
+            writer,
+            hold: KeptHold::ALL,
+            drops,
+            full: None,
+            lacks: None,
+            exit: None,
+            exited: None,
+            is_closed: false,
+            fresh: Fresh::default(),
+            announced: Progress::start(),
+        }
+    }
+
+    /// Records what the server wants to stay readable.
+    pub(crate) fn set_hold(&mut self, hold: KeptHold) {
+        self.hold = hold;
+    }
+
+    pub(crate) fn hold(&self) -> KeptHold {
+        self.hold
+    }
+
+    pub(crate) fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
+    /// Returns how many bytes were not announced yet.
+    pub(crate) fn unannounced(&self) -> u64 {
+        self.fresh.unannounced
+    }
+
+    pub(super) fn room(&mut self, hold: Hold) -> usize {
+        (self.full, self.lacks) = (None, None);
+        let cause = match self.writer.room(self.effective(hold)) {
+            Room::Bytes(bytes) => return bytes,
+            Room::Full(cause) => cause,
+        };
+        self.lacks = match cause {
+            Cause::SessionQuota => Some(Lack::Session),
+            Cause::ServerQuota | Cause::DiskFull => Some(Lack::Server),
+            Cause::Retention | Cause::ProcessQuota | Cause::Io(_) => None,
+        };
+        if !self.drops {
+            return 0;
+        }
+        self.full = Some(cause);
+        DROPPED_BYTES
+    }
+
+    pub(super) fn append<E>(
+        &mut self,
+        stream: Stream,
+        now_ms: u64,
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let fresh = &mut self.fresh;
+        if let Some(cause) = self.full {
+            let mut dropped = vec![0; max.min(DROPPED_BYTES)];
+            let len = fill(&mut dropped)?;
+            self.writer.lose(on_disk(stream), len as u64, cause);
+            fresh.is_incomplete = true;
+            fresh.unannounced += len as u64;
+            return Ok(len);
+        }
+        let room = FRESH_BYTES.saturating_sub(fresh.bytes);
+        let mut copy = Vec::new();
+        let is_complete = !fresh.is_incomplete;
+        let appended = self.writer.append(on_disk(stream), now_ms, max, |spare| {
+            let len = fill(spare)?;
+            if len <= room && is_complete {
+                copy.extend_from_slice(&spare[..len]);
+            }
+            Ok(len)
+        })?;
+        let Some(appended) = appended else { return Ok(0) };
+        fresh.unannounced += appended.len as u64;
+        if copy.is_empty() {
+            *fresh = Fresh { is_incomplete: true, unannounced: fresh.unannounced, ..Fresh::default() };
+        } else {
+            fresh.bytes += copy.len();
+            fresh.chunks.push(FreshChunk { seq: appended.seq, stream, at_ms: now_ms, bytes: copy });
+        }
+        Ok(appended.len)
+    }
+
+    pub(super) fn evict(&mut self, hold: Hold) {
+        self.writer.evict(self.effective(hold));
+    }
+
+    pub(super) fn push_exited(&mut self, now_ms: u64, exit: &ExitRecord) {
+        let payload = serde_json::to_vec(exit).unwrap_or_default();
+        match self.writer.exited(now_ms, &payload) {
+            Ok(appended) => self.exited = Some(appended.seq),
+            Err(error) => tracing::error!(%error, "cannot record the exit of a process"),
+        }
+    }
+
+    pub(super) fn push_closed(&mut self, now_ms: u64) {
+        self.is_closed = true;
+        if let Err(error) = self.writer.closed(now_ms, &[]) {
+            tracing::error!(%error, "cannot record the end of a process");
+        }
+    }
+
+    /// Returns whether disk space is used up.
+    pub(crate) fn lacks_space(&self) -> bool {
+        self.lacks.is_some()
+    }
+
+    /// Records how the process ended, before its exit is in the log.
+    pub(crate) fn note_exit(&mut self, exit: ExitRecord) {
+        self.exit = Some(exit);
+    }
+
+    /// Returns what the server has to learn: where the log stands, and new output if that is little.
+    ///
+    /// What is not in the file yet cannot be read, so it is announced later.
+    pub(crate) fn take_progress(&mut self, is_full: bool) -> Progress {
+        let _ = self.writer.flush();
+        let position = self.writer.position();
+        let Fresh { chunks, is_incomplete, .. } = std::mem::take(&mut self.fresh);
+        let (exit, fresh) = (self.exit.clone(), Vec::new());
+        if position.written_seq + 1 != position.next_seq {
+            self.fresh.is_incomplete = true;
+            return Progress { exit, is_full: true, lacks: self.lacks, ..self.announced.clone() };
+        }
+        self.announced = Progress {
+            first_seq: position.first_seq,
+            first_offset: position.first_offset,
+            newest: position.written_seq,
+            produced: on_wire(&position.produced),
+            retained: position.retained,
+            exited: self.exited,
+            is_closed: self.is_closed,
+            exit,
+            is_full,
+            lacks: self.lacks,
+            fresh,
+        };
+        let fresh = if is_incomplete { Vec::new() } else { chunks };
+        Progress { fresh, ..self.announced.clone() }
+    }
+
+    pub(super) fn next_seq(&self) -> Seq {
+        self.writer.position().next_seq
+    }
+
+    pub(super) fn first_seq(&self) -> Seq {
+        self.writer.position().first_seq
+    }
+
+    pub(super) fn exited(&self) -> Option<Seq> {
+        self.exited
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    pub(super) fn produced(&self) -> Produced {
+        on_wire(&self.writer.position().produced)
+    }
+
+    pub(super) fn evicted_bytes(&self) -> u64 {
+        self.writer.position().evicted
+    }
+
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.writer.position().retained
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.fresh.bytes
+    }
+
+    /// Returns what must stay: nothing if the engine says so, or else what the server has said.
+    fn effective(&self, hold: Hold) -> remex_log::Hold {
+        match (hold, self.hold) {
+            (Hold::Nothing, _) | (_, KeptHold::Nothing) => remex_log::Hold::Nothing,
+            (Hold::After(_), KeptHold::After { seq, offset }) => remex_log::Hold::After { seq, offset },
+        }
+    }
+}
+
+fn on_disk(stream: Stream) -> remex_log::Stream {
+    match stream {
+        Stream::Stdout => remex_log::Stream::Stdout,
+        Stream::Stderr => remex_log::Stream::Stderr,
+        _ => remex_log::Stream::Terminal,
+    }
+}

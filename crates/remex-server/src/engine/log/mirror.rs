@@ -1,0 +1,454 @@
+//! A log on disk, as the server sees it: where it stands, its newest output, and the files for everything older.
+
+use std::{
+    cell::RefCell,
+    collections::{TryReserveError, VecDeque},
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use remex_log::{Cause, Item, Reader};
+use remex_proto::{
+    process::{GapCause, Produced, Stream},
+    state::output_log::{Cursor, Gap, Limits, Next, OutputLog, Seq, Snapshot},
+};
+
+use crate::keeper_link::message::{ExitRecord, FreshChunk, Progress};
+
+/// How much of the newest output is kept in memory.
+const RECENT_BYTES: usize = 64 << 10;
+
+/// How many events have their ends remembered.
+const MAX_ENDS: usize = 2048;
+
+/// How many readers that are behind have their place in the files remembered.
+const MAX_PLACES: usize = 8;
+
+/// A log on disk, as the server sees it.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    dir: PathBuf,
+    known: Progress,
+    /// The newest output, without a gap, up to the newest event; perhaps none.
+    recent: VecDeque<Recent>,
+    recent_bytes: usize,
+    /// Events and the bytes of output up to each, oldest first: those that were announced or read last.
+    ends: VecDeque<(Seq, u64)>,
+    files: RefCell<Files>,
+}
+
+/// Output in memory.
+#[derive(Debug)]
+struct Recent {
+    chunk: FreshChunk,
+    /// Bytes of output up to and including it.
+    end: u64,
+}
+
+/// The files of the log, open while somebody reads them.
+#[derive(Debug, Default)]
+struct Files {
+    reader: Option<Box<Reader>>,
+    /// Where readers were last.
+    places: VecDeque<remex_log::Cursor>,
+}
+
+impl Mirror {
+    pub(crate) fn new(dir: PathBuf, known: Progress) -> Self {
+        Self {
+            dir,
+            known,
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+            ends: VecDeque::new(),
+            files: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Records how far the log has come.
+    pub(crate) fn advance(&mut self, mut known: Progress) {
+        let fresh = std::mem::take(&mut known.fresh);
+        let mut end = total(&self.known.produced);
+        let len = fresh.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
+        let is_seamless = fresh.first().is_none_or(|first| first.seq == self.known.newest + 1);
+        let is_complete = is_seamless && total(&known.produced) == end + len;
+        self.known = known;
+        if !is_complete {
+            (self.recent, self.recent_bytes) = (VecDeque::new(), 0);
+            return self.note_end(self.known.newest, total(&self.known.produced));
+        }
+        for chunk in fresh {
+            end += chunk.bytes.len() as u64;
+            self.note_end(chunk.seq, end);
+            self.recent_bytes += chunk.bytes.len();
+            self.recent.push_back(Recent { chunk, end });
+        }
+        while self.recent_bytes > RECENT_BYTES && self.recent.len() > 1 {
+            self.recent_bytes -= self.recent.pop_front().map_or(0, |oldest| oldest.chunk.bytes.len());
+        }
+    }
+
+    /// Remembers how many bytes of output there are up to an event.
+    fn note_end(&mut self, seq: Seq, end: u64) {
+        if self.ends.len() == MAX_ENDS {
+            self.ends.pop_front();
+        }
+        let index = self.ends.partition_point(|(known, _)| *known < seq);
+        if self.ends.get(index).is_none_or(|(known, _)| *known != seq) {
+            self.ends.insert(index, (seq, end));
+        }
+    }
+
+    /// Returns the newest event and the bytes of output up to it.
+    pub(crate) fn newest(&self) -> (Seq, u64) {
+        (self.known.newest, total(&self.known.produced))
+    }
+
+    /// Returns the bytes of output after such a position.
+    pub(crate) fn produced_since(&self, (_, end): (Seq, u64)) -> u64 {
+        total(&self.known.produced).saturating_sub(end)
+    }
+
+    /// Returns the bytes that can no longer be read.
+    pub(crate) fn lost(&self) -> u64 {
+        self.evicted_bytes()
+    }
+
+    pub(crate) fn has_exited(&self) -> bool {
+        self.known.exited.is_some()
+    }
+
+    /// Returns the newest event up to `seq` whose end is known without reading, and the bytes of output up to it.
+    pub(crate) fn known_end_by(&self, seq: Seq) -> (Seq, u64) {
+        if seq >= self.known.newest {
+            return self.newest();
+        }
+        let index = self.ends.partition_point(|(known, _)| *known <= seq);
+        index.checked_sub(1).and_then(|index| self.ends.get(index).copied()).unwrap_or((0, 0))
+    }
+
+    /// Returns the position after an exit and a close that are not on disk.
+    pub(crate) fn closed_now(&self, exit: ExitRecord) -> Progress {
+        let mut known = Progress { exit: Some(exit), is_full: false, ..self.known.clone() };
+        if known.exited.is_none() {
+            known.newest += 1;
+            known.exited = Some(known.newest);
+        }
+        if !known.is_closed {
+            known.newest += 1;
+            known.is_closed = true;
+        }
+        known
+    }
+
+    pub(super) fn next(&mut self, cursor: &mut Cursor) -> Option<Next<'_>> {
+        if cursor.seq >= self.known.newest {
+            // Nobody else will need the files soon.
+            if self.files.get_mut().places.iter().all(|place| place.seq() >= self.known.newest) {
+                *self.files.get_mut() = Files::default();
+            }
+            return None;
+        }
+        if let Some(gap) = self.gap(cursor) {
+            *cursor = Cursor { seq: gap.to_seq, offset: Some(self.known.first_offset) };
+            return Some(Next::Gap(gap));
+        }
+        let seq = cursor.seq + 1;
+        if let Some(end) = self.end_event(seq) {
+            cursor.seq = seq;
+            return Some(end);
+        }
+        if let Some(index) = self.index_of(seq) {
+            let Recent { chunk, end } = self.recent.get(index)?;
+            *cursor = Cursor { seq, offset: Some(*end) };
+            return Some(Next::Output { seq, stream: chunk.stream, at_ms: chunk.at_ms, bytes: &chunk.bytes });
+        }
+        // Read first, so that its end can be noted.
+        let up_to = self.known.newest;
+        let mut ahead = *cursor;
+        self.files.get_mut().peek(&self.dir, &mut ahead, up_to)?;
+        if let Some(end) = ahead.offset {
+            self.note_end(ahead.seq, end);
+        }
+        self.files.get_mut().next(&self.dir, cursor, up_to)
+    }
+
+    /// Returns the exit or the close with this number.
+    fn end_event(&self, seq: Seq) -> Option<Next<'static>> {
+        if self.known.exited == Some(seq) {
+            Some(Next::Exited(seq))
+        } else if self.known.is_closed && seq == self.known.newest {
+            Some(Next::Closed(seq))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the place of an event in memory.
+    fn index_of(&self, seq: Seq) -> Option<usize> {
+        let index = self.recent.partition_point(|recent| recent.chunk.seq < seq);
+        self.recent.get(index).is_some_and(|recent| recent.chunk.seq == seq).then_some(index)
+    }
+
+    pub(super) fn peek_len(&self, cursor: &Cursor) -> Option<usize> {
+        let seq = cursor.seq.checked_add(1)?;
+        if seq > self.known.newest || self.gap(cursor).is_some() {
+            return None;
+        }
+        if self.end_event(seq).is_some() {
+            return Some(0);
+        }
+        if let Some(index) = self.index_of(seq) {
+            return self.recent.get(index).map(|recent| recent.chunk.bytes.len());
+        }
+        let mut ahead = *cursor;
+        match self.files.borrow_mut().peek(&self.dir, &mut ahead, self.known.newest)? {
+            Next::Output { bytes, .. } => Some(bytes.len()),
+            Next::Gap(_) => None,
+            Next::Exited(_) | Next::Closed(_) => Some(0),
+        }
+    }
+
+    pub(super) fn behind(&self, cursor: &Cursor) -> u64 {
+        let seen = cursor.offset.unwrap_or(0).max(self.known.first_offset);
+        total(&self.known.produced).saturating_sub(seen)
+    }
+
+    pub(super) fn gap(&self, cursor: &Cursor) -> Option<Gap> {
+        let from_seq = cursor.seq.checked_add(1)?;
+        (from_seq < self.known.first_seq).then(|| Gap {
+            from_seq,
+            to_seq: self.known.first_seq - 1,
+            bytes: cursor.offset.map(|offset| self.known.first_offset.saturating_sub(offset)),
+            cause: None,
+        })
+    }
+
+    pub(super) fn cursor_after(&self, seq: Seq) -> Cursor {
+        let newest = self.known.newest;
+        let offset = if seq == 0 {
+            Some(0)
+        } else if seq >= newest {
+            Some(total(&self.known.produced))
+        } else if let (known, end) = self.known_end_by(seq)
+            && known == seq
+        {
+            Some(end)
+        } else if seq + 1 < self.known.first_seq {
+            None
+        } else if self.known.exited.is_some_and(|exited| seq >= exited) && seq + 1 >= newest {
+            Some(total(&self.known.produced))
+        } else {
+            self.files.borrow_mut().offset_after(&self.dir, seq)
+        };
+        Cursor { seq, offset }
+    }
+
+    pub(super) fn seq_ending_by(&self, offset: u64) -> Seq {
+        if offset >= total(&self.known.produced) {
+            return self.known.newest;
+        }
+        let index = self.ends.partition_point(|(_, end)| *end <= offset);
+        if let Some((seq, _)) = index.checked_sub(1).and_then(|index| self.ends.get(index)) {
+            return *seq;
+        }
+        self.files.borrow_mut().seq_ending_by(&self.dir, offset)
+    }
+
+    /// Returns the first and the last output on disk: a quarter of it, but at most 32 KiB, from the beginning.
+    pub(super) fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
+        let retained = self.known.retained;
+        let max = max_bytes as u64;
+        let limits =
+            Limits { retain_bytes: usize::MAX >> 2, retain_events: usize::MAX >> 2, ..Limits::default() };
+        let mut ends = OutputLog::new(limits);
+        let mut files = self.files.borrow_mut();
+        let newest = self.known.newest;
+        // Twice as much as is asked for, because short streams are kept before long ones.
+        if retained <= max.saturating_mul(2) {
+            files.copy(&self.dir, remex_log::Cursor::START, newest, u64::MAX, &mut ends);
+        } else {
+            let head = (max / 4).min(Limits::default().head_bytes as u64);
+            files.copy(&self.dir, remex_log::Cursor::START, newest, head, &mut ends);
+            if let Some(tail) = files.tail(&self.dir, max) {
+                files.copy(&self.dir, tail, newest, u64::MAX, &mut ends);
+            }
+        }
+        let mut snapshot = ends.snapshot(max_bytes)?;
+        let kept = snapshot.stdout.len() + snapshot.stderr.len() + snapshot.pty.len();
+        snapshot.omitted = total(&self.known.produced).saturating_sub(kept as u64);
+        Ok(snapshot)
+    }
+
+    pub(super) fn next_seq(&self) -> Seq {
+        self.known.newest + 1
+    }
+
+    pub(super) fn first_seq(&self) -> Seq {
+        self.known.first_seq
+    }
+
+    pub(super) fn exited(&self) -> Option<Seq> {
+        self.known.exited
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.known.is_closed
+    }
+
+    pub(super) fn produced(&self) -> Produced {
+        self.known.produced
+    }
+
+    pub(super) fn evicted_bytes(&self) -> u64 {
+        total(&self.known.produced).saturating_sub(self.known.retained)
+    }
+
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.known.retained
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        /// The buffer of an open reader.
+        const READER_BYTES: usize = 192 << 10;
+        let reader = if self.files.borrow().reader.is_some() { READER_BYTES } else { 0 };
+        let index = self.ends.capacity() * size_of::<(Seq, u64)>();
+        self.recent_bytes + self.recent.capacity() * size_of::<Recent>() + index + reader
+    }
+
+    /// Forgets what is on disk as well.
+    pub(super) fn free_memory(&mut self) {
+        (self.recent, self.recent_bytes, self.ends) = (VecDeque::new(), 0, VecDeque::new());
+        *self.files.get_mut() = Files::default();
+    }
+}
+
+impl Files {
+    /// Returns the next item on disk and advances `cursor`; `None` at the end, or if nothing can be read for now.
+    fn next(&mut self, dir: &Path, cursor: &mut Cursor, up_to: Seq) -> Option<Next<'_>> {
+        let mut place = match self.places.iter().position(|place| place.seq() == cursor.seq) {
+            Some(index) => self.places.remove(index)?,
+            None => self.reader(dir)?.cursor_after(cursor.seq).inspect_err(warn).ok()?,
+        };
+        self.reader(dir)?;
+        let Files { reader, places } = self;
+        let item = reader.as_mut()?.next(&mut place, up_to).inspect_err(warn).ok()??;
+        *cursor = Cursor { seq: place.seq(), offset: place.offset() };
+        remember(places, place);
+        Some(on_wire(item))
+    }
+
+    /// Like [`next`](Self::next), but leaves the place of the reader where it is.
+    fn peek(&mut self, dir: &Path, cursor: &mut Cursor, up_to: Seq) -> Option<Next<'_>> {
+        let mut place = match self.places.iter().find(|place| place.seq() == cursor.seq) {
+            Some(place) => *place,
+            None => {
+                let place = self.reader(dir)?.cursor_after(cursor.seq).inspect_err(warn).ok()?;
+                remember(&mut self.places, place);
+                place
+            }
+        };
+        let item = self.reader(dir)?.next(&mut place, up_to).inspect_err(warn).ok()??;
+        *cursor = Cursor { seq: place.seq(), offset: place.offset() };
+        Some(on_wire(item))
+    }
+
+    fn offset_after(&mut self, dir: &Path, seq: Seq) -> Option<u64> {
+        let place = self.reader(dir)?.cursor_after(seq).inspect_err(warn).ok()?;
+        remember(&mut self.places, place);
+        place.offset()
+    }
+
+    fn seq_ending_by(&mut self, dir: &Path, offset: u64) -> Seq {
+        let found =
+            self.reader(dir).and_then(|reader| reader.cursor_at_offset(offset).inspect_err(warn).ok());
+        found.map_or(0, |cursor| cursor.seq())
+    }
+
+    fn tail(&mut self, dir: &Path, bytes: u64) -> Option<remex_log::Cursor> {
+        self.reader(dir)?.tail(bytes).inspect_err(warn).ok()
+    }
+
+    /// Appends output from `place` on to `log`, at least `bytes` of it if there is so much.
+    fn copy(&mut self, dir: &Path, place: remex_log::Cursor, up_to: Seq, bytes: u64, log: &mut OutputLog) {
+        let (mut place, mut left) = (place, bytes);
+        let Some(reader) = self.reader(dir) else { return };
+        while left > 0 {
+            match reader.next(&mut place, up_to) {
+                Ok(Some(Item::Output { stream, at_ms, bytes, .. })) => {
+                    left = left.saturating_sub(bytes.len() as u64);
+                    let mut rest = bytes;
+                    while !rest.is_empty() {
+                        let Ok(_) = log.append(stream_on_wire(stream), at_ms, rest.len(), |room| {
+                            rest.read(room).or(Ok::<_, std::convert::Infallible>(0))
+                        });
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(error) => return warn(&error),
+            }
+        }
+    }
+
+    fn reader(&mut self, dir: &Path) -> Option<&mut Reader> {
+        if self.reader.is_none() {
+            self.reader = Some(Box::new(Reader::open(dir).inspect_err(warn).ok()?));
+        }
+        self.reader.as_deref_mut()
+    }
+}
+
+fn remember(places: &mut VecDeque<remex_log::Cursor>, place: remex_log::Cursor) {
+    if places.len() == MAX_PLACES {
+        places.pop_front();
+    }
+    places.push_back(place);
+}
+
+fn on_wire(item: Item<'_>) -> Next<'_> {
+    match item {
+        Item::Output { seq, stream, at_ms, bytes, .. } => {
+            Next::Output { seq, stream: stream_on_wire(stream), at_ms, bytes }
+        }
+        Item::Exited { seq, .. } => Next::Exited(seq),
+        Item::Closed { seq, .. } => Next::Closed(seq),
+        Item::Gap(remex_log::Gap { from_seq, to_seq, bytes, cause }) => {
+            Next::Gap(Gap { from_seq, to_seq, bytes, cause: cause_on_wire(cause) })
+        }
+    }
+}
+
+fn cause_on_wire(cause: remex_log::GapCause) -> Option<GapCause> {
+    Some(match cause {
+        remex_log::GapCause::Evicted | remex_log::GapCause::Dropped(Cause::Retention) => return None,
+        remex_log::GapCause::Corrupted
+        | remex_log::GapCause::Missing
+        | remex_log::GapCause::Unreadable(_) => GapCause::Damaged,
+        remex_log::GapCause::Dropped(Cause::ProcessQuota | Cause::SessionQuota | Cause::ServerQuota) => {
+            GapCause::Quota
+        }
+        remex_log::GapCause::Dropped(Cause::DiskFull) => GapCause::DiskFull,
+        remex_log::GapCause::Dropped(Cause::Io(_)) => GapCause::Io,
+    })
+}
+
+fn stream_on_wire(stream: remex_log::Stream) -> Stream {
+    match stream {
+        remex_log::Stream::Stdout => Stream::Stdout,
+        remex_log::Stream::Stderr => Stream::Stderr,
+        remex_log::Stream::Terminal => Stream::Pty,
+    }
+}
+
+fn total(produced: &Produced) -> u64 {
+    produced.stdout + produced.stderr + produced.pty
+}
+
+fn warn(error: &io::Error) {
+    tracing::warn!(%error, "cannot read the log of a process");
+}

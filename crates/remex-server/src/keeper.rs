@@ -1,0 +1,512 @@
+//! The keeper: runs the durable processes of a server and outlives it.
+//!
+//! A process of its own that runs the same [`Engine`] as a server, but knows no session, connection or JSON. One server
+//! at a time is linked to it; what that has not accepted is forgotten when the link ends, and everything else goes on.
+//! Start at [`keep`].
+
+mod announce;
+mod link;
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use remex_log::{Options, Quota, Space as _, Writer};
+use remex_process::{Scope, Tags, tree};
+use remex_proto::{ErrorKind, RpcError, process as wire};
+use tokio::{net::UnixListener, sync::Notify};
+
+use crate::{
+    audit::Audit,
+    config::{CgroupUse, Config},
+    durable::{DESCRIPTION, START_NOTE, StartNote},
+    engine::{Engine, KeptLog, KeptSpec, Owner, broken},
+    host::Host,
+    keeper_link::message::{
+        FromKeeper, Greeting, KeptProcess, Key, NewProcess, Progress, Quotas, StartFailure, ToKeeper,
+    },
+    resource_limits::LimitEnforcer,
+    retention::RetentionAccount,
+    state_dir::{StateDir, replace},
+};
+use announce::Announcer;
+use link::{LinkCaller, ServerLink};
+
+/// How long a keeper without processes waits for a server.
+const IDLE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A log on a full disk needs room for two segments to go on, so they are small; many files are slow, so not too small.
+const SMALLEST_SEGMENT: u64 = 64 << 10;
+const LARGEST_SEGMENT: u64 = 8 << 20;
+
+/// How long killed processes may take until all their output is in their logs.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A process of the keeper.
+type Kept = Engine<Announcer>;
+
+/// Everything that the keeper runs.
+#[derive(Debug)]
+struct Keeper {
+    host: Arc<Host>,
+    state: StateDir,
+    account: Arc<RetentionAccount>,
+    processes: Mutex<HashMap<Key, Entry>>,
+    quotas: Mutex<SessionQuotas>,
+    /// Logs of processes that ended with an earlier keeper, and their sizes.
+    leftovers: Mutex<HashMap<Key, (Arc<Quota>, u64)>>,
+    /// The link to the server, if there is one.
+    link: Mutex<Option<Arc<ServerLink>>>,
+    live: AtomicUsize,
+    /// Notified when a process has closed.
+    closed_one: Notify,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    process: Arc<Kept>,
+    description: Vec<u8>,
+    quota: Arc<Quota>,
+    started: Option<(u32, u64)>,
+}
+
+#[derive(Debug)]
+struct SessionQuotas {
+    server: Arc<Quota>,
+    sessions: HashMap<String, Arc<Quota>>,
+    session_bytes: u64,
+}
+
+/// What the keeper has to know of a description.
+#[derive(Default, serde::Deserialize)]
+struct SessionOf {
+    session: String,
+}
+
+/// Why a keeper cannot run.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}; {hint}")]
+pub struct KeeperError {
+    message: String,
+    hint: &'static str,
+}
+
+impl KeeperError {
+    fn new(error: &impl ToString, hint: &'static str) -> Self {
+        KeeperError { message: error.to_string(), hint }
+    }
+
+    /// Returns what failed and why, without what to do about it.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        self.hint
+    }
+}
+
+/// Runs a keeper for the state directory until nothing is left to keep; calls `ready` once servers can connect.
+///
+/// When `told_to_end` is done, it ends all processes, and then itself.
+///
+/// # Errors
+///
+/// If the directory cannot be used, or has a keeper already.
+pub async fn keep(
+    config: Config,
+    state: &Path,
+    ready: impl FnOnce(),
+    told_to_end: impl Future<Output = ()>,
+) -> Result<(), KeeperError> {
+    let state = StateDir::open(state).map_err(|error| KeeperError::new(&error, error.hint()))?;
+    let _lock = state.lock_keeper().map_err(|error| KeeperError::new(&error, error.hint()))?;
+    let host_error =
+        |error: io::Error| KeeperError::new(&error, "raise the limits on threads and descriptors");
+    let enforcer =
+        LimitEnforcer::new(&CgroupUse::None).map_err(|error| KeeperError::new(&error, error.hint()))?;
+    let audit = Audit::start(None).map_err(host_error)?;
+    let host = Host::new(config, audit, state.tags().clone(), enforcer, None).map_err(host_error)?;
+    let socket = state.socket();
+    let bind_error = |error: io::Error| KeeperError::new(&error, "check the state directory and its disk");
+    match fs::remove_file(&socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(bind_error(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&socket).map_err(bind_error)?;
+    let keeper = Arc::new(Keeper {
+        account: Arc::new(RetentionAccount::new(usize::MAX)),
+        processes: Mutex::default(),
+        quotas: Mutex::new(SessionQuotas {
+            server: Quota::server(u64::MAX),
+            sessions: HashMap::new(),
+            session_bytes: u64::MAX,
+        }),
+        leftovers: Mutex::default(),
+        link: Mutex::default(),
+        live: AtomicUsize::new(0),
+        closed_one: Notify::new(),
+        host: Arc::new(host),
+        state,
+    });
+    keeper.count_leftovers();
+    ready();
+    tokio::select! {
+        () = keeper.accept(&listener) => {}
+        () = told_to_end => keeper.end_all().await,
+    }
+    let _ = fs::remove_file(socket);
+    Ok(())
+}
+
+impl Keeper {
+    /// Counts the disk space of what is there already.
+    fn count_leftovers(&self) {
+        let entries = fs::read_dir(self.state.processes()).into_iter().flatten().flatten();
+        for (key, dir) in entries.filter_map(|entry| {
+            Some((entry.file_name().to_str().and_then(Key::from_dir_name)?, entry.path()))
+        }) {
+            let description = fs::read(dir.join(DESCRIPTION)).unwrap_or_default();
+            let description = serde_json::from_slice::<SessionOf>(&description).unwrap_or_default();
+            let files = fs::read_dir(dir).into_iter().flatten().flatten();
+            let bytes = files.filter_map(|file| file.metadata().ok()).map(|file| file.blocks() * 512).sum();
+            let quota = self.quota_of(&description.session);
+            quota.charge(bytes);
+            lock(&self.leftovers).insert(key, (quota, bytes));
+        }
+    }
+
+    /// Serves one server after the other, until there is neither a server nor a process for a while.
+    async fn accept(self: &Arc<Self>, listener: &UnixListener) {
+        loop {
+            let stream = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.idle() => return,
+            };
+            let own = rustix::process::geteuid().as_raw();
+            match stream {
+                Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) => {
+                    match ServerLink::greet(stream, self.state.tags()).await {
+                        Ok((link, greeting)) => {
+                            if self.serve(link, greeting).await {
+                                return;
+                            }
+                        }
+                        Err(error) => tracing::warn!(%error, "a connection to the keeper ended early"),
+                    }
+                }
+                Ok(_) => tracing::warn!("another user tried to connect to the keeper"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a server");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    /// Kills all processes and waits until their ends are in their logs.
+    async fn end_all(&self) {
+        for entry in self.entries() {
+            entry.process.will_end_for(wire::ExitCause::Terminated);
+            entry.process.abandon();
+        }
+        if let Err(error) = tree::kill(&Scope::Server(self.state.tags().tag(0, 0))).await {
+            tracing::error!(%error, "some processes are still alive after SIGKILL");
+        }
+        let closed = async {
+            while self.live.load(Ordering::Relaxed) > 0 {
+                self.closed_one.notified().await;
+            }
+        };
+        if tokio::time::timeout(END_PATIENCE, closed).await.is_err() {
+            tracing::error!("some processes have not closed");
+        }
+    }
+
+    /// Waits until no process has run for a while.
+    async fn idle(&self) {
+        loop {
+            while self.live.load(Ordering::Relaxed) > 0 {
+                self.closed_one.notified().await;
+            }
+            tokio::time::sleep(IDLE_PATIENCE).await;
+            if self.live.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Serves a server until it is gone; returns whether nothing is left to keep.
+    async fn serve(self: &Arc<Self>, link: Arc<ServerLink>, greeting: Greeting) -> bool {
+        tracing::info!(pid = greeting.pid, "linked to a server");
+        let mut said_goodbye = false;
+        link.send(&FromKeeper::Kept(self.list()));
+        *lock(&self.link) = Some(Arc::clone(&link));
+        let sending = Arc::clone(&link);
+        let sending = tokio::spawn(async move { sending.run().await });
+        loop {
+            match link.receive().await {
+                Ok(Some(ToKeeper::Goodbye)) => said_goodbye = true,
+                Ok(Some(message)) => self.on_message(message, &link),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "the link to the server is broken");
+                    break;
+                }
+            }
+        }
+        *lock(&self.link) = None;
+        link.close();
+        sending.abort();
+        for entry in self.entries() {
+            entry.process.cancel_input(|caller| caller.is_of(&link));
+        }
+        if !said_goodbye {
+            tracing::warn!(pid = greeting.pid, "the server is gone; ending what it had started itself");
+            if let Some(tags) = Tags::from_number(greeting.tags)
+                && let Err(error) = tree::kill(&Scope::Server(tags.tag(0, 0))).await
+            {
+                tracing::error!(%error, "some processes of the server are still alive after SIGKILL");
+            }
+        }
+        said_goodbye && self.processes().is_empty()
+    }
+
+    fn on_message(self: &Arc<Self>, message: ToKeeper, link: &Arc<ServerLink>) {
+        match message {
+            ToKeeper::Quotas(quotas) => self.set_quotas(quotas),
+            ToKeeper::Start(new) => self.start(*new, link),
+            ToKeeper::Request { key, number, request } => {
+                let caller = LinkCaller::new(link, key, number);
+                match self.process(key) {
+                    Some(process) => process.request(link::to_request(request, caller, &process.id)),
+                    None => caller.answer_unknown(&request),
+                }
+            }
+            ToKeeper::Cancel { key, numbers } => {
+                if let Some(process) = self.process(key) {
+                    process.cancel_input(|caller| caller.is_of(link) && numbers.contains(&caller.number()));
+                }
+            }
+            ToKeeper::Hold { key, hold } => {
+                if let Some(process) = self.process(key) {
+                    process.with_kept_log(|log| log.set_hold(hold));
+                    process.wake();
+                }
+            }
+            ToKeeper::Abandon(key) => {
+                if let Some(process) = self.process(key) {
+                    process.will_end_for(wire::ExitCause::Terminated);
+                    process.abandon();
+                }
+            }
+            ToKeeper::Forget(key) => self.forget(key),
+            ToKeeper::Goodbye => {}
+        }
+    }
+
+    fn start(self: &Arc<Self>, new: NewProcess, link: &Arc<ServerLink>) {
+        let NewProcess { key, session, description, start, rules } = new;
+        let refuse = |error: &RpcError| {
+            link.send(&FromKeeper::NotStarted { key, failure: StartFailure::Other(error.into()) });
+        };
+        let start = match start.into_start(None) {
+            Ok(start) => start,
+            Err(error) => return refuse(&RpcError::new(ErrorKind::NotSupported, error.to_string())),
+        };
+        let quota = self.quota_of(&session);
+        let dir = self.state.processes().join(key.dir_name());
+        let segment_bytes = Some((rules.retain_bytes / 64).clamp(SMALLEST_SEGMENT, LARGEST_SEGMENT));
+        let options = Options { retain_bytes: rules.retain_bytes, segment_bytes };
+        let prepared = fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .and_then(|()| replace(&dir.join(DESCRIPTION), &description))
+            .and_then(|()| Writer::create(&dir, options, Arc::clone(&quota) as _));
+        let writer = match prepared {
+            Ok(writer) => writer,
+            Err(error) => {
+                let _ = fs::remove_dir_all(&dir);
+                let message = format!("cannot create the log of process `{}`: {error}", rules.id);
+                return refuse(
+                    &RpcError::new(ErrorKind::LimitExceeded, message)
+                        .with_hint("check the disk of the state directory, or raise its quotas"),
+                );
+            }
+        };
+        let log = KeptLog::new(writer, rules.evicts);
+        let spec = KeptSpec { rules, tag: start.tag };
+        let announcer = Announcer::new(key, Arc::downgrade(self));
+        let (process, attempt) =
+            Kept::kept(spec, &self.host, Arc::downgrade(self), &self.account, log, announcer);
+        let entry = Entry { process: Arc::clone(&process), description, quota, started: None };
+        self.processes().insert(key, entry);
+        self.live.fetch_add(1, Ordering::Relaxed);
+        process.set_live(true);
+        let (keeper, caller) = (Arc::clone(self), LinkCaller::starting(link, key));
+        let starting = Arc::clone(&process);
+        let running = async move {
+            match keeper.host.spawner().attempt(start, &attempt).await {
+                Ok(child) => starting.run_kept(child, keeper, caller).await,
+                Err(error) => {
+                    caller.refuse(error);
+                    starting.fail_kept();
+                    keeper.on_broken(&starting);
+                }
+            }
+        };
+        self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
+    }
+
+    /// Returns what the server has to know about all processes.
+    fn list(&self) -> Vec<KeptProcess> {
+        let entries: Vec<_> = self.processes().iter().map(|(key, entry)| (*key, entry.clone())).collect();
+        let kept = entries.into_iter().map(|(key, entry)| {
+            let Entry { process, description, started, .. } = entry;
+            let (progress, hold) = process.progress_and_hold();
+            KeptProcess { key, description, started, progress, hold }
+        });
+        kept.collect()
+    }
+
+    /// Forgets a process and deletes its log.
+    fn forget(self: &Arc<Self>, key: Key) {
+        let entry = self.processes().remove(&key);
+        let dir = self.state.processes().join(key.dir_name());
+        let keeper = Arc::clone(self);
+        // Deleting may take a while.
+        self.host.spawn(async move {
+            let deleted = keeper.host.file_threads().run(move || fs::remove_dir_all(dir)).await;
+            if let Ok(Err(error)) = deleted
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(%error, "cannot delete the log of a process");
+            }
+            let leftover = lock(&keeper.leftovers).remove(&key);
+            if let Some((quota, bytes)) = leftover {
+                quota.release(bytes);
+            }
+            if let Some(Entry { process, quota, .. }) = entry {
+                quota.release(process.with_kept_log(|log| log.writer().position().disk_bytes).unwrap_or(0));
+            }
+        });
+    }
+
+    fn set_quotas(&self, wanted: Quotas) {
+        let mut quotas = lock(&self.quotas);
+        quotas.server.set_limit(wanted.server_bytes);
+        quotas.session_bytes = wanted.session_bytes;
+        quotas.sessions.values().for_each(|quota| quota.set_limit(wanted.session_bytes));
+    }
+
+    fn quota_of(&self, session: &str) -> Arc<Quota> {
+        let mut quotas = lock(&self.quotas);
+        let quotas = &mut *quotas;
+        quotas.sessions.retain(|_, quota| Arc::strong_count(quota) > 1);
+        let (server, limit) = (&quotas.server, quotas.session_bytes);
+        let quota = quotas.sessions.entry(session.to_owned());
+        Arc::clone(quota.or_insert_with(|| Quota::session(server, limit)))
+    }
+
+    fn process(&self, key: Key) -> Option<Arc<Kept>> {
+        self.processes().get(&key).map(|entry| Arc::clone(&entry.process))
+    }
+
+    fn key_of(&self, process: &Arc<Kept>) -> Option<Key> {
+        let processes = self.processes();
+        processes.iter().find(|(_, entry)| Arc::ptr_eq(&entry.process, process)).map(|(key, _)| *key)
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        self.processes().values().cloned().collect()
+    }
+
+    fn processes(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
+        lock(&self.processes)
+    }
+
+    fn link(&self) -> Option<Arc<ServerLink>> {
+        lock(&self.link).clone()
+    }
+
+    fn ended(&self, process: &Arc<Kept>) {
+        if process.set_live(false) {
+            self.live.fetch_sub(1, Ordering::Relaxed);
+            self.closed_one.notify_one();
+        }
+    }
+}
+
+impl Owner<Announcer> for Keeper {
+    fn id(&self) -> &str {
+        "keeper"
+    }
+
+    fn identity(&self) -> &str {
+        "keeper"
+    }
+
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    fn reclaim(&self, _wanted: usize) {}
+
+    fn on_started(
+        &self,
+        process: &Arc<Kept>,
+        _start_id: Option<&str>,
+        started: wire::Started,
+        caller: Option<LinkCaller>,
+    ) {
+        let Some(caller) = caller else { return };
+        let started = (started.pid.unwrap_or_default(), started.started_at_ms.unwrap_or_default());
+        let note = StartNote { pid: started.0, at_ms: started.1 };
+        let note = serde_json::to_vec(&note).unwrap_or_default();
+        process.with_kept_log(|log| {
+            if let Err(error) = log.writer().note(START_NOTE, &note) {
+                tracing::warn!(%error, "cannot record the start of a process");
+            }
+        });
+        if let Some(entry) = self.processes().get_mut(&caller.key()) {
+            entry.started = Some(started);
+        }
+        caller.started(started);
+    }
+
+    fn on_start_failed(&self, process: &Arc<Kept>, _start_id: Option<&str>, _error: &RpcError) {
+        self.on_broken(process);
+    }
+
+    fn announce_failure(&self, _process: &Kept, _error: &RpcError) {}
+
+    fn on_broken(&self, process: &Arc<Kept>) {
+        self.ended(process);
+        if let Some(key) = self.key_of(process) {
+            self.processes().remove(&key);
+            let _ = fs::remove_dir_all(self.state.processes().join(key.dir_name()));
+        }
+    }
+
+    fn on_closed(&self, process: &Arc<Kept>) {
+        self.ended(process);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns what to announce of a process now.
+fn progress_of(process: &Kept) -> Progress {
+    process.progress_and_hold().0
+}

@@ -1,0 +1,72 @@
+//! The audience of a process in the keeper: tells the server what is new.
+
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use remex_proto::{process::Overflow, state::output_log::Hold};
+
+use super::{Keeper, LinkCaller};
+use crate::{
+    engine::{Audience, Engine, ProcessLog, ProcessState, Spec},
+    keeper_link::message::Key,
+    limits::Limits,
+};
+
+/// Gathering ends once this much is not announced.
+const GATHER_BYTES: u64 = 64 << 10;
+
+/// A log without room is looked at again after this time: a disk or quota has room again without notice.
+const RECHECK: Duration = Duration::from_millis(100);
+
+/// The server, as the audience of one process.
+#[derive(Debug)]
+pub(super) struct Announcer {
+    key: Key,
+    keeper: Weak<Keeper>,
+    /// Whether the process is on the list of those with something to announce.
+    pub(super) is_queued: bool,
+    is_abandoned: bool,
+}
+
+impl Announcer {
+    pub(super) fn new(key: Key, keeper: Weak<Keeper>) -> Self {
+        Announcer { key, keeper, is_queued: false, is_abandoned: false }
+    }
+}
+
+impl Audience for Announcer {
+    type Caller = LinkCaller;
+    type Owner = Keeper;
+
+    fn hold(&mut self, _log: &mut ProcessLog, spec: &Spec, _limits: &Limits, _now: Instant) -> Hold {
+        // What exactly is held the log knows from the server.
+        match spec.overflow {
+            Overflow::Evict => Hold::Nothing,
+            _ if self.is_abandoned => Hold::Nothing,
+            _ => Hold::After(0),
+        }
+    }
+
+    fn hold_changes_at(&self, _spec: &Spec, _limits: &Limits) -> Option<Instant> {
+        Some(Instant::now() + RECHECK)
+    }
+
+    fn on_events(process: &Arc<Engine<Self>>, state: &mut ProcessState<Self>) {
+        if state.audience.is_queued {
+            return;
+        }
+        let Some(link) = state.audience.keeper.upgrade().and_then(|keeper| keeper.link()) else { return };
+        state.audience.is_queued = true;
+        link.queue(state.audience.key, process);
+    }
+
+    fn has_large_backlog(&self, log: &ProcessLog) -> bool {
+        matches!(log, ProcessLog::Kept(log) if log.unannounced() >= GATHER_BYTES)
+    }
+
+    fn on_abandoned(&mut self) {
+        self.is_abandoned = true;
+    }
+}

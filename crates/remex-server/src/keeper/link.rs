@@ -1,0 +1,306 @@
+//! The keeper's end of the link to a server.
+//!
+//! Answers are sent in order. Announcements are made only when the socket has room for them, so that a server that does
+//! not read costs no memory. Start at [`ServerLink`].
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use remex_process::{StartError, Tags};
+use remex_proto::{
+    RpcError,
+    process::{self as wire, WriteStatus},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
+    net::UnixStream,
+    sync::Notify,
+};
+
+use super::{Kept, progress_of};
+use crate::{
+    engine::{Caller, Outcome, Request, StdinWrite},
+    keeper_link::message::{
+        self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, RequestNumber, StartFailure, ToKeeper,
+    },
+};
+
+/// What is read from the link at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// Announcements wait while this much is unsent.
+const MAX_UNSENT: usize = 256 << 10;
+
+/// How long a server may take for its greeting.
+const GREETING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A link to a server.
+#[derive(Debug)]
+pub(super) struct ServerLink {
+    stream: UnixStream,
+    received: Mutex<BytesMut>,
+    outgoing: Mutex<Outgoing>,
+    has_outgoing: Notify,
+    is_closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Outgoing {
+    unsent: BytesMut,
+    /// Processes with something to announce.
+    queued: VecDeque<(Key, Weak<Kept>)>,
+}
+
+impl ServerLink {
+    /// Exchanges greetings.
+    pub(super) async fn greet(mut stream: UnixStream, tags: &Tags) -> io::Result<(Arc<Self>, Greeting)> {
+        let mut bytes = [0; Greeting::LEN];
+        tokio::time::timeout(GREETING_PATIENCE, stream.read_exact(&mut bytes)).await??;
+        let greeting = Greeting::decode(&bytes)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not a server"))?;
+        stream.write_all(&Greeting::new(tags.number()).encode()).await?;
+        if greeting.version != message::VERSION {
+            let message =
+                format!("the server speaks version {}, this keeper {}", greeting.version, message::VERSION);
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        let link = ServerLink {
+            stream,
+            received: Mutex::default(),
+            outgoing: Mutex::default(),
+            has_outgoing: Notify::new(),
+            is_closed: AtomicBool::new(false),
+        };
+        Ok((Arc::new(link), greeting))
+    }
+
+    /// Returns the next message, or `None` at the end.
+    pub(super) async fn receive(&self) -> io::Result<Option<ToKeeper>> {
+        loop {
+            {
+                let mut received = lock(&self.received);
+                if let Some((message, len)) = message::decode(&received)? {
+                    received.advance(len);
+                    return Ok(Some(message));
+                }
+            }
+            self.stream.ready(Interest::READABLE).await?;
+            let mut received = lock(&self.received);
+            received.reserve(READ_BYTES);
+            match self.stream.try_read_buf(&mut *received) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends what could not be sent at once, until an error.
+    pub(super) async fn run(&self) {
+        loop {
+            self.has_outgoing.notified().await;
+            loop {
+                let is_done = self.flush();
+                match is_done {
+                    Ok(true) => break,
+                    Ok(false) => {
+                        if self.stream.ready(Interest::WRITABLE).await.is_err() {
+                            return;
+                        }
+                    }
+                    // The other direction ends, too.
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Sends as much as possible; returns whether that is everything.
+    fn flush(&self) -> io::Result<bool> {
+        loop {
+            let mut outgoing = self.outgoing();
+            while !outgoing.unsent.is_empty() {
+                match self.stream.try_write(&outgoing.unsent) {
+                    Ok(len) => outgoing.unsent.advance(len),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            if outgoing.unsent.len() >= MAX_UNSENT {
+                return Ok(false);
+            }
+            let Some((key, process)) = outgoing.queued.pop_front() else {
+                return Ok(outgoing.unsent.is_empty());
+            };
+            // A process is locked before a link.
+            drop(outgoing);
+            if let Some(process) = process.upgrade() {
+                process.with_audience(|announcer| announcer.is_queued = false);
+                let message = FromKeeper::Progress { key, progress: progress_of(&process) };
+                self.push(&message);
+            }
+        }
+    }
+
+    fn push(&self, message: &FromKeeper) {
+        match message::encode(message) {
+            Ok(bytes) => self.outgoing().unsent.extend_from_slice(&bytes),
+            Err(error) => tracing::error!(%error, "cannot send to the server"),
+        }
+    }
+
+    pub(super) fn send(&self, message: &FromKeeper) {
+        if !self.is_closed() {
+            self.push(message);
+            self.has_outgoing.notify_one();
+        }
+    }
+
+    /// Announces a process when there is room.
+    pub(super) fn queue(&self, key: Key, process: &Arc<Kept>) {
+        self.outgoing().queued.push_back((key, Arc::downgrade(process)));
+        self.has_outgoing.notify_one();
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        let queued = std::mem::take(&mut self.outgoing().queued);
+        for process in queued.into_iter().filter_map(|(_, process)| process.upgrade()) {
+            process.with_audience(|announcer| announcer.is_queued = false);
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
+        lock(&self.outgoing)
+    }
+}
+
+/// A request of the server that waits for its answer. Dropped without one, it tells the server so.
+#[derive(Debug)]
+pub(super) struct LinkCaller {
+    link: Arc<ServerLink>,
+    key: Key,
+    /// `None` for a start.
+    number: Option<RequestNumber>,
+    is_answered: bool,
+}
+
+impl LinkCaller {
+    pub(super) fn new(link: &Arc<ServerLink>, key: Key, number: RequestNumber) -> Self {
+        LinkCaller { link: Arc::clone(link), key, number: Some(number), is_answered: false }
+    }
+
+    pub(super) fn starting(link: &Arc<ServerLink>, key: Key) -> Self {
+        LinkCaller { link: Arc::clone(link), key, number: None, is_answered: false }
+    }
+
+    pub(super) fn is_of(&self, link: &Arc<ServerLink>) -> bool {
+        Arc::ptr_eq(&self.link, link)
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    pub(super) fn number(&self) -> RequestNumber {
+        self.number.unwrap_or_default()
+    }
+
+    /// Answers a start.
+    pub(super) fn started(mut self, (pid, started_at_ms): (u32, u64)) {
+        self.is_answered = true;
+        self.link.send(&FromKeeper::Started { key: self.key, pid, started_at_ms });
+    }
+
+    /// Answers a start that failed.
+    pub(super) fn refuse(mut self, error: StartError) {
+        self.is_answered = true;
+        self.link.send(&FromKeeper::NotStarted { key: self.key, failure: StartFailure::Refused(error) });
+    }
+
+    /// Answers a request to a process that the keeper does not have: it ended long ago.
+    pub(super) fn answer_unknown(mut self, request: &KeptRequest) {
+        self.send(match request {
+            KeptRequest::Write { .. } => KeptAnswer::Written(WriteStatus::StdinClosed),
+            KeptRequest::Terminate { .. } => KeptAnswer::Terminated { running: false },
+            KeptRequest::CloseStdin | KeptRequest::Resize(_) | KeptRequest::Signal(_) => KeptAnswer::Done,
+        });
+    }
+
+    fn send(&mut self, answer: KeptAnswer) {
+        self.is_answered = true;
+        let key = self.key;
+        match (self.number, answer) {
+            (Some(number), answer) => self.link.send(&FromKeeper::Answer { key, number, answer }),
+            (None, KeptAnswer::Failed(failure)) => {
+                self.link.send(&FromKeeper::NotStarted { key, failure: StartFailure::Other(failure) });
+            }
+            (None, _) => {
+                let error = RpcError::new(remex_proto::ErrorKind::ShuttingDown, "the start was aborted");
+                let failure = StartFailure::Other((&error).into());
+                self.link.send(&FromKeeper::NotStarted { key, failure });
+            }
+        }
+    }
+}
+
+impl Caller for LinkCaller {
+    fn is_disconnected(&self) -> bool {
+        self.link.is_closed()
+    }
+
+    fn answer(mut self, outcome: Result<Outcome, RpcError>) {
+        self.send(match outcome {
+            Ok(Outcome::Done(_)) => KeptAnswer::Done,
+            Ok(Outcome::Written(reply)) => KeptAnswer::Written(reply.status),
+            Ok(Outcome::Terminated(reply)) => KeptAnswer::Terminated { running: reply.running },
+            Err(error) => KeptAnswer::Failed((&error).into()),
+        });
+    }
+}
+
+impl Drop for LinkCaller {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.send(KeptAnswer::Cancelled);
+        }
+    }
+}
+
+/// Returns a request as the engine knows it.
+pub(super) fn to_request(request: KeptRequest, caller: LinkCaller, id: &str) -> Request<LinkCaller> {
+    let process_id: Box<str> = id.into();
+    match request {
+        KeptRequest::Write { chunk, write_id } => {
+            // With an id the answer says what became of it; without one it may be an error for the client.
+            Request::Write(StdinWrite { chunk: Bytes::from(chunk), write_id, process_id, caller })
+        }
+        KeptRequest::CloseStdin => Request::CloseStdin(caller, process_id),
+        KeptRequest::Resize(size) => Request::Resize(size, caller, process_id),
+        KeptRequest::Signal(signal) => Request::Signal(signal, caller),
+        KeptRequest::Terminate { grace_ms, whole_tree } => {
+            let mode = grace_ms.map_or(wire::TerminateMode::Force, |timeout_ms| {
+                wire::TerminateMode::Graceful { timeout_ms }
+            });
+            let scope = if whole_tree { wire::TerminateScope::Tree } else { wire::TerminateScope::Usual };
+            Request::Terminate(mode, scope, caller)
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,309 @@
+//! The server's end of the link to its keeper, the process that runs durable processes and outlives the server.
+//!
+//! Messages of the keeper go straight to the [`KeptListener`] of the process that they are about; nothing is queued in
+//! between. Start at [`KeeperLink`].
+
+pub(crate) mod message;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    io::{self, Read as _, Write as _},
+    os::unix::net::UnixStream as StdUnixStream,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::{Buf as _, BytesMut};
+use remex_process::{Tag, Tags};
+use tokio::{io::Interest, net::UnixStream, sync::Notify};
+
+use crate::{clock::now_ms, state_dir::StateDir};
+use message::{FromKeeper, Greeting, KeptProcess, Key, Quotas, RequestNumber, ToKeeper, VERSION};
+
+/// How long a keeper may take to greet and list its processes.
+const GREETING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is read from the link at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// Learns what the keeper says about one process.
+pub(crate) trait KeptListener: Send + Sync {
+    fn on_message(self: Arc<Self>, message: FromKeeper);
+
+    /// Called once if the keeper is gone, and with it the process.
+    fn on_keeper_lost(self: Arc<Self>);
+}
+
+/// A connection to a keeper.
+pub(crate) struct KeeperLink {
+    state: Arc<StateDir>,
+    stream: UnixStream,
+    pid: u32,
+    /// What could not be sent yet. Bounded by the requests that wait for an answer.
+    unsent: Mutex<Unsent>,
+    /// Wakes the task that sends the rest.
+    has_unsent: Notify,
+    listeners: Mutex<Listeners>,
+    next_key: AtomicU64,
+    next_number: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Unsent {
+    bytes: BytesMut,
+    is_closed: bool,
+}
+
+#[derive(Default)]
+struct Listeners {
+    by_key: HashMap<Key, Weak<dyn KeptListener>>,
+    is_lost: bool,
+}
+
+impl fmt::Debug for KeeperLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeeperLink").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    #[error("there is no keeper")]
+    NoKeeper,
+    #[error("the keeper (pid {pid}) speaks version {found}, this server {VERSION}")]
+    Version { pid: u32, found: u32 },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl KeeperLink {
+    /// Connects to the keeper of a state directory. Blocks; must be called within a runtime.
+    pub(crate) fn connect(
+        state: &Arc<StateDir>,
+        own_tags: &Tags,
+        quotas: Quotas,
+    ) -> Result<(Arc<Self>, Vec<KeptProcess>), LinkError> {
+        let mut stream = match StdUnixStream::connect(state.socket()) {
+            Ok(stream) => stream,
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+            {
+                return Err(LinkError::NoKeeper);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        stream.set_read_timeout(Some(GREETING_PATIENCE))?;
+        stream.write_all(&Greeting::new(own_tags.number()).encode())?;
+        let mut greeting = [0; Greeting::LEN];
+        stream.read_exact(&mut greeting)?;
+        let greeting = Greeting::decode(&greeting)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "what listens there is no keeper"))?;
+        if greeting.version != VERSION {
+            return Err(LinkError::Version { pid: greeting.pid, found: greeting.version });
+        }
+        stream.write_all(&message::encode(&ToKeeper::Quotas(quotas))?)?;
+        let kept = read_list(&mut stream)?;
+        stream.set_read_timeout(None)?;
+        stream.set_nonblocking(true)?;
+        let newest = kept.iter().map(|process| process.key.0).max().unwrap_or(0);
+        let link = KeeperLink {
+            state: Arc::clone(state),
+            stream: UnixStream::from_std(stream)?,
+            pid: greeting.pid,
+            unsent: Mutex::default(),
+            has_unsent: Notify::new(),
+            listeners: Mutex::default(),
+            next_key: AtomicU64::new(newest.max(now_ms() << 16) + 1),
+            next_number: AtomicU64::new(1),
+        };
+        Ok((Arc::new(link), kept))
+    }
+
+    /// Carries messages in both directions until the keeper is gone.
+    pub(crate) async fn run(self: Arc<Self>) -> io::Error {
+        let lost = tokio::select! {
+            lost = self.receive() => lost,
+            lost = self.send_rest() => lost,
+        };
+        self.unsent().is_closed = true;
+        lost
+    }
+
+    async fn receive(&self) -> io::Error {
+        let mut buffer = BytesMut::new();
+        loop {
+            if let Err(error) = self.stream.ready(Interest::READABLE).await {
+                return error;
+            }
+            buffer.reserve(READ_BYTES);
+            match self.stream.try_read_buf(&mut buffer) {
+                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return error,
+            }
+            loop {
+                match message::decode::<FromKeeper>(&buffer) {
+                    Ok(None) => break,
+                    Ok(Some((message, len))) => {
+                        buffer.advance(len);
+                        self.dispatch(message);
+                    }
+                    Err(error) => return error,
+                }
+            }
+        }
+    }
+
+    fn dispatch(&self, message: FromKeeper) {
+        let key = match &message {
+            FromKeeper::Started { key, .. }
+            | FromKeeper::NotStarted { key, .. }
+            | FromKeeper::Progress { key, .. }
+            | FromKeeper::Answer { key, .. } => *key,
+            FromKeeper::Kept(_) => return,
+        };
+        let listener = self.listeners().by_key.get(&key).and_then(Weak::upgrade);
+        if let Some(listener) = listener {
+            listener.on_message(message);
+        }
+    }
+
+    async fn send_rest(&self) -> io::Error {
+        loop {
+            self.has_unsent.notified().await;
+            while !self.unsent().bytes.is_empty() {
+                if let Err(error) = self.stream.ready(Interest::WRITABLE).await {
+                    return error;
+                }
+                if let Err(error) = self.unsent().flush(&self.stream) {
+                    return error;
+                }
+            }
+        }
+    }
+
+    /// Sends a message; returns `false` if the keeper is gone or the message is too long.
+    pub(crate) fn send(&self, message: &ToKeeper) -> bool {
+        let bytes = match message::encode(message) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::error!(%error, "cannot send to the keeper");
+                return false;
+            }
+        };
+        let mut unsent = self.unsent();
+        if unsent.is_closed {
+            return false;
+        }
+        unsent.bytes.extend_from_slice(&bytes);
+        // An error ends the task that reads, too.
+        let _ = unsent.flush(&self.stream);
+        if !unsent.bytes.is_empty() {
+            self.has_unsent.notify_one();
+        }
+        true
+    }
+
+    /// Sends the messages of a process to `listener`; returns `false` if the keeper is gone.
+    pub(crate) fn listen<L: KeptListener + 'static>(&self, key: Key, listener: &Arc<L>) -> bool {
+        let mut listeners = self.listeners();
+        let listener: Weak<dyn KeptListener> = Arc::<L>::downgrade(listener);
+        if listeners.is_lost {
+            return false;
+        }
+        listeners.by_key.insert(key, listener);
+        true
+    }
+
+    pub(crate) fn unlisten(&self, key: Key) {
+        self.listeners().by_key.remove(&key);
+    }
+
+    /// Tells all processes that their keeper is gone.
+    pub(crate) fn lose_all(&self) {
+        let listeners = {
+            let mut listeners = self.listeners();
+            listeners.is_lost = true;
+            std::mem::take(&mut listeners.by_key)
+        };
+        for listener in listeners.into_values().filter_map(|listener| listener.upgrade()) {
+            listener.on_keeper_lost();
+        }
+    }
+
+    /// Returns a name for a new process.
+    pub(crate) fn new_key(&self) -> Key {
+        let least = now_ms() << 16;
+        let next = |last: u64| Some(last.max(least) + 1);
+        let last = self.next_key.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        Key(last.unwrap_or_else(|last| last).max(least))
+    }
+
+    pub(crate) fn new_number(&self) -> RequestNumber {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the tag of a process that the keeper runs.
+    pub(crate) fn tag(&self, session: u32, process: u32) -> Tag {
+        self.state.tags().tag(session, process)
+    }
+
+    /// Returns the directory of a process.
+    pub(crate) fn dir_of(&self, key: Key) -> PathBuf {
+        self.state.processes().join(key.dir_name())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.listeners().is_lost
+    }
+
+    fn unsent(&self) -> MutexGuard<'_, Unsent> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unsent {
+    fn flush(&mut self, stream: &UnixStream) -> io::Result<()> {
+        while !self.bytes.is_empty() {
+            match stream.try_write(&self.bytes) {
+                Ok(len) => self.bytes.advance(len),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the list of processes, which follows the greeting.
+fn read_list(stream: &mut StdUnixStream) -> io::Result<Vec<KeptProcess>> {
+    let mut bytes = vec![0; 4];
+    stream.read_exact(&mut bytes)?;
+    loop {
+        if let Some((message, _)) = message::decode(&bytes)? {
+            return match message {
+                FromKeeper::Kept(kept) => Ok(kept),
+                _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the keeper listed no processes")),
+            };
+        }
+        let wanted = 4 + u32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()) as usize;
+        let have = bytes.len();
+        bytes.resize(wanted.max(have + 1), 0);
+        stream.read_exact(&mut bytes[have..])?;
+    }
+}

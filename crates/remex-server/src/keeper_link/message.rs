@@ -1,0 +1,389 @@
+//! What a server and its keeper tell each other.
+//!
+//! A message is its length as four bytes, little-endian, and then its fields in order (`postcard`). Start at
+//! [`ToKeeper`] and [`FromKeeper`].
+
+use std::io;
+
+use remex_process::{Signal, Size, StartError, StartSpec};
+use remex_proto::{
+    ErrorKind, RpcError,
+    process::{ExitCause, Produced, Stream, Usage, WriteStatus},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::limits::Limits;
+
+/// The version of everything but the greeting.
+pub(crate) const VERSION: u32 = 1;
+
+/// The longest message: a start with as many arguments and variables as the kernel takes, or a long write.
+const MAX_BYTES: usize = 256 << 20;
+
+/// Names a process for server and keeper, and its directory; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Key(pub(crate) u64);
+
+impl Key {
+    /// Returns the name of the directory of the process.
+    pub(crate) fn dir_name(self) -> String {
+        format!("{:016x}", self.0)
+    }
+
+    /// Returns the process that a directory belongs to.
+    pub(crate) fn from_dir_name(name: &str) -> Option<Self> {
+        (name.len() == 16).then(|| u64::from_str_radix(name, 16).ok().map(Key)).flatten()
+    }
+}
+
+/// Names a request that is answered.
+pub(crate) type RequestNumber = u64;
+
+/// The first message in each direction. Its form never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Greeting {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: u32,
+    /// The number of the tags of its processes.
+    pub(crate) tags: u64,
+    pub(crate) pid: u32,
+}
+
+impl Greeting {
+    pub(crate) const MAGIC: [u8; 8] = *b"REMEXKPR";
+    /// Bytes on the link: all fields, little-endian.
+    pub(crate) const LEN: usize = 24;
+
+    pub(crate) fn new(tags: u64) -> Self {
+        Greeting { magic: Self::MAGIC, version: VERSION, tags, pid: std::process::id() }
+    }
+
+    pub(crate) fn encode(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&self.magic);
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
+        bytes[12..20].copy_from_slice(&self.tags.to_le_bytes());
+        bytes[20..].copy_from_slice(&self.pid.to_le_bytes());
+        bytes
+    }
+
+    /// Returns the greeting in these bytes, of whatever version.
+    pub(crate) fn decode(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        let number = |at: usize, len: usize| {
+            bytes[at..at + len].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let short = |at| u32::try_from(number(at, 4)).unwrap_or_default();
+        let greeting = Greeting {
+            magic: bytes[..8].try_into().ok()?,
+            version: short(8),
+            tags: number(12, 8),
+            pid: short(20),
+        };
+        (greeting.magic == Self::MAGIC).then_some(greeting)
+    }
+}
+
+/// A message of the server.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToKeeper {
+    /// The first one, and again when limits change.
+    Quotas(Quotas),
+    Start(Box<NewProcess>),
+    Request {
+        key: Key,
+        number: RequestNumber,
+        request: KeptRequest,
+    },
+    /// Removes input that the process has not accepted.
+    Cancel {
+        key: Key,
+        numbers: Vec<RequestNumber>,
+    },
+    /// What the log must keep for the client of a process.
+    Hold {
+        key: Key,
+        hold: KeptHold,
+    },
+    /// Aborts a start, or kills the process; nothing is held any more.
+    Abandon(Key),
+    /// Deletes the log of a process that has closed.
+    Forget(Key),
+    /// The server ends in good order: it has ended what it had started itself.
+    Goodbye,
+}
+
+/// A message of the keeper.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromKeeper {
+    /// The first one: the processes that it keeps.
+    Kept(Vec<KeptProcess>),
+    Started {
+        key: Key,
+        pid: u32,
+        started_at_ms: u64,
+    },
+    NotStarted {
+        key: Key,
+        failure: StartFailure,
+    },
+    Progress {
+        key: Key,
+        progress: Progress,
+    },
+    Answer {
+        key: Key,
+        number: RequestNumber,
+        answer: KeptAnswer,
+    },
+}
+
+/// Disk space that logs may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Quotas {
+    pub(crate) server_bytes: u64,
+    pub(crate) session_bytes: u64,
+}
+
+impl From<&Limits> for Quotas {
+    fn from(limits: &Limits) -> Self {
+        Quotas { server_bytes: limits.disk_bytes as u64, session_bytes: limits.session_disk_bytes as u64 }
+    }
+}
+
+/// A process to start.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct NewProcess {
+    pub(crate) key: Key,
+    /// Processes of one session share a quota.
+    pub(crate) session: String,
+    /// What the server wants to find again; the keeper does not read it.
+    pub(crate) description: Vec<u8>,
+    pub(crate) start: StartSpec,
+    pub(crate) rules: Rules,
+}
+
+/// What the keeper must know about a process besides how to start it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rules {
+    /// The id, for logs and errors.
+    pub(crate) id: String,
+    pub(crate) tty: bool,
+    pub(crate) retain_bytes: u64,
+    pub(crate) evicts: bool,
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) idle_timeout_ms: Option<u64>,
+    pub(crate) linger_ms: Option<u64>,
+    pub(crate) write_ids: u64,
+    pub(crate) stdin_bytes: u64,
+}
+
+/// A process that the keeper has.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct KeptProcess {
+    pub(crate) key: Key,
+    pub(crate) description: Vec<u8>,
+    /// The pid and the time of its start; `None` while it starts.
+    pub(crate) started: Option<(u32, u64)>,
+    pub(crate) progress: Progress,
+    pub(crate) hold: KeptHold,
+}
+
+/// What the log of a process must keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum KeptHold {
+    Nothing,
+    /// Everything after this event, with which so many bytes of output end.
+    After {
+        seq: u64,
+        offset: u64,
+    },
+}
+
+impl KeptHold {
+    /// Everything.
+    pub(crate) const ALL: Self = KeptHold::After { seq: 0, offset: 0 };
+}
+
+/// Where a log stands, and its new output if that is little.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// The first event that can be read.
+    pub(crate) first_seq: u64,
+    /// Bytes of output before it.
+    pub(crate) first_offset: u64,
+    /// The newest event that can be read.
+    pub(crate) newest: u64,
+    /// Bytes of output up to it, of each stream.
+    pub(crate) produced: Produced,
+    /// Bytes that can be read.
+    pub(crate) retained: u64,
+    /// The number of the exit, once it can be read.
+    pub(crate) exited: Option<u64>,
+    pub(crate) is_closed: bool,
+    /// How the process ended, perhaps before its exit can be read.
+    pub(crate) exit: Option<ExitRecord>,
+    /// Whether the process waits for room.
+    pub(crate) is_full: bool,
+    /// Whose disk space is used up, if any; processes that are closed can free some.
+    pub(crate) lacks: Option<Lack>,
+    /// The events after those that were announced before, if they are few.
+    pub(crate) fresh: Vec<FreshChunk>,
+}
+
+impl Progress {
+    /// The position of an empty log.
+    pub(crate) fn start() -> Self {
+        Progress {
+            first_seq: 1,
+            first_offset: 0,
+            newest: 0,
+            produced: Produced::default(),
+            retained: 0,
+            exited: None,
+            is_closed: false,
+            exit: None,
+            is_full: false,
+            lacks: None,
+            fresh: Vec::new(),
+        }
+    }
+}
+
+/// Whose disk space is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Lack {
+    /// That of the session.
+    Session,
+    /// That of the server, or the whole disk.
+    Server,
+}
+
+/// Output that travels with its announcement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FreshChunk {
+    pub(crate) seq: u64,
+    pub(crate) stream: Stream,
+    pub(crate) at_ms: u64,
+    #[serde(with = "serde_bytes")]
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// How the direct child ended; also the payload of the exit in the log, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExitRecord {
+    pub(crate) code: i32,
+    pub(crate) signal: Option<String>,
+    pub(crate) cause: ExitCause,
+    pub(crate) usage: Usage,
+    pub(crate) at_ms: u64,
+}
+
+impl ExitRecord {
+    /// Returns the exit of a process that was lost with its keeper.
+    pub(crate) fn lost(at_ms: u64) -> Self {
+        let (code, cause, usage) = (UNKNOWN_CODE, ExitCause::ServerLost, Usage::default());
+        ExitRecord { code, signal: None, cause, usage, at_ms }
+    }
+}
+
+/// The exit code reported if the real one is unknown.
+pub(crate) const UNKNOWN_CODE: i32 = 255;
+
+/// A request to a process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum KeptRequest {
+    Write {
+        #[serde(with = "serde_bytes")]
+        chunk: Vec<u8>,
+        write_id: Option<String>,
+    },
+    CloseStdin,
+    Resize(Size),
+    Signal(Signal),
+    Terminate {
+        /// How long it has to end by itself; `None` kills it at once.
+        grace_ms: Option<u64>,
+        whole_tree: bool,
+    },
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum KeptAnswer {
+    Done,
+    Written(WriteStatus),
+    Terminated {
+        running: bool,
+    },
+    Failed(Failure),
+    /// It was not done, and will not be.
+    Cancelled,
+}
+
+/// Why a process did not start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum StartFailure {
+    /// The host refused.
+    Refused(StartError),
+    /// The keeper could not prepare it.
+    Other(Failure),
+}
+
+/// An error for the client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    code: i64,
+    kind: String,
+    message: String,
+    hint: Option<String>,
+}
+
+impl From<&RpcError> for Failure {
+    fn from(error: &RpcError) -> Self {
+        let RpcError { code, message, kind, hint, .. } = error.clone();
+        Failure { code, kind: kind.word().to_owned(), message, hint }
+    }
+}
+
+impl From<Failure> for RpcError {
+    fn from(failure: Failure) -> Self {
+        let Failure { code, kind, message, hint } = failure;
+        let kind = ErrorKind::ALL.iter().copied().find(|known| known.word() == kind);
+        let error = RpcError::new(kind.unwrap_or(ErrorKind::Internal), message).with_code(code);
+        hint.into_iter().fold(error, RpcError::with_hint)
+    }
+}
+
+/// Returns a message with its length.
+///
+/// # Errors
+///
+/// If it is too long.
+pub(crate) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut bytes = postcard::to_extend(message, vec![0; 4]).map_err(invalid)?;
+    let len = bytes.len() - 4;
+    match u32::try_from(len) {
+        Ok(prefix) if len <= MAX_BYTES => bytes[..4].copy_from_slice(&prefix.to_le_bytes()),
+        _ => return Err(invalid("the message is too long")),
+    }
+    Ok(bytes)
+}
+
+/// Returns the first message in `bytes` and its length there, or `None` if it is not complete.
+///
+/// # Errors
+///
+/// If it is too long or means nothing.
+pub(crate) fn decode<M: DeserializeOwned>(bytes: &[u8]) -> io::Result<Option<(M, usize)>> {
+    let Some((prefix, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+    let len = u32::from_le_bytes(*prefix) as usize;
+    if len > MAX_BYTES {
+        return Err(invalid("the message is too long"));
+    }
+    let Some(message) = rest.get(..len) else { return Ok(None) };
+    Ok(Some((postcard::from_bytes(message).map_err(invalid)?, 4 + len)))
+}
+
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

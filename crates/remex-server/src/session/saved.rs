@@ -1,0 +1,296 @@
+//! Sessions that outlive the server: what is saved of them, and how a new server finds them again.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use remex_process::Tag;
+use remex_proto::{
+    ErrorKind, RpcError,
+    process::Start,
+    sandbox::Sandbox,
+    state::session_table::{Attachment, Detached, NewSession, OnDetach},
+};
+use tokio::sync::oneshot;
+
+use super::{Session, SessionRegistry, registry::OpenedSession, starts::SavedRecord};
+use crate::{
+    clock::steady_ms,
+    durable::{Found, SavedIdentity, SavedOutcome, SavedSession, SavedStart},
+    engine::{Description, Owner as _, Place, Placement, broken},
+    identity::Identity,
+    keeper_link::message::{KeptHold, KeptProcess, ToKeeper},
+    outbox::ConnectionId,
+    process::{Followers, Process, ProcessOwner},
+};
+
+/// Stands for the connections of earlier servers.
+const EARLIER: ConnectionId = ConnectionId::MAX;
+
+type Saving = oneshot::Receiver<io::Result<()>>;
+
+impl Session {
+    /// Returns where a new process runs.
+    pub(super) fn place_of(&self, request: &Start) -> Result<Place, RpcError> {
+        let refuse = |why: &str, hint: &str| {
+            let message = format!("cannot start a durable process: {why}");
+            Err(RpcError::new(ErrorKind::NotSupported, message).with_hint(hint))
+        };
+        if request.durable == Some(false) {
+            return Ok(Place::Here);
+        }
+        let is_wanted = request.durable == Some(true);
+        let Some(durable) = self.host.durable() else {
+            return if is_wanted {
+                refuse("this server has no state directory", "start it with `remex serve --state DIR`")
+            } else {
+                Ok(Place::Here)
+            };
+        };
+        if !self.is_saved {
+            return if is_wanted {
+                refuse(
+                    "this session ends with its connection",
+                    "use a dialect and a transport that can resume",
+                )
+            } else {
+                Ok(Place::Here)
+            };
+        }
+        let limits_hosts = matches!(&request.sandbox, Sandbox::Confined(context) if context.hosts.is_some());
+        let needs_server = limits_hosts
+            || request.network_proxy.is_some()
+            || self.host.confinement().limits_hosts()
+            || self.host.limit_enforcer().needs_cgroup(&request.limits);
+        if needs_server && !is_wanted {
+            return Ok(Place::Here);
+        }
+        match durable.link() {
+            Some(link) => Ok(Place::Keeper { key: link.new_key(), link }),
+            None => Err(RpcError::new(
+                ErrorKind::Internal,
+                "the keeper, which runs durable processes, has died and is being started again",
+            )
+            .with_hint("try again in a second; see `keeper.log` in the state directory")),
+        }
+    }
+
+    /// Returns a tag that no process of the session has had there.
+    pub(super) fn tag_at(&self, place: &Place) -> Tag {
+        match place {
+            Place::Here => self.new_tag(),
+            Place::Keeper { link, .. } => {
+                link.tag(self.number, self.next_process.fetch_add(1, Ordering::Relaxed))
+            }
+        }
+    }
+
+    /// Returns the tags of everything that the session has started.
+    pub(super) fn tags(&self) -> impl Iterator<Item = Tag> {
+        let durable = self.host.durable().filter(|_| self.is_saved);
+        let kept = durable.map(|durable| durable.state().tags().tag(self.number, 0));
+        [self.tag()].into_iter().chain(kept)
+    }
+
+    /// Remembers a start whose process ends with the server, so that a later one does not repeat it.
+    pub(super) fn save_begun(&self, process: &Process) -> Option<Saving> {
+        let durable = self.host.durable().filter(|_| self.is_saved && !process.is_durable())?;
+        let (start_id, process_id) = (process.spec.start_id.clone()?, process.id.to_string());
+        let start = SavedStart { start_id, process_id, outcome: SavedOutcome::Begun };
+        Some(durable.files().append(&self.id, &start))
+    }
+
+    /// Deletes the log of a process that was forgotten; its start stays known.
+    pub(super) fn delete_log(&self, process: Arc<Process>) {
+        if !process.is_durable() {
+            return;
+        }
+        let saving = self.host.durable().and_then(|durable| {
+            let start_id = process.spec.start_id.clone()?;
+            let outcome = SavedOutcome::Started(process.started_before()?);
+            let start = SavedStart { start_id, process_id: process.id.to_string(), outcome };
+            Some(durable.files().append(&self.id, &start))
+        });
+        self.host.spawn(async move {
+            if let Some(saving) = saving {
+                let _ = saving.await;
+            }
+            process.discard();
+        });
+    }
+
+    /// Deletes the logs of a session that has ended.
+    pub(super) fn delete_logs(&self) {
+        for process in self.all_processes() {
+            process.discard();
+        }
+    }
+
+    /// Deletes what was saved of a session that has ended.
+    pub(super) fn delete_file(&self) {
+        if let Some(durable) = self.host.durable().filter(|_| self.is_saved) {
+            drop(durable.files().remove(&self.id));
+        }
+    }
+
+    /// Adds a process that an earlier server started.
+    fn adopt(self: &Arc<Self>, description: &Description, kept: KeptProcess) -> Option<()> {
+        let link = self.host.durable()?.link()?;
+        let tag = link.tag(self.number, description.number);
+        self.next_process.fetch_max(description.number + 1, Ordering::Relaxed);
+        let acknowledged = match kept.hold {
+            KeptHold::After { seq, .. } => seq,
+            KeptHold::Nothing => kept.progress.newest,
+        };
+        let place = Place::Keeper { link, key: kept.key };
+        let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
+        let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
+        let followers = Followers::restored(&description.id, acknowledged);
+        let process = Process::restore(description, kept, placement, followers)?;
+        if let Some(start_id) = &description.start_id {
+            let outcome = process.started_before().map(Ok);
+            self.restore_start(start_id.clone(), SavedRecord { process_id: description.id.clone(), outcome });
+        }
+        process.set_live(true);
+        self.owner.live.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut processes = self.processes();
+            processes.live += 1;
+            processes.by_id.insert(process.id.clone(), Arc::clone(&process));
+        }
+        if process.is_closed() {
+            self.on_closed(&process);
+            let elapsed = process.ended_for().unwrap_or(Duration::ZERO);
+            process.forget_after(process.spec.closed_ttl.saturating_sub(elapsed));
+        } else {
+            let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
+            let running = Arc::clone(&process).run_restored(Arc::clone(&owner));
+            self.host.spawn(broken::guard(process, owner, description.start_id.clone(), running));
+        }
+        Some(())
+    }
+}
+
+impl SessionRegistry {
+    /// Returns whether a later server can find a session again.
+    pub(super) fn can_save(&self, identity: &Identity, on_detach: OnDetach) -> bool {
+        let is_lasting = on_detach != OnDetach::End && SavedIdentity::of(identity).is_some();
+        self.host().durable().is_some() && is_lasting
+    }
+
+    /// Saves a session as it is now.
+    pub(super) fn save(&self, session: &Session) -> Option<Saving> {
+        let durable = self.host().durable().filter(|_| session.is_saved)?;
+        let sessions = self.sessions();
+        let known = sessions.table.any_session(&session.id, steady_ms())?;
+        let saved = SavedSession {
+            id: known.id.clone(),
+            identity: SavedIdentity::of(&known.identity)?,
+            name: known.name.clone(),
+            client_name: known.client_name.clone(),
+            detach_ttl_ms: match known.on_detach {
+                OnDetach::ExpireAfterMs(ttl) => Some(ttl),
+                OnDetach::Keep => None,
+                OnDetach::End => Some(0),
+            },
+            detached_at_ms: match known.attachment {
+                Attachment::Detached { since_ms } => Some(since_ms),
+                Attachment::Attached { .. } => None,
+            },
+            number: session.number,
+        };
+        // Still locked, so that changes are saved in their order.
+        Some(durable.files().put(&saved))
+    }
+
+    /// Saves a session that a connection has just got, before its client learns of it.
+    pub(super) async fn save_opened(
+        self: &Arc<Self>,
+        opened: &OpenedSession,
+        connection: ConnectionId,
+    ) -> Result<(), RpcError> {
+        let Some(saving) = self.save(&opened.session) else { return Ok(()) };
+        let error = match saving.await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "its thread has ended".to_owned(),
+        };
+        self.detach(&opened.session, connection);
+        let message = format!("cannot save the session in the state directory: {error}");
+        Err(RpcError::new(ErrorKind::LimitExceeded, message).with_hint("free space on its disk"))
+    }
+
+    /// Brings back what earlier servers left.
+    pub(crate) fn restore(self: &Arc<Self>, found: Found) {
+        let Found { mut sessions, mut processes } = found;
+        // Logs are deleted in the order of their keys when space is short.
+        processes.sort_by_key(|process| process.key);
+        sessions.sort_by_key(|(saved, _)| saved.detached_at_ms.unwrap_or(u64::MAX));
+        let mut restored = HashMap::new();
+        for (saved, starts) in sessions {
+            let id = saved.id.clone();
+            if let Some(session) = self.restore_session(saved, starts) {
+                restored.insert(id, session);
+            }
+        }
+        let (mut adopted, mut orphans) = (0, 0);
+        for kept in processes {
+            let key = kept.key;
+            let description = serde_json::from_slice::<Description>(&kept.description).ok();
+            let session = description.as_ref().and_then(|description| restored.get(&description.session));
+            let is_adopted = description
+                .as_ref()
+                .zip(session)
+                .and_then(|(description, session)| session.adopt(description, kept));
+            if is_adopted.is_some() {
+                adopted += 1;
+            } else if let Some(link) = self.host().durable().and_then(|durable| durable.link()) {
+                // Its session has ended.
+                orphans += 1;
+                link.send(&ToKeeper::Abandon(key));
+                link.send(&ToKeeper::Forget(key));
+            }
+        }
+        if !restored.is_empty() || adopted + orphans > 0 {
+            tracing::info!(
+                sessions = restored.len(),
+                processes = adopted,
+                orphans,
+                "restored from the state directory"
+            );
+        }
+    }
+
+    fn restore_session(&self, saved: SavedSession, starts: Vec<SavedStart>) -> Option<Arc<Session>> {
+        let identity = saved.identity.identity();
+        let detached_at = saved.detached_at_ms.unwrap_or_else(steady_ms);
+        let new = NewSession {
+            id: saved.id.clone(),
+            identity: identity.clone(),
+            name: saved.name.clone(),
+            client_name: saved.client_name.clone(),
+            on_detach: saved.on_detach(),
+            connection: EARLIER,
+        };
+        let mut sessions = self.sessions();
+        if let Err(error) = sessions.table.create(new, detached_at) {
+            tracing::warn!(%error, session = %saved.id, "cannot restore a session");
+            return None;
+        }
+        let Detached::Waiting { .. } = sessions.table.detach(&saved.id, EARLIER, detached_at) else {
+            return None;
+        };
+        let owner = sessions.owner(&identity);
+        let session = Session::new(saved.id.clone(), owner, saved.number, true, self.host());
+        for SavedStart { start_id, process_id, outcome } in starts {
+            let outcome = Some(outcome.outcome(&process_id));
+            session.restore_start(start_id, SavedRecord { process_id, outcome });
+        }
+        let session = Arc::new(session);
+        sessions.by_id.insert(saved.id, Arc::clone(&session));
+        Some(session)
+    }
+}

@@ -1,0 +1,201 @@
+//! The state directory of a durable server: where everything is, who may use it, and in which form.
+//!
+//! ```text
+//! version           the form of everything here
+//! tags              the number that marks the processes of the keeper
+//! server.lock       held by the server
+//! keeper.lock       held by the keeper
+//! keeper.sock       where the keeper listens
+//! keeper.log        what the keeper has to say
+//! processes/KEY/    the description and the log of one process
+//! sessions/ID.json  a session; ID.starts its starts that are not in `processes`
+//! ```
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use remex_process::Tags;
+use rustix::fs::FlockOperation;
+
+/// The form of what is in a state directory.
+const VERSION: u32 = 1;
+
+/// How long a server that has just been killed may take to end.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// A state directory that this process may use.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+    /// Paths below it are as short as a socket address needs.
+    dir: File,
+    tags: Tags,
+}
+
+/// Why a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateError {
+    #[error("cannot {action} `{}`: {error}", path.display())]
+    Io { action: &'static str, path: PathBuf, error: io::Error },
+    #[error("cannot trust `{}`: it is not a private directory of this user", .0.display())]
+    NotPrivate(PathBuf),
+    #[error("`{}` is in use by another server{}", path.display(), pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    InUse { path: PathBuf, pid: Option<u32> },
+    #[error("`{}` was written by a newer remex (state version {found}; this one knows {VERSION})", path.display())]
+    Newer { path: PathBuf, found: u32 },
+    #[error("`{}` is damaged: {what}", path.display())]
+    Damaged { path: PathBuf, what: String },
+}
+
+impl StateError {
+    /// Returns what to do about it.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            StateError::Io { .. } => "check the path, its permissions and the space on its disk",
+            StateError::NotPrivate(_) => "`chmod 700` it if it is yours, or choose another directory",
+            StateError::InUse { .. } => "stop that server, or choose another state directory",
+            StateError::Newer { .. } => "use that version or a later one, or choose another state directory",
+            StateError::Damaged { .. } => "remove that file, or choose another state directory",
+        }
+    }
+}
+
+/// A lock that ends with the process that has it.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl StateDir {
+    /// Opens the directory, and creates it if it is not there.
+    pub(crate) fn open(path: &Path) -> Result<Self, StateError> {
+        let failed = |action, path: &Path| {
+            let path = path.to_owned();
+            move |error| StateError::Io { action, path, error }
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create", path))?;
+        let path = fs::canonicalize(path).map_err(failed("find", path))?;
+        let dir = File::open(&path).map_err(failed("open", &path))?;
+        let metadata = dir.metadata().map_err(failed("inspect", &path))?;
+        let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
+        if !metadata.is_dir() || !is_own || metadata.mode() & 0o077 != 0 {
+            return Err(StateError::NotPrivate(path));
+        }
+        let version = path.join("version");
+        match number_in(&version, || VERSION.into())? {
+            found if found == u64::from(VERSION) => {}
+            found => {
+                let found = u32::try_from(found).unwrap_or(u32::MAX);
+                return Err(StateError::Newer { path, found });
+            }
+        }
+        let tags_file = path.join("tags");
+        let number = number_in(&tags_file, || Tags::new().number())?;
+        let tags = Tags::from_number(number).ok_or_else(|| StateError::Damaged {
+            path: tags_file,
+            what: format!("{number} is not a number of tags"),
+        })?;
+        for below in ["processes", "sessions"] {
+            let below = path.join(below);
+            DirBuilder::new().recursive(true).mode(0o700).create(&below).map_err(failed("create", &below))?;
+        }
+        Ok(StateDir { path, dir, tags })
+    }
+
+    /// Takes the lock of the server; waits a little for one that is just ending.
+    pub(crate) fn lock_server(&self) -> Result<Lock, StateError> {
+        self.lock("server.lock", LOCK_PATIENCE)
+    }
+
+    /// Takes the lock of the keeper.
+    pub(crate) fn lock_keeper(&self) -> Result<Lock, StateError> {
+        self.lock("keeper.lock", LOCK_PATIENCE)
+    }
+
+    fn lock(&self, name: &str, patience: Duration) -> Result<Lock, StateError> {
+        let path = self.path.join(name);
+        let failed = |error| StateError::Io { action: "lock", path: path.clone(), error };
+        let mut options = OpenOptions::new();
+        let mut file =
+            options.create(true).read(true).append(true).mode(0o600).open(&path).map_err(failed)?;
+        let deadline = Instant::now() + patience;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let mut text = String::new();
+                    let _ = file.read_to_string(&mut text);
+                    return Err(StateError::InUse { path: self.path.clone(), pid: text.trim().parse().ok() });
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        said.map_err(failed)?;
+        Ok(Lock { _file: file })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the tags of the keeper's processes.
+    pub(crate) fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
+    /// Returns the address of the keeper, whatever the length of the path.
+    pub(crate) fn socket(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/keeper.sock", self.dir.as_raw_fd()))
+    }
+
+    pub(crate) fn processes(&self) -> PathBuf {
+        self.path.join("processes")
+    }
+
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.path.join("sessions")
+    }
+}
+
+/// Writes a file so that it is there with all its content or not at all.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut temporary = path.to_owned().into_os_string();
+    temporary.push(".new");
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(content)?;
+    drop(file);
+    fs::rename(&temporary, path)
+}
+
+/// Returns the number in a file, or writes a new one if the file is not there.
+fn number_in(path: &Path, new: impl FnOnce() -> u64) -> Result<u64, StateError> {
+    let failed = |action| {
+        let path = path.to_owned();
+        move |error| StateError::Io { action, path, error }
+    };
+    match fs::read_to_string(path) {
+        Ok(text) => text.trim().parse().map_err(|_| StateError::Damaged {
+            path: path.to_owned(),
+            what: "it does not contain a number".to_owned(),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let number = new();
+            replace(path, format!("{number}\n").as_bytes()).map_err(failed("write"))?;
+            Ok(number)
+        }
+        Err(error) => Err(failed("read")(error)),
+    }
+}
