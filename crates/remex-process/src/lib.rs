@@ -11,6 +11,7 @@ mod attempt;
 mod cgroup;
 mod error;
 mod exit;
+mod handover;
 mod jail;
 mod leader;
 #[cfg(feature = "serde")]
@@ -41,6 +42,7 @@ pub use cgroup::{Cgroup, CgroupError, CgroupLimits, Cgroups};
 pub use descriptors::{ChildIo, read, resize};
 pub use error::{DenialReason, ExecDenial, Stage, StartError, StartErrorKind};
 pub use exit::{Exit, ExitStatus, Usage};
+pub use handover::exec_with_sockets;
 pub use jail::{Jail, JailError, PROXY_PORT, Step};
 pub use leader::Leader;
 pub use memory::{return_large_blocks, trim_heap};

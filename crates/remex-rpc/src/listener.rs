@@ -1,6 +1,11 @@
 //! Sockets that accept connections.
 
-use std::{io, net::SocketAddr, path::Path};
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+};
 
 use rustix::net::sockopt::socket_acceptconn;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -193,6 +198,40 @@ impl Listener {
                 let address = ListenAddress::Unix(path);
                 Ok(Listener { socket: Socket::Unix { listener, _file: None }, address })
             }
+        }
+    }
+
+    /// Adopts a socket that the program before this one has bound to `address`; its file is removed with it.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// Like [`adopt`](Self::adopt).
+    pub fn take_over(inherited: Inherited, address: &ListenAddress) -> io::Result<Listener> {
+        let mut listener = Self::adopt(inherited)?;
+        if let (Socket::Unix { _file, .. }, ListenAddress::Unix(path)) = (&mut listener.socket, address) {
+            *_file = Some(SocketFile::of(path)?);
+            // It was bound under another name and then renamed.
+            listener.address = address.clone();
+        }
+        if let (ListenAddress::SecureWebSocket(_), ListenAddress::WebSocket(bound)) =
+            (address, &listener.address)
+        {
+            listener.address = ListenAddress::SecureWebSocket(*bound);
+        }
+        Ok(listener)
+    }
+
+    /// Returns another descriptor of the socket, for a program that goes on with it.
+    ///
+    /// # Errors
+    ///
+    /// If this program has no descriptor left.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Socket::Unix { listener, .. } => listener.as_fd().try_clone_to_owned(),
         }
     }
 

@@ -99,6 +99,13 @@ impl Identity {
     }
 }
 
+impl SocketFile {
+    /// Takes over the file of a socket.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        Ok(SocketFile { path: path.to_owned(), identity: Identity::of(&fs::symlink_metadata(path)?) })
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| Identity::of(&found) == self.identity);

@@ -139,8 +139,14 @@ impl Durable {
                 let lost = Arc::clone(&link).run().await;
                 tracing::error!(pid = link.pid(), error = %lost, "the keeper is gone, and the durable processes with it");
                 self.link.send_replace(None);
-                let tags = self.state.tags().clone();
-                let killed = tokio::task::spawn_blocking(move || tree::kill_server(&tags)).await;
+                let (tags, keeper) = (self.state.tags().clone(), link.pid());
+                let killed = tokio::task::spawn_blocking(move || {
+                    // It may be a child of the program that this one has replaced.
+                    let keeper = i32::try_from(keeper).ok().and_then(rustix::process::Pid::from_raw);
+                    let _ = rustix::process::waitpid(keeper, rustix::process::WaitOptions::NOHANG);
+                    tree::kill_server(&tags)
+                })
+                .await;
                 if let Ok(Err(error)) = killed {
                     tracing::error!(%error, "some durable processes are still alive after SIGKILL");
                 }

@@ -3,12 +3,13 @@
 //! Passed down as one [`Arc`](std::sync::Arc); knows no connection, session or process. Start at [`Host`].
 
 use std::{
+    any::Any,
     ffi::OsString,
     future::Future,
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -72,6 +73,8 @@ pub(crate) struct Host {
     activity: watch::Sender<()>,
     audit: Audit,
     metrics: Metrics,
+    /// Requests that the next server will answer.
+    left: Mutex<Vec<Box<dyn Any + Send>>>,
     set_parent: Option<SetParent>,
     /// The kernel's counter of out-of-memory kills, as last read.
     oom_kills: AtomicU64,
@@ -125,6 +128,7 @@ impl Host {
             activity: watch::Sender::new(()),
             audit,
             metrics: Metrics::default(),
+            left: Mutex::default(),
             set_parent: config.set_parent,
             oom_kills: AtomicU64::new(oom_kills()),
             tags,
@@ -289,6 +293,17 @@ impl Host {
 
     pub(crate) fn is_stopping(&self) -> bool {
         *self.phase.borrow() > Phase::Serving
+    }
+
+    /// Keeps a request without an answer until the server is gone: its client reconnects and repeats it.
+    pub(crate) fn leave_to_next(&self, request: impl Any + Send) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(request));
+    }
+
+    /// Drops what was left, after all connections are closed.
+    pub(crate) fn drop_left(&self) {
+        let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(left);
     }
 
     /// Records that a connection, session or process appeared or disappeared.

@@ -352,7 +352,7 @@ impl Keeper {
         self.processes().insert(key, entry);
         self.live.fetch_add(1, Ordering::Relaxed);
         process.set_live(true);
-        let (keeper, caller) = (Arc::clone(self), LinkCaller::starting(link, key));
+        let (keeper, caller) = (Arc::clone(self), LinkCaller::starting(self, key));
         let starting = Arc::clone(&process);
         let running = async move {
             match keeper.host.spawner().attempt(start, &attempt).await {

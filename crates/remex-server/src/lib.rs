@@ -67,7 +67,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use remex_process::{raise_file_limit, return_large_blocks};
+pub use remex_process::{exec_with_sockets, raise_file_limit, return_large_blocks};
 
 pub use audit::AuditConfig;
 pub use config::{

@@ -53,6 +53,7 @@ pub(crate) mod close_code {
     pub(crate) const POLICY: u16 = 1008;
     pub(crate) const TOO_LONG: u16 = 1009;
     pub(crate) const INTERNAL: u16 = 1011;
+    pub(crate) const RESTART: u16 = 1012;
     pub(crate) const TRY_AGAIN: u16 = 1013;
 }
 
@@ -105,6 +106,8 @@ pub(crate) struct Outbox {
     shared: Shared,
     /// The client has disconnected, and sends unanswered input again after it reconnects.
     is_disconnected: AtomicBool,
+    /// The next server answers what is not answered yet.
+    leaves_unanswered: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -223,6 +226,7 @@ impl Outbox {
             large_answer_permit: Arc::new(Semaphore::new(1)),
             shared,
             is_disconnected: AtomicBool::new(false),
+            leaves_unanswered: AtomicBool::new(false),
         }
     }
 
@@ -397,6 +401,11 @@ impl Outbox {
     /// Records that the client has disconnected: its pending input must no longer reach a process.
     pub(crate) fn mark_disconnected(&self) {
         self.is_disconnected.store(true, Ordering::SeqCst);
+    }
+
+    /// Leaves what is not answered yet to the next server: the client reconnects and repeats it.
+    pub(crate) fn leave_unanswered(&self) {
+        self.leaves_unanswered.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn is_disconnected(&self) -> bool {

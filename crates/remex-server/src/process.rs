@@ -69,8 +69,9 @@ impl Followers {
 }
 
 impl Followers {
-    /// Returns the followers of a process of an earlier server, whose client has acknowledged everything up to an event.
-    pub(crate) fn restored(process_id: &str, acknowledged: Seq) -> Self {
+    /// Returns the followers of a process of an earlier server, whose client has acknowledged everything up to an event;
+    /// `None` if nothing was held for it.
+    pub(crate) fn restored(process_id: &str, acknowledged: Option<Seq>) -> Self {
         let control = Control::restored(acknowledged, Instant::now());
         Followers { control, ..Followers::new(process_id) }
     }

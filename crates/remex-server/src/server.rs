@@ -39,7 +39,7 @@ use crate::{
     identity::Credential,
     keeper_link::message::Quotas,
     limits::Limits,
-    outbox::close_code::GOING_AWAY,
+    outbox::close_code::{GOING_AWAY, RESTART},
     resource_limits::LimitEnforcer,
     session::{PendingStarts, Reach, Session, SessionRegistry},
     supervise::supervise,
@@ -70,6 +70,8 @@ pub struct Server {
     watchdog: Mutex<Option<Watchdog>>,
     /// Cuts the grace periods of a shutdown short.
     grace_skipped: CancellationToken,
+    /// Another program goes on with the listeners.
+    is_replaced: AtomicBool,
     metrics: MetricsAccess,
     /// Limits connections from the moment they are accepted.
     admission: Arc<AdmissionControl>,
@@ -173,6 +175,7 @@ impl Server {
             sessions,
             watchdog: Mutex::new(watchdog.ok().flatten()),
             grace_skipped: CancellationToken::new(),
+            is_replaced: AtomicBool::new(false),
             metrics,
             admission: Arc::default(),
             host,
@@ -204,7 +207,13 @@ impl Server {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
+                _ = phase.wait_for(|phase| *phase > Phase::Serving) => {
+                    if self.is_replaced.load(Ordering::Relaxed) {
+                        // Its file must stay where clients look for it.
+                        std::mem::forget(listener);
+                    }
+                    return;
+                }
             };
             match accepted {
                 Ok(Accepted::Tcp { stream, peer, local }) => {
@@ -279,6 +288,18 @@ impl Server {
         self.host.set_limits(limits);
     }
 
+    /// Returns whether processes and sessions survive the server.
+    pub fn is_durable(&self) -> bool {
+        self.host.durable().is_some()
+    }
+
+    /// Ends the server so that another program can go on with its listening sockets, which stay open, and with its durable
+    /// processes: clients are told to reconnect.
+    pub async fn hand_over(&self) {
+        self.is_replaced.store(true, Ordering::Relaxed);
+        self.shut_down().await;
+    }
+
     /// Shuts the server down gracefully: accepts no new work, terminates processes and then kills them,
     /// notifies clients.
     pub async fn shut_down(&self) {
@@ -301,11 +322,25 @@ impl Server {
             () = self.grace_skipped.cancelled() => {}
         }
         let ended = self.end_all(sessions).await;
+        if self.is_durable() {
+            self.sessions.connections().all().iter().for_each(|outbox| outbox.leave_unanswered());
+        }
         self.host.phase().send_replace(Phase::Disconnecting);
-        drop(self.sessions.take_all());
+        let sessions = self.sessions.take_all();
+        if self.is_durable() {
+            // What waits for durable processes is answered by the next server, not with an error by this one.
+            self.host.leave_to_next(sessions);
+        } else {
+            drop(sessions);
+        }
         let outboxes = self.sessions.connections().all();
         let deadline = tokio::time::Instant::now() + CLOSE_GRACE;
         let grace_skipped = self.grace_skipped.clone();
+        let (code, reason) = if self.is_replaced.load(Ordering::Relaxed) {
+            (RESTART, "the server is being replaced: reconnect")
+        } else {
+            (GOING_AWAY, "the server is shutting down")
+        };
         for_all(outboxes, |outbox| {
             let grace_skipped = grace_skipped.clone();
             async move {
@@ -315,7 +350,7 @@ impl Server {
                     () = tokio::time::sleep_until(deadline - CLOSE_GRACE / 2) => {}
                     () = grace_skipped.cancelled() => {}
                 }
-                outbox.request_close(GOING_AWAY, "the server is shutting down");
+                outbox.request_close(code, reason);
             }
         })
         .await;
@@ -325,6 +360,7 @@ impl Server {
             () = tokio::time::sleep_until(deadline) => {}
             () = self.grace_skipped.cancelled() => {}
         }
+        self.host.drop_left();
         if let Some(cgroups) = self.host.limit_enforcer().cgroups() {
             cgroups.remove_empty();
         }

@@ -249,6 +249,12 @@ impl Session {
                 self.host.spawn(running.instrument(span));
                 pending.hand_over();
             }
+            Err(error)
+                if self.is_saved && error.kind == ErrorKind::ShuttingDown && self.host.is_stopping() =>
+            {
+                drop(pending);
+                self.host.leave_to_next(responder);
+            }
             Err(error) => {
                 drop(pending);
                 responder.error(&error);

@@ -157,8 +157,9 @@ const PROTO_LAYERS: [&str; 21] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 28] = [
+const PROCESS_LAYERS: [&str; 29] = [
     "memory",
+    "handover",
     "pid",
     "signal",
     "tag",

@@ -3,6 +3,7 @@
 mod bearer;
 mod exposure;
 mod greeting;
+mod handover;
 mod log;
 mod reload;
 mod settings;
@@ -40,6 +41,7 @@ use crate::{
     },
 };
 use greeting::{Greeting, Token};
+use handover::{HandedOver, Handover};
 use log::Log;
 use reload::{Reloader, SetLog};
 
@@ -58,6 +60,8 @@ struct Plan {
     /// The settings in effect.
     config: ServerConfig,
     greeting: Greeting,
+    /// What the program before this one has left, if it was replaced by this one.
+    handed_over: Option<HandedOver>,
 }
 
 /// Practically infinite.
@@ -73,7 +77,10 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
         return print::out(config.to_toml());
     }
     addresses(&config)?;
+    let mut handed_over = handover::take()?;
     match flags.background {
+        // It has left the terminal before.
+        _ if handed_over.is_some() => {}
         None => {}
         Some(Background::Fork) => return fork(),
         Some(Background::Lead) => {
@@ -82,12 +89,17 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
         }
     }
     let is_activated = config.listen.iter().any(|url| url == SYSTEMD);
-    let inherited = if is_activated { systemd::take()? } else { Vec::new() };
+    let inherited = match &mut handed_over {
+        Some(handed_over) => handed_over.take_activated(),
+        None if is_activated => systemd::take()?,
+        None => Vec::new(),
+    };
     let Log { set_filter, spans } = log::start(&config.log)?;
     flags.base.check()?;
     remex_server::raise_file_limit();
     remex_server::return_large_blocks();
     let mut plan = plan(config, inherited)?;
+    plan.handed_over = handed_over;
     plan.server.set_parent = spans.set_parent();
     let runtime = runtime::build(
         Builder::new_multi_thread()
@@ -103,6 +115,11 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     )?;
     let result = runtime.block_on(serve(plan, flags, set_filter));
     spans.shut_down();
+    let result = match result {
+        Ok(Some(handover)) => return Err(handover.exec()),
+        Ok(None) => Ok(()),
+        Err(failure) => Err(failure),
+    };
     // A thread blocked reading stdin must not delay the exit.
     runtime.shutdown_background();
     result
@@ -118,12 +135,14 @@ fn fork() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure> {
+async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<Handover>, Failure> {
+    let mut handover = Handover::new()?;
     let server = Server::new(plan.server).map_err(|error| Failure::new(error.message(), error.hint()))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot("wait for SIGTERM"))?;
     // A handler keeps the signal from killing the server: exceeding the limit is then an ordinary write error.
     let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).map_err(cannot("wait for SIGXFSZ"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot("wait for SIGINT"))?;
+    let mut upgrade = signal(SignalKind::user_defined2()).map_err(cannot("wait for SIGUSR2"))?;
     // Without a file there is nothing to reload, and SIGHUP ends the program as usual.
     let can_reload = settings::file(flags)?.is_some() || plan.config.audit.file.is_some();
     let mut hangup = if can_reload {
@@ -136,12 +155,17 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
     let stdin = if watches_stdin { Some(stdin_closed()?) } else { None };
     let mut serving = JoinSet::new();
     let mut bound = Vec::new();
-    for listener in listeners(&plan.addresses, plan.inherited).await? {
+    let is_replacement = plan.handed_over.is_some();
+    let inherited = std::mem::take(&mut plan.inherited);
+    for (url, listener) in listeners(&plan.addresses, plan.handed_over.as_ref(), inherited).await? {
+        handover.add(&url, &listener)?;
         if let ListenAddress::Unix(path) = listener.address() {
             settings::share_socket(&plan.config, path)?;
         }
         bound.push(listener.address().clone());
-        plan.greeting.say(listener.address()).map_err(cannot("print the address"))?;
+        if !is_replacement {
+            plan.greeting.say(listener.address()).map_err(cannot("print the address"))?;
+        }
         match (listener.address(), &plan.tls) {
             (ListenAddress::SecureWebSocket(_), Some(tls)) => {
                 serving.spawn(Arc::clone(&server).serve_tls(listener, Arc::clone(tls)));
@@ -172,9 +196,11 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
         set_log,
         config: plan.config,
     }));
+    let mut is_upgrade = false;
     tokio::select! {
         // Listeners serve forever, so this means that stdio has ended.
         () = async { while serving.join_next().await.is_some() {} } => {}
+        () = handover::wanted(&mut upgrade, &handover, &server) => is_upgrade = true,
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         () = ended(stdin) => {}
@@ -182,8 +208,9 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
         () = server.return_freed_memory() => {}
         () = reloads(&mut hangup, &reloader) => {}
     }
+    let ending = async { if is_upgrade { server.hand_over().await } else { server.shut_down().await } };
     tokio::select! {
-        () = server.shut_down() => {}
+        () = ending => {}
         () = async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -194,7 +221,7 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
         } => {}
     }
     serving.shutdown().await;
-    Ok(())
+    Ok(is_upgrade.then_some(handover))
 }
 
 /// Reloads the configuration at each SIGHUP; never ends.
@@ -206,14 +233,29 @@ async fn reloads(hangup: &mut Option<Signal>, reloader: &Arc<Mutex<Reloader>>) {
     std::future::pending::<()>().await;
 }
 
-async fn listeners(addresses: &[ListenAddress], inherited: Vec<Inherited>) -> Result<Vec<Listener>, Failure> {
+/// Returns the listeners, each with the URL that asked for it.
+async fn listeners(
+    addresses: &[ListenAddress],
+    handed_over: Option<&HandedOver>,
+    inherited: Vec<Inherited>,
+) -> Result<Vec<(String, Listener)>, Failure> {
     let mut listeners = Vec::new();
     for address in addresses.iter().filter(|address| **address != ListenAddress::Stdio) {
-        let bound = Listener::bind(address).await;
-        listeners.push(bound.map_err(|error| Failure::new(error.message(), error.hint()))?);
+        let url = address.to_string();
+        let listener = match handed_over.and_then(|handed_over| handed_over.find(&url)) {
+            Some(socket) => {
+                Listener::take_over(socket, address).map_err(cannot("go on with a listening socket"))?
+            }
+            None => {
+                let bound = Listener::bind(address).await;
+                bound.map_err(|error| Failure::new(error.message(), error.hint()))?
+            }
+        };
+        listeners.push((url, listener));
     }
     for socket in inherited {
-        listeners.push(Listener::adopt(socket).map_err(cannot("listen on a socket from systemd"))?);
+        let listener = Listener::adopt(socket).map_err(cannot("listen on a socket from systemd"))?;
+        listeners.push((SYSTEMD.to_owned(), listener));
     }
     Ok(listeners)
 }
@@ -277,6 +319,7 @@ fn plan(config: ServerConfig, inherited: Vec<Inherited>) -> Result<Plan, Failure
         tls: tls(&config)?,
         config,
         greeting: Greeting { has_stdio, token },
+        handed_over: None,
     })
 }
 
@@ -340,7 +383,8 @@ fn private_files(config: &ServerConfig) -> Vec<PathBuf> {
 fn is_private(name: &OsStr) -> bool {
     // These headers usually contain the API key of a collector.
     let is_secret = |name: &str| name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("HEADERS");
-    systemd::VARIABLES.iter().any(|variable| name == *variable) || name.to_str().is_some_and(is_secret)
+    systemd::VARIABLES.iter().chain([&handover::VARIABLE]).any(|variable| name == *variable)
+        || name.to_str().is_some_and(is_secret)
 }
 
 fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {

@@ -87,7 +87,8 @@ async fn status(flags: &Status) -> Outcome {
 }
 
 async fn stop(flags: &Stop) -> Outcome {
-    let ServerStatus::Running(socket) = user_server::find().await? else {
+    // What one that died has left is ended, too.
+    let Some(socket) = user_server::running().await? else {
         return Err(user_server::not_running().await);
     };
     let pid = user_server::process(&socket).await?;

@@ -202,8 +202,8 @@ pub(crate) async fn not_answering(socket: &Socket, error: Error) -> Failure {
                 Kind::Unreachable,
                 format!("your local remex server (pid {pid}) does not respond"),
                 format!(
-                    "if it is suspended, `kill -CONT {pid}` resumes it; `kill -KILL {pid}` ends it and everything \
-                     that runs on it"
+                    "if it is suspended, `kill -CONT {pid}` resumes it; after `kill -KILL {pid}` the next command \
+                     continues with what runs on it"
                 ),
             )
             .because(why)

@@ -519,8 +519,8 @@ fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
         4,
         &format!(
             "remex: your local remex server (pid {number}) does not respond: the handshake timed out after 10s\n  \
-             hint: if it is suspended, `kill -CONT {number}` resumes it; `kill -KILL {number}` ends it and \
-             everything that runs on it\n"
+             hint: if it is suspended, `kill -CONT {number}` resumes it; after `kill -KILL {number}` \
+             the next command continues with what runs on it\n"
         ),
     );
     std::thread::scope(|scope| {

@@ -29,6 +29,7 @@ use super::{
 use crate::{
     clock::now_ms,
     durable::close_lost,
+    host::Phase,
     keeper_link::{
         KeptListener,
         message::{
@@ -240,13 +241,24 @@ impl<A: Audience> Engine<A> {
         self.answer_start(owner, pid, started_at_ms, confined, announce);
     }
 
-    /// Runs until the process has closed: tells the keeper what its log must hold.
+    /// Runs until the process has closed or the server leaves it to the next one: tells the keeper what its log must hold.
     pub(crate) async fn follow_keeper(self: &Arc<Self>, owner: Arc<A::Owner>) {
+        let mut phase = self.host.phase().subscribe();
+        tokio::select! {
+            () = self.follow_to_close() => {}
+            _ = phase.wait_for(|phase| *phase == Phase::Disconnecting) => return,
+        }
+        self.retire();
+        owner.on_closed(self);
+        tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, "process closed");
+    }
+
+    async fn follow_to_close(&self) {
         loop {
             let again_at = {
                 let mut state = self.state();
                 if state.log.is_closed() {
-                    break;
+                    return;
                 }
                 self.tell_hold(&mut state, Telling::All);
                 state.recheck_at(&self.spec, &self.host.limits())
@@ -258,9 +270,6 @@ impl<A: Audience> Engine<A> {
                 }
             }
         }
-        self.retire();
-        owner.on_closed(self);
-        tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, "process closed");
     }
 
     /// Passes a request on to the keeper.

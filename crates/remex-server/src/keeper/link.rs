@@ -25,7 +25,7 @@ use tokio::{
     sync::Notify,
 };
 
-use super::{Kept, progress_of};
+use super::{Keeper, Kept, progress_of};
 use crate::{
     engine::{Caller, Outcome, Request, StdinWrite},
     keeper_link::message::{
@@ -191,24 +191,31 @@ impl ServerLink {
 /// A request of the server that waits for its answer. Dropped without one, it tells the server so.
 #[derive(Debug)]
 pub(super) struct LinkCaller {
-    link: Arc<ServerLink>,
+    from: From,
     key: Key,
-    /// `None` for a start.
-    number: Option<RequestNumber>,
     is_answered: bool,
+}
+
+/// Who is answered.
+#[derive(Debug)]
+enum From {
+    /// The server that has sent this request.
+    Request(Arc<ServerLink>, RequestNumber),
+    /// A start: whichever server is there when it is known.
+    Start(Weak<Keeper>),
 }
 
 impl LinkCaller {
     pub(super) fn new(link: &Arc<ServerLink>, key: Key, number: RequestNumber) -> Self {
-        LinkCaller { link: Arc::clone(link), key, number: Some(number), is_answered: false }
+        LinkCaller { from: From::Request(Arc::clone(link), number), key, is_answered: false }
     }
 
-    pub(super) fn starting(link: &Arc<ServerLink>, key: Key) -> Self {
-        LinkCaller { link: Arc::clone(link), key, number: None, is_answered: false }
+    pub(super) fn starting(keeper: &Arc<Keeper>, key: Key) -> Self {
+        LinkCaller { from: From::Start(Arc::downgrade(keeper)), key, is_answered: false }
     }
 
     pub(super) fn is_of(&self, link: &Arc<ServerLink>) -> bool {
-        Arc::ptr_eq(&self.link, link)
+        matches!(&self.from, From::Request(own, _) if Arc::ptr_eq(own, link))
     }
 
     pub(super) fn key(&self) -> Key {
@@ -216,19 +223,30 @@ impl LinkCaller {
     }
 
     pub(super) fn number(&self) -> RequestNumber {
-        self.number.unwrap_or_default()
+        match self.from {
+            From::Request(_, number) => number,
+            From::Start(_) => 0,
+        }
+    }
+
+    /// Tells the server of now about a start; a later one finds it in the list of processes.
+    fn tell(&mut self, message: &FromKeeper) {
+        self.is_answered = true;
+        if let From::Start(keeper) = &self.from
+            && let Some(link) = keeper.upgrade().and_then(|keeper| keeper.link())
+        {
+            link.send(message);
+        }
     }
 
     /// Answers a start.
     pub(super) fn started(mut self, (pid, started_at_ms): (u32, u64)) {
-        self.is_answered = true;
-        self.link.send(&FromKeeper::Started { key: self.key, pid, started_at_ms });
+        self.tell(&FromKeeper::Started { key: self.key, pid, started_at_ms });
     }
 
     /// Answers a start that failed.
     pub(super) fn refuse(mut self, error: StartError) {
-        self.is_answered = true;
-        self.link.send(&FromKeeper::NotStarted { key: self.key, failure: StartFailure::Refused(error) });
+        self.tell(&FromKeeper::NotStarted { key: self.key, failure: StartFailure::Refused(error) });
     }
 
     /// Answers a request to a process that the keeper does not have: it ended long ago.
@@ -243,15 +261,17 @@ impl LinkCaller {
     fn send(&mut self, answer: KeptAnswer) {
         self.is_answered = true;
         let key = self.key;
-        match (self.number, answer) {
-            (Some(number), answer) => self.link.send(&FromKeeper::Answer { key, number, answer }),
-            (None, KeptAnswer::Failed(failure)) => {
-                self.link.send(&FromKeeper::NotStarted { key, failure: StartFailure::Other(failure) });
+        match (&self.from, answer) {
+            (From::Request(link, number), answer) => {
+                link.send(&FromKeeper::Answer { key, number: *number, answer });
             }
-            (None, _) => {
+            (From::Start(_), KeptAnswer::Failed(failure)) => {
+                self.tell(&FromKeeper::NotStarted { key, failure: StartFailure::Other(failure) });
+            }
+            (From::Start(_), _) => {
                 let error = RpcError::new(remex_proto::ErrorKind::ShuttingDown, "the start was aborted");
                 let failure = StartFailure::Other((&error).into());
-                self.link.send(&FromKeeper::NotStarted { key, failure });
+                self.tell(&FromKeeper::NotStarted { key, failure });
             }
         }
     }
@@ -259,7 +279,7 @@ impl LinkCaller {
 
 impl Caller for LinkCaller {
     fn is_disconnected(&self) -> bool {
-        self.link.is_closed()
+        matches!(&self.from, From::Request(link, _) if link.is_closed())
     }
 
     fn answer(mut self, outcome: Result<Outcome, RpcError>) {

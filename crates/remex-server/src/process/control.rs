@@ -57,8 +57,9 @@ struct ResumeBacklog {
 
 impl Control {
     /// Returns the control of a client that was connected to an earlier server.
-    pub(super) fn restored(acknowledged: Seq, now: Instant) -> Self {
-        Control { holder: Holder::Detached { since: now }, acknowledged, released: false }
+    pub(super) fn restored(acknowledged: Option<Seq>, now: Instant) -> Self {
+        let (acknowledged, released) = (acknowledged.unwrap_or(0), acknowledged.is_none());
+        Control { holder: Holder::Detached { since: now }, acknowledged, released }
     }
 
     pub(super) fn acknowledged(&self) -> Seq {

@@ -140,6 +140,11 @@ impl SessionRegistry {
         connection: ConnectionId,
     ) -> Result<OpenedSession, RpcError> {
         let on_detach = self.on_detach(request, identity);
+        if self.host.is_stopping() && self.can_save(identity, on_detach) {
+            // The next server will answer when the client has reconnected.
+            let mut phase = self.host.phase().subscribe();
+            let _ = phase.wait_for(|phase| *phase == Phase::Disconnecting).await;
+        }
         let opened = match request.resume_session_id.session() {
             None => self.create_session(request, identity, connection, on_detach)?,
             Some(wanted) => {

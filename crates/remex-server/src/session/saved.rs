@@ -142,8 +142,8 @@ impl Session {
         let tag = link.tag(self.number, description.number);
         self.next_process.fetch_max(description.number + 1, Ordering::Relaxed);
         let acknowledged = match kept.hold {
-            KeptHold::After { seq, .. } => seq,
-            KeptHold::Nothing => kept.progress.newest,
+            KeptHold::After { seq, .. } => Some(seq),
+            KeptHold::Nothing => None,
         };
         let place = Place::Keeper { link, key: kept.key };
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);

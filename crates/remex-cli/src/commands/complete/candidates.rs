@@ -14,7 +14,11 @@ use crate::{
         line::{Candidate, Line, Wanted},
         signal,
     },
-    remote::{endpoint::Endpoint, processes::Processes, user_server},
+    remote::{
+        endpoint::Endpoint,
+        processes::Processes,
+        user_server::{self, ServerStatus},
+    },
     render::text,
 };
 
@@ -71,7 +75,10 @@ fn environments(suffix: &str) -> Vec<Candidate> {
 async fn processes(on: Option<&str>) -> Option<Vec<Candidate>> {
     let endpoint = match on {
         Some(word) if word != "local" => quiet_endpoint(word)?,
-        _ => Endpoint::user_server(user_server::running().await.ok().flatten()?),
+        _ => match user_server::find().await {
+            Ok(ServerStatus::Running(socket)) => Endpoint::user_server(socket),
+            _ => return None,
+        },
     };
     let client = endpoint.connect(|options| options.connect_timeout = DEADLINE).await.ok()?;
     let rows = Processes::list(&client).await.ok()?.rows;

@@ -1,4 +1,4 @@
-//! The server is killed with SIGKILL at random moments, while processes of all kinds run.
+//! The server is killed with SIGKILL or upgraded at random moments, while processes of all kinds run.
 
 use std::{
     fs,
@@ -21,6 +21,9 @@ use crate::faults::chance::Chance;
 
 /// How often the server is killed; a script asks for more.
 const KILLS: u64 = 100;
+
+/// How often it is upgraded.
+const UPGRADES: u64 = 40;
 
 /// Counts up until the file `stop` exists, and tells at the end how far; `step` prints the numbers from `$i` on.
 fn counting(step: &str, code: i32) -> String {
@@ -123,10 +126,30 @@ fn working_in(directory: &Path) -> usize {
         .count()
 }
 
+/// What happens to the server again and again.
+#[derive(Clone, Copy)]
+enum Fate {
+    Killed,
+    Upgraded,
+}
+
+fn number_from(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_doubled_when_the_server_is_killed_at_any_moment() {
-    let kills = std::env::var("REMEX_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    let seed = std::env::var("REMEX_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(17);
+    survive(Fate::Killed, number_from("REMEX_TEST_KILLS", KILLS)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_or_doubled_when_the_server_is_upgraded_at_any_moment() {
+    survive(Fate::Upgraded, number_from("REMEX_TEST_UPGRADES", UPGRADES)).await;
+}
+
+/// Runs processes of all kinds while something happens to their server again and again.
+async fn survive(fate: Fate, times: u64) {
+    let seed = number_from("REMEX_TEST_SEED", 17);
     let mut host = DurableHost::with(&["--max-detach-ttl", "forever"]);
     let work = tempfile::tempdir().unwrap();
     let directory = work.path().canonicalize().unwrap();
@@ -158,16 +181,29 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed_at_any_moment() {
     }
 
     let mut chance = Chance::new(seed);
-    for number in 0..kills {
+    for number in 0..times {
         // Some servers die before anybody could connect, others when everybody is busy again.
         let time = if chance.percent(30) { chance.millis(0, 30) } else { chance.millis(50, 400) };
         tokio::time::sleep(time).await;
         if let Some(ended) = stories.try_join_next() {
-            ended.unwrap_or_else(|error| panic!("after {number} kills: {error}\n{}", host.said()));
-            panic!("a story ended by itself after {number} kills\n{}", host.said());
+            ended.unwrap_or_else(|error| panic!("after {number} times: {error}\n{}", host.said()));
+            panic!("a story ended by itself after {number} times\n{}", host.said());
         }
-        host.kill();
-        host.launch();
+        match fate {
+            Fate::Killed => {
+                host.kill();
+                host.launch();
+            }
+            Fate::Upgraded => {
+                host.upgrade();
+                // Never refused, whatever the server does at this moment.
+                drop(
+                    tokio::net::UnixStream::connect(host.socket())
+                        .await
+                        .expect("the listener is always open"),
+                );
+            }
+        }
     }
     stop.store(true, Ordering::Relaxed);
     fs::write(directory.join("stop"), "").unwrap();

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -20,6 +21,7 @@ pub(super) struct DurableHost {
     flags: Vec<String>,
     /// Changes the command that starts the server.
     wrap: Box<dyn Fn(Command, &Path) -> Command + Send + Sync>,
+    addresses: Vec<String>,
     server: Option<Child>,
     keeper: Option<Pid>,
 }
@@ -54,7 +56,14 @@ impl DurableHost {
         directory: TempDir,
         wrap: impl Fn(Command, &Path) -> Command + Send + Sync + 'static,
     ) -> Self {
-        let mut host = DurableHost { directory, flags, wrap: Box::new(wrap), server: None, keeper: None };
+        let mut host = DurableHost {
+            directory,
+            flags,
+            wrap: Box::new(wrap),
+            addresses: Vec::new(),
+            server: None,
+            keeper: None,
+        };
         host.launch();
         host
     }
@@ -63,8 +72,17 @@ impl DurableHost {
         self.directory.path().join("state")
     }
 
+    pub(super) fn socket(&self) -> PathBuf {
+        self.directory.path().join("remex.sock")
+    }
+
     pub(super) fn address(&self) -> String {
-        format!("unix://{}", self.directory.path().join("remex.sock").display())
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// Returns where else it listens.
+    pub(super) fn other_address(&self) -> &str {
+        &self.addresses[1]
     }
 
     /// Starts a server, and waits until it listens.
@@ -76,10 +94,16 @@ impl DurableHost {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log()).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut server = command.spawn().unwrap();
-        let mut line = String::new();
-        let stdout = server.stdout.take().unwrap();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
-        assert_eq!(line.trim(), address, "{}", self.said());
+        let mut stdout = BufReader::new(server.stdout.take().unwrap());
+        let listeners = 1 + self.flags.iter().filter(|flag| *flag == "--listen").count();
+        self.addresses = (0..listeners)
+            .map(|_| {
+                let mut line = String::new();
+                stdout.read_line(&mut line).unwrap();
+                line.trim().to_owned()
+            })
+            .collect();
+        assert_eq!(self.addresses[0], address, "{}", self.said());
         // The server may see another file system there.
         let lock = format!("/proc/{}/root{}/keeper.lock", server.id(), state.display());
         let keeper = fs::read_to_string(lock).unwrap();
@@ -100,6 +124,11 @@ impl DurableHost {
         kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
         let status = server.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.said());
+    }
+
+    /// Has the server replaced by the program on disk, which goes on with its sockets as the same process.
+    pub(super) fn upgrade(&self) {
+        kill_process(Pid::from_child(self.server.as_ref().unwrap()), Signal::USR2).unwrap();
     }
 
     pub(super) fn keeper(&self) -> Pid {

@@ -184,6 +184,33 @@ fn sessions_keep_their_names_owners_and_deadlines() {
 }
 
 #[test]
+fn an_upgrade_tells_clients_to_reconnect_and_keeps_sockets_processes_and_pid() {
+    let host = DurableHost::with(&["--listen", "ws://127.0.0.1:0"]);
+    let client = Client::connect(host.other_address());
+    let session = client.initialize()["sessionId"].as_str().unwrap().to_owned();
+    let first = client.start("p", &["cat"], json!({"startId": "s", "pipeStdin": true}));
+    host.upgrade();
+    let (code, reason) = client.closed_for("it is being replaced");
+    assert_eq!((code, reason.as_str()), (1012, "the server is being replaced: reconnect"));
+    // The same port and the same file, at once.
+    let client = Client::connect(host.other_address());
+    client.resume(&session);
+    resume_by_name_fails_for_others(&host, &session);
+    let second = client.start("p", &["cat"], json!({"startId": "s", "pipeStdin": true}));
+    assert_eq!((&second["pid"], &second["replayed"]), (&first["pid"], &json!(true)));
+    client.call("process/closeStdin", json!({"processId": "p"})).unwrap();
+    assert_eq!(read_all(&client, "p").1["exitCode"], 0);
+}
+
+/// Checks that the other listener works as well, and knows the session.
+fn resume_by_name_fails_for_others(host: &DurableHost, session: &str) {
+    let other = Client::connect(&host.address());
+    let asked = json!({"clientName": "other", "resumeSessionId": session});
+    let (_, message) = other.refusal("initialize", asked);
+    assert_eq!(message, format!("session {session} is already attached to another connection"));
+}
+
+#[test]
 fn a_state_directory_has_one_server_and_one_version() {
     let mut host = DurableHost::start();
     let state = host.state();

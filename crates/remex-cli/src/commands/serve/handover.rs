@@ -1,0 +1,119 @@
+//! The replacement of a server by the program that is now on disk, without a refused connection.
+//!
+//! SIGUSR2 asks for it. The server ends its connections, and executes the new program as the same process, with its
+//! listening sockets open: who connects meanwhile waits in their backlogs. Start at [`wanted`] and [`take`].
+
+use std::{
+    cell::RefCell,
+    ffi::OsString,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use remex_rpc::{Inherited, Listener};
+use remex_server::Server;
+use tokio::signal::unix::Signal;
+
+use super::{SYSTEMD, cannot, systemd};
+use crate::render::failure::{Failure, Kind};
+
+/// The variable with the URLs of the sockets that are passed, one in each line.
+pub(super) const VARIABLE: &str = "REMEX_HANDOVER";
+
+/// What is passed to the next program.
+#[derive(Debug)]
+pub(super) struct Handover {
+    /// Where this program was when it started; that file may be another one now.
+    program: PathBuf,
+    urls: Vec<String>,
+    sockets: Vec<OwnedFd>,
+}
+
+/// What was passed to this program.
+#[derive(Debug)]
+pub(super) struct HandedOver {
+    sockets: RefCell<Vec<(String, Option<Inherited>)>>,
+}
+
+impl Handover {
+    pub(super) fn new() -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(cannot("find this program"))?;
+        Ok(Handover { program, urls: Vec::new(), sockets: Vec::new() })
+    }
+
+    /// Adds a listener.
+    pub(super) fn add(&mut self, url: &str, listener: &Listener) -> Result<(), Failure> {
+        self.sockets.push(listener.descriptor().map_err(cannot("keep a listening socket"))?);
+        self.urls.push(url.to_owned());
+        Ok(())
+    }
+
+    /// Replaces this program; returns only if that fails.
+    pub(super) fn exec(self) -> Failure {
+        let mut command = Command::new(&self.program);
+        command.args(std::env::args_os().skip(1)).env(VARIABLE, self.urls.join("\n"));
+        let error = remex_server::exec_with_sockets(command, self.sockets);
+        cannot(&format!("execute `{}`", self.program.display()))(error)
+    }
+
+    /// Checks that the program on disk runs at all.
+    fn check(&self) -> Result<String, String> {
+        let output = Command::new(&self.program).arg("--version").stdin(Stdio::null()).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+            }
+            Ok(output) => Err(format!("`{} --version` ended with {}", self.program.display(), output.status)),
+            Err(error) => Err(format!("cannot run `{}`: {error}", self.program.display())),
+        }
+    }
+}
+
+/// Waits until the server is to be replaced and can be; otherwise says why it cannot.
+pub(super) async fn wanted(signal: &mut Signal, handover: &Handover, server: &Server) {
+    loop {
+        if signal.recv().await.is_none() {
+            return std::future::pending().await;
+        }
+        if !server.is_durable() {
+            tracing::error!(
+                "cannot upgrade in place: processes and sessions would be lost without a state directory; restart the server, or start it with `--state`"
+            );
+            continue;
+        }
+        match tokio::task::block_in_place(|| handover.check()) {
+            Ok(version) => {
+                tracing::info!(version, "upgrading");
+                return;
+            }
+            Err(reason) => tracing::error!(reason, "cannot upgrade: the program on disk does not run"),
+        }
+    }
+}
+
+/// Takes what the program before this one has passed, if it was replaced by this one. Must be called before other threads
+/// exist, because it changes the environment.
+pub(super) fn take() -> Result<Option<HandedOver>, Failure> {
+    let Some(urls) = std::env::var_os(VARIABLE) else { return Ok(None) };
+    let urls = OsString::into_string(urls)
+        .map_err(|_| Failure::bare(Kind::Failed, format!("{VARIABLE} is not text")))?;
+    let sockets = systemd::take()?;
+    let sockets = urls.lines().map(str::to_owned).zip(sockets.into_iter().map(Some)).collect();
+    Ok(Some(HandedOver { sockets: RefCell::new(sockets) }))
+}
+
+impl HandedOver {
+    /// Takes the sockets that came from systemd in the first place.
+    pub(super) fn take_activated(&mut self) -> Vec<Inherited> {
+        let sockets = self.sockets.get_mut().iter_mut();
+        sockets.filter(|(url, _)| url == SYSTEMD).filter_map(|(_, socket)| socket.take()).collect()
+    }
+
+    /// Takes the socket for a URL.
+    pub(super) fn find(&self, wanted: &str) -> Option<Inherited> {
+        let mut sockets = self.sockets.borrow_mut();
+        let (_, socket) = sockets.iter_mut().find(|(url, socket)| url == wanted && socket.is_some())?;
+        socket.take()
+    }
+}
