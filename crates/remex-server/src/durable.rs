@@ -6,7 +6,7 @@ mod disk;
 mod sessions;
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     fmt,
     fs::OpenOptions,
     io::{self, BufRead as _, BufReader},
@@ -65,6 +65,8 @@ impl fmt::Debug for Closed {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) sessions: Vec<(SavedSession, Vec<SavedStart>)>,
+    /// The ids of sessions whose files cannot be read.
+    pub(crate) unreadable: HashSet<String>,
     pub(crate) processes: Vec<KeptProcess>,
 }
 
@@ -77,6 +79,8 @@ pub(crate) enum DurableError {
     Link(String, LinkError),
     #[error("cannot start the keeper of `{0}`: {1}")]
     Keeper(String, String),
+    #[error("the keeper of `{path}`{} runs, but nobody can connect to it: its socket `keeper.sock` is gone", pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    Unreachable { path: String, pid: Option<u32> },
     #[error("cannot read `{0}`: {1}")]
     Read(String, io::Error),
 }
@@ -90,6 +94,9 @@ impl DurableError {
                 "start the version of remex that the keeper belongs to, or end its processes with it first"
             }
             DurableError::Link(..) | DurableError::Keeper(..) => "see `keeper.log` in the state directory",
+            DurableError::Unreachable { .. } => {
+                "end the keeper with SIGTERM, which ends its processes as well"
+            }
             DurableError::Read(..) => "check its permissions and its disk",
         }
     }
@@ -112,11 +119,11 @@ impl Durable {
             Err(error) => return Err(DurableError::Link(path, error)),
         };
         let unreadable = |error| DurableError::Read(path.clone(), error);
-        let known: std::collections::HashSet<_> = kept.iter().map(|process| process.key).collect();
+        let known: HashSet<_> = kept.iter().map(|process| process.key).collect();
         let mut processes =
             disk::processes(&state.processes(), |key| known.contains(&key)).map_err(unreadable)?;
         processes.extend(kept);
-        let sessions = sessions::read(&state.sessions()).map_err(unreadable)?;
+        let (sessions, lost) = sessions::read(&state.sessions()).map_err(unreadable)?;
         let files = SessionFiles::start(state.sessions()).map_err(unreadable)?;
         let durable = Durable {
             state,
@@ -128,7 +135,7 @@ impl Durable {
             files,
             closed: Mutex::default(),
         };
-        Ok((Arc::new(durable), Found { sessions, processes }))
+        Ok((Arc::new(durable), Found { sessions, unreadable: lost, processes }))
     }
 
     /// Keeps up the link to a keeper; never ends.
@@ -230,6 +237,11 @@ fn start_keeper(
 ) -> Result<(Arc<KeeperLink>, Vec<KeptProcess>), DurableError> {
     let path = state.path().display().to_string();
     let failed = |what: String| DurableError::Keeper(path.clone(), what);
+    // Only if there is none: one that lost its socket still runs its processes.
+    drop(state.lock_keeper().map_err(|error| match error {
+        StateError::InUse { pid, .. } => DurableError::Unreachable { path: path.clone(), pid },
+        error => error.into(),
+    })?);
     match tree::kill_server(state.tags()) {
         Ok(0) => {}
         Ok(killed) => tracing::warn!(killed, "ended processes whose keeper is gone"),

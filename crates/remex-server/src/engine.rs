@@ -166,7 +166,8 @@ enum Lifecycle {
     },
     /// The process has closed and its task has ended.
     Over {
-        pid: Pid,
+        /// `None` if an earlier server did not leave it readable.
+        pid: Option<Pid>,
         started_at_ms: u64,
     },
     Failed,
@@ -365,7 +366,7 @@ impl<A: Audience> Engine<A> {
     fn retire(self: &Arc<Self>) {
         let mut state = self.state();
         if let Lifecycle::Running { child, started_at_ms } = &state.lifecycle {
-            state.lifecycle = Lifecycle::Over { pid: child.pid(), started_at_ms: *started_at_ms };
+            state.lifecycle = Lifecycle::Over { pid: Some(child.pid()), started_at_ms: *started_at_ms };
         }
         while let Some(request) = state.requests.pop_front() {
             request.answer_closed(self, &mut state.input);
@@ -452,7 +453,7 @@ impl<A: Audience> Engine<A> {
         let state = self.state();
         let (pid, started_at_ms) = match &state.lifecycle {
             Lifecycle::Running { child, started_at_ms } => (Some(child.pid()), *started_at_ms),
-            Lifecycle::Over { pid, started_at_ms } => (Some(*pid), *started_at_ms),
+            Lifecycle::Over { pid, started_at_ms } => (*pid, *started_at_ms),
             Lifecycle::Starting(_) | Lifecycle::Failed => (None, self.spec.asked_at_ms),
         };
         let mut entry = wire::Entry::new(self.id.to_string(), session_id, self.spec.cwd.clone());

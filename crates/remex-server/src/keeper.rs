@@ -22,7 +22,7 @@ use std::{
 use remex_log::{Options, Quota, Space as _, Writer};
 use remex_process::{Scope, Tags, tree};
 use remex_proto::{ErrorKind, RpcError, process as wire};
-use tokio::{net::UnixListener, sync::Notify};
+use tokio::{net::UnixListener, sync::Notify, task::JoinSet};
 
 use crate::{
     audit::Audit,
@@ -46,6 +46,12 @@ const IDLE_PATIENCE: Duration = Duration::from_secs(10);
 /// A log on a full disk needs room for two segments to go on, so they are small; many files are slow, so not too small.
 const SMALLEST_SEGMENT: u64 = 64 << 10;
 const LARGEST_SEGMENT: u64 = 8 << 20;
+
+/// How many connections may be greeted at the same time.
+const MAX_GREETED: usize = 256;
+
+/// How many processes one message lists.
+const LISTED_AT_ONCE: usize = 64;
 
 /// How long killed processes may take until all their output is in their logs.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -187,22 +193,29 @@ impl Keeper {
 
     /// Serves one server after the other, until there is neither a server nor a process for a while.
     async fn accept(self: &Arc<Self>, listener: &UnixListener) {
+        // Greeted at the same time, so that one that is silent does not delay the others.
+        let mut greeted = JoinSet::new();
         loop {
             let stream = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = self.idle() => return,
-            };
-            let own = rustix::process::geteuid().as_raw();
-            match stream {
-                Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) => {
-                    match ServerLink::greet(stream, self.state.tags()).await {
-                        Ok((link, greeting)) => {
+                accepted = listener.accept(), if greeted.len() < MAX_GREETED => accepted,
+                Some(Ok(greeted)) = greeted.join_next() => {
+                    match greeted {
+                        Ok((link, greeting, quotas)) => {
+                            self.set_quotas(quotas);
                             if self.serve(link, greeting).await {
                                 return;
                             }
                         }
                         Err(error) => tracing::warn!(%error, "a connection to the keeper ended early"),
                     }
+                    continue;
+                }
+                () = self.idle() => return,
+            };
+            let own = rustix::process::geteuid().as_raw();
+            match stream {
+                Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) => {
+                    greeted.spawn(ServerLink::greet(stream, self.state.tags().clone()));
                 }
                 Ok(_) => tracing::warn!("another user tried to connect to the keeper"),
                 Err(error) => {
@@ -249,7 +262,12 @@ impl Keeper {
     async fn serve(self: &Arc<Self>, link: Arc<ServerLink>, greeting: Greeting) -> bool {
         tracing::info!(pid = greeting.pid, "linked to a server");
         let mut said_goodbye = false;
-        link.send(&FromKeeper::Kept(self.list()));
+        let mut kept = self.list();
+        while !kept.is_empty() {
+            let rest = kept.split_off(kept.len().min(LISTED_AT_ONCE));
+            link.send(&FromKeeper::Kept(std::mem::replace(&mut kept, rest)));
+        }
+        link.send(&FromKeeper::Kept(Vec::new()));
         *lock(&self.link) = Some(Arc::clone(&link));
         let sending = Arc::clone(&link);
         let sending = tokio::spawn(async move { sending.run().await });

@@ -26,7 +26,7 @@ use crate::{clock::now_ms, state_dir::StateDir};
 use message::{FromKeeper, Greeting, KeptProcess, Key, Quotas, RequestNumber, ToKeeper, VERSION};
 
 /// How long a keeper may take to greet and list its processes.
-const GREETING_PATIENCE: Duration = Duration::from_secs(10);
+const GREETING_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What is read from the link at once.
 const READ_BYTES: usize = 64 << 10;
@@ -78,8 +78,19 @@ pub(crate) enum LinkError {
     NoKeeper,
     #[error("the keeper (pid {pid}) speaks version {found}, this server {VERSION}")]
     Version { pid: u32, found: u32 },
+    #[error("it does not respond; if it is suspended, SIGCONT resumes it")]
+    Silent,
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for LinkError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => LinkError::Silent,
+            _ => LinkError::Io(error),
+        }
+    }
 }
 
 impl KeeperLink {
@@ -292,18 +303,18 @@ impl Unsent {
 
 /// Reads the list of processes, which follows the greeting.
 fn read_list(stream: &mut StdUnixStream) -> io::Result<Vec<KeptProcess>> {
-    let mut bytes = vec![0; 4];
-    stream.read_exact(&mut bytes)?;
+    let mut all = Vec::new();
     loop {
-        if let Some((message, _)) = message::decode(&bytes)? {
-            return match message {
-                FromKeeper::Kept(kept) => Ok(kept),
-                _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the keeper listed no processes")),
-            };
+        let mut bytes = vec![0; 4];
+        stream.read_exact(&mut bytes)?;
+        let len = u32::from_le_bytes(bytes[..].try_into().unwrap_or_default()) as usize;
+        // Whether that is too long is checked when it is decoded.
+        bytes.resize(4 + len.min(message::MAX_BYTES), 0);
+        stream.read_exact(&mut bytes[4..])?;
+        match message::decode(&bytes)? {
+            Some((FromKeeper::Kept(kept), _)) if kept.is_empty() => return Ok(all),
+            Some((FromKeeper::Kept(kept), _)) => all.extend(kept),
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "the keeper listed no processes")),
         }
-        let wanted = 4 + u32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()) as usize;
-        let have = bytes.len();
-        bytes.resize(wanted.max(have + 1), 0);
-        stream.read_exact(&mut bytes[have..])?;
     }
 }

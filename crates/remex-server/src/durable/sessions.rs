@@ -1,6 +1,7 @@
 //! Sessions on disk: one file each, written by one thread in the order of the changes.
 
 use std::{
+    collections::HashSet,
     fs::{self, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
@@ -186,9 +187,12 @@ fn apply(dir: &Path, job: &Job) -> io::Result<()> {
     }
 }
 
-/// Returns the sessions on disk with their starts.
-pub(super) fn read(dir: &Path) -> io::Result<Vec<(SavedSession, Vec<SavedStart>)>> {
-    let mut sessions = Vec::new();
+/// Sessions with their starts, and the ids of those that cannot be read.
+type ReadSessions = (Vec<(SavedSession, Vec<SavedStart>)>, HashSet<String>);
+
+/// Returns the sessions on disk.
+pub(super) fn read(dir: &Path) -> io::Result<ReadSessions> {
+    let (mut sessions, mut unreadable) = (Vec::new(), HashSet::new());
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         if path.extension().is_none_or(|extension| extension != "json") {
@@ -205,8 +209,9 @@ pub(super) fn read(dir: &Path) -> io::Result<Vec<(SavedSession, Vec<SavedStart>)
             }
             Err(error) => {
                 tracing::warn!(%error, path = %path.display(), "cannot read a session in the state directory");
+                unreadable.extend(path.file_stem().map(|id| id.to_string_lossy().into_owned()));
             }
         }
     }
-    Ok(sessions)
+    Ok((sessions, unreadable))
 }

@@ -112,6 +112,7 @@ impl<A: Audience> Engine<A> {
         progress.fresh = Vec::new();
         let (exit, is_full, is_over) = (progress.exit.take(), progress.is_full, progress.is_closed);
         let log = ProcessLog::Mirror(Box::new(Mirror::new(dir, progress)));
+        let has_output = log.produced() != wire::Produced::default();
         let process = Arc::new(Engine::new(description.id.clone(), spec, placement, log, audience));
         {
             let mut state = process.state();
@@ -121,13 +122,17 @@ impl<A: Audience> Engine<A> {
             state.full = is_full;
             match started.and_then(|(pid, started_at_ms)| Some((to_pid(pid)?, started_at_ms))) {
                 Some((pid, started_at_ms)) if is_over => {
-                    state.lifecycle = Lifecycle::Over { pid, started_at_ms };
+                    state.lifecycle = Lifecycle::Over { pid: Some(pid), started_at_ms };
                 }
                 Some((pid, started_at_ms)) => {
                     state.lifecycle = Lifecycle::Running { child: Running::Keeper(pid), started_at_ms };
                 }
                 // It was lost before it ran.
-                None if is_over => return None,
+                None if is_over && !has_output => return None,
+                None if is_over => {
+                    let started_at_ms = description.asked_at_ms;
+                    state.lifecycle = Lifecycle::Over { pid: None, started_at_ms };
+                }
                 None => {
                     let (sender, answer) = oneshot::channel();
                     state.forwarded.start = Some(sender);
@@ -173,7 +178,7 @@ impl<A: Audience> Engine<A> {
         let state = self.state();
         let (pid, started_at_ms) = match &state.lifecycle {
             Lifecycle::Running { child, started_at_ms } => (child.pid(), *started_at_ms),
-            Lifecycle::Over { pid, started_at_ms } => (*pid, *started_at_ms),
+            Lifecycle::Over { pid, started_at_ms } => ((*pid)?, *started_at_ms),
             Lifecycle::Starting(_) | Lifecycle::Failed => return None,
         };
         Some(self.started_reply(pid, started_at_ms, state.forwarded.confined))

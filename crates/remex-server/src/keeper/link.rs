@@ -29,7 +29,8 @@ use super::{Keeper, Kept, progress_of};
 use crate::{
     engine::{Caller, Outcome, Request, StdinWrite},
     keeper_link::message::{
-        self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, RequestNumber, StartFailure, ToKeeper,
+        self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, Quotas, RequestNumber, StartFailure,
+        ToKeeper,
     },
 };
 
@@ -60,10 +61,14 @@ struct Outgoing {
 }
 
 impl ServerLink {
-    /// Exchanges greetings.
-    pub(super) async fn greet(mut stream: UnixStream, tags: &Tags) -> io::Result<(Arc<Self>, Greeting)> {
+    /// Exchanges greetings, and receives the first message; in time, or not at all.
+    pub(super) async fn greet(stream: UnixStream, tags: Tags) -> io::Result<(Arc<Self>, Greeting, Quotas)> {
+        tokio::time::timeout(GREETING_PATIENCE, Self::exchange(stream, tags)).await?
+    }
+
+    async fn exchange(mut stream: UnixStream, tags: Tags) -> io::Result<(Arc<Self>, Greeting, Quotas)> {
         let mut bytes = [0; Greeting::LEN];
-        tokio::time::timeout(GREETING_PATIENCE, stream.read_exact(&mut bytes)).await??;
+        stream.read_exact(&mut bytes).await?;
         let greeting = Greeting::decode(&bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not a server"))?;
         stream.write_all(&Greeting::new(tags.number()).encode()).await?;
@@ -79,7 +84,10 @@ impl ServerLink {
             has_outgoing: Notify::new(),
             is_closed: AtomicBool::new(false),
         };
-        Ok((Arc::new(link), greeting))
+        match link.receive().await? {
+            Some(ToKeeper::Quotas(quotas)) => Ok((Arc::new(link), greeting, quotas)),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a server")),
+        }
     }
 
     /// Returns the next message, or `None` at the end.

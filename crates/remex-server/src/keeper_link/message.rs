@@ -18,7 +18,7 @@ use crate::limits::Limits;
 pub(crate) const VERSION: u32 = 1;
 
 /// The longest message: a start with as many arguments and variables as the kernel takes, or a long write.
-const MAX_BYTES: usize = 256 << 20;
+pub(crate) const MAX_BYTES: usize = 256 << 20;
 
 /// Names a process for server and keeper, and its directory; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ pub(crate) enum ToKeeper {
 /// A message of the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromKeeper {
-    /// The first one: the processes that it keeps.
+    /// The first ones: the processes that it keeps; an empty list is the last one.
     Kept(Vec<KeptProcess>),
     Started {
         key: Key,

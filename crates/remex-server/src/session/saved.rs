@@ -225,7 +225,7 @@ impl SessionRegistry {
 
     /// Brings back what earlier servers left.
     pub(crate) fn restore(self: &Arc<Self>, found: Found) {
-        let Found { mut sessions, mut processes } = found;
+        let Found { mut sessions, unreadable, mut processes } = found;
         // Logs are deleted in the order of their keys when space is short.
         processes.sort_by_key(|process| process.key);
         sessions.sort_by_key(|(saved, _)| saved.detached_at_ms.unwrap_or(u64::MAX));
@@ -239,7 +239,18 @@ impl SessionRegistry {
         let (mut adopted, mut orphans) = (0, 0);
         for kept in processes {
             let key = kept.key;
-            let description = serde_json::from_slice::<Description>(&kept.description).ok();
+            let description = match serde_json::from_slice::<Description>(&kept.description) {
+                Ok(description) if !unreadable.contains(&description.session) => Some(description),
+                // It may be the session of a later version, or the disk may recover.
+                Ok(description) => {
+                    tracing::warn!(session = %description.session, process = %description.id, "left alone: its session cannot be read");
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, directory = %key.dir_name(), "left alone: the description of a process cannot be read");
+                    continue;
+                }
+            };
             let session = description.as_ref().and_then(|description| restored.get(&description.session));
             let is_adopted = description
                 .as_ref()
@@ -254,6 +265,8 @@ impl SessionRegistry {
                 link.send(&ToKeeper::Forget(key));
             }
         }
+        // Some have expired meanwhile.
+        self.host().deadlines().wake();
         if !restored.is_empty() || adopted + orphans > 0 {
             tracing::info!(
                 sessions = restored.len(),

@@ -15,12 +15,15 @@ use tempfile::TempDir;
 use super::in_time;
 use crate::support::{PATIENCE, program};
 
+/// Makes another command of the usual one and the state directory.
+type Wrap = Box<dyn Fn(Command, &Path) -> Command + Send + Sync>;
+
 /// A state directory, a socket, and the server that uses both now.
 pub(super) struct DurableHost {
     directory: TempDir,
     flags: Vec<String>,
     /// Changes the command that starts the server.
-    wrap: Box<dyn Fn(Command, &Path) -> Command + Send + Sync>,
+    wrap: Wrap,
     addresses: Vec<String>,
     server: Option<Child>,
     keeper: Option<Pid>,

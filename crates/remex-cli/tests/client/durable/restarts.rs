@@ -161,6 +161,85 @@ fn what_no_keeper_runs_any_more_is_closed_by_the_next_server() {
 }
 
 #[test]
+fn a_start_in_flight_when_the_server_dies_is_known_to_the_next_one() {
+    let mut host = DurableHost::start();
+    let (client, session) = connect(&host);
+    let keeper = host.keeper();
+    kill_process(keeper, Signal::STOP).unwrap();
+    let params = |id: &str| {
+        let more = json!({"startId": id, "pipeStdin": true});
+        crate::support::with(crate::support::start_params(id, &["cat"]), more)
+    };
+    let ids: Vec<_> = (0..20).map(|number| format!("p{number}")).collect();
+    for id in &ids {
+        client.send("process/start", params(id));
+    }
+    // Answered after the starts were passed on.
+    client.call("process/list", json!({})).unwrap();
+    host.kill();
+    kill_process(keeper, Signal::CONT).unwrap();
+    host.launch();
+    let client = resume(&host, &session);
+    for id in &ids {
+        let started = client.call("process/start", params(id)).expect("it starts, or has started");
+        assert!(started["pid"].is_u64(), "{started}");
+        client.call("process/closeStdin", json!({"processId": id})).unwrap();
+        assert_eq!(read_all(&client, id).1["exitCode"], 0);
+    }
+}
+
+#[test]
+fn a_keeper_without_a_socket_keeps_its_processes() {
+    let mut host = DurableHost::start();
+    let (client, _) = connect(&host);
+    client.shell("p", "echo $$; sleep 1000");
+    let child = Watched::printed(&client.wait_for_output("p", "\n"));
+    std::fs::remove_file(host.state().join("keeper.sock")).unwrap();
+    host.kill();
+    let state = host.state();
+    let mut command = program(&["serve", "--listen", "ws://127.0.0.1:0", "--state", state.to_str().unwrap()]);
+    let output = command.finished();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("runs, but nobody can connect to it: its socket `keeper.sock` is gone"), "{said}");
+    assert!(!child.ended_within(Duration::ZERO), "it runs on");
+}
+
+#[test]
+fn silent_peers_of_the_keeper_and_damaged_sessions_harm_nothing_else() {
+    let mut host = DurableHost::start();
+    let (client, session) = connect(&host);
+    client.start("p", &["cat"], json!({"pipeStdin": true}));
+    let (other, damaged) = connect(&host);
+    other.shell("q", "echo $$; sleep 1000");
+    let child = Watched::printed(&other.wait_for_output("q", "\n"));
+    host.kill();
+    std::fs::write(host.state().join(format!("sessions/{damaged}.json")), "{").unwrap();
+    let socket = host.state().join("keeper.sock");
+    let silent: Vec<_> = (0..50).map(|_| std::os::unix::net::UnixStream::connect(&socket).unwrap()).collect();
+    host.launch();
+    drop(silent);
+    let client = resume(&host, &session);
+    client.call("process/closeStdin", json!({"processId": "p"})).unwrap();
+    assert_eq!(read_all(&client, "p").1["exitCode"], 0);
+    assert!(!child.ended_within(Duration::ZERO), "what cannot be read is left alone");
+}
+
+#[test]
+fn a_session_that_expired_while_no_server_ran_ends_with_the_next_one() {
+    let mut host = DurableHost::start();
+    for _ in 0..5 {
+        let client = Client::connect(&host.address());
+        client.initialize_with(json!({"clientName": "brief", "resumeSessionId": null, "detachTtlMs": 50}));
+        client.shell("p", "echo $$; sleep 1000");
+        let child = Watched::printed(&client.wait_for_output("p", "\n"));
+        client.cut();
+        host.kill();
+        host.launch();
+        assert!(child.ended_within(PATIENCE), "nobody has to connect for that");
+    }
+}
+
+#[test]
 fn sessions_keep_their_names_owners_and_deadlines() {
     let mut host = DurableHost::start();
     let client = Client::connect(&host.address());
