@@ -26,6 +26,7 @@ use tokio::{net::UnixListener, sync::Notify, task::JoinSet};
 
 use crate::{
     audit::Audit,
+    clock::now_ms,
     config::{CgroupUse, Config},
     durable::{DESCRIPTION, START_NOTE, StartNote},
     engine::{Engine, KeptLog, KeptSpec, Owner, broken},
@@ -509,10 +510,15 @@ impl Owner<Announcer> for Keeper {
 
     fn on_broken(&self, process: &Arc<Kept>) {
         self.ended(process);
-        if let Some(key) = self.key_of(process) {
-            self.processes().remove(&key);
-            let _ = fs::remove_dir_all(self.state.processes().join(key.dir_name()));
-        }
+        let Some(key) = self.key_of(process) else { return };
+        let Some(entry) = self.processes().remove(&key) else { return };
+        let bytes = process.with_kept_log(|log| {
+            // Gives back what is reserved, so that only the files count.
+            let _ = log.writer().closed(now_ms(), &[]);
+            log.writer().position().disk_bytes
+        });
+        let _ = fs::remove_dir_all(self.state.processes().join(key.dir_name()));
+        entry.quota.release(bytes.unwrap_or(0));
     }
 
     fn on_closed(&self, process: &Arc<Kept>) {

@@ -223,11 +223,13 @@ fn current_directory() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Ends empty sessions of earlier runs of this program. One that expires may be that of a client that reconnects.
+/// Ends empty sessions of earlier runs of this program, except those of clients that may be reconnecting.
 async fn end_empty_sessions(client: &Client) -> Result<(), Failure> {
     for session in client.sessions().await? {
-        let is_over = session.processes == 0 && !session.is_attached && session.expires_at_ms.is_none();
-        if is_over && session.client_name == CLIENT_NAME {
+        let (detached, expires) = (session.detached_at_ms.unwrap_or(0), session.expires_at_ms.unwrap_or(0));
+        let is_awaited = u128::from(expires.saturating_sub(detached)) >= reconnect::DETACH_TTL.as_millis();
+        let is_empty = session.processes == 0 && !session.is_attached && !is_awaited;
+        if is_empty && session.client_name == CLIENT_NAME {
             // Another client may have ended it already.
             let _ = client.end_session(session.session_id).await;
         }

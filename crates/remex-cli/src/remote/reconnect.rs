@@ -16,7 +16,7 @@ const LOST: &str = "connection lost; reconnecting";
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long the session of an observer survives without a connection: longer than reconnecting is tried.
-const DETACH_TTL: Duration = Duration::from_secs(120);
+pub(crate) const DETACH_TTL: Duration = Duration::from_secs(120);
 
 /// Keeps the session alive as long as reconnecting is tried.
 pub(crate) fn keep_session(options: &mut Options) {

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::{host::DurableHost, in_time, until};
 use crate::faults::chance::Chance;
 
-/// How often the server is killed; a script asks for more.
+/// How often the server is killed; `scripts/crashes` asks for more.
 const KILLS: u64 = 100;
 
 /// How often it is upgraded.

@@ -274,7 +274,7 @@ fn an_upgrade_tells_clients_to_reconnect_and_keeps_sockets_processes_and_pid() {
     // The same port and the same file, at once.
     let client = Client::connect(host.other_address());
     client.resume(&session);
-    resume_by_name_fails_for_others(&host, &session);
+    is_known_on_the_other_listener(&host, &session);
     let second = client.start("p", &["cat"], json!({"startId": "s", "pipeStdin": true}));
     assert_eq!((&second["pid"], &second["replayed"]), (&first["pid"], &json!(true)));
     client.call("process/closeStdin", json!({"processId": "p"})).unwrap();
@@ -282,7 +282,7 @@ fn an_upgrade_tells_clients_to_reconnect_and_keeps_sockets_processes_and_pid() {
 }
 
 /// Checks that the other listener works as well, and knows the session.
-fn resume_by_name_fails_for_others(host: &DurableHost, session: &str) {
+fn is_known_on_the_other_listener(host: &DurableHost, session: &str) {
     let other = Client::connect(&host.address());
     let asked = json!({"clientName": "other", "resumeSessionId": session});
     let (_, message) = other.refusal("initialize", asked);
