@@ -32,6 +32,7 @@ pub(crate) mod shell;
 pub(crate) mod signal;
 pub(crate) mod token;
 pub(crate) mod top;
+pub(crate) mod upgrade;
 mod usage_error;
 pub(crate) mod wait;
 pub(crate) mod watch;
@@ -90,6 +91,8 @@ pub(crate) enum Command {
     Doctor(doctor::Flags),
     /// Show the status of your local remex server, or stop it
     Server(server::Flags),
+    /// Replace your local remex server by the program now on disk; its processes run on
+    Upgrade(upgrade::Flags),
     /// Serve clients over stdio, WebSocket or a unix socket
     #[command(visible_alias = "exec-server")]
     Serve(Box<serve::Flags>),

@@ -36,13 +36,15 @@ pub(crate) mod shell;
 #[cfg(target_os = "linux")]
 pub(crate) mod token;
 pub(crate) mod top;
+#[cfg(target_os = "linux")]
+pub(crate) mod upgrade;
 pub(crate) mod wait;
 pub(crate) mod watch;
 
 use crate::render::failure::Failure;
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use absent::{keeper, proxy, serve, server, token};
+pub(crate) use absent::{keeper, proxy, serve, server, token, upgrade};
 
 /// The result of a command: its exit code, or a failure.
 pub(crate) type Outcome = Result<u8, Failure>;

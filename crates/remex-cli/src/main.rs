@@ -79,6 +79,7 @@ async fn client(command: &Command) -> Outcome {
         Command::Rm(flags) => Box::pin(commands::rm::run(flags)).await,
         Command::Prune(flags) => Box::pin(commands::rm::prune(flags)).await,
         Command::Server(flags) => Box::pin(commands::server::run(flags)).await,
+        Command::Upgrade(flags) => Box::pin(commands::upgrade::run(flags)).await,
         Command::Resize(flags) => Box::pin(commands::resize::run(flags)).await,
         Command::Top(flags) => Box::pin(commands::top::run(flags)).await,
         Command::Cp(flags) => Box::pin(commands::cp::run(flags)).await,

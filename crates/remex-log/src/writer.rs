@@ -19,7 +19,7 @@ use crate::{
     disk::Disk,
     event::{Cause, End, Hold, Produced, Seq, Stream},
     format::{
-        GAP_RECORD, Kind, MAX_CHUNK, MAX_END_PAYLOAD, MAX_RECORD, RECORD_LEN, RecordHeader, push_record,
+        GAP_RECORD, Kind, Lost, MAX_CHUNK, MAX_END_PAYLOAD, MAX_RECORD, RECORD_LEN, RecordHeader, push_record,
     },
     names::SegmentName,
     scanner::{Opened, Scanner},
@@ -216,6 +216,24 @@ impl Writer {
         if len > 0 {
             self.ledger.lose(stream, len, cause);
         }
+    }
+
+    /// Returns the run of losses that is not in the file yet, for [`Writer::resume_loss`] of the next writer.
+    pub fn unwritten_loss(&self) -> Option<Vec<u8>> {
+        self.ledger.unwritten_loss()
+    }
+
+    /// Goes on with a run of losses that the writer before could not write.
+    ///
+    /// # Errors
+    ///
+    /// If these bytes are not such a run.
+    pub fn resume_loss(&mut self, loss: &[u8]) -> io::Result<()> {
+        let Lost { bytes, cause } = Lost::decode(loss).ok_or(io::ErrorKind::InvalidData)?;
+        self.lose(Stream::Stdout, bytes.stdout, cause);
+        self.lose(Stream::Stderr, bytes.stderr, cause);
+        self.lose(Stream::Terminal, bytes.terminal, cause);
+        Ok(())
     }
 
     /// Records that the direct child has ended. This needs no room: space for it is always reserved.

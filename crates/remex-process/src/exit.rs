@@ -3,15 +3,16 @@
 use std::{
     any::Any,
     future, io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::Duration,
 };
 
-use tokio::io::unix::AsyncFd;
+use rustix::process::{PidfdFlags, pidfd_open};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
-    Leader, Signal,
+    Leader, Pid, Signal,
     init::Init,
     reaper,
     sys::{self, Reaped},
@@ -74,7 +75,56 @@ pub struct Usage {
     pub max_rss_bytes: Option<u64>,
 }
 
+/// What the next program of this process has to know of a child, besides the descriptor in [`Exit::jail`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ExitRecord {
+    pid: Pid,
+    inherited_rss_bytes: u64,
+    /// The status, if the child was reaped.
+    status: Option<ExitStatus>,
+}
+
 impl Exit {
+    /// Describes the child to the program that this one executes in its place.
+    #[must_use]
+    pub fn record(&self) -> ExitRecord {
+        let status = match self.state {
+            ExitState::Running(_) => None,
+            ExitState::Ended(status) => Some(status),
+        };
+        ExitRecord { pid: self.leader.pid(), inherited_rss_bytes: self.inherited_rss_bytes, status }
+    }
+
+    /// Returns what holds the jail of the child, to be passed on with [`record`](Self::record): when it is closed, the
+    /// jail ends.
+    #[must_use]
+    pub fn jail(&self) -> Option<BorrowedFd<'_>> {
+        self.init.as_ref().map(Init::control)
+    }
+
+    /// Goes on with a child of the program that this one has replaced. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// If there is no such child, or it cannot be watched.
+    pub fn resume(record: &ExitRecord, jail: Option<OwnedFd>) -> io::Result<Self> {
+        let ExitRecord { pid, inherited_rss_bytes, status } = *record;
+        let leader = Leader::new(pid);
+        let state = match status {
+            Some(status) => {
+                leader.abandon();
+                ExitState::Ended(status)
+            }
+            None => {
+                // Its parent has not reaped it, so the pid is still its own.
+                let number =
+                    rustix::process::Pid::from_raw(pid.as_raw()).ok_or(io::ErrorKind::InvalidInput)?;
+                ExitState::Running(sys::watch(pidfd_open(number, PidfdFlags::empty())?, Interest::READABLE)?)
+            }
+        };
+        Ok(Self { state, leader, inherited_rss_bytes, init: jail.map(Init::new), thread: Arc::new(()) })
+    }
+
     /// Takes over a new child whose pidfd is registered with the runtime; `thread` keeps its creating thread alive.
     pub(crate) fn new(
         leader: Leader,

@@ -101,6 +101,15 @@ impl SpareInits {
 }
 
 impl Init {
+    /// Holds the first process that waits for the other end of this pipe.
+    pub(crate) fn new(control: OwnedFd) -> Self {
+        Self { control }
+    }
+
+    pub(crate) fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
     /// Lets it end by itself when nothing else is left in the jail, now that the command has ended.
     pub(crate) fn release(self) {
         // A failure means that it has ended.

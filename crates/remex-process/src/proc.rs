@@ -92,6 +92,13 @@ pub(crate) fn member(pid: Pid, tag: Option<Tag>) -> io::Result<Option<Member>> {
     Ok(unless_gone(read)?.and_then(|len| parse(pid, tag, &line[..len])))
 }
 
+/// Returns the parent of a process, even if that has ended and is not reaped.
+pub(crate) fn parent(pid: Pid) -> Option<Pid> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    Pid::new(parent.trim().parse().ok()?)
+}
+
 /// Returns whether an error is a temporary resource shortage of the host, unrelated to the process.
 pub(crate) fn is_resource_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))

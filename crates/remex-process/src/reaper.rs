@@ -8,9 +8,15 @@ use std::{
     thread,
 };
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::{
+    event::{EventfdFlags, Timespec, epoll, eventfd},
+    process::{PidfdFlags, pidfd_open},
+};
 
-use crate::sys::{self, WaitMode};
+use crate::{
+    Pid, proc,
+    sys::{self, WaitMode},
+};
 
 /// How often the thread polls children that it cannot watch.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
@@ -61,6 +67,25 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
         Ok(()) => _ = pidfd.into_raw_fd(),
         Err(_) => orphans.keep(pidfd),
     }
+}
+
+/// Reaps all children but these in the background, as soon as they end: those of the program that this one has replaced.
+///
+/// # Errors
+/// If `/proc` cannot be read.
+pub fn adopt_all_but(known: &[Pid]) -> io::Result<()> {
+    start()?;
+    let own = Pid::new(std::process::id().cast_signed());
+    for pid in proc::pids()?.into_iter().filter(|pid| !known.contains(pid)) {
+        // One that has ended and waits to be reaped has no statistics, but a parent.
+        if proc::parent(pid) == own
+            && let Some(number) = rustix::process::Pid::from_raw(pid.as_raw())
+            && let Ok(pidfd) = pidfd_open(number, PidfdFlags::empty())
+        {
+            adopt(pidfd);
+        }
+    }
+    Ok(())
 }
 
 impl Orphans {
@@ -116,7 +141,7 @@ mod tests {
 
     use rustix::{
         event::{PollFd, PollFlags, poll},
-        process::{Pid, PidfdFlags, pidfd_open},
+        process::Pid,
     };
 
     use super::*;

@@ -189,6 +189,16 @@ pub(crate) fn block_signals() {
     }
 }
 
+/// Unblocks all signals on this thread.
+pub(crate) fn unblock_signals() {
+    let none = 0_u64;
+    // SAFETY: the set has the size that is given, and the old one is not asked for. The call cannot fail.
+    unsafe {
+        let (new, old) = (&raw const none, ptr::null_mut::<u64>());
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, size_of::<u64>());
+    }
+}
+
 /// Runs `work` with every signal blocked, including those of the C library, so that a child that shares our memory runs
 /// none of our handlers.
 pub(crate) fn with_all_signals_blocked<T>(work: impl FnOnce() -> T) -> T {

@@ -11,9 +11,10 @@ use std::{
     fs::OpenOptions,
     io::{self, BufRead as _, BufReader},
     os::unix::fs::OpenOptionsExt as _,
+    path::Path,
     process::{Command, Stdio},
     sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use remex_process::{Tags, tree};
@@ -23,8 +24,8 @@ use crate::{
     config::StateConfig,
     deadlines::Expire,
     keeper_link::{
-        KeeperLink, LinkError,
-        message::{KeptProcess, Lack, Quotas, ToKeeper},
+        self, KeeperLink, LinkError,
+        message::{KeptProcess, Lack, ProgramFile, Quotas, ToKeeper},
     },
     state_dir::{Lock, StateDir, StateError},
 };
@@ -33,6 +34,10 @@ pub(crate) use sessions::{SavedIdentity, SavedOutcome, SavedSession, SavedStart,
 
 /// How long to wait before a keeper that does not start is started again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a keeper that was just killed may still take connections, only to drop them.
+const DYING_PATIENCE: Duration = Duration::from_secs(5);
+const DYING_PAUSE: Duration = Duration::from_millis(10);
 
 /// The state directory of a server, and the link to its keeper.
 #[derive(Debug)]
@@ -90,7 +95,7 @@ impl DurableError {
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             DurableError::State(error) => error.hint(),
-            DurableError::Link(_, LinkError::Version { .. }) => {
+            DurableError::Link(_, LinkError::Version { .. } | LinkError::NotReplaced { .. }) => {
                 "start the version of remex that the keeper belongs to, or end its processes with it first"
             }
             DurableError::Link(..) | DurableError::Keeper(..) => "see `keeper.log` in the state directory",
@@ -113,7 +118,14 @@ impl Durable {
         let state = Arc::new(StateDir::open(&config.dir)?);
         let lock = state.lock_server()?;
         let path = state.path().display().to_string();
-        let (link, kept) = match KeeperLink::connect(&state, own_tags, quotas) {
+        let deadline = Instant::now() + DYING_PATIENCE;
+        let linked = loop {
+            match connect(&state, &config, own_tags, quotas) {
+                Err(error) if error.is_end() && Instant::now() < deadline => std::thread::sleep(DYING_PAUSE),
+                linked => break linked,
+            }
+        };
+        let (link, kept) = match linked {
             Ok(linked) => linked,
             Err(LinkError::NoKeeper) => start_keeper(&state, &config, own_tags, quotas)?,
             Err(error) => return Err(DurableError::Link(path, error)),
@@ -228,6 +240,31 @@ impl Durable {
     }
 }
 
+/// Connects to the keeper; if it runs another program than this server would start now, that is replaced first.
+fn connect(
+    state: &Arc<StateDir>,
+    config: &StateConfig,
+    own_tags: &Tags,
+    quotas: Quotas,
+) -> Result<(Arc<KeeperLink>, Vec<KeptProcess>), LinkError> {
+    let program = config.keeper.first().map(Path::new);
+    let found = KeeperLink::connect(state, own_tags, quotas, program.and_then(ProgramFile::at));
+    let (Some(program), Err(LinkError::OtherProgram { pid, is_same_version })) = (program, &found) else {
+        return found;
+    };
+    match keeper_link::replace(state, own_tags, program) {
+        Ok(()) => tracing::info!(pid, "the keeper runs the program of this server now"),
+        Err(error) if *is_same_version => {
+            tracing::warn!(pid, %error, "the keeper goes on with its old program");
+        }
+        Err(LinkError::Io(error)) => {
+            return Err(LinkError::NotReplaced { pid: *pid, reason: error.to_string() });
+        }
+        Err(error) => return Err(error),
+    }
+    KeeperLink::connect(state, own_tags, quotas, None)
+}
+
 /// Starts a keeper, after everything that an earlier one has left was ended.
 fn start_keeper(
     state: &Arc<StateDir>,
@@ -277,5 +314,5 @@ fn start_keeper(
     // Somebody has to wait for it, unless the server ends first.
     let waiting = std::thread::Builder::new().name("remex-keeper".to_owned());
     let _ = waiting.stack_size(64 << 10).spawn(move || child.wait());
-    KeeperLink::connect(state, own_tags, quotas).map_err(|error| DurableError::Link(path, error))
+    KeeperLink::connect(state, own_tags, quotas, None).map_err(|error| DurableError::Link(path, error))
 }

@@ -10,6 +10,7 @@ mod coalesce;
 mod input;
 mod keeping;
 mod kept;
+mod leaving;
 mod log;
 mod managed;
 mod owner;
@@ -58,6 +59,8 @@ pub(crate) use input::StdinWrite;
 pub(crate) use keeping::KeptSpec;
 pub(crate) use kept::Description;
 use kept::Forwarded;
+use leaving::Leaving;
+pub(crate) use leaving::ProcessRecord;
 pub(crate) use log::{KeptLog, Mirror, ProcessLog};
 pub(crate) use owner::Owner;
 pub(crate) use read::{NotRead, Read};
@@ -132,6 +135,8 @@ pub(crate) struct ProcessState<A: Audience> {
     pub(crate) log: ProcessLog,
     pub(crate) audience: A,
     input: Input<A::Caller>,
+    /// Whether another program will go on with it.
+    leaving: Leaving<A>,
     /// Requests that the keeper has not answered.
     forwarded: Forwarded<A::Caller>,
     searches: Searches,
@@ -244,6 +249,7 @@ impl<A: Audience> Engine<A> {
                 log,
                 audience,
                 input: Input::new(&limits),
+                leaving: Leaving::No,
                 forwarded: Forwarded::default(),
                 searches: Searches::default(),
                 exit: None,
@@ -371,6 +377,8 @@ impl<A: Audience> Engine<A> {
         while let Some(request) = state.requests.pop_front() {
             request.answer_closed(self, &mut state.input);
         }
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// Waits until the start has succeeded or failed, or until `deadline`; returns `false` if it failed.

@@ -6,11 +6,15 @@
 
 mod announce;
 mod link;
+mod replace;
 
 use std::{
     collections::HashMap,
     fs, io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    os::{
+        fd::RawFd,
+        unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    },
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -22,7 +26,7 @@ use std::{
 use remex_log::{Options, Quota, Space as _, Writer};
 use remex_process::{Scope, Tags, tree};
 use remex_proto::{ErrorKind, RpcError, process as wire};
-use tokio::{net::UnixListener, sync::Notify, task::JoinSet};
+use tokio::{io::AsyncWriteExt as _, net::UnixListener, sync::Notify, task::JoinSet};
 
 use crate::{
     audit::Audit,
@@ -32,14 +36,17 @@ use crate::{
     engine::{Engine, KeptLog, KeptSpec, Owner, broken},
     host::Host,
     keeper_link::message::{
-        FromKeeper, Greeting, KeptProcess, Key, NewProcess, Progress, Quotas, StartFailure, ToKeeper,
+        FromKeeper, Greeting, KeptProcess, Key, NewProcess, ProgramFile, Progress, Purpose, Quotas, Rules,
+        StartFailure, ToKeeper,
     },
     resource_limits::LimitEnforcer,
     retention::RetentionAccount,
-    state_dir::{StateDir, replace},
+    state_dir::{Lock, StateDir, replace},
 };
 use announce::Announcer;
-use link::{LinkCaller, ServerLink};
+use link::{Greeted, LinkCaller, ServerLink};
+pub use replace::knows_tables;
+use replace::{Passed, Tables};
 
 /// How long a keeper without processes waits for a server.
 const IDLE_PATIENCE: Duration = Duration::from_secs(10);
@@ -48,8 +55,14 @@ const IDLE_PATIENCE: Duration = Duration::from_secs(10);
 const SMALLEST_SEGMENT: u64 = 64 << 10;
 const LARGEST_SEGMENT: u64 = 8 << 20;
 
+/// The extension of the directory of a process that is being deleted.
+const DELETED: &str = "deleted";
+
 /// How many connections may be greeted at the same time.
 const MAX_GREETED: usize = 256;
+
+/// How long a server may take to read why the keeper is not replaced.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many processes one message lists.
 const LISTED_AT_ONCE: usize = 64;
@@ -65,6 +78,8 @@ type Kept = Engine<Announcer>;
 struct Keeper {
     host: Arc<Host>,
     state: StateDir,
+    lock: Lock,
+    greeting: Greeting,
     account: Arc<RetentionAccount>,
     processes: Mutex<HashMap<Key, Entry>>,
     quotas: Mutex<SessionQuotas>,
@@ -75,6 +90,30 @@ struct Keeper {
     live: AtomicUsize,
     /// Notified when a process has closed.
     closed_one: Notify,
+    deleting: Deletions,
+}
+
+/// Logs that are just being deleted.
+#[derive(Debug, Default)]
+struct Deletions {
+    count: AtomicUsize,
+    ended: Notify,
+}
+
+impl Deletions {
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Waits until one has ended.
+    async fn done(&self) {
+        self.ended.notified().await;
+    }
+
+    fn end(&self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.ended.notify_one();
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -83,11 +122,13 @@ struct Entry {
     description: Vec<u8>,
     quota: Arc<Quota>,
     started: Option<(u32, u64)>,
+    rules: Rules,
 }
 
 #[derive(Debug)]
 struct SessionQuotas {
     server: Arc<Quota>,
+    server_bytes: u64,
     sessions: HashMap<String, Arc<Quota>>,
     session_bytes: u64,
 }
@@ -124,7 +165,8 @@ impl KeeperError {
 
 /// Runs a keeper for the state directory until nothing is left to keep; calls `ready` once servers can connect.
 ///
-/// When `told_to_end` is done, it ends all processes, and then itself.
+/// If this program was executed in place of another keeper, `tables` is the number of the descriptor with what that has
+/// left. When `told_to_end` is done, it ends all processes, and then itself.
 ///
 /// # Errors
 ///
@@ -132,11 +174,26 @@ impl KeeperError {
 pub async fn keep(
     config: Config,
     state: &Path,
+    tables: Option<RawFd>,
     ready: impl FnOnce(),
     told_to_end: impl Future<Output = ()>,
 ) -> Result<(), KeeperError> {
     let state = StateDir::open(state).map_err(|error| KeeperError::new(&error, error.hint()))?;
-    let _lock = state.lock_keeper().map_err(|error| KeeperError::new(&error, error.hint()))?;
+    let passed = match tables.map(Tables::take).transpose() {
+        Ok(passed) => passed,
+        Err(error) => {
+            // Nobody else knows these processes.
+            let _ = tree::kill(&Scope::Server(state.tags().tag(0, 0))).await;
+            return Err(KeeperError::new(
+                &error,
+                "start the server again; the logs of the processes are there",
+            ));
+        }
+    };
+    let (lock, listener, tables) = match passed {
+        Some(Passed { lock, listener, tables }) => (lock, Some(listener), Some(tables)),
+        None => (state.lock_keeper().map_err(|error| KeeperError::new(&error, error.hint()))?, None, None),
+    };
     let host_error =
         |error: io::Error| KeeperError::new(&error, "raise the limits on threads and descriptors");
     let enforcer =
@@ -145,16 +202,22 @@ pub async fn keep(
     let host = Host::new(config, audit, state.tags().clone(), enforcer, None).map_err(host_error)?;
     let socket = state.socket();
     let bind_error = |error: io::Error| KeeperError::new(&error, "check the state directory and its disk");
-    match fs::remove_file(&socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(bind_error(error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&socket).map_err(bind_error)?;
+    let listener = match listener {
+        Some(listener) => listener,
+        None => {
+            match fs::remove_file(&socket) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(bind_error(error)),
+                _ => {}
+            }
+            UnixListener::bind(&socket).map_err(bind_error)?
+        }
+    };
     let keeper = Arc::new(Keeper {
         account: Arc::new(RetentionAccount::new(usize::MAX)),
         processes: Mutex::default(),
         quotas: Mutex::new(SessionQuotas {
             server: Quota::server(u64::MAX),
+            server_bytes: u64::MAX,
             sessions: HashMap::new(),
             session_bytes: u64::MAX,
         }),
@@ -162,9 +225,15 @@ pub async fn keep(
         link: Mutex::default(),
         live: AtomicUsize::new(0),
         closed_one: Notify::new(),
+        deleting: Deletions::default(),
+        greeting: Greeting::new(Purpose::Link, state.tags().number(), ProgramFile::own()),
         host: Arc::new(host),
+        lock,
         state,
     });
+    if let Some(tables) = tables {
+        keeper.resume(tables);
+    }
     keeper.count_leftovers();
     ready();
     tokio::select! {
@@ -178,15 +247,27 @@ pub async fn keep(
 impl Keeper {
     /// Counts the disk space of what is there already.
     fn count_leftovers(&self) {
-        let entries = fs::read_dir(self.state.processes()).into_iter().flatten().flatten();
-        for (key, dir) in entries.filter_map(|entry| {
+        let entries: Vec<_> = fs::read_dir(self.state.processes()).into_iter().flatten().flatten().collect();
+        // What the keeper before this one could not delete completely.
+        let is_deleted = |entry: &&fs::DirEntry| entry.path().extension().is_some_and(|kind| kind == DELETED);
+        let deleted: Vec<_> = entries.iter().filter(is_deleted).map(fs::DirEntry::path).collect();
+        if !deleted.is_empty() {
+            let host = Arc::clone(&self.host);
+            self.host.spawn(async move {
+                let delete = move || deleted.into_iter().for_each(|dir| drop(fs::remove_dir_all(dir)));
+                let _ = host.file_threads().run(delete).await;
+            });
+        }
+        for (key, dir) in entries.iter().filter_map(|entry| {
             Some((entry.file_name().to_str().and_then(Key::from_dir_name)?, entry.path()))
         }) {
-            let description = fs::read(dir.join(DESCRIPTION)).unwrap_or_default();
-            let description = serde_json::from_slice::<SessionOf>(&description).unwrap_or_default();
+            if self.processes().contains_key(&key) {
+                continue;
+            }
+            let session = session_of(&fs::read(dir.join(DESCRIPTION)).unwrap_or_default());
             let files = fs::read_dir(dir).into_iter().flatten().flatten();
             let bytes = files.filter_map(|file| file.metadata().ok()).map(|file| file.blocks() * 512).sum();
-            let quota = self.quota_of(&description.session);
+            let quota = self.quota_of(&session);
             quota.charge(bytes);
             lock(&self.leftovers).insert(key, (quota, bytes));
         }
@@ -201,13 +282,19 @@ impl Keeper {
                 accepted = listener.accept(), if greeted.len() < MAX_GREETED => accepted,
                 Some(Ok(greeted)) = greeted.join_next() => {
                     match greeted {
-                        Ok((link, greeting, quotas)) => {
+                        Ok(Greeted::Server(link, greeting, quotas)) => {
                             self.set_quotas(quotas);
                             if self.serve(link, greeting).await {
                                 return;
                             }
                         }
-                        Err(error) => tracing::warn!(%error, "a connection to the keeper ended early"),
+                        Ok(Greeted::Replacement(mut stream, program)) => {
+                            let reason = self.replace(&program, listener).await;
+                            let refused = stream.write_all(reason.as_bytes());
+                            let _ = tokio::time::timeout(REFUSAL_PATIENCE, refused).await;
+                        }
+                        // A server that finds another program has gone away to ask for its replacement.
+                        Err(error) => tracing::debug!(%error, "a connection to the keeper ended early"),
                     }
                     continue;
                 }
@@ -216,7 +303,7 @@ impl Keeper {
             let own = rustix::process::geteuid().as_raw();
             match stream {
                 Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) => {
-                    greeted.spawn(ServerLink::greet(stream, self.state.tags().clone()));
+                    greeted.spawn(ServerLink::greet(stream, self.greeting));
                 }
                 Ok(_) => tracing::warn!("another user tried to connect to the keeper"),
                 Err(error) => {
@@ -344,8 +431,7 @@ impl Keeper {
         };
         let quota = self.quota_of(&session);
         let dir = self.state.processes().join(key.dir_name());
-        let segment_bytes = Some((rules.retain_bytes / 64).clamp(SMALLEST_SEGMENT, LARGEST_SEGMENT));
-        let options = Options { retain_bytes: rules.retain_bytes, segment_bytes };
+        let options = log_options(&rules);
         let prepared = fs::DirBuilder::new()
             .mode(0o700)
             .create(&dir)
@@ -363,14 +449,13 @@ impl Keeper {
             }
         };
         let log = KeptLog::new(writer, rules.evicts);
-        let spec = KeptSpec { rules, tag: start.tag };
+        let spec = KeptSpec { rules: rules.clone(), tag: start.tag };
         let announcer = Announcer::new(key, Arc::downgrade(self));
         let (process, attempt) =
             Kept::kept(spec, &self.host, Arc::downgrade(self), &self.account, log, announcer);
-        let entry = Entry { process: Arc::clone(&process), description, quota, started: None };
+        let entry = Entry { process: Arc::clone(&process), description, quota, started: None, rules };
         self.processes().insert(key, entry);
-        self.live.fetch_add(1, Ordering::Relaxed);
-        process.set_live(true);
+        self.count_live(&process);
         let (keeper, caller) = (Arc::clone(self), LinkCaller::starting(self, key));
         let starting = Arc::clone(&process);
         let running = async move {
@@ -402,9 +487,10 @@ impl Keeper {
         let entry = self.processes().remove(&key);
         let dir = self.state.processes().join(key.dir_name());
         let keeper = Arc::clone(self);
+        self.deleting.count.fetch_add(1, Ordering::Relaxed);
         // Deleting may take a while.
         self.host.spawn(async move {
-            let deleted = keeper.host.file_threads().run(move || fs::remove_dir_all(dir)).await;
+            let deleted = keeper.host.file_threads().run(move || delete(&dir)).await;
             if let Ok(Err(error)) = deleted
                 && error.kind() != io::ErrorKind::NotFound
             {
@@ -417,12 +503,14 @@ impl Keeper {
             if let Some(Entry { process, quota, .. }) = entry {
                 quota.release(process.with_kept_log(|log| log.writer().position().disk_bytes).unwrap_or(0));
             }
+            keeper.deleting.end();
         });
     }
 
     fn set_quotas(&self, wanted: Quotas) {
         let mut quotas = lock(&self.quotas);
         quotas.server.set_limit(wanted.server_bytes);
+        quotas.server_bytes = wanted.server_bytes;
         quotas.session_bytes = wanted.session_bytes;
         quotas.sessions.values().for_each(|quota| quota.set_limit(wanted.session_bytes));
     }
@@ -455,6 +543,12 @@ impl Keeper {
 
     fn link(&self) -> Option<Arc<ServerLink>> {
         lock(&self.link).clone()
+    }
+
+    fn count_live(&self, process: &Kept) {
+        if process.set_live(true) {
+            self.live.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn ended(&self, process: &Arc<Kept>) {
@@ -524,6 +618,24 @@ impl Owner<Announcer> for Keeper {
     fn on_closed(&self, process: &Arc<Kept>) {
         self.ended(process);
     }
+}
+
+/// Deletes the directory of a process: first as a whole, so that no part of it is taken for the process.
+fn delete(dir: &Path) -> io::Result<()> {
+    let deleted = dir.with_extension(DELETED);
+    fs::rename(dir, &deleted)?;
+    fs::remove_dir_all(deleted)
+}
+
+/// Returns the session in a description, or nothing if it has none.
+fn session_of(description: &[u8]) -> String {
+    serde_json::from_slice::<SessionOf>(description).unwrap_or_default().session
+}
+
+/// Returns how much the log of a process keeps.
+fn log_options(rules: &Rules) -> Options {
+    let segment_bytes = Some((rules.retain_bytes / 64).clamp(SMALLEST_SEGMENT, LARGEST_SEGMENT));
+    Options { retain_bytes: rules.retain_bytes, segment_bytes }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

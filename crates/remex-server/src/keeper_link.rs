@@ -9,8 +9,9 @@ use std::{
     collections::HashMap,
     fmt,
     io::{self, Read as _, Write as _},
-    os::unix::net::UnixStream as StdUnixStream,
-    path::PathBuf,
+    net::Shutdown,
+    os::unix::{ffi::OsStrExt as _, net::UnixStream as StdUnixStream},
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -23,10 +24,15 @@ use remex_process::{Tag, Tags};
 use tokio::{io::Interest, net::UnixStream, sync::Notify};
 
 use crate::{clock::now_ms, state_dir::StateDir};
-use message::{FromKeeper, Greeting, KeptProcess, Key, Quotas, RequestNumber, ToKeeper, VERSION};
+use message::{
+    FromKeeper, Greeting, KeptProcess, Key, ProgramFile, Purpose, Quotas, RequestNumber, ToKeeper, VERSION,
+};
 
 /// How long a keeper may take to greet and list its processes.
 const GREETING_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long it may take to replace the program of a keeper.
+const REPLACEMENT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is read from the link at once.
 const READ_BYTES: usize = 64 << 10;
@@ -78,10 +84,23 @@ pub(crate) enum LinkError {
     NoKeeper,
     #[error("the keeper (pid {pid}) speaks version {found}, this server {VERSION}")]
     Version { pid: u32, found: u32 },
+    /// It can be replaced before it is used.
+    #[error("the keeper (pid {pid}) runs another program")]
+    OtherProgram { pid: u32, is_same_version: bool },
+    #[error("the keeper (pid {pid}) speaks another version and cannot be replaced: {reason}")]
+    NotReplaced { pid: u32, reason: String },
     #[error("it does not respond; if it is suspended, SIGCONT resumes it")]
     Silent,
     #[error(transparent)]
     Io(io::Error),
+}
+
+impl LinkError {
+    /// Returns whether the keeper has dropped the connection, perhaps because it is just ending.
+    pub(crate) fn is_end(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        matches!(self, LinkError::Io(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof))
+    }
 }
 
 impl From<io::Error> for LinkError {
@@ -95,27 +114,25 @@ impl From<io::Error> for LinkError {
 
 impl KeeperLink {
     /// Connects to the keeper of a state directory. Blocks; must be called within a runtime.
+    ///
+    /// With `program`, only if it runs that; whatever an earlier one runs, it can be replaced.
     pub(crate) fn connect(
         state: &Arc<StateDir>,
         own_tags: &Tags,
         quotas: Quotas,
+        program: Option<ProgramFile>,
     ) -> Result<(Arc<Self>, Vec<KeptProcess>), LinkError> {
-        let mut stream = match StdUnixStream::connect(state.socket()) {
-            Ok(stream) => stream,
-            Err(error)
-                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
-            {
-                return Err(LinkError::NoKeeper);
-            }
-            Err(error) => return Err(error.into()),
-        };
-        stream.set_read_timeout(Some(GREETING_PATIENCE))?;
-        stream.write_all(&Greeting::new(own_tags.number()).encode())?;
+        let mut stream = dial(state, GREETING_PATIENCE)?;
+        stream.write_all(&Greeting::new(Purpose::Link, own_tags.number(), None).encode())?;
         let mut greeting = [0; Greeting::LEN];
         stream.read_exact(&mut greeting)?;
         let greeting = Greeting::decode(&greeting)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "what listens there is no keeper"))?;
-        if greeting.version != VERSION {
+        let is_same_version = greeting.version == VERSION;
+        if program.is_some_and(|program| program != greeting.program) {
+            return Err(LinkError::OtherProgram { pid: greeting.pid, is_same_version });
+        }
+        if !is_same_version {
             return Err(LinkError::Version { pid: greeting.pid, found: greeting.version });
         }
         stream.write_all(&message::encode(&ToKeeper::Quotas(quotas))?)?;
@@ -299,6 +316,29 @@ impl Unsent {
         }
         Ok(())
     }
+}
+
+/// Asks the keeper to execute `program` in its place, and returns when it has; or else why it has not.
+pub(crate) fn replace(state: &StateDir, own_tags: &Tags, program: &Path) -> Result<(), LinkError> {
+    let mut stream = dial(state, REPLACEMENT_PATIENCE)?;
+    stream.write_all(&Greeting::new(Purpose::Replace, own_tags.number(), None).encode())?;
+    stream.write_all(program.as_os_str().as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut reason = String::new();
+    stream.read_to_string(&mut reason)?;
+    if reason.is_empty() { Ok(()) } else { Err(LinkError::Io(io::Error::other(reason))) }
+}
+
+fn dial(state: &StateDir, patience: Duration) -> Result<StdUnixStream, LinkError> {
+    let stream = match StdUnixStream::connect(state.socket()) {
+        Ok(stream) => stream,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            return Err(LinkError::NoKeeper);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    stream.set_read_timeout(Some(patience))?;
+    Ok(stream)
 }
 
 /// Reads the list of processes, which follows the greeting.

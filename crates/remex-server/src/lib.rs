@@ -67,14 +67,14 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use remex_process::{exec_with_sockets, raise_file_limit, return_large_blocks};
+pub use remex_process::{exec_with_sockets, raise_file_limit, return_large_blocks, take_signals};
 
 pub use audit::AuditConfig;
 pub use config::{
     Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies,
     SandboxFloor, StateConfig, Trust, UserGrant,
 };
-pub use keeper::{KeeperError, keep};
+pub use keeper::{KeeperError, keep, knows_tables};
 pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use server::{CreateError, Server};

@@ -15,7 +15,7 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read as _, Write as _},
     os::{
-        fd::AsRawFd as _,
+        fd::{AsFd, AsRawFd as _, BorrowedFd},
         unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     },
     path::{Path, PathBuf},
@@ -72,7 +72,20 @@ impl StateError {
 /// A lock that ends with the process that has it.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Lock {
+    /// Goes on with a lock that the program before this one has passed on.
+    pub(crate) fn passed(file: File) -> Self {
+        Lock { file }
+    }
+}
+
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 impl StateDir {
@@ -92,7 +105,12 @@ impl StateDir {
         }
         let version = path.join("version");
         match number_in(&version, || VERSION.into())? {
-            found if found == u64::from(VERSION) => {}
+            0 => {
+                let what = "there is no state version 0".to_owned();
+                return Err(StateError::Damaged { path: version, what });
+            }
+            // What an earlier version has left is read as it is: there was none with another form yet.
+            found if found <= u64::from(VERSION) => {}
             found => {
                 let found = u32::try_from(found).unwrap_or(u32::MAX);
                 return Err(StateError::Newer { path, found });
@@ -144,7 +162,7 @@ impl StateDir {
         }
         let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         said.map_err(failed)?;
-        Ok(Lock { _file: file })
+        Ok(Lock { file })
     }
 
     pub(crate) fn path(&self) -> &Path {

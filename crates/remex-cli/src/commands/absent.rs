@@ -39,3 +39,11 @@ pub(crate) mod proxy {
         local_server::check().map(|()| 0)
     }
 }
+
+pub(crate) mod upgrade {
+    use crate::{args::upgrade::Flags, commands::Outcome, remote::local_server};
+
+    pub(crate) async fn run(_: &Flags) -> Outcome {
+        local_server::check().map(|()| 0)
+    }
+}

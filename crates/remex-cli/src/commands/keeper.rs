@@ -16,6 +16,9 @@ use crate::{
 
 /// Runs until there is nothing left to keep.
 pub(crate) fn run(flags: &Flags) -> Outcome {
+    if let Some(version) = flags.check_tables {
+        return Ok(if remex_server::knows_tables(version) { 0 } else { 1 });
+    }
     // A signal for the terminal of the server is not for the processes that outlive it.
     let _ = rustix::process::setsid();
     tracing_subscriber::fmt()
@@ -29,8 +32,12 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
         Builder::new_current_thread().enable_all().event_interval(4).max_blocking_threads(4),
         1,
     )?;
-    let kept =
-        runtime.block_on(remex_server::keep(remex::config_from_env(), &flags.state, ready, terminated()));
+    let kept = runtime.block_on(async {
+        let terminated = terminated();
+        // The program before this one may have blocked them.
+        remex_server::take_signals();
+        remex_server::keep(remex::config_from_env(), &flags.state, flags.tables, ready, terminated).await
+    });
     runtime.shutdown_background();
     match kept {
         Ok(()) => Ok(0),
@@ -42,11 +49,15 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
 }
 
 /// Waits for SIGTERM; other signals that end programs by default are ignored.
-async fn terminated() {
-    let _ignored = [SignalKind::hangup(), SignalKind::interrupt()].map(signal);
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => _ = terminate.recv().await,
-        Err(_) => std::future::pending().await,
+fn terminated() -> impl Future<Output = ()> {
+    let ignored = [SignalKind::hangup(), SignalKind::interrupt()].map(signal);
+    let terminate = signal(SignalKind::terminate());
+    async move {
+        let _ignored = ignored;
+        match terminate {
+            Ok(mut terminate) => _ = terminate.recv().await,
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 

@@ -100,6 +100,10 @@ impl Ledger {
         self.loss.is_some()
     }
 
+    pub(super) fn unwritten_loss(&self) -> Option<Vec<u8>> {
+        self.loss.map(|loss| loss.lost.encode().to_vec())
+    }
+
     /// Ends the run of losses with a record, and returns whether there was one.
     pub(super) fn push_loss(&mut self, records: &mut Vec<u8>, key: [u64; 2]) -> bool {
         let Some(loss) = self.loss.take() else { return false };

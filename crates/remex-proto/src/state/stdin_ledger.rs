@@ -89,7 +89,41 @@ enum Progress {
     Everything,
 }
 
+/// Everything that a ledger remembers, as plain data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Record {
+    /// Whether it accepts no more writes.
+    pub is_closed: bool,
+    /// Accepted bytes that the child has not taken yet.
+    pub queued: u64,
+    /// The ids of accepted writes, oldest first; with the accepted bytes of those that are not accepted completely.
+    pub ids: Vec<(String, Option<u64>)>,
+}
+
 impl StdinLedger {
+    /// Returns everything that it remembers.
+    pub fn record(&self) -> Record {
+        let progress = |id: &Arc<str>| match self.known.get(id) {
+            Some(Progress::Bytes(bytes)) => Some(*bytes),
+            Some(Progress::Everything) | None => None,
+        };
+        let ids = self.order.iter().map(|id| (id.to_string(), progress(id))).collect();
+        Record { is_closed: self.is_closed(), queued: self.queued, ids }
+    }
+
+    /// Returns a ledger that goes on where another one was recorded.
+    pub fn resume(limits: Limits, record: &Record) -> Self {
+        let mut ledger = Self::new(limits);
+        for (id, bytes) in &record.ids {
+            ledger.remember(Some(id), bytes.map_or(Progress::Everything, Progress::Bytes));
+        }
+        ledger.queued = record.queued;
+        if record.is_closed {
+            ledger.close();
+        }
+        ledger
+    }
+
     /// Returns the ledger of a new process.
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -247,6 +281,8 @@ mod tests {
             let mut progress = [0_u64; 12];
             let (mut queued, mut closed) = (0, false);
             for step in steps {
+                // Whoever goes on with it notices nothing.
+                ledger = StdinLedger::resume(ledger.limits, &ledger.record());
                 match step {
                     Step::Send { id } => line.push_back((id, 0)),
                     Step::GiveUp => line.clear(),

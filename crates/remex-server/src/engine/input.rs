@@ -4,11 +4,13 @@ use std::{collections::VecDeque, ops::Range};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use remex_proto::{
-    ErrorKind, RpcError,
+    Blob, ErrorKind, RpcError,
     call::Empty,
     process::{WriteReply, WriteStatus},
     state::stdin_ledger::{self, Offer, StdinLedger},
 };
+
+use serde::{Deserialize, Serialize};
 
 use super::Caller;
 use crate::limits::Limits;
@@ -52,7 +54,7 @@ pub(super) struct Input<C> {
     state: InputState,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum InputState {
     Open,
     /// Closes after what was accepted.
@@ -87,19 +89,45 @@ impl<C> PendingInput<C> {
     }
 }
 
+/// Accepted input that the child has not taken, as plain data; whatever waits has to be sent again.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct InputRecord {
+    ledger: stdin_ledger::Record,
+    accepted: Blob,
+    state: InputState,
+}
+
+fn ledger_limits(limits: &Limits) -> stdin_ledger::Limits {
+    stdin_ledger::Limits {
+        ids: limits.write_ids,
+        id_bytes: limits.write_ids * 64,
+        queue_bytes: limits.stdin_bytes as u64,
+    }
+}
+
 impl<C: Caller> Input<C> {
     pub(super) fn new(limits: &Limits) -> Self {
         Input {
-            ledger: StdinLedger::new(stdin_ledger::Limits {
-                ids: limits.write_ids,
-                id_bytes: limits.write_ids * 64,
-                queue_bytes: limits.stdin_bytes as u64,
-            }),
+            ledger: StdinLedger::new(ledger_limits(limits)),
             waiting: VecDeque::new(),
             accepted: Accepted::default(),
             closing: Vec::new(),
             state: InputState::Open,
         }
+    }
+
+    pub(super) fn record(&self) -> InputRecord {
+        let accepted: Vec<u8> = self.accepted.blocks.iter().flatten().copied().collect();
+        InputRecord { ledger: self.ledger.record(), accepted: accepted.into(), state: self.state }
+    }
+
+    /// Returns the input that goes on where another one was recorded.
+    pub(super) fn resume(limits: &Limits, record: &InputRecord) -> Self {
+        let mut input = Self::new(limits);
+        input.ledger = StdinLedger::resume(ledger_limits(limits), &record.ledger);
+        input.accepted.push(&record.accepted);
+        input.state = record.state;
+        input
     }
 
     pub(super) fn write(&mut self, write: StdinWrite<C>) {

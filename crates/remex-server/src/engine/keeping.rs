@@ -40,12 +40,7 @@ impl<A: Audience> Engine<A> {
         audience: A,
     ) -> (Arc<Self>, Attempt) {
         let KeptSpec { rules, tag } = spec;
-        let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        let limits = Limits {
-            write_ids: number(rules.write_ids),
-            stdin_bytes: number(rules.stdin_bytes),
-            ..Limits::clone(&host.limits())
-        };
+        let limits = limits_of(&rules, host);
         let (id, spec) = (rules.id.clone(), spec_of(&rules));
         let placement = Placement { owner, host, account, tag, place: Place::Here };
         let process = Engine::new(id, spec, placement, ProcessLog::Kept(Box::new(log)), audience);
@@ -98,7 +93,17 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-fn spec_of(rules: &Rules) -> Spec {
+/// Returns the limits on the input of a process.
+pub(super) fn limits_of(rules: &Rules, host: &Host) -> Limits {
+    let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    Limits {
+        write_ids: number(rules.write_ids),
+        stdin_bytes: number(rules.stdin_bytes),
+        ..Limits::clone(&host.limits())
+    }
+}
+
+pub(super) fn spec_of(rules: &Rules) -> Spec {
     Spec {
         argv: Vec::new(),
         cwd: HostPath::from(PathBuf::from("/")),

@@ -14,7 +14,7 @@ use remex_proto::{
 };
 
 use crate::keeper_link::message::ExitRecord;
-pub(crate) use kept::KeptLog;
+pub(crate) use kept::{KeptLog, LogRecord};
 pub(crate) use mirror::Mirror;
 
 /// The log of one process.

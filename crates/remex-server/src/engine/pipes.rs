@@ -2,16 +2,17 @@
 
 use std::{
     io,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
 };
 
-use remex_process::{ChildIo, Size, resize};
+use remex_process::{ChildIo, Size, resize, take_kept};
 use remex_proto::{ErrorKind, RpcError, process::Stream};
 use rustix::{
     io::Errno,
     pipe::{fcntl_getpipe_size, fcntl_setpipe_size},
     pty::{OpenptFlags, ioctl_tiocgptpeer},
 };
+use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 
 use super::{ProcessLog, coalesce::Buffer, not_a_terminal, watched::Watched};
@@ -41,7 +42,7 @@ pub(super) struct Pipes {
 }
 
 /// Whether the pipes are large enough for the child to keep writing during a read delay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum PipeRoom {
     /// Too small: the kernel limits the pipe size of a user with many pipes.
     Small,
@@ -56,6 +57,16 @@ enum PipeRoom {
 pub(super) struct Source {
     stream: Stream,
     pub(super) fd: Watched,
+}
+
+/// The numbers of the descriptors of one child, for the program that this one executes in its place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct PipesRecord {
+    out: [Option<(Stream, RawFd)>; 2],
+    stdin: Option<RawFd>,
+    slave: Option<RawFd>,
+    tty: bool,
+    room: PipeRoom,
 }
 
 /// The result of one attempt to read or write.
@@ -98,6 +109,43 @@ impl Pipes {
                     slave: Some(slave),
                 }
             }
+        })
+    }
+
+    /// Describes the descriptors; [`Self::descriptors`] returns them in any order.
+    pub(super) fn record(&self) -> PipesRecord {
+        let number = |fd: &Watched| fd.fd().ok().map(|fd| fd.as_raw_fd());
+        let source = |source: &Option<Source>| {
+            source.as_ref().and_then(|source| Some((source.stream, number(&source.fd)?)))
+        };
+        PipesRecord {
+            out: [source(&self.out[0]), source(&self.out[1])],
+            stdin: self.stdin.as_ref().and_then(number),
+            slave: self.slave.as_ref().map(|slave| slave.as_raw_fd()),
+            tty: self.tty,
+            room: self.room,
+        }
+    }
+
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let watched = self.out.iter().flatten().map(|source| &source.fd).chain(&self.stdin);
+        watched.filter_map(|fd| fd.fd().ok()).chain(self.slave.as_ref().map(AsFd::as_fd)).collect()
+    }
+
+    /// Takes over the descriptors of a child from the program that this one has replaced.
+    pub(super) fn resume(record: PipesRecord) -> io::Result<Self> {
+        let PipesRecord { out: [first, second], stdin, slave, tty, room } = record;
+        let interest = if tty { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let source = |kept: Option<(Stream, RawFd)>| -> io::Result<Option<Source>> {
+            let Some((stream, number)) = kept else { return Ok(None) };
+            Ok(Some(Source { stream, fd: Watched::new(take_kept(number)?, interest)? }))
+        };
+        Ok(Pipes {
+            out: [source(first)?, source(second)?],
+            stdin: stdin.map(|number| Watched::new(take_kept(number)?, Interest::WRITABLE)).transpose()?,
+            slave: slave.map(take_kept).transpose()?,
+            tty,
+            room,
         })
     }
 

@@ -122,26 +122,26 @@ pub(crate) async fn run_child<A: Audience>(
     runner.run().await;
 }
 
-struct Runner<A: Audience> {
-    process: Arc<Engine<A>>,
-    owner: Arc<A::Owner>,
-    exit: ChildExit,
+pub(super) struct Runner<A: Audience> {
+    pub(super) process: Arc<Engine<A>>,
+    pub(super) owner: Arc<A::Owner>,
+    pub(super) exit: ChildExit,
     /// Its own cgroup, if it has one.
-    cgroup: Option<Cgroup>,
-    pipes: Pipes,
-    started: Instant,
-    end: Ending,
+    pub(super) cgroup: Option<Cgroup>,
+    pub(super) pipes: Pipes,
+    pub(super) started: Instant,
+    pub(super) end: Ending,
     /// Readers must be notified by this time.
-    gather_until: Option<Instant>,
+    pub(super) gather_until: Option<Instant>,
     /// A source has more output than one turn allows.
-    turn_over: bool,
+    pub(super) turn_over: bool,
     /// The tree was killed; the exit follows.
-    killed: bool,
-    confined: Confined,
+    pub(super) killed: bool,
+    pub(super) confined: Confined,
 }
 
 /// The stages of the end of a process.
-enum Ending {
+pub(super) enum Ending {
     Running,
     /// The child has exited; this many bytes of each source precede the exit in the log.
     Exiting {
@@ -159,7 +159,7 @@ enum Ending {
 }
 
 impl<A: Audience> Runner<A> {
-    async fn run(mut self) {
+    pub(super) async fn run(mut self) {
         loop {
             self.take_requests();
             self.pump();
@@ -169,6 +169,9 @@ impl<A: Audience> Runner<A> {
             }
             if matches!(self.end, Ending::Closed) {
                 break;
+            }
+            if self.process.is_leaving() {
+                return self.leave();
             }
             if std::mem::take(&mut self.turn_over) {
                 tokio::task::yield_now().await;

@@ -14,6 +14,7 @@ use remex_proto::{
     ErrorKind, RpcError,
     process::{TerminateMode, Terminated},
 };
+use serde::{Deserialize, Serialize};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -86,6 +87,10 @@ fn terminate_rest<A: Audience>(
 /// Starts a graceful termination. One that is already in progress sends its signals again and uses the earlier
 /// deadline.
 fn terminate_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration) {
+    begin_gracefully(scope, process, time, false);
+}
+
+fn begin_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration, is_signalled: bool) {
     let deadline = Instant::now() + time.min(LONGEST_GRACE);
     let breadth = mem::discriminant(&scope);
     let mut graceful_terminations = process.graceful_terminations();
@@ -100,7 +105,7 @@ fn terminate_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, tim
     drop(graceful_terminations);
     let (host, process) = (Arc::clone(&process.host), Arc::clone(process));
     let terminating = async move {
-        GracefulTermination { scope, process: &process, deadlines: receiver }.run().await;
+        GracefulTermination { scope, process: &process, deadlines: receiver, is_signalled }.run().await;
     };
     host.spawn(terminating.in_current_span());
 }
@@ -114,6 +119,8 @@ struct GracefulTermination<'a, A: Audience> {
     process: &'a Arc<Engine<A>>,
     /// When it turns into a kill; further requests change it.
     deadlines: watch::Receiver<Instant>,
+    /// Whether the program before this one has sent the signals.
+    is_signalled: bool,
 }
 
 impl<A: Audience> GracefulTermination<'_, A> {
@@ -121,7 +128,9 @@ impl<A: Audience> GracefulTermination<'_, A> {
         loop {
             let deadline = *self.deadlines.borrow_and_update();
             // A stopped process handles TERM only after it continues.
-            if let Err(error) = tree::signal(&self.scope, &[Signal::TERM, Signal::CONT]).await {
+            if !mem::take(&mut self.is_signalled)
+                && let Err(error) = tree::signal(&self.scope, &[Signal::TERM, Signal::CONT]).await
+            {
                 tracing::warn!(process = %self.process.id, %error, "cannot send SIGTERM to the process tree");
             }
             // A further request replaces only the wait, never the kill: endless requests could postpone it forever.
@@ -169,7 +178,53 @@ async fn has_ended(scope: &Scope) -> bool {
     tree::members(scope).await.is_ok_and(|members| members.is_empty())
 }
 
+/// A graceful termination in progress, as plain data.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct GraceRecord {
+    breadth: Breadth,
+    left_ms: u64,
+}
+
+/// What a graceful termination covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Breadth {
+    Process,
+    Group,
+    Start,
+}
+
+impl Breadth {
+    const ALL: [Self; 3] = [Breadth::Process, Breadth::Group, Breadth::Start];
+
+    fn scope<A: Audience>(self, process: &Engine<A>, leader: &Leader) -> Scope {
+        match self {
+            Breadth::Process => Scope::Process(process.tag, leader.clone()),
+            Breadth::Group => Scope::Group(process.tag, leader.pid()),
+            Breadth::Start => Scope::Start(process.tag),
+        }
+    }
+}
+
 impl<A: Audience> Engine<A> {
+    /// Describes the graceful terminations in progress.
+    pub(super) fn graces(&self, leader: &Leader) -> Vec<GraceRecord> {
+        let under_way = self.graceful_terminations();
+        let record = |breadth: Breadth| {
+            let scope = mem::discriminant(&breadth.scope(self, leader));
+            let (_, deadlines) = under_way.iter().find(|(known, _)| *known == scope)?;
+            let left = deadlines.borrow().saturating_duration_since(Instant::now());
+            Some(GraceRecord { breadth, left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) })
+        };
+        Breadth::ALL.into_iter().filter_map(record).collect()
+    }
+
+    /// Goes on with graceful terminations.
+    pub(super) fn resume_graces(self: &Arc<Self>, graces: &[GraceRecord], leader: &Leader) {
+        for GraceRecord { breadth, left_ms } in graces {
+            begin_gracefully(breadth.scope(self, leader), self, Duration::from_millis(*left_ms), true);
+        }
+    }
+
     /// Terminates everything that is left of an exited process, including what has left its group and session.
     pub(super) fn terminate_remaining(self: &Arc<Self>, mode: TerminateMode, caller: A::Caller) {
         if self.owner.strong_count() == 0 {
@@ -193,7 +248,7 @@ impl<A: Audience> Engine<A> {
         self.until(|state| state.log.is_closed()).await;
     }
 
-    async fn until(&self, holds: impl Fn(&ProcessState<A>) -> bool) {
+    pub(super) async fn until(&self, holds: impl Fn(&ProcessState<A>) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);

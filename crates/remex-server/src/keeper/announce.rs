@@ -27,7 +27,7 @@ pub(super) struct Announcer {
     keeper: Weak<Keeper>,
     /// Whether the process is on the list of those with something to announce.
     pub(super) is_queued: bool,
-    is_abandoned: bool,
+    pub(super) is_abandoned: bool,
 }
 
 impl Announcer {

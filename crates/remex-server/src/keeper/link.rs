@@ -5,7 +5,10 @@
 
 use std::{
     collections::VecDeque,
+    ffi::OsString,
     io,
+    os::unix::ffi::OsStringExt as _,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +17,7 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use remex_process::{StartError, Tags};
+use remex_process::StartError;
 use remex_proto::{
     RpcError,
     process::{self as wire, WriteStatus},
@@ -29,8 +32,8 @@ use super::{Keeper, Kept, progress_of};
 use crate::{
     engine::{Caller, Outcome, Request, StdinWrite},
     keeper_link::message::{
-        self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, Quotas, RequestNumber, StartFailure,
-        ToKeeper,
+        self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, Purpose, Quotas, RequestNumber,
+        StartFailure, ToKeeper,
     },
 };
 
@@ -39,6 +42,9 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Announcements wait while this much is unsent.
 const MAX_UNSENT: usize = 256 << 10;
+
+/// The longest path of a program that replaces this one.
+const MAX_PATH: u64 = 4096;
 
 /// How long a server may take for its greeting.
 const GREETING_PATIENCE: Duration = Duration::from_secs(10);
@@ -60,18 +66,31 @@ struct Outgoing {
     queued: VecDeque<(Key, Weak<Kept>)>,
 }
 
+/// Who has connected.
+pub(super) enum Greeted {
+    /// A server, and its first message.
+    Server(Arc<ServerLink>, Greeting, Quotas),
+    /// A server that wants the keeper to be replaced by this program first.
+    Replacement(UnixStream, PathBuf),
+}
+
 impl ServerLink {
     /// Exchanges greetings, and receives the first message; in time, or not at all.
-    pub(super) async fn greet(stream: UnixStream, tags: Tags) -> io::Result<(Arc<Self>, Greeting, Quotas)> {
-        tokio::time::timeout(GREETING_PATIENCE, Self::exchange(stream, tags)).await?
+    pub(super) async fn greet(stream: UnixStream, own: Greeting) -> io::Result<Greeted> {
+        tokio::time::timeout(GREETING_PATIENCE, Self::exchange(stream, own)).await?
     }
 
-    async fn exchange(mut stream: UnixStream, tags: Tags) -> io::Result<(Arc<Self>, Greeting, Quotas)> {
+    async fn exchange(mut stream: UnixStream, own: Greeting) -> io::Result<Greeted> {
         let mut bytes = [0; Greeting::LEN];
         stream.read_exact(&mut bytes).await?;
         let greeting = Greeting::decode(&bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not a server"))?;
-        stream.write_all(&Greeting::new(tags.number()).encode()).await?;
+        if greeting.purpose == Purpose::Replace {
+            let mut program = Vec::new();
+            (&mut stream).take(MAX_PATH).read_to_end(&mut program).await?;
+            return Ok(Greeted::Replacement(stream, OsString::from_vec(program).into()));
+        }
+        stream.write_all(&own.encode()).await?;
         if greeting.version != message::VERSION {
             let message =
                 format!("the server speaks version {}, this keeper {}", greeting.version, message::VERSION);
@@ -85,7 +104,9 @@ impl ServerLink {
             is_closed: AtomicBool::new(false),
         };
         match link.receive().await? {
-            Some(ToKeeper::Quotas(quotas)) => Ok((Arc::new(link), greeting, quotas)),
+            Some(ToKeeper::Quotas(quotas)) => Ok(Greeted::Server(Arc::new(link), greeting, quotas)),
+            // It is of another version, and asks for a replacement next.
+            None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it went away after the greeting")),
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a server")),
         }
     }

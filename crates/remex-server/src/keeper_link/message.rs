@@ -3,7 +3,13 @@
 //! A message is its length as four bytes, little-endian, and then its fields in order (`postcard`). Start at
 //! [`ToKeeper`] and [`FromKeeper`].
 
-use std::io;
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+};
 
 use remex_process::{Signal, Size, StartError, StartSpec};
 use remex_proto::{
@@ -40,30 +46,72 @@ impl Key {
 pub(crate) type RequestNumber = u64;
 
 /// The first message in each direction. Its form never changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
-    pub(crate) magic: [u8; 8],
+    pub(crate) purpose: Purpose,
     pub(crate) version: u32,
     /// The number of the tags of its processes.
     pub(crate) tags: u64,
     pub(crate) pid: u32,
+    /// What tells one program file from another.
+    pub(crate) program: ProgramFile,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It links a server to its keeper.
+    Link,
+    /// The keeper is to be replaced by the program whose path follows, until the end. The answer is a reason why it is
+    /// not, and nothing if it is.
+    Replace,
+}
+
+impl Purpose {
+    const ALL: [Self; 2] = [Purpose::Link, Purpose::Replace];
+
+    const fn magic(self) -> [u8; 8] {
+        match self {
+            Purpose::Link => *b"REMEXKPR",
+            Purpose::Replace => *b"REMEXRPL",
+        }
+    }
+}
+
+/// Tells the file of one program from that of another, or from the same one before it was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProgramFile(u64);
+
+impl ProgramFile {
+    /// Returns the file of this program as it was when this program began; `None` if the host does not tell.
+    pub(crate) fn own() -> Option<Self> {
+        Self::at(Path::new("/proc/self/exe"))
+    }
+
+    pub(crate) fn at(path: &Path) -> Option<Self> {
+        let file = fs::metadata(path).ok()?;
+        let mut hasher = DefaultHasher::new();
+        (file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()).hash(&mut hasher);
+        Some(Self(hasher.finish()))
+    }
 }
 
 impl Greeting {
-    pub(crate) const MAGIC: [u8; 8] = *b"REMEXKPR";
     /// Bytes on the link: all fields, little-endian.
-    pub(crate) const LEN: usize = 24;
+    pub(crate) const LEN: usize = 32;
 
-    pub(crate) fn new(tags: u64) -> Self {
-        Greeting { magic: Self::MAGIC, version: VERSION, tags, pid: std::process::id() }
+    pub(crate) fn new(purpose: Purpose, tags: u64, program: Option<ProgramFile>) -> Self {
+        let program = program.unwrap_or(ProgramFile(0));
+        Greeting { purpose, version: VERSION, tags, pid: std::process::id(), program }
     }
 
     pub(crate) fn encode(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        bytes[..8].copy_from_slice(&self.magic);
+        bytes[..8].copy_from_slice(&self.purpose.magic());
         bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
         bytes[12..20].copy_from_slice(&self.tags.to_le_bytes());
-        bytes[20..].copy_from_slice(&self.pid.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.pid.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.program.0.to_le_bytes());
         bytes
     }
 
@@ -73,13 +121,9 @@ impl Greeting {
             bytes[at..at + len].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
         };
         let short = |at| u32::try_from(number(at, 4)).unwrap_or_default();
-        let greeting = Greeting {
-            magic: bytes[..8].try_into().ok()?,
-            version: short(8),
-            tags: number(12, 8),
-            pid: short(20),
-        };
-        (greeting.magic == Self::MAGIC).then_some(greeting)
+        let purpose = Purpose::ALL.into_iter().find(|purpose| purpose.magic() == bytes[..8])?;
+        let program = ProgramFile(number(24, 8));
+        Some(Greeting { purpose, version: short(8), tags: number(12, 8), pid: short(20), program })
     }
 }
 
@@ -189,14 +233,12 @@ pub(crate) struct KeptProcess {
 }
 
 /// What the log of a process must keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum KeptHold {
+    #[default]
     Nothing,
     /// Everything after this event, with which so many bytes of output end.
-    After {
-        seq: u64,
-        offset: u64,
-    },
+    After { seq: u64, offset: u64 },
 }
 
 impl KeptHold {

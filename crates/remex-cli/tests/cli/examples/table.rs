@@ -84,6 +84,11 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex prune --on build", ends("no exited processes")),
     ("remex server status", ends("1 running, 0 exited")),
     ("remex server status --json", ends("\"state\":\"running\"")),
+    ("remex upgrade", ends("; 1 process runs on")),
+    (
+        "remex upgrade --state /var/lib/remex",
+        How::Elsewhere("tests/client/durable/restarts.rs upgrades such a server"),
+    ),
     ("remex server stop", How::Ends { code: 1, shows: "`build` (pid" }),
     ("remex server stop --force", ends("stopped your local remex server (pid")),
     ("remex kill build --signal HUP", ends("")),

@@ -1,4 +1,5 @@
-//! The server is killed with SIGKILL or upgraded at random moments, while processes of all kinds run.
+//! The server is killed with SIGKILL, or server and keeper are upgraded at random moments, while processes of all kinds
+//! run.
 
 use std::{
     fs,
@@ -143,14 +144,14 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed_at_any_moment() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_doubled_when_the_server_is_upgraded_at_any_moment() {
+async fn nothing_is_lost_or_doubled_when_server_and_keeper_are_upgraded_at_any_moment() {
     survive(Fate::Upgraded, number_from("REMEX_TEST_UPGRADES", UPGRADES)).await;
 }
 
 /// Runs processes of all kinds while something happens to their server again and again.
 async fn survive(fate: Fate, times: u64) {
     let seed = number_from("REMEX_TEST_SEED", 17);
-    let mut host = DurableHost::with(&["--max-detach-ttl", "forever"]);
+    let mut host = DurableHost::renewable(&["--max-detach-ttl", "forever"]);
     let work = tempfile::tempdir().unwrap();
     let directory = work.path().canonicalize().unwrap();
     let client = host.connect(Options::default().detach_ttl(Duration::from_secs(3600))).await;
@@ -195,6 +196,10 @@ async fn survive(fate: Fate, times: u64) {
                 host.launch();
             }
             Fate::Upgraded => {
+                // With another program, the keeper is replaced, too.
+                if chance.percent(70) {
+                    host.renew();
+                }
                 host.upgrade();
                 // Never refused, whatever the server does at this moment.
                 drop(
@@ -213,6 +218,10 @@ async fn survive(fate: Fate, times: u64) {
         }
     };
     in_time("the end of all stories", ended).await;
+    if matches!(fate, Fate::Upgraded) {
+        let replaced = host.replaced_keepers() as u64;
+        assert!(replaced >= times / 4, "the keeper was replaced only {replaced} times\n{}", host.said());
+    }
     client.end().await.unwrap();
     until("the end of all processes", || working_in(&directory) == 0).await;
 }

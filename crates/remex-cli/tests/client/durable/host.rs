@@ -129,6 +129,32 @@ impl DurableHost {
         assert!(status.success(), "{status}: {}", self.said());
     }
 
+    /// Starts a server whose program can be renewed.
+    pub(super) fn renewable(flags: &[&str]) -> Self {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("remex");
+        fs::copy(program(&[]).get_program(), &own).unwrap();
+        Self::new(flags, directory, move |command, _| {
+            let mut renewable = Command::new(&own);
+            renewable.args(command.get_args());
+            renewable.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            renewable
+        })
+    }
+
+    /// Changes the program on disk as far as anybody can tell who does not run it.
+    pub(super) fn renew(&self) {
+        let file = fs::File::open(self.directory.path().join("remex")).unwrap();
+        file.set_modified(std::time::SystemTime::now()).unwrap();
+    }
+
+    /// Returns how often the keeper has gone on with another program.
+    pub(super) fn replaced_keepers(&self) -> usize {
+        let log = fs::read_to_string(self.state().join("keeper.log")).unwrap();
+        log.matches("going on as the keeper with another program").count()
+    }
+
     /// Has the server replaced by the program on disk, which goes on with its sockets as the same process.
     pub(super) fn upgrade(&self) {
         kill_process(Pid::from_child(self.server.as_ref().unwrap()), Signal::USR2).unwrap();

@@ -1,8 +1,17 @@
 //! What a new server finds of what an old one did.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs::Permissions,
+    io::{Read as _, Write as _},
+    net::Shutdown,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    time::{Duration, Instant},
+};
 
-use remex_client::{Command, Options, process::Input};
+use remex_client::{
+    Command, Options,
+    process::{Input, Lines, Sandbox, TerminalSize},
+};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -135,7 +144,7 @@ fn a_process_that_ended_with_its_keeper_says_so_and_others_can_be_started() {
     client.event("p", "process/closed");
     assert!(descendant.ended_within(PATIENCE), "nothing is left behind");
     let (output, _) = read_all(&client, "p");
-    assert!(output.starts_with(b"before "));
+    assert!(output.starts_with(b"before\n"));
     poll("a new keeper", || {
         client.call("process/start", crate::support::start_params("q", &["true"])).is_ok()
     });
@@ -215,7 +224,7 @@ fn silent_peers_of_the_keeper_and_damaged_sessions_harm_nothing_else() {
     host.kill();
     std::fs::write(host.state().join(format!("sessions/{damaged}.json")), "{").unwrap();
     let socket = host.state().join("keeper.sock");
-    let silent: Vec<_> = (0..50).map(|_| std::os::unix::net::UnixStream::connect(&socket).unwrap()).collect();
+    let silent: Vec<_> = (0..50).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     host.launch();
     drop(silent);
     let client = resume(&host, &session);
@@ -287,6 +296,107 @@ fn is_known_on_the_other_listener(host: &DurableHost, session: &str) {
     let asked = json!({"clientName": "other", "resumeSessionId": session});
     let (_, message) = other.refusal("initialize", asked);
     assert_eq!(message, format!("session {session} is already attached to another connection"));
+}
+
+/// Waits for the next line of a process.
+async fn line(lines: &mut Lines) -> String {
+    let line = in_time("a line", lines.next()).await.unwrap().expect("it has not ended");
+    line.text.trim_end().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_upgrade_command_replaces_server_and_keeper_and_every_process_goes_on() {
+    let host = DurableHost::renewable(&[]);
+    let client = host.connect(Options::default().detach_ttl(Duration::from_secs(3600))).await;
+    let script = "stty -echo 2>/dev/null; echo ready; while read line; do echo \"got $line\"; done; exit 7";
+    let piped = || Command::shell(script).input(Input::Piped);
+    let commands = [
+        piped(),
+        Command::shell(script).terminal(TerminalSize::new(24, 80).unwrap()),
+        piped().sandbox(Sandbox::workspace_write()),
+    ];
+    let mut processes = Vec::new();
+    for command in commands {
+        let process = command.start(&client).await.unwrap();
+        let mut lines = process.lines();
+        assert_eq!(line(&mut lines).await, "ready");
+        processes.push((process, lines));
+    }
+    // A termination that has begun goes on as well, with what is left of its time.
+    let stubborn = Command::shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+        .start(&client)
+        .await
+        .unwrap();
+    assert_eq!(line(&mut stubborn.lines()).await, "ready");
+    stubborn.terminate(Duration::from_secs(3)).await.unwrap();
+    let keeper = host.keeper();
+    for number in 1..=2 {
+        host.renew();
+        let upgraded = program(&["upgrade", "--state", host.state().to_str().unwrap()]).finished();
+        let said = String::from_utf8_lossy(&upgraded.stdout).into_owned();
+        assert!(upgraded.status.success() && said.starts_with("the server (pid "), "{upgraded:?}");
+        in_time("the client", client.processes()).await.unwrap();
+        assert_eq!(host.replaced_keepers(), number, "{}", host.said());
+        for (process, lines) in &mut processes {
+            in_time("a write", process.write(format!("{number}\n").as_bytes())).await.unwrap();
+            assert_eq!(line(lines).await, format!("got {number}"));
+        }
+    }
+    assert!(rustix::process::test_kill_process(keeper).is_ok(), "it is the same process");
+    for (number, (process, _)) in processes.iter().enumerate() {
+        if number == 1 {
+            in_time("a write", process.write(b"\x04")).await.unwrap();
+        } else {
+            in_time("the end of input", process.close_stdin()).await.unwrap();
+        }
+        let output = in_time("output", process.wait_with_output()).await.unwrap();
+        assert_eq!(output.exit.code, 7);
+    }
+    let ended = in_time("the end of what ignores SIGTERM", stubborn.wait_with_output()).await.unwrap();
+    assert_eq!(ended.exit.signal.as_deref(), Some("SIGKILL"));
+}
+
+/// Asks the keeper to go on with another program, as a server does; returns why it does not.
+fn ask_to_replace(host: &DurableHost, program: &str) -> String {
+    let mut stream = UnixStream::connect(host.state().join("keeper.sock")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"REMEXRPL").unwrap();
+    stream.write_all(&[0; 24]).unwrap();
+    stream.write_all(program.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut reason = String::new();
+    stream.read_to_string(&mut reason).unwrap();
+    reason
+}
+
+#[test]
+fn a_keeper_that_cannot_be_replaced_goes_on() {
+    let mut host = DurableHost::start();
+    let (client, session) = connect(&host);
+    let go = host.state().join("go");
+    client.shell(
+        "p",
+        &format!("echo before; while [ ! -e {} ]; do sleep 0.02; done; echo after", go.display()),
+    );
+    client.wait_for_output("p", "\n");
+    host.kill();
+    // Accepts the tables, and is gone when it is to be executed.
+    let vanishing = host.state().join("vanishing");
+    std::fs::write(&vanishing, "#!/bin/sh\nrm \"$0\"\n").unwrap();
+    std::fs::set_permissions(&vanishing, Permissions::from_mode(0o700)).unwrap();
+    for (program, reason) in [
+        ("/bin/false", "it is older, or no remex"),
+        ("/nowhere/remex", "cannot run `/nowhere/remex`"),
+        (vanishing.to_str().unwrap(), "cannot execute"),
+    ] {
+        let said = ask_to_replace(&host, program);
+        assert!(said.contains(reason), "{said}");
+    }
+    host.launch();
+    let client = resume(&host, &session);
+    std::fs::write(go, "").unwrap();
+    let (output, read) = read_all(&client, "p");
+    assert_eq!((&output[..], &read["exitCode"]), (&b"before\nafter\n"[..], &json!(0)));
 }
 
 #[test]

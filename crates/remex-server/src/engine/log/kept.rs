@@ -1,10 +1,14 @@
 //! The log that the keeper writes to disk.
 
-use remex_log::{Cause, Room, Writer};
+use std::{io, path::Path, sync::Arc};
+
+use remex_log::{Cause, Options, Quota, Recovered, Room, Writer};
 use remex_proto::{
+    Blob,
     process::Produced,
     state::output_log::{Hold, Seq, Stream},
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     durable::on_wire,
@@ -37,6 +41,14 @@ pub(crate) struct KeptLog {
     announced: Progress,
 }
 
+/// What a log in the keeper knows beyond its file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct LogRecord {
+    hold: KeptHold,
+    exit: Option<ExitRecord>,
+    loss: Option<Blob>,
+}
+
 /// Events that were not announced yet.
 #[derive(Debug, Default)]
 struct Fresh {
@@ -62,6 +74,40 @@ impl KeptLog {
             fresh: Fresh::default(),
             announced: Progress::start(),
         }
+    }
+
+    /// Describes what is not in the file; fails if the file system has refused to write something.
+    pub(crate) fn record(&mut self) -> io::Result<LogRecord> {
+        if self.writer.flush().is_err() {
+            return Err(io::Error::other("the disk does not take the last output"));
+        }
+        let loss = self.writer.unwritten_loss().map(Blob::from);
+        Ok(LogRecord { hold: self.hold, exit: self.exit.clone(), loss })
+    }
+
+    /// Goes on with a log.
+    pub(crate) fn resume(
+        dir: &Path,
+        options: Options,
+        space: Arc<Quota>,
+        drops: bool,
+        record: LogRecord,
+    ) -> io::Result<Self> {
+        let (mut writer, Recovered { summary, cut_bytes }) = Writer::open(dir, options, space as _)?;
+        if cut_bytes > 0 {
+            tracing::error!(cut_bytes, dir = %dir.display(), "the end of a log was damaged");
+        }
+        if let Some(loss) = record.loss {
+            writer.resume_loss(&loss)?;
+        }
+        let mut log = Self::new(writer, drops);
+        log.hold = record.hold;
+        log.exit = record.exit;
+        log.exited = summary.exited.map(|end| end.seq);
+        log.is_closed = summary.closed.is_some();
+        // The server knows nothing of what came since.
+        log.fresh.is_incomplete = true;
+        Ok(log)
     }
 
     /// Records what the server wants to stay readable.

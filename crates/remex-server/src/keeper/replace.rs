@@ -1,0 +1,260 @@
+//! The keeper's replacement by another program: the same process, children, descriptors and locks, another executable.
+//!
+//! All tasks stop between two steps, everything that they know is written to a memory file, and the new program goes on
+//! from there. If that cannot be, the tasks go on here. Start at [`Keeper::replace`] and [`Tables::take`].
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _, Seek as _, Write as _},
+    os::fd::{AsFd as _, AsRawFd as _, RawFd},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use remex_process::{Scope, Tags, exec_keeping, take_kept, tree};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{MemfdFlags, memfd_create},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixListener;
+
+use super::{Announcer, Entry, Keeper, Kept, lock};
+use crate::{
+    durable::DESCRIPTION,
+    engine::{KeptLog, Place, Placement, ProcessRecord, broken},
+    keeper_link::message::{Key, Quotas},
+    state_dir::Lock,
+};
+
+/// The form of the tables. This program reads those of all earlier versions.
+pub(super) const VERSION: u32 = 1;
+
+/// How long the new program may take to say whether it knows this form.
+const CHECK_PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// How long tasks may take to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Everything that a keeper knows.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Tables {
+    version: u32,
+    lock: RawFd,
+    listener: RawFd,
+    quotas: Quotas,
+    processes: Vec<KeptRecord>,
+}
+
+/// A process of the keeper.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptRecord {
+    key: Key,
+    started: Option<(u32, u64)>,
+    is_live: bool,
+    is_abandoned: bool,
+    process: ProcessRecord,
+}
+
+/// What the program before this one has passed on, besides its processes.
+pub(super) struct Passed {
+    pub(super) lock: Lock,
+    pub(super) listener: UnixListener,
+    pub(super) tables: Tables,
+}
+
+impl Tables {
+    /// Takes what the program before this one has passed on in the memory file with this number.
+    pub(super) fn take(number: RawFd) -> io::Result<Passed> {
+        let mut file = File::from(take_kept(number)?);
+        file.rewind()?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let tables: Tables = serde_json::from_slice(&text)?;
+        if tables.version > VERSION {
+            return Err(io::Error::other(format!(
+                "the tables have version {}, this keeper knows {VERSION}",
+                tables.version
+            )));
+        }
+        let listener = std::os::unix::net::UnixListener::from(take_kept(tables.listener)?);
+        let listener = UnixListener::from_std(listener)?;
+        let lock = Lock::passed(File::from(take_kept(tables.lock)?));
+        Ok(Passed { lock, listener, tables })
+    }
+}
+
+impl Keeper {
+    /// Executes another program in place of this one. Returns why that is not possible; then everything goes on here.
+    pub(super) async fn replace(self: &Arc<Self>, program: &Path, listener: &UnixListener) -> String {
+        if let Err(reason) = self.check(program).await {
+            return reason;
+        }
+        tracing::info!(program = %program.display(), "the keeper is replaced by another program");
+        let reason = match self.stop().await {
+            Ok(()) => match self.exec(program, listener) {
+                Ok(never) => match never {},
+                Err(error) => format!("cannot execute `{}`: {error}", program.display()),
+            },
+            Err(reason) => reason,
+        };
+        tracing::error!(reason, "the keeper goes on with its old program");
+        for Entry { process, .. } in self.entries() {
+            if let Some(running) = process.stay() {
+                self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
+            }
+        }
+        reason
+    }
+
+    /// Checks that a program runs and can go on from the tables.
+    async fn check(&self, program: &Path) -> Result<(), String> {
+        let program = program.to_owned();
+        let checked = self.host.file_threads().run(move || {
+            let failed = |error: io::Error| format!("cannot run `{}`: {error}", program.display());
+            let mut child = Command::new(&program)
+                .args(["keeper", "--check-tables", &VERSION.to_string(), "/"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .map_err(failed)?;
+            let pid = Pid::from_child(&child);
+            let ended = pidfd_open(pid, PidfdFlags::empty())
+                .and_then(|pidfd| poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&CHECK_PATIENCE)));
+            if ended == Ok(0) {
+                let _ = child.kill();
+            }
+            match child.wait().map_err(failed)? {
+                status if status.success() => Ok(()),
+                status => Err(format!(
+                    "`{}` cannot go on with the tables of this keeper, version {VERSION} ({status}); it is older, or no remex",
+                    program.display()
+                )),
+            }
+        });
+        checked.await.map_err(|_| "the keeper has no thread to check the program".to_owned())?
+    }
+
+    /// Stops all tasks between two steps.
+    async fn stop(&self) -> Result<(), String> {
+        let deadline = Instant::now() + STOP_PATIENCE;
+        let entries = self.entries();
+        for Entry { process, .. } in &entries {
+            process.started(Some(deadline)).await;
+        }
+        // A kill that has begun must end: whoever asked for it is gone.
+        let _ = tree::members(&Scope::Server(Tags::new().tag(0, 0))).await;
+        while self.deleting.count() > 0 && Instant::now() < deadline {
+            let _ = tokio::time::timeout_at(deadline.into(), self.deleting.done()).await;
+        }
+        entries.iter().for_each(|entry| entry.process.leave());
+        for Entry { process, .. } in &entries {
+            if tokio::time::timeout_at(deadline.into(), process.left()).await.is_err() {
+                return Err(format!(
+                    "process `{}` cannot be left now, perhaps because it is just starting",
+                    process.id
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn exec(&self, program: &Path, listener: &UnixListener) -> io::Result<std::convert::Infallible> {
+        let entries: Vec<_> = self.processes().iter().map(|(key, entry)| (*key, entry.clone())).collect();
+        let records = entries.iter().map(|(key, entry)| {
+            let process = &entry.process;
+            Ok(KeptRecord {
+                key: *key,
+                started: entry.started,
+                is_live: process.is_live(),
+                is_abandoned: process.with_audience(|announcer| announcer.is_abandoned),
+                process: process.record(entry.rules.clone())?,
+            })
+        });
+        let tables = Tables {
+            version: VERSION,
+            lock: self.lock.as_fd().as_raw_fd(),
+            listener: listener.as_raw_fd(),
+            quotas: self.quotas(),
+            processes: records.collect::<io::Result<_>>()?,
+        };
+        let mut file = File::from(memfd_create("remex-keeper", MemfdFlags::CLOEXEC)?);
+        file.write_all(&serde_json::to_vec(&tables)?)?;
+        let held: Vec<_> = entries.iter().map(|(_, entry)| entry.process.hold_still()).collect();
+        let mut kept: Vec<_> = held.iter().flat_map(|state| state.descriptors()).collect();
+        kept.extend([self.lock.as_fd(), listener.as_fd(), file.as_fd()]);
+        let args = ["remex", "keeper", "--tables", &file.as_raw_fd().to_string()].map(OsString::from);
+        let args = args.into_iter().chain([self.state.path().into()]).collect();
+        Err(exec_keeping(program.into(), args, &kept))
+    }
+
+    /// Goes on with the processes of the program before this one.
+    pub(super) fn resume(self: &Arc<Self>, tables: Tables) {
+        self.set_quotas(tables.quotas);
+        tracing::info!(processes = tables.processes.len(), "going on as the keeper with another program");
+        for record in tables.processes {
+            let (key, tag) = (record.key, record.process.tag);
+            if let Err(error) = self.resume_process(record) {
+                tracing::error!(%error, process = key.dir_name(), "cannot go on with a process, so it is killed");
+                drop(tree::kill(&Scope::Start(tag)));
+            }
+        }
+        let children: Vec<_> =
+            self.entries().iter().filter_map(|entry| entry.process.hold_still().child()).collect();
+        if let Err(error) = remex_process::adopt_all_but(&children) {
+            tracing::warn!(%error, "cannot reap what the program before this one has started");
+        }
+    }
+
+    fn resume_process(self: &Arc<Self>, record: KeptRecord) -> io::Result<()> {
+        let KeptRecord { key, started, is_live, is_abandoned, mut process } = record;
+        let dir = self.state.processes().join(key.dir_name());
+        let description = std::fs::read(dir.join(DESCRIPTION))?;
+        let quota = self.quota_of(&super::session_of(&description));
+        let rules = process.rules.clone();
+        let log = KeptLog::resume(
+            &dir,
+            super::log_options(&rules),
+            Arc::clone(&quota),
+            rules.evicts,
+            std::mem::take(&mut process.log),
+        )?;
+        let mut announcer = Announcer::new(key, Arc::downgrade(self));
+        announcer.is_abandoned = is_abandoned;
+        let placement = Placement {
+            owner: Arc::downgrade(self),
+            host: &self.host,
+            account: &self.account,
+            tag: process.tag,
+            place: Place::Here,
+        };
+        let (process, running) = Kept::resume_left(process, placement, log, announcer)?;
+        self.processes()
+            .insert(key, Entry { process: Arc::clone(&process), description, quota, started, rules });
+        if is_live {
+            self.count_live(&process);
+        }
+        if is_abandoned {
+            process.abandon();
+        }
+        if let Some(running) = running {
+            self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
+        }
+        Ok(())
+    }
+
+    fn quotas(&self) -> Quotas {
+        let quotas = lock(&self.quotas);
+        Quotas { server_bytes: quotas.server_bytes, session_bytes: quotas.session_bytes }
+    }
+}
+
+/// Tells whether this program can go on from tables of a version.
+pub fn knows_tables(version: u32) -> bool {
+    version <= VERSION
+}
