@@ -262,6 +262,22 @@ fn a_later_ctrl_c_interrupts_again() {
 }
 
 #[test]
+fn a_killed_remex_leaves_nothing_of_a_local_command_behind() {
+    let home = Home::new();
+    // The command, a child that ignores signals, and one in a session of its own, whose parent is gone.
+    let script = "trap '' TERM HUP; sh -c 'echo $$; exec sleep 1000' & \
+                  (setsid sh -c 'echo $$; exec sleep 1000' &); echo $$; while :; do sleep 0.05; done";
+    let mut child = start(&home, &["run", "--", "sh", "-c", script]);
+    let mut out = BufReader::new(Patient::new(child.stdout.take().unwrap()));
+    let tree = [(); 3].map(|()| Watched::printed(&line(&mut out)));
+    signal(&child, Signal::KILL);
+    assert_eq!(child.ended().code(), None);
+    for process in tree {
+        process.assert_ends();
+    }
+}
+
+#[test]
 fn who_ends_remex_ends_the_command() {
     let home = Home::new();
     let server = Server::start();
