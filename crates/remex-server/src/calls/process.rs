@@ -248,10 +248,14 @@ impl Calls {
             let _slot = slots.acquire().await;
             let making = Arc::new(responder.outbox().room_for_answer().await);
             // One scan for all of them: the host may have as many sessions as processes.
-            let members = match sessions.first() {
-                Some(session) => tree::tagged(session.tag()).await.unwrap_or_default(),
-                None => Vec::new(),
-            };
+            let mut members = Vec::new();
+            if let Some(session) = sessions.first() {
+                let kept = host.durable().map(|durable| tree::tagged(durable.state().tags().tag(0, 0)));
+                members = tree::tagged(session.tag()).await.unwrap_or_default();
+                if let Some(kept) = kept {
+                    members.extend(kept.await.unwrap_or_default());
+                }
+            }
             // There may be tens of thousands, too many for a worker of the runtime.
             let held = Arc::clone(&making);
             let collect = move || {

@@ -65,6 +65,10 @@ async fn a_stopped_server_leaves_durable_processes_running() {
     let listed = client.processes().await.unwrap();
     let is_durable = |id: &str| listed.iter().find(|process| process.process_id == id).unwrap().durable;
     assert!(is_durable(durable.id()) && !is_durable(ephemeral.id()));
+    for process in &listed {
+        assert_eq!(process.living_pids, [process.pid.unwrap()], "{process:?}");
+        assert!(process.cpu_ms.is_some() && process.resident_bytes > Some(0), "{process:?}");
+    }
     host.stop();
     host.launch();
     in_time("a write", durable.write(b"still here\n")).await.unwrap();
