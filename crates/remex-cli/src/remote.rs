@@ -9,4 +9,5 @@ pub(crate) mod probe;
 pub(crate) mod processes;
 pub(crate) mod reconnect;
 pub(crate) mod ssh;
+pub(crate) mod unit;
 pub(crate) mod user_server;

@@ -10,7 +10,7 @@ use std::{
 use remex_proto::{
     Call,
     call::Request,
-    environment::{Confinement, Info},
+    environment::{Confinement, Info, State},
     initialize::Reply as Welcome,
     session as wire_session,
 };
@@ -231,6 +231,27 @@ impl Client {
     /// ```
     pub async fn confinement(&self) -> Result<Option<Confinement>, Error> {
         Ok(self.call(remex_proto::environment::GetInfo {}).await?.confinement)
+    }
+
+    /// Returns what the server keeps for processes that outlive it, or `None` if all processes end with it.
+    ///
+    /// Without the scope `metrics`, nothing more is told.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// match client.durable_state().await? {
+    ///     Some(state) => println!("{:?} of {:?} bytes are used", state.used_bytes, state.quota_bytes),
+    ///     None => println!("processes end with the server"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn durable_state(&self) -> Result<Option<State>, Error> {
+        Ok(self.call(remex_proto::environment::GetInfo {}).await?.state)
     }
 
     /// Returns the current connection state.

@@ -5,6 +5,7 @@
 mod config;
 mod info;
 mod policy;
+mod state;
 
 pub use config::{ConfigLayer, ConfigLayers, ConfigReply, ReadConfig};
 pub use info::{
@@ -12,3 +13,4 @@ pub use info::{
     Status, StatusReply,
 };
 pub use policy::{EnvPolicy, Inherit, passes, resolve};
+pub use state::{Keeper, State};

@@ -270,7 +270,9 @@ impl Calls {
                 let pace = if is_told { BodyPace::Consumer } else { BodyPace::Connection };
                 http.request(context, id, request, pace, responder);
             }
-            Call::EnvironmentInfo(_) => environment::describe(context, id, responder),
+            Call::EnvironmentInfo(_) => {
+                environment::describe(context, id, &self.credential.scopes, responder);
+            }
             Call::EnvironmentStatus(_) => responder.ok(StatusReply { status: Status::Ready }),
             Call::EnvironmentConfigRead(request) => {
                 environment::read_config(context, files, id, request, responder);

@@ -57,6 +57,9 @@ pub struct StateConfig {
     /// The program that calls [`keep`](crate::keep) with the directory, which is appended to these arguments. It
     /// outlives the server.
     pub keeper: Vec<OsString>,
+    /// A program that executes the command after its arguments somewhere else, such as `systemd-run --scope`; empty for
+    /// none. If that fails, the keeper is started without it.
+    pub launcher: Vec<OsString>,
 }
 
 /// The least confinement of what clients do, whatever they ask for.

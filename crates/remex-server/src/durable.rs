@@ -3,21 +3,19 @@
 //! Start at [`Durable`].
 
 mod disk;
+mod launch;
 mod sessions;
 
 use std::{
     collections::{HashSet, VecDeque},
-    fmt,
-    fs::OpenOptions,
-    io::{self, BufRead as _, BufReader},
-    os::unix::fs::OpenOptionsExt as _,
+    fmt, io,
     path::Path,
-    process::{Command, Stdio},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
 use remex_process::{Tags, tree};
+use remex_proto::{HostPath, environment};
 use tokio::sync::watch;
 
 use crate::{
@@ -46,7 +44,8 @@ pub(crate) struct Durable {
     _lock: Lock,
     config: StateConfig,
     own_tags: Tags,
-    quotas: Quotas,
+    /// Disk space that logs may use; the newest that the keeper was told, or the next one will be.
+    quotas: Mutex<Quotas>,
     /// `None` while a new keeper is started.
     link: watch::Sender<Option<Arc<KeeperLink>>>,
     files: Arc<SessionFiles>,
@@ -142,7 +141,7 @@ impl Durable {
             _lock: lock,
             config,
             own_tags: own_tags.clone(),
-            quotas,
+            quotas: Mutex::new(quotas),
             link: watch::Sender::new(Some(link)),
             files,
             closed: Mutex::default(),
@@ -175,10 +174,14 @@ impl Durable {
             let runtime = tokio::runtime::Handle::current();
             let started = tokio::task::spawn_blocking(move || {
                 let _entered = runtime.enter();
-                start_keeper(&durable.state, &durable.config, &durable.own_tags, durable.quotas)
+                start_keeper(&durable.state, &durable.config, &durable.own_tags, durable.quotas())
             });
             match started.await {
-                Ok(Ok((link, _))) => _ = self.link.send_replace(Some(link)),
+                Ok(Ok((link, _))) => {
+                    self.link.send_replace(Some(Arc::clone(&link)));
+                    // They may have changed since it was started.
+                    link.send(&ToKeeper::Quotas(self.quotas()));
+                }
                 Ok(Err(error)) => {
                     tracing::error!(%error, "no new keeper can be started");
                     tokio::time::sleep(RETRY_PAUSE).await;
@@ -186,6 +189,18 @@ impl Durable {
                 Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
         }
+    }
+
+    /// Changes the disk space that logs may use.
+    pub(crate) fn set_quotas(&self, quotas: Quotas) {
+        *self.quotas.lock().unwrap_or_else(PoisonError::into_inner) = quotas;
+        if let Some(link) = self.link() {
+            link.send(&ToKeeper::Quotas(quotas));
+        }
+    }
+
+    fn quotas(&self) -> Quotas {
+        *self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the link to the keeper, if there is one.
@@ -232,6 +247,24 @@ impl Durable {
         }
     }
 
+    /// Returns what is kept, as far as the keeper says it.
+    pub(crate) async fn describe(&self) -> environment::State {
+        let mut state = environment::State::default();
+        state.directory = Some(HostPath::from(self.state.path().to_owned()));
+        state.quota_bytes = Some(self.quotas().server_bytes);
+        let Some(link) = self.link() else { return state };
+        let mut keeper = environment::Keeper::default();
+        keeper.pid = link.pid();
+        if let Some(status) = link.status().await {
+            state.used_bytes = Some(status.used_bytes);
+            state.running_processes = Some(status.running);
+            state.ended_processes = Some(status.ended);
+            (keeper.version, keeper.responds) = (Some(status.version), true);
+        }
+        state.keeper = Some(keeper);
+        state
+    }
+
     /// Tells the keeper that the server ends in good order.
     pub(crate) fn say_goodbye(&self) {
         if let Some(link) = self.link() {
@@ -273,7 +306,6 @@ fn start_keeper(
     quotas: Quotas,
 ) -> Result<(Arc<KeeperLink>, Vec<KeptProcess>), DurableError> {
     let path = state.path().display().to_string();
-    let failed = |what: String| DurableError::Keeper(path.clone(), what);
     // Only if there is none: one that lost its socket still runs its processes.
     drop(state.lock_keeper().map_err(|error| match error {
         StateError::InUse { pid, .. } => DurableError::Unreachable { path: path.clone(), pid },
@@ -286,31 +318,7 @@ fn start_keeper(
             tracing::error!(%error, "some processes whose keeper is gone are still alive after SIGKILL");
         }
     }
-    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(state.path().join("keeper.log"));
-    let log = log.map_err(|error| failed(format!("cannot open its log: {error}")))?;
-    let Some((program, args)) = config.keeper.split_first() else {
-        return Err(failed("no program was named for it".to_owned()));
-    };
-    let mut child = Command::new(program)
-        .args(args)
-        .arg(state.path())
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log)
-        .spawn()
-        .map_err(|error| failed(error.to_string()))?;
-    let mut said = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        BufReader::new(stdout).read_line(&mut said).map_err(|error| failed(error.to_string()))?;
-    }
-    if said.trim() != "ready" {
-        let _ = child.wait();
-        return Err(failed(match said.trim() {
-            "" => "it ended at once".to_owned(),
-            said => said.to_owned(),
-        }));
-    }
+    let mut child = launch::keeper(state, config).map_err(|what| DurableError::Keeper(path.clone(), what))?;
     // Somebody has to wait for it, unless the server ends first.
     let waiting = std::thread::Builder::new().name("remex-keeper".to_owned());
     let _ = waiting.stack_size(64 << 10).spawn(move || child.wait());

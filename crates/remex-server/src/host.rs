@@ -27,6 +27,7 @@ use crate::{
     deadlines::Deadlines,
     durable::Durable,
     jail_support::SupportProbe,
+    keeper_link::message::Quotas,
     limits::Limits,
     metrics::Metrics,
     proxy::Proxy,
@@ -150,6 +151,9 @@ impl Host {
 
     /// Replaces the limits for everything that begins from now on.
     pub(crate) fn set_limits(&self, limits: Limits) {
+        if let Some(durable) = &self.durable {
+            durable.set_quotas(Quotas::from(&limits));
+        }
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
     }
 

@@ -36,8 +36,8 @@ use crate::{
     engine::{Engine, KeptLog, KeptSpec, Owner, broken},
     host::Host,
     keeper_link::message::{
-        FromKeeper, Greeting, KeptProcess, Key, NewProcess, ProgramFile, Progress, Purpose, Quotas, Rules,
-        StartFailure, ToKeeper,
+        FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, NewProcess, ProgramFile, Progress, Purpose,
+        Quotas, Rules, StartFailure, ToKeeper,
     },
     resource_limits::LimitEnforcer,
     retention::RetentionAccount,
@@ -416,6 +416,7 @@ impl Keeper {
                 }
             }
             ToKeeper::Forget(key) => self.forget(key),
+            ToKeeper::Status => link.send(&FromKeeper::Status(self.status())),
             ToKeeper::Goodbye => {}
         }
     }
@@ -480,6 +481,17 @@ impl Keeper {
             KeptProcess { key, description, started, progress, hold }
         });
         kept.collect()
+    }
+
+    fn status(&self) -> KeeperStatus {
+        let running = self.live.load(Ordering::Relaxed);
+        let ended = self.processes().len().saturating_sub(running) + lock(&self.leftovers).len();
+        KeeperStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            used_bytes: lock(&self.quotas).server.used(),
+            running: running as u64,
+            ended: ended as u64,
+        }
     }
 
     /// Forgets a process and deletes its log.

@@ -14,18 +14,23 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use bytes::{Buf as _, BytesMut};
 use remex_process::{Tag, Tags};
-use tokio::{io::Interest, net::UnixStream, sync::Notify};
+use tokio::{
+    io::Interest,
+    net::UnixStream,
+    sync::{Notify, watch},
+};
 
 use crate::{clock::now_ms, state_dir::StateDir};
 use message::{
-    FromKeeper, Greeting, KeptProcess, Key, ProgramFile, Purpose, Quotas, RequestNumber, ToKeeper, VERSION,
+    FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, ProgramFile, Purpose, Quotas, RequestNumber,
+    ToKeeper, VERSION,
 };
 
 /// How long a keeper may take to greet and list its processes.
@@ -33,6 +38,9 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long it may take to replace the program of a keeper.
 const REPLACEMENT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a keeper may take to say what it has.
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is read from the link at once.
 const READ_BYTES: usize = 64 << 10;
@@ -57,6 +65,9 @@ pub(crate) struct KeeperLink {
     listeners: Mutex<Listeners>,
     next_key: AtomicU64,
     next_number: AtomicU64,
+    /// Whether the keeper still has to answer a question about its status.
+    is_asked: AtomicBool,
+    status: watch::Sender<Option<KeeperStatus>>,
 }
 
 #[derive(Debug, Default)]
@@ -149,6 +160,8 @@ impl KeeperLink {
             listeners: Mutex::default(),
             next_key: AtomicU64::new(newest.max(now_ms() << 16) + 1),
             next_number: AtomicU64::new(1),
+            is_asked: AtomicBool::new(false),
+            status: watch::Sender::new(None),
         };
         Ok((Arc::new(link), kept))
     }
@@ -196,6 +209,12 @@ impl KeeperLink {
             | FromKeeper::Progress { key, .. }
             | FromKeeper::Answer { key, .. } => *key,
             FromKeeper::Kept(_) => return,
+            FromKeeper::Status(status) => {
+                // In this order, so that whoever asks from now on gets an answer of its own.
+                self.is_asked.store(false, Ordering::Relaxed);
+                self.status.send_replace(Some(status.clone()));
+                return;
+            }
         };
         let listener = self.listeners().by_key.get(&key).and_then(Weak::upgrade);
         if let Some(listener) = listener {
@@ -237,6 +256,18 @@ impl KeeperLink {
             self.has_unsent.notify_one();
         }
         true
+    }
+
+    /// Asks the keeper what it has; returns `None` if it does not respond in time.
+    pub(crate) async fn status(&self) -> Option<KeeperStatus> {
+        let mut answers = self.status.subscribe();
+        // One question at a time, so that a keeper that is suspended costs no memory.
+        if !self.is_asked.swap(true, Ordering::Relaxed) && !self.send(&ToKeeper::Status) {
+            return None;
+        }
+        tokio::time::timeout(STATUS_PATIENCE, answers.changed()).await.ok()?.ok()?;
+        let status = answers.borrow().clone();
+        status
     }
 
     /// Sends the messages of a process to `listener`; returns `false` if the keeper is gone.

@@ -4,6 +4,7 @@ mod bearer;
 mod exposure;
 mod greeting;
 mod handover;
+mod keeper_scope;
 mod log;
 mod reload;
 mod settings;
@@ -356,7 +357,8 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Result<Config, Failure> {
 /// Returns what makes a server durable: this program is its keeper, too.
 fn state_config(dir: PathBuf) -> Result<StateConfig, Failure> {
     let program = std::env::current_exe().map_err(cannot("find this program"))?;
-    Ok(StateConfig { dir, keeper: vec![program.into(), "keeper".into()] })
+    let keeper = vec![program.into(), "keeper".into()];
+    Ok(StateConfig { dir, keeper, launcher: keeper_scope::launcher() })
 }
 
 fn audit_config(config: &ServerConfig) -> Option<AuditConfig> {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::State;
 use crate::{
     HostPath,
     lenient::{default_unless_decodable, null_as_default},
@@ -53,6 +54,10 @@ pub struct Info {
     /// What the host can enforce; only in the answer to [`GetInfo`], because it takes time to find out.
     #[serde(default, deserialize_with = "default_unless_decodable", skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
+    /// What the server keeps for processes that outlive it; absent: all processes end with it. Only in the answer to
+    /// [`GetInfo`], because it changes.
+    #[serde(default, deserialize_with = "default_unless_decodable", skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
 }
 
 impl Info {
@@ -72,6 +77,7 @@ impl Info {
             capabilities: Features::default(),
             process_limits: None,
             confinement: None,
+            state: None,
         }
     }
 }

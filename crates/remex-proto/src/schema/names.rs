@@ -28,6 +28,8 @@ const SHARED: &[(&str, &str)] = &[
     ("EnvironmentConfinement", "EnvironmentConfinement"),
     ("EnvironmentFeatures", "EnvironmentFeatures"),
     ("EnvironmentInfo", "EnvironmentInfo"),
+    ("EnvironmentKeeper", "EnvironmentKeeper"),
+    ("EnvironmentState", "EnvironmentState"),
     ("EnvironmentStatus", "EnvironmentStatus"),
     ("Error", "RpcError"),
     ("ErrorData", "RpcErrorData"),

@@ -417,7 +417,7 @@ impl<A: Audience> KeptListener for Engine<A> {
                 state.forwarded.finish_start(Ok((pid, started_at_ms)));
             }
             FromKeeper::NotStarted { failure, .. } => state.forwarded.finish_start(Err(failure)),
-            FromKeeper::Kept(_) => {}
+            FromKeeper::Kept(_) | FromKeeper::Status(_) => {}
         }
     }
 

@@ -1,30 +1,44 @@
-//! `environment/info`: what the host is, and what it can enforce.
+//! `environment/info`: what the host is, what it can enforce, and what the server keeps.
 
 use std::sync::Arc;
 
 use remex_proto::{
     RequestId,
-    environment::{Confinement, Info},
+    environment::{Info, State},
 };
 
-use crate::{context::CallContext, outbox::Responder};
+use crate::{
+    context::CallContext,
+    durable::Durable,
+    host::Host,
+    outbox::Responder,
+    scope::{Permission, Scopes},
+};
 
-/// Answers `environment/info`, on a thread that may block if what the host can enforce is not known yet.
-pub(crate) fn describe(context: &mut CallContext, id: RequestId, responder: Responder) {
+/// Answers `environment/info`; not at once if the keeper has to be asked, or if what the host can enforce is not known
+/// yet.
+pub(crate) fn describe(context: &mut CallContext, id: RequestId, scopes: &Scopes, responder: Responder) {
     let host = Arc::clone(context.host());
-    if let Some(confinement) = host.support().known() {
-        return responder.ok(with_confinement(&host.info().info, Some(confinement)));
+    let mut info = host.info().info.clone();
+    info.confinement = host.support().known();
+    // Numbers about all clients are for those who may read them in the metrics, too.
+    let asked = host.durable().filter(|_| scopes.allow(Permission::Metrics)).cloned();
+    info.state = host.durable().map(|_| State::default());
+    if info.confinement.is_some() && asked.is_none() {
+        return responder.ok(info);
     }
-    context.spawn_call(id, async move {
-        let probing = Arc::clone(&host);
-        // Without a free thread the client learns everything else.
-        let confinement = host.file_threads().run(move || probing.support().probe()).await.ok();
-        responder.ok(with_confinement(&host.info().info, confinement));
-    });
+    context.spawn_call(id, async move { responder.ok(completed(info, &host, asked).await) });
 }
 
-fn with_confinement(info: &Info, confinement: Option<Confinement>) -> Info {
-    let mut info = info.clone();
-    info.confinement = confinement;
+/// Adds what takes time to find out.
+async fn completed(mut info: Info, host: &Arc<Host>, durable: Option<Arc<Durable>>) -> Info {
+    if info.confinement.is_none() {
+        let probing = Arc::clone(host);
+        // Without a free thread the client learns everything else.
+        info.confinement = host.file_threads().run(move || probing.support().probe()).await.ok();
+    }
+    if let Some(durable) = durable {
+        info.state = Some(durable.describe().await);
+    }
     info
 }

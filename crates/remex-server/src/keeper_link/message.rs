@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::limits::Limits;
 
 /// The version of everything but the greeting.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The longest message: a start with as many arguments and variables as the kernel takes, or a long write.
 pub(crate) const MAX_BYTES: usize = 256 << 20;
@@ -152,6 +152,8 @@ pub(crate) enum ToKeeper {
     Abandon(Key),
     /// Deletes the log of a process that has closed.
     Forget(Key),
+    /// Asks for a [`KeeperStatus`].
+    Status,
     /// The server ends in good order: it has ended what it had started itself.
     Goodbye,
 }
@@ -179,6 +181,21 @@ pub(crate) enum FromKeeper {
         number: RequestNumber,
         answer: KeptAnswer,
     },
+    /// The answer to `Status`.
+    Status(KeeperStatus),
+}
+
+/// What the keeper has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeeperStatus {
+    /// The version of its program.
+    pub(crate) version: String,
+    /// Disk space of all logs.
+    pub(crate) used_bytes: u64,
+    /// Processes that have not closed.
+    pub(crate) running: u64,
+    /// Closed processes with a log.
+    pub(crate) ended: u64,
 }
 
 /// Disk space that logs may use.

@@ -155,6 +155,12 @@ impl DurableHost {
         log.matches("going on as the keeper with another program").count()
     }
 
+    /// Has the server read other settings; only for one that was started with some.
+    pub(super) fn reload(&self, text: &str) {
+        fs::write(self.directory.path().join("server.toml"), text).unwrap();
+        kill_process(Pid::from_child(self.server.as_ref().unwrap()), Signal::HUP).unwrap();
+    }
+
     /// Has the server replaced by the program on disk, which goes on with its sockets as the same process.
     pub(super) fn upgrade(&self) {
         kill_process(Pid::from_child(self.server.as_ref().unwrap()), Signal::USR2).unwrap();

@@ -4,6 +4,8 @@ mod crashes;
 mod host;
 mod restarts;
 mod space;
+mod status;
+mod units;
 
 use std::time::Duration;
 
