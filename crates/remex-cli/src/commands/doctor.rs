@@ -3,6 +3,7 @@
 //! Start at [`run`]; [`host`] has checks for any host, [`here`] those for this machine only.
 
 mod certificates;
+mod durability;
 mod here;
 mod host;
 
@@ -66,8 +67,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 async fn there(endpoint: &Endpoint, limit: Duration) -> Result<Vec<Finding>, Failure> {
     let mut report = probe(endpoint, limit).await?;
     if let Some(client) = &report.client {
-        let asked = tokio::time::timeout_at(report.deadline, host::check(&Host::There(client))).await;
-        match asked {
+        report.findings.extend(durability::check(client, limit).await);
+        match tokio::time::timeout_at(report.deadline, host::check(&Host::There(client))).await {
             Ok(found) => report.findings.extend(found),
             Err(_) => report.findings.push(
                 Finding::new("host", Verdict::Failed, "timed out")

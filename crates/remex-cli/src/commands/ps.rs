@@ -103,19 +103,20 @@ fn print(flags: &Flags, rows: &[Listed]) -> Result<(), Failure> {
         _ => plain(name),
     };
     let cells = rows.iter().map(|listed| (environment(&listed.environment), cells(&listed.row, now, short)));
-    let [name, state, pid, age, cpu, memory, output, command] = HEADING;
+    let [name, state, pid, age, cpu, memory, output, durable, command] = HEADING;
     if flags.all_envs {
         let cells: Vec<_> = cells
-            .map(|(environment, [a, b, c, d, e, f, g, h])| [environment, a, b, c, d, e, f, g, h])
+            .map(|(environment, [a, b, c, d, e, f, g, h, i])| [environment, a, b, c, d, e, f, g, h, i])
             .collect();
-        return print::table(["ENV", name, state, pid, age, cpu, memory, output, command], &cells);
+        let heading = ["ENV", name, state, pid, age, cpu, memory, output, durable, command];
+        return print::table(heading, &cells);
     }
     print::table(HEADING, &cells.map(|(_, cells)| cells).collect::<Vec<_>>())
 }
 
-const HEADING: [&str; 8] = ["NAME", "STATE", "PID", "AGE", "CPU", "MEM", "OUT", "COMMAND"];
+const HEADING: [&str; 9] = ["NAME", "STATE", "PID", "AGE", "CPU", "MEM", "OUT", "DURABLE", "COMMAND"];
 
-fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 8] {
+fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 9] {
     let entry = &row.entry;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let mut name = plain(&row.name);
@@ -138,6 +139,7 @@ fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 8] {
         or_dash(entry.cpu_ms.map(|ms| age(Duration::from_millis(ms)))),
         or_dash(entry.resident_bytes.map(size)),
         size(row.output_bytes()),
+        row.durability().to_owned(),
         line(&entry.argv),
     ]
 }
@@ -172,6 +174,7 @@ struct ProcessJson<'a> {
     cwd: String,
     pid: Option<u32>,
     tty: bool,
+    durable: bool,
     labels: &'a BTreeMap<String, String>,
     state: State,
     started_at_ms: u64,
@@ -205,6 +208,7 @@ impl<'a> ProcessJson<'a> {
             cwd: entry.cwd.native().map_or_else(|_| entry.cwd.to_uri(), |path| path.display().to_string()),
             pid: entry.pid,
             tty: entry.has_terminal,
+            durable: entry.durable,
             labels: &entry.labels,
             state: entry.state,
             started_at_ms: entry.started_at_ms,

@@ -62,6 +62,11 @@ impl Row {
         self.entry.state != State::Closed || self.entry.resident_bytes.is_some()
     }
 
+    /// Returns whether it outlives the server, in a word.
+    pub(crate) fn durability(&self) -> &'static str {
+        if self.entry.durable { "yes" } else { "no" }
+    }
+
     /// Describes its state: `running`, `exit 3`; with living descendants, `exit 3, 2 alive`.
     pub(crate) fn state(&self) -> String {
         match self.survivors() {

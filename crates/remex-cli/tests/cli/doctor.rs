@@ -6,6 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
@@ -48,6 +49,7 @@ fn a_healthy_machine_has_nothing_wrong() {
         "loopback ports",
         "runtime directory",
         "local server",
+        "durable processes",
         "environments",
         "local clock",
     ] {
@@ -117,4 +119,29 @@ fn a_server_is_looked_at_with_its_host() {
     let said = home.say(&["doctor", "--on", "ws://127.0.0.1:1"]);
     assert!(said.code == Some(1) && said.out.contains("problem  reachable"), "{said:?}");
     assert_eq!(home.say(&["doctor", "--on", "nobody"]).code, Some(3));
+}
+
+#[test]
+fn what_your_own_server_keeps_is_told_and_whether_its_keeper_responds() {
+    let home = Home::new();
+    let started = home.say(&["run", "--detach", "--", "sleep", "1000"]);
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let state = &home.own_states()[0];
+    let keeper = fs::read_to_string(state.join("keeper.lock")).unwrap();
+    let keeper = Pid::from_raw(keeper.trim().parse().unwrap()).unwrap();
+    let pid = keeper.as_raw_nonzero();
+    let looked = home.say(&["doctor"]);
+    assert_eq!(looked.code, Some(0), "{looked:?}");
+    assert!(looked.out.contains("  1 running, ") && looked.out.contains(" of 64GiB (0 %)"), "{looked:?}");
+    assert!(looked.out.contains(&format!("used in `{}`", state.display())), "{looked:?}");
+    assert!(looked.out.contains(&format!("responds (pid {pid}, remex ")), "{looked:?}");
+    let listed = home.say(&["ps"]).out;
+    assert!(listed.contains(" DURABLE ") && listed.contains(" yes "), "{listed}");
+
+    kill_process(keeper, Signal::STOP).unwrap();
+    let looked = home.say(&["doctor", "--timeout", "4s"]);
+    assert_eq!(looked.code, Some(1), "{looked:?}");
+    assert!(looked.out.contains(&format!("it does not respond (pid {pid})")), "{looked:?}");
+    assert!(looked.out.contains(&format!("`kill -CONT {pid}`")), "{looked:?}");
+    kill_process(keeper, Signal::CONT).unwrap();
 }

@@ -40,7 +40,7 @@ fn without_a_server_nothing_is_listed_and_nothing_found() {
     let home = Home::new();
     let listed = home.say(&["ps"]);
     assert_eq!(listed.code, Some(0));
-    assert_eq!(listed.out, "NAME  STATE  PID  AGE  CPU  MEM  OUT  COMMAND\n");
+    assert_eq!(listed.out, "NAME  STATE  PID  AGE  CPU  MEM  OUT  DURABLE  COMMAND\n");
     assert_eq!(listed.err, "remex: your local remex server is not running\n");
     assert_eq!(home.say(&["ps", "--json"]).out, "{\"version\":1,\"processes\":[]}\n");
     let missing = "remex: your local remex server is not running\n  \
@@ -63,9 +63,9 @@ fn ps_lists_what_runs_and_with_all_what_has_ended() {
     user.client.collect("broken");
     let listed = out(user.say(&["ps"]));
     let lines: Vec<Vec<_>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["NAME", "STATE", "PID", "AGE", "CPU", "MEM", "OUT", "COMMAND"]);
+    assert_eq!(lines[0], ["NAME", "STATE", "PID", "AGE", "CPU", "MEM", "OUT", "DURABLE", "COMMAND"]);
     assert_eq!((lines.len(), &lines[1][..2]), (2, &["build", "running"][..]), "{listed}");
-    assert!(listed.contains("6B   /bin/sh -c 'echo ready; exec sleep 1000'\n"), "{listed}");
+    assert!(listed.contains("6B   no       /bin/sh -c 'echo ready; exec sleep 1000'\n"), "{listed}");
     let all = out(user.say(&["ps", "-a"]));
     let broken = all.lines().find(|line| line.starts_with("broken ")).unwrap();
     let cells: Vec<_> = broken.split("  ").filter(|cell| !cell.is_empty()).collect();
@@ -95,7 +95,7 @@ fn ps_tells_programs_everything() {
     let expected = json!({"version": 1, "processes": [{
         "name": "build", "environment": "local", "processId": "build", "sessionId": null, "sessionName": "night", "clientName": "left",
         "attached": true, "expiresAtMs": null, "argv": ["/bin/sh", "-c", "echo ready; exec sleep 1000"],
-        "cwd": "/", "pid": null, "tty": false, "labels": {"for": "tests"}, "state": "running",
+        "cwd": "/", "pid": null, "tty": false, "durable": false, "labels": {"for": "tests"}, "state": "running",
         "startedAtMs": null, "endedAtMs": null, "exitCode": null, "signal": null, "cause": null,
         "stdoutBytes": 6, "stderrBytes": 0, "terminalBytes": 0, "retainedBytes": 6,
         "cpuMs": null, "residentBytes": null, "livingPids": null,

@@ -13,7 +13,7 @@ use remex::environments::{Error, Source, configured};
 use remex_client::environment::DefinitionError;
 
 use super::{
-    certificates,
+    certificates, durability,
     host::{self, Host},
 };
 use crate::{
@@ -159,7 +159,7 @@ async fn user_server_findings(limit: Duration) -> Vec<Finding> {
     let endpoint = match user_server::find().await {
         Ok(ServerStatus::Running(socket)) => Endpoint::user_server(socket),
         Ok(ServerStatus::Nothing) => {
-            return vec![Finding::ok(NAME, "not running; started on demand")];
+            return vec![Finding::ok(NAME, "not running; started on demand"), will_keep()];
         }
         Ok(ServerStatus::Died) => {
             let hint = format!("see the log `{}`", user_server::Socket::default_path().log().display());
@@ -172,11 +172,32 @@ async fn user_server_findings(limit: Duration) -> Vec<Finding> {
         Err(failure) => return vec![Finding::failed(NAME, &failure)],
     };
     let mut findings = vec![Finding::ok(NAME, format!("running at {}", endpoint.target))];
+    let mut kept = Vec::new();
+    if let Some(client) = &report.client {
+        kept = durability::check(client, limit).await;
+    }
     findings.extend(report.end().await.into_iter().filter(|finding| {
         let interesting = ["handshake", "round trip", "clock offset", "resume"].contains(&finding.name);
         interesting || finding.verdict == Verdict::Failed
     }));
+    findings.extend(kept);
     findings
+}
+
+/// Reports where the local server keeps processes when it runs.
+fn will_keep() -> Finding {
+    const NAME: &str = "durable processes";
+    match user_server::Socket::default_path().state() {
+        Some(state) => {
+            Finding::ok(NAME, format!("kept in `{}` while and after the server runs", state.display()))
+        }
+        None => Finding::new(
+            NAME,
+            Verdict::Warning,
+            "processes end with the local server: you have no home directory",
+        )
+        .with_hint("set HOME, or XDG_STATE_HOME, to a directory of yours"),
+    }
 }
 
 fn environments() -> Vec<Finding> {

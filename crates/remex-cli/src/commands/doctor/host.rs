@@ -47,7 +47,7 @@ pub(super) enum Host<'a> {
 
 impl Host<'_> {
     /// Reads a file; `None` if it is missing or unreadable.
-    async fn read(&self, path: &str) -> Option<String> {
+    pub(super) async fn read(&self, path: &str) -> Option<String> {
         match self {
             Self::Here => std::fs::read_to_string(path).ok(),
             Self::There(client) => {
@@ -117,7 +117,7 @@ impl Host<'_> {
 pub(super) async fn check(host: &Host<'_>) -> Vec<Finding> {
     let limits = host.read("/proc/self/limits").await.unwrap_or_default();
     let (directory, free) = host.temporary().await;
-    vec![
+    let mut findings = vec![
         kernel(host.read("/proc/sys/kernel/osrelease").await.as_deref()),
         enough(
             "open files",
@@ -149,7 +149,24 @@ pub(super) async fn check(host: &Host<'_>) -> Vec<Finding> {
             MIN_INSTANCES,
             "raise it with `sysctl fs.inotify.max_user_instances=512`",
         ),
-    ]
+    ];
+    findings.extend(container(host).await);
+    findings
+}
+
+/// Says so if the host is a container.
+async fn container(host: &Host<'_>) -> Option<Finding> {
+    let mut is_container = false;
+    for mark in ["/.dockerenv", "/run/.containerenv", "/run/systemd/container"] {
+        is_container |= host.read(mark).await.is_some();
+    }
+    if !is_container {
+        // Only root may read it.
+        let variables = host.read("/proc/1/environ").await.unwrap_or_default();
+        is_container = variables.split('\0').any(|variable| variable.starts_with("container="));
+    }
+    let what = "this is a container: its processes end with it, also durable ones";
+    is_container.then(|| Finding::ok("container", what))
 }
 
 fn kernel(release: Option<&str>) -> Finding {

@@ -37,7 +37,7 @@ struct Column {
     cell: fn(&Seen, u64) -> String,
 }
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     // These two are as wide as their content, if there is room.
     Column { title: "NAME", width: Constraint::Min(16), from: 0, cell: |seen, _| plain(&seen.row.name) },
     Column { title: "STATE", width: Constraint::Min(9), from: 0, cell: |seen, _| seen.row.outcome() },
@@ -61,6 +61,12 @@ const COLUMNS: [Column; 8] = [
         cell: |seen, _| size(seen.row.output_bytes()),
     },
     Column { title: "AGE", width: Constraint::Length(6), from: 64, cell: |seen, now| age(seen.row.age(now)) },
+    Column {
+        title: "DURABLE",
+        width: Constraint::Length(7),
+        from: 90,
+        cell: |seen, _| seen.row.durability().to_owned(),
+    },
     Column {
         title: "COMMAND",
         width: Constraint::Fill(1),
