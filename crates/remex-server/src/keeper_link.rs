@@ -266,8 +266,7 @@ impl KeeperLink {
             return None;
         }
         tokio::time::timeout(STATUS_PATIENCE, answers.changed()).await.ok()?.ok()?;
-        let status = answers.borrow().clone();
-        status
+        answers.borrow().clone()
     }
 
     /// Sends the messages of a process to `listener`; returns `false` if the keeper is gone.

@@ -76,10 +76,9 @@ fn start<'a>(
 /// Returns the first line, or nothing if there is none.
 fn first_line(out: ChildStdout, patience: Option<&Timespec>) -> Result<String, String> {
     let mut ready = [PollFd::new(&out, PollFlags::IN)];
-    match poll(&mut ready, patience) {
-        Ok(0) => return Err(format!("it does not respond within {} s", LAUNCH_PATIENCE.tv_sec)),
-        // Reading waits as well.
-        Ok(_) | Err(_) => {}
+    // After an error, reading waits as well.
+    if poll(&mut ready, patience) == Ok(0) {
+        return Err(format!("it does not respond within {} s", LAUNCH_PATIENCE.tv_sec));
     }
     let mut said = String::new();
     BufReader::new(out).read_line(&mut said).map_err(|error| error.to_string())?;
