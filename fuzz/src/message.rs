@@ -169,6 +169,8 @@ fn check_call(method: &str, call: &Call) {
         Call::ProcessWait(params) => check_rewriting(params),
         Call::ProcessSnapshot(params) => check_rewriting(params),
         Call::ProcessList(params) => check_rewriting(params),
+        Call::ProcessSeek(params) => check_rewriting(params),
+        Call::ProcessCollect(params) => check_rewriting(params),
         Call::SessionList(params) => check_rewriting(params),
         Call::SessionEnd(params) => check_rewriting(params),
         Call::SessionObserve(params) => check_rewriting(params),

@@ -3,6 +3,7 @@
 //! The only part of the program that knows the argument parser. Start at [`parse`].
 
 pub(crate) mod attach;
+pub(crate) mod byte_range;
 pub(crate) mod cat;
 pub(crate) mod cert;
 pub(crate) mod complete;
@@ -11,6 +12,7 @@ pub(crate) mod cp;
 pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod env;
+pub(crate) mod gc;
 pub(crate) mod keeper;
 pub(crate) mod kill;
 pub(crate) mod limit;
@@ -71,6 +73,8 @@ pub(crate) enum Command {
     Rm(rm::Flags),
     /// Remove all exited processes
     Prune(rm::Prune),
+    /// Remove logs of exited processes from disk, by age or down to a size
+    Gc(gc::Flags),
     /// Change the terminal size of a process
     Resize(resize::Flags),
     /// Show a live view of processes: CPU, memory, output

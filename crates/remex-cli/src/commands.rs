@@ -14,6 +14,7 @@ pub(crate) mod cp;
 pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod env;
+pub(crate) mod gc;
 #[cfg(target_os = "linux")]
 pub(crate) mod keeper;
 pub(crate) mod kill;

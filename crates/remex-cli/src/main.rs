@@ -78,6 +78,7 @@ async fn client(command: &Command) -> Outcome {
         Command::Wait(flags) => Box::pin(commands::wait::run(flags)).await,
         Command::Rm(flags) => Box::pin(commands::rm::run(flags)).await,
         Command::Prune(flags) => Box::pin(commands::rm::prune(flags)).await,
+        Command::Gc(flags) => Box::pin(commands::gc::run(flags)).await,
         Command::Server(flags) => Box::pin(commands::server::run(flags)).await,
         Command::Upgrade(flags) => Box::pin(commands::upgrade::run(flags)).await,
         Command::Resize(flags) => Box::pin(commands::resize::run(flags)).await,

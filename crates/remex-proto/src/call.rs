@@ -114,6 +114,8 @@ methods! {
     ProcessWait           "process/wait"           Exec              Remex Params  process::Wait           => process::Waited;
     ProcessSnapshot       "process/snapshot"       Exec              Remex Params  process::Snapshot       => process::SnapshotReply;
     ProcessList           "process/list"           Exec              Remex Params  process::List           => process::Listing;
+    ProcessSeek           "process/seek"           Exec              Remex Params  process::Seek           => process::Sought;
+    ProcessCollect        "process/collect"        Exec              Remex Params  process::Collect        => process::Collected;
     SessionList           "session/list"           Exec              Remex Params  session::List           => session::Listing;
     SessionEnd            "session/end"            Exec              Remex Params  session::End            => Empty;
     SessionObserve        "session/observe"        Exec              Remex Params  session::Observe        => Empty;

@@ -4,19 +4,23 @@
 //! the default is the connection's own session. In a notification, `sessionId` names the observed
 //! session. Numbers are milliseconds or bytes, as the member's name says.
 
+mod collect;
 mod end;
 mod event;
 mod limits;
+mod seek;
 mod start;
 mod stream;
 mod watch;
 
+pub use collect::{COLLECTED_NAMES, Collect, Collected, CollectedProcess};
 pub use end::{Signal, SignalName, Terminate, TerminateMode, TerminateScope, Terminated, UnknownSignal};
 pub use event::{
     Closed, DeniedHost, ExitCause, Exited, Failed, Gap, GapCause, GapRange, Output, Produced, StartedNote,
     Stream, Usage,
 };
 pub use limits::ResourceLimits;
+pub use seek::{Seek, SeekTo, Sought};
 pub use start::{
     DomainAccess, NetworkProxy, NetworkProxyConfig, OutputOptions, Overflow, SandboxType, ShellSnapshot,
     Start, Started,

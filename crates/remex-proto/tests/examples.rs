@@ -36,6 +36,8 @@ fn replies() -> Vec<(&'static str, Decode)> {
         row::<process::Wait>(),
         row::<process::Snapshot>(),
         row::<process::List>(),
+        row::<process::Seek>(),
+        row::<process::Collect>(),
         row::<session::List>(),
         row::<session::End>(),
         row::<session::Observe>(),

@@ -3,6 +3,7 @@
 //! Start at [`Calls`].
 
 mod answers;
+mod collect;
 mod listing;
 mod permission;
 mod process;
@@ -233,6 +234,8 @@ impl Calls {
             Call::ProcessWait(request) => self.wait(id, &own, request, responder),
             Call::ProcessSnapshot(request) => self.snapshot(id, &own, &request, responder),
             Call::ProcessList(request) => self.list(id, &own, &request, responder),
+            Call::ProcessSeek(request) => self.seek(id, &own, &request, responder),
+            Call::ProcessCollect(request) => self.collect(id, &own, &request, responder),
             Call::SessionList(request) => responder.answer(self.list_sessions(request)),
             Call::SessionEnd(request) => self.end_session(request, responder),
             Call::SessionObserve(request) => {

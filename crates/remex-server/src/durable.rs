@@ -2,6 +2,7 @@
 //!
 //! Start at [`Durable`].
 
+mod collect;
 mod disk;
 mod launch;
 mod sessions;
@@ -27,8 +28,11 @@ use crate::{
     },
     state_dir::{Lock, StateDir, StateError},
 };
+pub(crate) use collect::{ClosedLog, Rule, disk_space};
 pub(crate) use disk::{DESCRIPTION, START_NOTE, StartNote, close_lost, on_wire};
-pub(crate) use sessions::{SavedIdentity, SavedOutcome, SavedSession, SavedStart, SessionFiles};
+pub(crate) use sessions::{
+    SavedIdentity, SavedOutcome, SavedSession, SavedSessions, SavedStart, SessionFiles,
+};
 
 /// How long to wait before a keeper that does not start is started again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

@@ -17,6 +17,7 @@ mod owner;
 mod pipes;
 mod read;
 mod searches;
+mod seek;
 mod snapshot;
 mod start;
 mod task;

@@ -11,10 +11,7 @@ mod replace;
 use std::{
     collections::HashMap,
     fs, io,
-    os::{
-        fd::RawFd,
-        unix::fs::{DirBuilderExt as _, MetadataExt as _},
-    },
+    os::{fd::RawFd, unix::fs::DirBuilderExt as _},
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -32,7 +29,7 @@ use crate::{
     audit::Audit,
     clock::now_ms,
     config::{CgroupUse, Config},
-    durable::{DESCRIPTION, START_NOTE, StartNote},
+    durable::{DESCRIPTION, START_NOTE, StartNote, disk_space},
     engine::{Engine, KeptLog, KeptSpec, Owner, broken},
     host::Host,
     keeper_link::message::{
@@ -265,8 +262,7 @@ impl Keeper {
                 continue;
             }
             let session = session_of(&fs::read(dir.join(DESCRIPTION)).unwrap_or_default());
-            let files = fs::read_dir(dir).into_iter().flatten().flatten();
-            let bytes = files.filter_map(|file| file.metadata().ok()).map(|file| file.blocks() * 512).sum();
+            let bytes = disk_space(&dir);
             let quota = self.quota_of(&session);
             quota.charge(bytes);
             lock(&self.leftovers).insert(key, (quota, bytes));

@@ -60,6 +60,7 @@ mod session;
 
 // From connections to calls.
 mod calls;
+mod collect;
 mod connection;
 mod keeper;
 mod server;
@@ -70,6 +71,7 @@ mod tests;
 pub use remex_process::{exec_with_sockets, raise_file_limit, return_large_blocks, take_signals};
 
 pub use audit::AuditConfig;
+pub use collect::{CollectError, collect_state};
 pub use config::{
     Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies,
     SandboxFloor, StateConfig, Trust, UserGrant,

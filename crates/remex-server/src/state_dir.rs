@@ -136,7 +136,12 @@ impl StateDir {
 
     /// Takes the lock of the keeper.
     pub(crate) fn lock_keeper(&self) -> Result<Lock, StateError> {
-        self.lock("keeper.lock", LOCK_PATIENCE)
+        self.lock_keeper_within(LOCK_PATIENCE)
+    }
+
+    /// Takes the lock of the keeper; waits for one that ends in this time.
+    pub(crate) fn lock_keeper_within(&self, patience: Duration) -> Result<Lock, StateError> {
+        self.lock("keeper.lock", patience)
     }
 
     fn lock(&self, name: &str, patience: Duration) -> Result<Lock, StateError> {

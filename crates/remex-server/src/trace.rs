@@ -109,6 +109,7 @@ fn process_of(call: &Call) -> Option<&str> {
         Call::ProcessResize(call) => Some(&call.process_id),
         Call::ProcessWait(call) => Some(&call.process_id),
         Call::ProcessSnapshot(call) => Some(&call.process_id),
+        Call::ProcessSeek(call) => Some(&call.process_id),
         _ => None,
     }
 }

@@ -54,7 +54,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 45] = [
+const SERVER_LAYERS: [&str; 46] = [
     "clock",
     "trace",
     "limits",
@@ -100,6 +100,7 @@ const SERVER_LAYERS: [&str; 45] = [
     "connection",
     "server",
     "keeper",
+    "collect",
 ];
 
 /// The modules of the client from the bottom to the top: each uses only those before it.

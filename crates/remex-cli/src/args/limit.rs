@@ -72,7 +72,7 @@ fn seconds(text: &str) -> Option<u64> {
 }
 
 /// Parses `64K`, `512M`, `2G`, `1T`, the same with `iB`, or bytes; a unit is 1024 of the one below.
-fn size(text: &str) -> Option<u64> {
+pub(super) fn size(text: &str) -> Option<u64> {
     match text.chars().last()? {
         'K' | 'M' | 'G' | 'T' => parse_size(&format!("{text}iB")),
         digit if digit.is_ascii_digit() => parse_size(&format!("{text}B")),

@@ -5,6 +5,7 @@ use regex_automata::{meta::Regex, util::syntax};
 
 use crate::{
     args::{
+        byte_range::{ByteRange, byte_range},
         moment::{moment, past_moment},
         shared::On,
     },
@@ -42,6 +43,11 @@ pub(crate) struct Flags {
     #[arg(short = 'n', long, value_name = "LINES", value_parser = lines, allow_negative_numbers = true)]
     pub(crate) tail: Option<usize>,
 
+    /// Only these bytes of the output: `1M..2M`, `..64K`, or `-64K..` for the last 64 KiB
+    #[arg(long, value_name = "START..END", value_parser = byte_range, allow_hyphen_values = true,
+        conflicts_with_all = ["follow", "since", "until", "tail"])]
+    pub(crate) bytes: Option<ByteRange>,
+
     /// Prefix each line with its time, in UTC
     #[arg(short, long)]
     pub(crate) timestamps: bool,
@@ -57,6 +63,8 @@ Examples:
     remex logs build --since 10m --grep '(?i)error' --timestamps
   The output between two times of day:
     remex logs build --since 06:00 --until 12:00
+  The last 64 KiB, exactly:
+    remex logs build --bytes -64K..
   The output of several processes, each line with the name:
     remex logs --follow build lint
 ";

@@ -2,23 +2,27 @@
 
 mod lines;
 mod selection;
+mod source;
 
 use std::{
     io::{self, Write as _},
     time::Duration,
 };
 
-use remex_client::process::{ProcessRef, Stream};
+use remex_client::process::{OutputBatch, Stream};
 use tokio::task::JoinSet;
 
-use self::selection::{Criteria, Item, Selection};
+use self::{
+    selection::{Criteria, Item, Selection},
+    source::{Position, Source},
+};
 use super::Outcome;
 use crate::{
-    args::logs::Flags,
+    args::{byte_range::ByteRange, logs::Flags},
     console::gap_notice,
     remote::{
         endpoint::DefaultEndpoint,
-        processes::{Processes, READ_BYTES, READ_WAIT},
+        processes::{Processes, READ_BYTES},
         reconnect,
     },
     render::{
@@ -30,6 +34,22 @@ use crate::{
 
 /// How long the output may stay open after the exit before the user is told.
 const OPEN_OUTPUT_NOTICE: Duration = Duration::from_secs(1);
+
+/// How long a line is likely to be, how much is read for the last lines at first, and how much more if that was not
+/// enough.
+const LINE_GUESS: u64 = 256;
+const FIRST_TAIL: u64 = 16 << 10;
+const TAIL_GROWTH: u64 = 8;
+
+/// What to print of one process.
+#[derive(Debug)]
+struct Wanted {
+    criteria: Criteria,
+    range: Option<ByteRange>,
+    follow: bool,
+    /// How much output it has written, as far as known.
+    produced: u64,
+}
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     if let (Some(since), Some(until)) = (flags.since, flags.until)
@@ -43,15 +63,17 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let rows = processes.find_all(&flags.names)?;
     let columns = rows.iter().map(|row| width(&plain(&row.name))).max().unwrap_or_default();
     let shown = rows.iter().map(|row| {
-        let selection = Selection::new(Criteria {
+        let criteria = Criteria {
             since_ms: flags.since,
             until_ms: flags.until,
             pattern: flags.grep.clone(),
             tail: flags.tail,
             times: flags.timestamps,
             prefix: (rows.len() > 1).then(|| format!("{} | ", padded(&plain(&row.name), columns))),
-        });
-        show(plain(&row.name), processes.process_ref(row), selection, flags.follow)
+        };
+        let wanted =
+            Wanted { criteria, range: flags.bytes, follow: flags.follow, produced: row.output_bytes() };
+        show(plain(&row.name), Source { process: processes.process_ref(row) }, wanted)
     });
     Box::pin(reconnect::with_notices(endpoint.kind, &client, all(shown, flags.follow))).await?;
     let _ = client.end().await;
@@ -82,36 +104,153 @@ async fn all(
     Ok(())
 }
 
-async fn show(
-    name: String,
-    followed: ProcessRef,
+async fn show(name: String, source: Source, wanted: Wanted) -> Result<(), Failure> {
+    let Wanted { criteria, range, follow, produced } = wanted;
+    let prefix = criteria.prefix.clone();
+    let about = prefix.as_deref();
+    let newest = source.newest().await?;
+    if let Some(range) = range {
+        let range = range.of(newest.offset.unwrap_or(produced));
+        return show_bytes(&source, Selection::new(criteria), range, newest).await;
+    }
+    let start = match criteria.since_ms {
+        Some(since) => source.since(since).await?,
+        None => Position::START,
+    };
+    let end = match criteria.until_ms {
+        Some(until) => source.until(until, newest).await?,
+        None => newest,
+    };
+    let (selection, position) = match criteria.tail {
+        Some(lines) => last_lines(&source, &criteria, lines, start, end).await?,
+        None => {
+            let mut selection = Selection::new(criteria);
+            let show = |batch: OutputBatch, _| write(selection.take_batch(batch), about);
+            let position = read_all(&source, start, end, show).await?;
+            (selection, position)
+        }
+    };
+    if follow {
+        follow_on(&name, &source, selection, position).await
+    } else {
+        let mut selection = selection;
+        write(selection.finish(), about)
+    }
+}
+
+/// Prints a range of bytes: the first one, and the first one after it.
+async fn show_bytes(
+    source: &Source,
     mut selection: Selection,
-    follow: bool,
+    (first, last): (u64, u64),
+    newest: Position,
 ) -> Result<(), Failure> {
-    let mut warned = false;
+    let prefix = selection.prefix().map(str::to_owned);
+    if first < last {
+        let end = Position { seq: newest.seq, offset: Some(last) };
+        let show = |mut batch: OutputBatch, at: Position| {
+            trim(&mut batch, at, first, last);
+            write(selection.take_batch(batch), prefix.as_deref())
+        };
+        read_all(source, source.at(first).await?, end, show).await?;
+    }
+    write(selection.finish(), prefix.as_deref())
+}
+
+/// Removes the bytes before `first` and from `last` on from a batch that was read at a position.
+fn trim(batch: &mut OutputBatch, at: Position, first: u64, last: u64) {
+    let Some(mut offset) = at.offset else { return };
+    if let Some(gap) = &mut batch.gap {
+        let (start, end) = (offset.max(first), (offset + gap.bytes.unwrap_or(0)).min(last));
+        offset += gap.bytes.unwrap_or(0);
+        gap.bytes = gap.bytes.map(|_| end.saturating_sub(start));
+    }
+    batch.gap.take_if(|gap| gap.bytes == Some(0));
+    for chunk in &mut batch.chunks {
+        let len = chunk.bytes.len() as u64;
+        let within = |bound: u64| usize::try_from(bound.saturating_sub(offset).min(len)).unwrap_or(usize::MAX);
+        let (from, to) = (within(first), within(last));
+        chunk.bytes = chunk.bytes.slice(from..to.max(from));
+        offset += len;
+    }
+    batch.chunks.retain(|chunk| !chunk.bytes.is_empty());
+}
+
+/// Reads everything between two positions, and returns the position after it.
+async fn read_all(
+    source: &Source,
+    start: Position,
+    end: Position,
+    mut show: impl FnMut(OutputBatch, Position) -> Result<(), Failure>,
+) -> Result<Position, Failure> {
+    let mut position = start;
+    while !position.has_reached(end) {
+        let batch = source.read_to(position, end).await?;
+        let (before, is_all) = (position, batch.chunks.is_empty());
+        position = position.after(&batch);
+        show(batch, before)?;
+        if is_all {
+            break;
+        }
+    }
+    Ok(position)
+}
+
+/// Returns the selection of the last lines between two positions, which reads as little as it can, and the position
+/// after them.
+async fn last_lines(
+    source: &Source,
+    criteria: &Criteria,
+    lines: usize,
+    start: Position,
+    end: Position,
+) -> Result<(Selection, Position), Failure> {
+    let mut bytes = (lines as u64).saturating_mul(LINE_GUESS).clamp(FIRST_TAIL, READ_BYTES);
+    loop {
+        let from = match end.offset {
+            Some(offset) if offset > bytes => source.at(offset - bytes).await?,
+            _ => Position::START,
+        };
+        let is_all = from.seq <= start.seq;
+        let (from, mut selection) = if is_all {
+            (start, Selection::new(criteria.clone()))
+        } else {
+            (from, Selection::from_the_middle(criteria.clone()))
+        };
+        let take = |batch, _| {
+            selection.take_batch(batch);
+            Ok(())
+        };
+        let position = read_all(source, from, end, take).await?;
+        if is_all || selection.has_whole_tail() {
+            return Ok((selection, position));
+        }
+        bytes = bytes.saturating_mul(TAIL_GROWTH);
+    }
+}
+
+/// Prints new output until the process has closed.
+async fn follow_on(
+    name: &str,
+    source: &Source,
+    mut selection: Selection,
+    mut position: Position,
+) -> Result<(), Failure> {
     let prefix = selection.prefix().map(str::to_owned);
     let about = prefix.as_deref();
-    let newest = followed.cursor_before_newest(0).await?;
-    let mut cursor = 0;
-    let mut behind = true;
+    write(selection.caught_up(), about)?;
+    let mut warned = false;
     loop {
-        let wait = if behind { Duration::ZERO } else { READ_WAIT };
-        let news = followed.read(cursor, READ_BYTES, wait).await?;
-        cursor = news.last_seq;
-        let is_all = news.chunks.is_empty();
-        write(selection.take(news.gap.map(|gap| gap.bytes), news.chunks), about)?;
-        if behind && (is_all || cursor >= newest) {
-            behind = false;
-            if follow {
-                write(selection.caught_up(), about)?;
-            }
-        }
-        if (!behind && !follow) || (news.is_closed && is_all) {
+        let batch = source.read_on(position).await?;
+        position = position.after(&batch);
+        let (is_closed, has_exited) = (batch.is_closed, batch.exit.is_some());
+        write(selection.take_batch(batch), about)?;
+        if is_closed {
             return write(selection.finish(), about);
         }
-        if news.exit.is_some() && !warned {
+        if has_exited && !warned {
             warned = true;
-            if !followed.closes_within(OPEN_OUTPUT_NOTICE).await? {
+            if !source.process.closes_within(OPEN_OUTPUT_NOTICE).await? {
                 print::note(format!(
                     "`{name}` has exited, but a process that it started keeps its output open; \
                      `remex kill {name} --tree` ends that"

@@ -393,7 +393,8 @@ async fn resume(
     resumed_client.unwrap_or(client)
 }
 
-fn is_unknown_method(error: &Error) -> bool {
+/// Returns whether a server refused a method that it does not have.
+pub(crate) fn is_unknown_method(error: &Error) -> bool {
     error.kind() == Some(ErrorKind::UnknownMethod)
         || matches!(error, Error::Refused(refusal) if refusal.code == METHOD_NOT_FOUND)
 }

@@ -25,6 +25,7 @@ pub(super) fn class(call: &Call) -> CallClass {
         | Call::ProcessForget(_)
         | Call::ProcessResize(_)
         | Call::ProcessList(_)
+        | Call::ProcessCollect(_)
         | Call::SessionList(_)
         | Call::SessionEnd(_)
         | Call::SessionObserve(_)
@@ -36,6 +37,7 @@ pub(super) fn class(call: &Call) -> CallClass {
         | Call::ProcessStart(_)
         | Call::ProcessRead(_)
         | Call::ProcessSnapshot(_)
+        | Call::ProcessSeek(_)
         | Call::EnvironmentInfo(_) => CallClass::Plain,
         Call::FsReadFile(_)
         | Call::FsWriteFile(_)

@@ -16,6 +16,8 @@ pub(super) fn after_disconnect(call: &Call) -> AfterDisconnect {
         | Call::ProcessWait(_)
         | Call::ProcessSnapshot(_)
         | Call::ProcessList(_)
+        | Call::ProcessSeek(_)
+        | Call::ProcessCollect(_)
         | Call::SessionList(_)
         | Call::SessionEnd(_)
         | Call::FsReadFile(_)

@@ -137,6 +137,30 @@ impl ProcessRef {
         Ok(self.client.call(probe).await?.next_seq.saturating_sub(1 + events))
     }
 
+    /// Finds a position in the output, to [`read`](Self::read) from there without reading what precedes it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`]; servers without this method refuse it with [`ErrorKind::UnknownMethod`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    /// use remex_client::{Command, process::SeekTo};
+    ///
+    /// let process = Command::new("seq").arg("100000").start(&client).await?.reference();
+    /// process.wait().await?;
+    /// let last = process.seek(SeekTo::TailBytes(7)).await?;
+    /// let batch = process.read(last.after_seq, 1 << 20, Duration::ZERO).await?;
+    /// assert!(batch.chunks.last().unwrap().bytes.ends_with(b"100000\n"));
+    /// # Ok(()) }
+    /// ```
+    pub async fn seek(&self, to: wire::SeekTo) -> Result<wire::Sought, Error> {
+        let (process_id, session_id) = self.ids();
+        self.client.call(wire::Seek { process_id, session_id, to }).await
+    }
+
     /// Reads the events after the one with the sequence number `after`, at most `max_bytes` of output, and waits for
     /// `wait` if there are none yet; 0 starts at the oldest retained output.
     ///

@@ -25,6 +25,15 @@ enum Walk {
 }
 
 impl Reader {
+    /// Returns the cursor before the first event that was not evicted when the directory was last listed.
+    pub fn oldest(&self) -> Cursor {
+        self.names.first().map_or(Cursor::START, |name| Cursor {
+            seq: name.first_seq - 1,
+            offset: Some(name.first_offset),
+            place: None,
+        })
+    }
+
     /// Returns the cursor of a reader that has seen everything up to `seq`.
     ///
     /// # Errors

@@ -409,6 +409,13 @@ impl OutputLog {
         self.first_seq - 1 + self.entries.partition_point(|entry| entry.end <= offset) as u64
     }
 
+    /// Returns the newest retained event before the first one at or after `at_ms`, or the last evicted one.
+    ///
+    /// If the clock was set back in between, it is one of the events at which the clock passed that time.
+    pub fn seq_before(&self, at_ms: u64) -> Seq {
+        self.first_seq - 1 + self.entries.partition_point(|entry| entry.at_ms < at_ms) as u64
+    }
+
     /// Returns the number of evicted bytes.
     pub fn evicted_bytes(&self) -> u64 {
         self.evicted

@@ -312,6 +312,7 @@ impl Subject {
             Call::ProcessResize(request) => Subject::process(&request.process_id, &request.session_id),
             Call::ProcessWait(request) => Subject::process(&request.process_id, &request.session_id),
             Call::ProcessSnapshot(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessSeek(request) => Subject::process(&request.process_id, &request.session_id),
             Call::ProcessList(request) => Subject::session(request.session_id.as_deref()),
             Call::SessionEnd(request) => Subject::session(Some(&request.session_id)),
             Call::SessionObserve(request) => Subject::session(Some(&request.session_id)),
@@ -342,7 +343,8 @@ impl Subject {
             Call::HttpRequest(request) => {
                 Subject { url: Some(cut(&without_secrets(&request.url)).into_owned()), ..Subject::default() }
             }
-            Call::SessionList(_)
+            Call::ProcessCollect(_)
+            | Call::SessionList(_)
             | Call::FsReadBlock(_)
             | Call::FsWriteBlock(_)
             | Call::FsClose(_)

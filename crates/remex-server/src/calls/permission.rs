@@ -48,10 +48,12 @@ fn required(call: &Call) -> &'static [Permission] {
         | Call::ProcessRelease(_)
         | Call::ProcessForget(_)
         | Call::ProcessResize(_)
+        | Call::ProcessCollect(_)
         | Call::SessionEnd(_) => &[Permission::Processes],
         Call::ProcessRead(_)
         | Call::ProcessWait(_)
         | Call::ProcessSnapshot(_)
+        | Call::ProcessSeek(_)
         | Call::ProcessList(_)
         | Call::SessionList(_)
         | Call::SessionObserve(_)

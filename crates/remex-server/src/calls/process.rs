@@ -222,6 +222,26 @@ impl Calls {
         });
     }
 
+    pub(super) fn seek(
+        &mut self,
+        id: RequestId,
+        own: &Arc<Session>,
+        request: &wire::Seek,
+        responder: Responder,
+    ) {
+        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+            Ok(process) => process,
+            Err(error) => return responder.error(&error),
+        };
+        let (to, asked) = (request.to, Instant::now());
+        self.context.spawn_call(id, async move {
+            if !process.started(asked.checked_add(HANG_THRESHOLD)).await {
+                return responder.error(&unknown_process(&process.id));
+            }
+            responder.answer(process.seek(to).await);
+        });
+    }
+
     pub(super) fn list(
         &mut self,
         id: RequestId,

@@ -153,9 +153,7 @@ impl SessionFiles {
 
     /// Remembers a start.
     pub(crate) fn append(&self, session: &str, start: &SavedStart) -> oneshot::Receiver<io::Result<()>> {
-        let mut line = serde_json::to_vec(start).unwrap_or_default();
-        line.push(b'\n');
-        self.send(session, Change::Append(line))
+        self.send(session, Change::Append(line(start)))
     }
 
     pub(crate) fn remove(&self, session: &str) -> oneshot::Receiver<io::Result<()>> {
@@ -185,6 +183,42 @@ fn apply(dir: &Path, job: &Job) -> io::Result<()> {
                 .collect()
         }
     }
+}
+
+/// The sessions in a directory that no server uses.
+#[derive(Debug)]
+pub(crate) struct SavedSessions {
+    dir: PathBuf,
+}
+
+impl SavedSessions {
+    pub(crate) fn in_dir(dir: PathBuf) -> Self {
+        SavedSessions { dir }
+    }
+
+    /// Returns the ids of all of them, also of those that cannot be read.
+    pub(crate) fn ids(&self) -> io::Result<HashSet<String>> {
+        let mut ids = HashSet::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                ids.extend(path.file_stem().map(|id| id.to_string_lossy().into_owned()));
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Remembers a start.
+    pub(crate) fn append(&self, session: &str, start: &SavedStart) -> io::Result<()> {
+        let change = Change::Append(line(start));
+        apply(&self.dir, &Job { session: session.to_owned(), change, done: None })
+    }
+}
+
+fn line(start: &SavedStart) -> Vec<u8> {
+    let mut line = serde_json::to_vec(start).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 /// Sessions with their starts, and the ids of those that cannot be read.

@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,11 +25,11 @@ use super::{
     Audience, Caller as _, Engine, Exit, Lifecycle, Owner as _, Place, Placement, ProcessLog, ProcessState,
     Request, Running, Spec,
     log::Mirror,
-    start::{Announce, Confined},
+    start::{Announce, Confined, started_reply},
 };
 use crate::{
     clock::now_ms,
-    durable::close_lost,
+    durable::{SavedOutcome, SavedStart, close_lost},
     host::Phase,
     keeper_link::{
         KeptListener,
@@ -167,6 +168,17 @@ impl<A: Audience> Engine<A> {
         self.follow_keeper(owner).await;
     }
 
+    /// Returns the directory of its log and when it ended, once it has closed.
+    pub(crate) fn closed_log(&self) -> Option<(PathBuf, u64)> {
+        let state = self.state();
+        match &state.log {
+            ProcessLog::Mirror(mirror) if state.log.is_closed() => {
+                Some((mirror.dir().to_owned(), state.ended_at_ms.unwrap_or(self.spec.asked_at_ms)))
+            }
+            _ => None,
+        }
+    }
+
     /// Returns how long ago it ended.
     pub(crate) fn ended_for(&self) -> Option<Duration> {
         let ended_at_ms = self.state().ended_at_ms?;
@@ -181,7 +193,7 @@ impl<A: Audience> Engine<A> {
             Lifecycle::Over { pid, started_at_ms } => ((*pid)?, *started_at_ms),
             Lifecycle::Starting(_) | Lifecycle::Failed => return None,
         };
-        Some(self.started_reply(pid, started_at_ms, state.forwarded.confined))
+        Some(started_reply(&self.id, pid.as_raw().unsigned_abs(), started_at_ms, state.forwarded.confined))
     }
 
     /// Describes the process for a later server.
@@ -460,6 +472,13 @@ impl<C> Forwarded<C> {
 }
 
 impl Description {
+    /// Returns what answers a repeated start once the log is deleted; `None` if the start had no id.
+    pub(crate) fn saved_start(&self, pid: u32, started_at_ms: u64) -> Option<SavedStart> {
+        let started = started_reply(&self.id, pid, started_at_ms, self.confined);
+        let (start_id, process_id) = (self.start_id.clone()?, self.id.clone());
+        Some(SavedStart { start_id, process_id, outcome: SavedOutcome::Started(started) })
+    }
+
     fn spec(&self) -> Spec {
         let labels = self.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         Spec {

@@ -221,6 +221,14 @@ impl ProcessLog {
         }
     }
 
+    /// Returns the newest retained event before the first one at or after `at_ms`; of a log in memory only.
+    pub(crate) fn seq_before(&self, at_ms: u64) -> Seq {
+        match self {
+            Self::Memory(log) => log.seq_before(at_ms),
+            Self::Mirror(_) | Self::Kept(_) => 0,
+        }
+    }
+
     /// Returns the number of evicted bytes.
     pub(crate) fn evicted_bytes(&self) -> u64 {
         match self {
@@ -256,7 +264,7 @@ impl ProcessLog {
         }
     }
 
-    #[cfg(test)]
+    /// Returns the bytes produced so far on all streams.
     pub(crate) fn total(&self) -> u64 {
         let produced = self.produced();
         produced.stdout + produced.stderr + produced.pty

@@ -329,20 +329,6 @@ impl<A: Audience> Engine<A> {
         self.answer_start(owner, leader.pid(), started_at_ms, confined, starting);
     }
 
-    /// Returns the answer to the start.
-    pub(super) fn started_reply(&self, pid: Pid, started_at_ms: u64, confined: Confined) -> wire::Started {
-        wire::Started {
-            process_id: self.id.to_string(),
-            sandbox_type: match confined {
-                Confined::No => SandboxType::None,
-                Confined::Files | Confined::FilesAndNetwork => SandboxType::LinuxSeccomp,
-            },
-            pid: Some(pid.as_raw().unsigned_abs()),
-            started_at_ms: Some(started_at_ms),
-            replayed: false,
-        }
-    }
-
     /// Lets the owner answer the start of a child that runs.
     pub(super) fn answer_start(
         self: &Arc<Self>,
@@ -352,8 +338,8 @@ impl<A: Audience> Engine<A> {
         confined: Confined,
         starting: Announce<A::Caller>,
     ) {
-        let started = self.started_reply(pid, started_at_ms, confined);
         let pid = pid.as_raw().unsigned_abs();
+        let started = started_reply(&self.id, pid, started_at_ms, confined);
         owner.on_started(self, starting.start_id.as_deref(), started, starting.caller);
         self.changed.notify_waiters();
         Span::current().record("pid", pid);
@@ -496,6 +482,20 @@ impl<C: Caller> Request<C> {
             Request::CloseStdin(caller, id) | Request::Resize(_, caller, id) => (caller, id),
         };
         caller.error(&unknown_process(&id));
+    }
+}
+
+/// Returns the answer to the start of process `id`.
+pub(super) fn started_reply(id: &str, pid: u32, started_at_ms: u64, confined: Confined) -> wire::Started {
+    wire::Started {
+        process_id: id.to_owned(),
+        sandbox_type: match confined {
+            Confined::No => SandboxType::None,
+            Confined::Files | Confined::FilesAndNetwork => SandboxType::LinuxSeccomp,
+        },
+        pid: Some(pid),
+        started_at_ms: Some(started_at_ms),
+        replayed: false,
     }
 }
 

@@ -30,7 +30,7 @@ macro_rules! small {
 
 small! {
     Empty Info StatusReply initialize::Reply
-    process::Started process::WriteReply process::Terminated
+    process::Started process::WriteReply process::Terminated process::Sought
     fs::WriteFileReply fs::Metadata fs::CanonicalizeReply fs::OpenReply fs::WatchMissingReply fs::LinkTarget
     fs::FileHash
 }
@@ -51,6 +51,7 @@ sized! {
     process::Waited, reply => reply.matched.as_ref().map_or(0, |matched| matched.len());
     process::SnapshotReply, reply => reply.stdout.len() + reply.stderr.len() + reply.terminal.len();
     process::Listing, reply => reply.processes.iter().map(process_entry).sum::<usize>();
+    process::Collected, reply => reply.processes.iter().map(|one| SMALL + one.process_id.len()).sum::<usize>();
     session::Listing, reply => SMALL * reply.sessions.len();
     fs::ReadFileReply, reply => reply.data_base64.len();
     fs::Block, reply => reply.chunk.len();

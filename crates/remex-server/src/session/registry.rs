@@ -3,7 +3,7 @@
 //! Start at [`SessionRegistry`].
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicUsize},
     time::{Duration, Instant},
 };
@@ -343,6 +343,16 @@ impl SessionRegistry {
         let sessions = self.sessions();
         let listed = sessions.table.list(identity, steady_ms());
         listed.into_iter().filter_map(|entry| sessions.by_id.get(&entry.id).cloned()).collect()
+    }
+
+    /// Returns the ids of the sessions that end by `at_ms` unless their clients return.
+    pub(crate) fn expiring_by(&self, at_ms: u64) -> HashSet<String> {
+        let sessions = self.sessions();
+        let listed = sessions.table.list_all(steady_ms()).into_iter();
+        listed
+            .filter(|known| known.expires_at_ms().is_some_and(|expires| expires <= at_ms))
+            .map(|known| known.id.clone())
+            .collect()
     }
 
     /// Lists the sessions of an identity, or of all identities.

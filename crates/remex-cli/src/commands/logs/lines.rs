@@ -14,6 +14,8 @@ pub(super) struct Line {
     /// The time of its first byte, in milliseconds since 1970.
     pub(super) at_ms: Option<u64>,
     pub(super) bytes: Vec<u8>,
+    /// Whether its beginning was not read.
+    pub(super) is_partial: bool,
 }
 
 impl Line {
@@ -29,24 +31,51 @@ impl Line {
 pub(super) struct Lines {
     /// In the order of their first bytes.
     open: Vec<Line>,
+    /// The streams that have begun; `None` if reading began with the first byte.
+    begun: Option<Vec<Stream>>,
 }
 
 impl Lines {
+    /// Returns lines of output whose beginning is not read, so the first line of each stream may not be whole.
+    pub(super) fn from_the_middle() -> Self {
+        Self { open: Vec::new(), begun: Some(Vec::new()) }
+    }
+
     /// Adds a chunk, and returns the lines that it completes.
     pub(super) fn take(&mut self, piece: &TimedChunk) -> Vec<Line> {
         let mut complete = Vec::new();
         for part in piece.bytes.split_inclusive(|byte| *byte == b'\n') {
-            let index = self.open.iter().position(|line| line.stream == piece.stream).unwrap_or_else(|| {
-                self.open.push(Line { stream: piece.stream, at_ms: piece.at_ms, bytes: Vec::new() });
-                self.open.len() - 1
-            });
+            let open = self.open.iter().position(|line| line.stream == piece.stream);
+            let index = open.unwrap_or_else(|| self.begin(piece));
             let line = &mut self.open[index];
             line.bytes.extend_from_slice(part);
-            if part.ends_with(b"\n") || line.bytes.len() >= LINE_BYTES {
-                complete.push(self.open.remove(index));
+            let is_long = line.bytes.len() >= LINE_BYTES;
+            if part.ends_with(b"\n") || is_long {
+                let mut line = self.open.remove(index);
+                // It is split in any case.
+                line.is_partial &= !is_long;
+                complete.push(line);
             }
         }
         complete
+    }
+
+    /// Begins a line, and returns its index.
+    fn begin(&mut self, piece: &TimedChunk) -> usize {
+        let is_partial = self.begun.as_mut().is_some_and(|begun| {
+            let is_first = !begun.contains(&piece.stream);
+            if is_first {
+                begun.push(piece.stream);
+            }
+            is_first
+        });
+        self.open.push(Line { stream: piece.stream, at_ms: piece.at_ms, bytes: Vec::new(), is_partial });
+        self.open.len() - 1
+    }
+
+    /// Returns incomplete lines.
+    pub(super) fn open(&self) -> impl Iterator<Item = &Line> {
+        self.open.iter()
     }
 
     /// Returns incomplete lines at the end of the output.
@@ -66,7 +95,7 @@ mod tests {
     }
 
     fn line(stream: Stream, at_ms: u64, text: &str) -> Line {
-        Line { stream, at_ms: Some(at_ms), bytes: text.as_bytes().to_vec() }
+        Line { stream, at_ms: Some(at_ms), bytes: text.as_bytes().to_vec(), is_partial: false }
     }
 
     #[test]
@@ -94,6 +123,18 @@ mod tests {
         assert_eq!(lines.take(&piece(Stream::Stdout, 3, "me\n")), [line(Stream::Stdout, 1, "some\n")]);
         assert_eq!(lines.finish(), [line(Stream::Stderr, 2, "no")]);
         assert_eq!(lines.finish(), []);
+    }
+
+    #[test]
+    fn the_first_line_of_each_stream_may_not_be_whole_if_reading_begins_in_the_middle() {
+        let mut lines = Lines::from_the_middle();
+        let complete = |lines: Vec<Line>| lines.iter().map(|line| line.is_partial).collect::<Vec<_>>();
+        assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, "d\nwhole\n"))), [true, false]);
+        assert_eq!(complete(lines.take(&piece(Stream::Stderr, 1, "d\nwhole\n"))), [true, false]);
+        assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, "whole\n"))), [false]);
+        let mut lines = Lines::from_the_middle();
+        let long = "x".repeat(LINE_BYTES);
+        assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, &long))), [false], "it is split anyway");
     }
 
     #[test]

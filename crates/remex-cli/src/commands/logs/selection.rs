@@ -5,13 +5,13 @@
 use std::collections::VecDeque;
 
 use regex_automata::meta::Regex;
-use remex_client::process::{Stream, TimedChunk};
+use remex_client::process::{OutputBatch, Stream, TimedChunk};
 
 use super::lines::{Line, Lines};
 use crate::render::text::utc;
 
 /// The selection criteria.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Criteria {
     /// Only output since this time, in milliseconds since 1970.
     pub(super) since_ms: Option<u64>,
@@ -52,6 +52,21 @@ impl Selection {
         Self { criteria, lines: Lines::default(), held, gap: None }
     }
 
+    /// Returns a selection from output whose beginning is not read, for the last lines.
+    pub(super) fn from_the_middle(criteria: Criteria) -> Self {
+        Self { lines: Lines::from_the_middle(), ..Self::new(criteria) }
+    }
+
+    /// Returns whether the last lines so far are as many as asked for and whole, so that nothing earlier is needed.
+    pub(super) fn has_whole_tail(&self) -> bool {
+        let (Some(held), Some(most)) = (&self.held, self.criteria.tail) else { return true };
+        // A line without its line feed counts as well.
+        let open = self.lines.open().filter(|line| line.is_partial || self.is_selected(line));
+        let lines: Vec<_> = open.chain(held.iter().rev()).take(most).collect();
+        let is_enough = lines.len() == most || self.gap.is_some();
+        is_enough && lines.iter().all(|line| !line.is_partial)
+    }
+
     /// Returns the prefix of each line.
     pub(super) fn prefix(&self) -> Option<&str> {
         self.criteria.prefix.as_deref()
@@ -86,6 +101,11 @@ impl Selection {
             }
         }
         items
+    }
+
+    /// Adds what one read returned.
+    pub(super) fn take_batch(&mut self, batch: OutputBatch) -> Vec<Item> {
+        self.take(batch.gap.map(|gap| gap.bytes), batch.chunks)
     }
 
     /// Records that all existing output was added; later output is new.
@@ -125,10 +145,13 @@ impl Selection {
             && self.criteria.until_ms.is_none_or(|until| at <= until)
     }
 
+    fn is_selected(&self, line: &Line) -> bool {
+        self.criteria.pattern.as_ref().is_none_or(|pattern| pattern.is_match(line.text()))
+    }
+
     fn put(&mut self, mut lines: Vec<Line>, items: &mut Vec<Item>) {
-        if let Some(pattern) = &self.criteria.pattern {
-            lines.retain(|line| pattern.is_match(line.text()));
-        }
+        // Whether a line matches depends on all of it.
+        lines.retain(|line| line.is_partial || self.is_selected(line));
         let (Some(held), Some(most)) = (&mut self.held, self.criteria.tail) else {
             return items.extend(lines.into_iter().map(|line| item(line, &self.criteria)));
         };
