@@ -2,7 +2,7 @@
 //!
 //! One [`Writer`] appends output, exit and close; any number of [`Reader`]s in other processes read them at the same
 //! time. It survives the death of all of them, because data in the page cache does; it survives a power failure only after
-//! [`Writer::sync`]. It knows nothing of processes, pipes or sessions, starts no threads and never waits, except for the
+//! [`Writer::sync`], or [`Unsynced::wait`] on another thread. It knows nothing of processes, pipes or sessions, starts no threads and never waits, except for the
 //! file system. Start at [`Writer::open`] and [`Reader::next`].
 //!
 //! ```
@@ -117,7 +117,7 @@ pub use format::{MAX_CHUNK, MAX_END_PAYLOAD, VERSION, VersionError};
 pub use reader::{Cursor, Reader};
 pub use space::{Quota, Space, Unlimited};
 pub use survey::{Summary, inspect};
-pub use writer::{Appended, Options, Position, Recovered, Room, Writer};
+pub use writer::{Appended, Options, Position, Recovered, Room, Unsynced, Writer};
 
 #[cfg(test)]
 mod tests;

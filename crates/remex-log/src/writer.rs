@@ -7,6 +7,7 @@ mod ledger;
 mod open;
 mod retention;
 mod tail;
+mod unsynced;
 
 use std::{cell::Cell, collections::VecDeque, fs::File, io, mem, path::PathBuf, sync::Arc};
 
@@ -14,6 +15,7 @@ use ledger::Ledger;
 pub use open::Recovered;
 use retention::{Sealed, may_evict_before};
 use tail::Tail;
+pub use unsynced::Unsynced;
 
 use crate::{
     disk::Disk,
@@ -346,6 +348,29 @@ impl Writer {
             self.is_dir_synced = true;
         }
         Ok(())
+    }
+
+    /// Returns what to wait for until everything written so far is on the medium; another thread can do that while this
+    /// one goes on writing. Pass it to [`Writer::synced`] afterwards.
+    ///
+    /// # Errors
+    ///
+    /// The error of the file system.
+    pub fn unsynced(&mut self) -> io::Result<Unsynced> {
+        self.flush().map_err(full)?;
+        let sealed =
+            self.sealed.iter().filter(|sealed| !sealed.is_synced).map(|sealed| sealed.name).collect();
+        let (tail, name) = (self.tail.file()?, self.tail.header.name);
+        Ok(Unsynced { dir: self.dir.clone(), sealed, tail, name, is_dir_synced: self.is_dir_synced })
+    }
+
+    /// Notes that what [`Writer::unsynced`] returned is on the medium.
+    pub fn synced(&mut self, done: &Unsynced) {
+        for sealed in &mut self.sealed {
+            sealed.is_synced |= done.sealed.contains(&sealed.name);
+        }
+        // A segment may have been created since.
+        self.is_dir_synced |= self.tail.header.name == done.name;
     }
 
     /// Returns where the log stands.

@@ -13,9 +13,7 @@ use remex_proto::process as wire;
 
 use crate::{
     clock::now_ms,
-    durable::{
-        ClosedLog, DESCRIPTION, Rule, START_NOTE, SavedSessions, SavedStart, StartNote, disk_space,
-    },
+    durable::{ClosedLog, DESCRIPTION, Rule, START_NOTE, SavedSessions, SavedStart, StartNote, disk_space},
     engine::Description,
     keeper_link::message::{ExitRecord, Key},
     state_dir::{StateDir, StateError},
@@ -118,7 +116,9 @@ fn in_use(error: StateError, user: &str) -> CollectError {
                 )
             } else {
                 CollectError::new(
-                    format!("processes still run in `{path}`, in the keeper{pid} that their server left behind"),
+                    format!(
+                        "processes still run in `{path}`, in the keeper{pid} that their server left behind"
+                    ),
                     "start that server again and collect through it",
                 )
             }

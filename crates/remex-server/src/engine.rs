@@ -62,9 +62,9 @@ pub(crate) use kept::Description;
 use kept::Forwarded;
 use leaving::Leaving;
 pub(crate) use leaving::ProcessRecord;
-pub(crate) use log::{KeptLog, Mirror, ProcessLog};
+pub(crate) use log::{KeptLog, Mirror, ProcessLog, SyncJob, SyncStep};
 pub(crate) use owner::Owner;
-pub(crate) use read::{NotRead, Read};
+pub(crate) use read::{NotRead, Read, StoredRead};
 use searches::Searches;
 pub(crate) use snapshot::{SnapshotUse, Snapshots};
 pub(crate) use start::{Command, HANG_THRESHOLD, Starting};
@@ -122,6 +122,8 @@ pub(crate) struct Spec {
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) retain_bytes: usize,
     pub(crate) start_id: Option<String>,
+    /// Whether output is on the disk before it is announced.
+    pub(crate) sync: bool,
     /// Bytes that the client sent and that are kept with the process.
     pub(crate) weight: usize,
 }

@@ -10,9 +10,10 @@ mod replace;
 
 use std::{
     collections::HashMap,
-    fs, io,
+    fs::{self, File},
+    io,
     os::{fd::RawFd, unix::fs::DirBuilderExt as _},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -30,7 +31,7 @@ use crate::{
     clock::now_ms,
     config::{CgroupUse, Config},
     durable::{DESCRIPTION, START_NOTE, StartNote, disk_space},
-    engine::{Engine, KeptLog, KeptSpec, Owner, broken},
+    engine::{Caller as _, Engine, KeptLog, KeptSpec, Owner, broken},
     host::Host,
     keeper_link::message::{
         FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, NewProcess, ProgramFile, Progress, Purpose,
@@ -39,6 +40,7 @@ use crate::{
     resource_limits::LimitEnforcer,
     retention::RetentionAccount,
     state_dir::{Lock, StateDir, replace},
+    supervise::defect,
 };
 use announce::Announcer;
 use link::{Greeted, LinkCaller, ServerLink};
@@ -445,7 +447,7 @@ impl Keeper {
                 );
             }
         };
-        let log = KeptLog::new(writer, rules.evicts);
+        let (log, must_sync) = (KeptLog::new(writer, rules.evicts, rules.sync), rules.sync);
         let spec = KeptSpec { rules: rules.clone(), tag: start.tag };
         let announcer = Announcer::new(key, Arc::downgrade(self));
         let (process, attempt) =
@@ -456,6 +458,11 @@ impl Keeper {
         let (keeper, caller) = (Arc::clone(self), LinkCaller::starting(self, key));
         let starting = Arc::clone(&process);
         let running = async move {
+            if must_sync && let Err(error) = keeper.sync_start(dir).await {
+                caller.answer(Err(error));
+                starting.fail_kept();
+                return keeper.on_broken(&starting);
+            }
             match keeper.host.spawner().attempt(start, &attempt).await {
                 Ok(child) => starting.run_kept(child, keeper, caller).await,
                 Err(error) => {
@@ -466,6 +473,21 @@ impl Keeper {
             }
         };
         self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
+    }
+
+    /// Waits until the description of a process, and the names on the way to it, are on the disk.
+    async fn sync_start(&self, dir: PathBuf) -> Result<(), RpcError> {
+        let sync = move || -> io::Result<()> {
+            File::open(dir.join(DESCRIPTION))?.sync_all()?;
+            // Its own directory, that of all processes, and the state directory.
+            dir.ancestors().take(3).try_for_each(|dir| File::open(dir)?.sync_all())
+        };
+        let synced = self.host.file_threads().run(sync).await.map_err(|_| defect())?;
+        synced.map_err(|error| {
+            let message = format!("cannot sync the state directory: {error}");
+            RpcError::new(ErrorKind::Internal, message)
+                .with_hint("check its disk, or start it without `sync`")
+        })
     }
 
     /// Returns what the server has to know about all processes.

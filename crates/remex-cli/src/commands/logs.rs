@@ -13,6 +13,7 @@ use remex_client::process::{OutputBatch, Stream};
 use tokio::task::JoinSet;
 
 use self::{
+    lines::Unsure,
     selection::{Criteria, Item, Selection},
     source::{Position, Source},
 };
@@ -40,6 +41,10 @@ const OPEN_OUTPUT_NOTICE: Duration = Duration::from_secs(1);
 const LINE_GUESS: u64 = 256;
 const FIRST_TAIL: u64 = 16 << 10;
 const TAIL_GROWTH: u64 = 8;
+
+/// With so much read, a line of a stream that was silent before is taken for whole: else a message on stderr after much
+/// output on stdout would make all of that be read.
+const LONG_TAIL: u64 = 64 << 10;
 
 /// What to print of one process.
 #[derive(Debug)]
@@ -168,7 +173,8 @@ fn trim(batch: &mut OutputBatch, at: Position, first: u64, last: u64) {
     batch.gap.take_if(|gap| gap.bytes == Some(0));
     for chunk in &mut batch.chunks {
         let len = chunk.bytes.len() as u64;
-        let within = |bound: u64| usize::try_from(bound.saturating_sub(offset).min(len)).unwrap_or(usize::MAX);
+        let within =
+            |bound: u64| usize::try_from(bound.saturating_sub(offset).min(len)).unwrap_or(usize::MAX);
         let (from, to) = (within(first), within(last));
         chunk.bytes = chunk.bytes.slice(from..to.max(from));
         offset += len;
@@ -215,7 +221,8 @@ async fn last_lines(
         let (from, mut selection) = if is_all {
             (start, Selection::new(criteria.clone()))
         } else {
-            (from, Selection::from_the_middle(criteria.clone()))
+            let unsure = if bytes < LONG_TAIL { Unsure::Each } else { Unsure::First };
+            (from, Selection::from_the_middle(criteria.clone(), unsure))
         };
         let take = |batch, _| {
             selection.take_batch(batch);

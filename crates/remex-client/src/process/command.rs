@@ -47,6 +47,7 @@ pub struct Command {
     idle_timeout: Option<Duration>,
     linger: Option<Duration>,
     durable: Option<bool>,
+    sync: bool,
     limits: ResourceLimits,
     sandbox: Option<Sandbox>,
     retain: Retain,
@@ -145,6 +146,7 @@ impl Command {
             idle_timeout: None,
             linger: None,
             durable: None,
+            sync: false,
             limits: ResourceLimits::default(),
             sandbox: None,
             retain: Retain::default(),
@@ -427,6 +429,15 @@ impl Command {
     /// Otherwise it outlives a server that has a state directory. A server that cannot keep it refuses the start.
     pub fn durable(mut self, is_durable: bool) -> Self {
         self.durable = Some(is_durable);
+        self
+    }
+
+    /// Has its output on the disk before this client sees it, so that it survives a power failure.
+    ///
+    /// It is then durable, or refused. Each announcement waits for the disk: output arrives later by that time, and a
+    /// process that writes more than the disk can take waits once its log is full.
+    pub fn sync(mut self) -> Self {
+        self.sync = true;
         self
     }
 

@@ -164,3 +164,19 @@ fn a_log_can_be_synced() {
     log.writer().sync().unwrap();
     log.writer().sync().unwrap();
 }
+
+#[test]
+fn a_log_is_synced_beside_its_writer_while_it_grows_and_evicts() {
+    let mut log = Log::new(Options { retain_bytes: 1000, segment_bytes: Some(2000) });
+    for round in 0..50_u8 {
+        log.append(Stream::Stdout, &[round; 100]);
+        let unsynced = log.writer().unsynced().unwrap();
+        for _ in 0..30 {
+            log.append(Stream::Stderr, &[round; 100]);
+        }
+        // Segments that it knows may be evicted by now.
+        unsynced.wait().unwrap();
+        log.writer().synced(&unsynced);
+    }
+    log.writer().sync().unwrap();
+}

@@ -174,6 +174,11 @@ impl Tail {
         Ok(())
     }
 
+    /// Returns the file.
+    pub(super) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// Waits until the data is on the medium.
     pub(super) fn sync(&self, disk: &dyn Disk) -> io::Result<()> {
         disk.sync(&self.file)

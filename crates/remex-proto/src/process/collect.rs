@@ -68,7 +68,18 @@ pub struct CollectedProcess {
 
 impl CollectedProcess {
     /// Creates the entry of a process.
-    pub fn new(process_id: impl Into<String>, session_id: impl Into<String>, ended_at_ms: u64, bytes: u64) -> Self {
-        Self { process_id: process_id.into(), session_id: session_id.into(), identity: None, ended_at_ms, bytes }
+    pub fn new(
+        process_id: impl Into<String>,
+        session_id: impl Into<String>,
+        ended_at_ms: u64,
+        bytes: u64,
+    ) -> Self {
+        Self {
+            process_id: process_id.into(),
+            session_id: session_id.into(),
+            identity: None,
+            ended_at_ms,
+            bytes,
+        }
     }
 }

@@ -55,6 +55,9 @@ pub struct Start {
     /// Whether the process outlives the server, with its output and exit; null means if the server can keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durable: Option<bool>,
+    /// Whether its output, of a durable process, is on the disk before clients see it, so that it survives a power failure.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub sync: bool,
     /// Asks to reach the network only as `networkProxy` says, if the sandbox leaves the network open.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub enforce_managed_network: bool,

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use remex_proto::RpcError;
+use remex_proto::{ErrorKind, RpcError};
 
 use crate::{
     budget::{self, SHORT, Share},
@@ -19,6 +19,12 @@ pub(crate) const LIST_LESS: &str = "list one session at a time with `sessionId`,
 
 /// Hint for a list of processes of one session that does not fit.
 pub(crate) const FORGET_SOME: &str = "forget what has ended with `process/forget`, or try again later";
+
+/// Returns the error for a log whose files cannot be read now.
+pub(crate) fn unreadable() -> RpcError {
+    RpcError::new(ErrorKind::Internal, "cannot read the log of the process")
+        .with_hint("check the disk of the state directory and the server's log")
+}
 
 /// How much an answer may grow while it waits for room.
 const MORE: u64 = 256 << 10;
@@ -51,6 +57,7 @@ where
         match attempt(room).await {
             Ok((made, room)) => return Ok((made, room.share)),
             Err(NotRead::NoMemory) => return Err(budget::no_memory(hint)),
+            Err(NotRead::Unreadable) => return Err(unreadable()),
             Err(NotRead::TooLong(needed)) => {
                 // A little more than needed now, because the answer may grow while it waits.
                 let wanted = needed.saturating_add(needed / 4 + MORE);

@@ -56,6 +56,9 @@ impl Calls {
         own: &Arc<Session>,
         scope: wire::Scope,
     ) -> Result<Vec<Arc<Session>>, RpcError> {
+        if scope == wire::Scope::All {
+            permission::check_admin(&self.credential.scopes, "process/collect")?;
+        }
         if self.context.host().durable().is_none() {
             let message = "this server has no state directory, so no logs on disk";
             return Err(RpcError::new(ErrorKind::NotSupported, message)
@@ -64,10 +67,7 @@ impl Calls {
         Ok(match scope {
             wire::Scope::Session => vec![Arc::clone(own)],
             wire::Scope::Identity => self.sessions.all_of(&self.credential.identity),
-            wire::Scope::All => {
-                permission::check_admin(&self.credential.scopes, "process/collect")?;
-                self.sessions.all()
-            }
+            wire::Scope::All => self.sessions.all(),
         })
     }
 }
@@ -100,7 +100,8 @@ fn collected(candidates: Vec<Candidate>, request: &wire::Collect) -> wire::Colle
     collected.bytes = space(gone);
     collected.kept_count = (kept.len() + wanted.len()) as u64;
     collected.kept_bytes = space(kept) + space(&wanted);
-    collected.processes = gone.iter().take(wire::COLLECTED_NAMES).map(|one| one.entry(request.scope)).collect();
+    collected.processes =
+        gone.iter().take(wire::COLLECTED_NAMES).map(|one| one.entry(request.scope)).collect();
     if !request.dry_run {
         for one in gone {
             one.process.forget_if_settled();
@@ -112,8 +113,7 @@ fn collected(candidates: Vec<Candidate>, request: &wire::Collect) -> wire::Colle
 impl Candidate {
     fn entry(&self, scope: wire::Scope) -> wire::CollectedProcess {
         let Candidate { session, process, log, .. } = self;
-        let mut entry =
-            wire::CollectedProcess::new(&*process.id, &session.id, log.ended_at_ms, log.bytes);
+        let mut entry = wire::CollectedProcess::new(&*process.id, &session.id, log.ended_at_ms, log.bytes);
         entry.identity = (scope == wire::Scope::All).then(|| session.owner.identity.to_string());
         entry
     }

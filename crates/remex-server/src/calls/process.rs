@@ -18,7 +18,9 @@ use crate::{
     budget,
     compute::LARGE_MESSAGE,
     engine::{HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process},
-    outbox::{AfterSend, Encoding, Responder, Source},
+    host::Host,
+    outbox::{AfterSend, ConnectionId, Encoding, Responder, Source},
+    process::Process,
     session::{Session, StartBounds},
 };
 
@@ -115,18 +117,18 @@ impl Calls {
             }
             responder.outbox().wait_for_room().await;
             // A short answer is sent at once, whatever else is being built.
-            match process.read(&request, reader, LARGE_MESSAGE as u64) {
+            let request = Arc::new(request);
+            match read_within(&process, &host, &request, reader, LARGE_MESSAGE as u64).await {
                 Ok((reply, then)) => return responder.ok_then(reply, then),
                 Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
+                Err(NotRead::Unreadable) => return responder.error(&answers::unreadable()),
                 Err(NotRead::TooLong(_)) => {}
             }
             // A reply may be megabytes, so it is built only when there is room for it.
             let making = responder.outbox().room_for_answer().await;
-            // Read here and not on another thread: output that is streamed and acknowledged in the meantime may be
-            // evicted and would become a gap.
-            let read = |room: Allowance| {
-                let read = process.read(&request, reader, room.bytes);
-                std::future::ready(read.map(|read| (read, room)))
+            let read = async |room: Allowance| {
+                let read = read_within(&process, &host, &request, reader, room.bytes).await;
+                read.map(|read| (read, room))
             };
             let ((reply, then), share) = match answers::within_room(&host, &responder, READ_LESS, read).await
             {
@@ -196,9 +198,24 @@ impl Calls {
                 return responder.error(&unknown_process(&process.id));
             }
             responder.outbox().wait_for_room().await;
-            match process.snapshot(max_bytes, LARGE_MESSAGE as u64) {
+            let look = |room: u64| {
+                let process = Arc::clone(&process);
+                let snapshot = move || process.snapshot(max_bytes, room);
+                let host = &host;
+                async move {
+                    // That of a durable process is on the disk.
+                    host.file_threads().run(snapshot).await.unwrap_or(Err(NotRead::Unreadable))
+                }
+            };
+            let short = if process.is_durable() {
+                look(LARGE_MESSAGE as u64).await
+            } else {
+                process.snapshot(max_bytes, LARGE_MESSAGE as u64)
+            };
+            match short {
                 Ok(snapshot) => return responder.ok(snapshot),
                 Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
+                Err(NotRead::Unreadable) => return responder.error(&answers::unreadable()),
                 Err(NotRead::TooLong(_)) => {}
             }
             let making = Arc::new(responder.outbox().room_for_answer().await);
@@ -302,6 +319,28 @@ impl Calls {
             }
         });
     }
+}
+
+/// Reads the output of a process: on another thread what is only on the disk, so that a slow disk holds up nothing else.
+///
+/// What is in memory is read here: output that is streamed and acknowledged in the meantime may be evicted and would
+/// become a gap.
+async fn read_within(
+    process: &Arc<Process>,
+    host: &Host,
+    request: &Arc<wire::Read>,
+    reader: Option<ConnectionId>,
+    room: u64,
+) -> Result<(wire::ReadReply, AfterSend), NotRead> {
+    let stored = match process.stored(request) {
+        None => None,
+        Some(stored) => {
+            let request = Arc::clone(request);
+            let read = host.file_threads().run(move || stored.read(&request, room)).await;
+            Some(read.unwrap_or(Err(NotRead::Unreadable))?)
+        }
+    };
+    process.read(request, reader, room, stored)
 }
 
 fn too_many_searches(limit: usize) -> RpcError {

@@ -26,9 +26,8 @@ impl Rule {
         if older_than_ms.is_none() && keep_bytes.is_none() {
             return logs.len();
         }
-        let by_age = older_than_ms.map_or(0, |age| {
-            logs.partition_point(|log| log.ended_at_ms.saturating_add(age) <= now_ms)
-        });
+        let by_age = older_than_ms
+            .map_or(0, |age| logs.partition_point(|log| log.ended_at_ms.saturating_add(age) <= now_ms));
         let by_size = keep_bytes.map_or(0, |keep| {
             let mut left = logs.iter().map(|log| log.bytes).fold(others, u64::saturating_add);
             logs.iter()
@@ -55,10 +54,10 @@ mod tests {
 
     #[test]
     fn the_oldest_logs_go_first_and_no_more_than_asked() {
-        let logs = [(10, 100), (20, 50), (30, 70)].map(|(ended_at_ms, bytes)| ClosedLog { ended_at_ms, bytes });
-        let selected = |older_than_ms, keep_bytes, others| {
-            Rule { older_than_ms, keep_bytes }.select(&logs, others, 30)
-        };
+        let logs =
+            [(10, 100), (20, 50), (30, 70)].map(|(ended_at_ms, bytes)| ClosedLog { ended_at_ms, bytes });
+        let selected =
+            |older_than_ms, keep_bytes, others| Rule { older_than_ms, keep_bytes }.select(&logs, others, 30);
         assert_eq!(selected(None, None, 0), 3, "all of them");
         assert_eq!(selected(Some(10), None, 0), 2, "an age that is reached counts");
         assert_eq!(selected(Some(21), None, 0), 0);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
@@ -127,6 +127,8 @@ enum Change {
     Put(Vec<u8>),
     Append(Vec<u8>),
     Remove,
+    /// Waits until what was saved is on the disk.
+    Sync,
 }
 
 impl SessionFiles {
@@ -156,6 +158,11 @@ impl SessionFiles {
         self.send(session, Change::Append(line(start)))
     }
 
+    /// Waits until what was saved of a session is on the disk.
+    pub(crate) fn sync(&self, session: &str) -> oneshot::Receiver<io::Result<()>> {
+        self.send(session, Change::Sync)
+    }
+
     pub(crate) fn remove(&self, session: &str) -> oneshot::Receiver<io::Result<()>> {
         self.send(session, Change::Remove)
     }
@@ -174,6 +181,15 @@ fn apply(dir: &Path, job: &Job) -> io::Result<()> {
         Change::Put(content) => replace(&session, content),
         Change::Append(line) => {
             OpenOptions::new().create(true).append(true).mode(0o600).open(starts)?.write_all(line)
+        }
+        Change::Sync => {
+            File::open(session)?.sync_all()?;
+            match File::open(starts) {
+                Ok(starts) => starts.sync_all()?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            dir.ancestors().take(2).try_for_each(|dir| File::open(dir)?.sync_all())
         }
         Change::Remove => {
             let removed = [session, starts].map(fs::remove_file);

@@ -117,6 +117,7 @@ pub(super) fn spec_of(rules: &Rules) -> Spec {
         idle_timeout: rules.idle_timeout_ms.map(Duration::from_millis),
         retain_bytes: usize::try_from(rules.retain_bytes).unwrap_or(usize::MAX),
         start_id: None,
+        sync: rules.sync,
         weight: 0,
     }
 }

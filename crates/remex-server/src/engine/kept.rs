@@ -496,6 +496,8 @@ impl Description {
             idle_timeout: None,
             retain_bytes: usize::try_from(self.retain_bytes).unwrap_or(usize::MAX),
             start_id: self.start_id.clone(),
+            // The keeper knows.
+            sync: false,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod kept;
 mod mirror;
+mod synced;
 
 use std::collections::TryReserveError;
 
@@ -16,6 +17,7 @@ use remex_proto::{
 use crate::keeper_link::message::ExitRecord;
 pub(crate) use kept::{KeptLog, LogRecord};
 pub(crate) use mirror::Mirror;
+pub(crate) use synced::{SyncJob, SyncStep};
 
 /// The log of one process.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use std::{
 
 use remex_proto::{
     Blob, process as wire,
-    state::output_log::{Gap, Next, Seq},
+    state::output_log::{Cursor, Gap, Next, Seq},
 };
 
-use super::{Audience, Engine, ProcessLog, ProcessState, broken::FAILURE};
+use super::{Audience, Engine, Mirror, ProcessLog, ProcessState, broken::FAILURE};
 use crate::{
     budget::{SHORT, has_memory},
     proxy::Denials,
@@ -29,6 +29,8 @@ pub(crate) enum NotRead {
     TooLong(u64),
     /// The host has no memory for it.
     NoMemory,
+    /// The files of the log cannot be read.
+    Unreadable,
 }
 
 impl From<TryReserveError> for NotRead {
@@ -79,16 +81,38 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Returns the beginning and end of the output, unless that may need more than `room`.
-    pub(crate) fn snapshot(&self, max_bytes: Option<u64>, room: u64) -> Result<wire::SnapshotReply, NotRead> {
-        let state = self.state();
-        let max_bytes = limit_of(max_bytes);
-        let cost = max_bytes.min(state.log.held_bytes());
-        if cost > room {
-            return Err(NotRead::TooLong(cost));
+    /// Returns the files to read first, if the output that a read asks for is only there.
+    pub(crate) fn stored(&self, read: &wire::Read) -> Option<StoredOutput> {
+        match &self.state().log {
+            ProcessLog::Mirror(mirror) if mirror.is_on_disk_only(read.after_seq.unwrap_or(0)) => {
+                Some(StoredOutput { mirror: Box::new(mirror.detached()) })
+            }
+            _ => None,
         }
-        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-        let snapshot = state.log.snapshot(max_bytes)?;
+    }
+
+    /// Returns the beginning and end of the output, unless that may need more than `room`. May read files, but without
+    /// holding up anything else.
+    pub(crate) fn snapshot(&self, max_bytes: Option<u64>, room: u64) -> Result<wire::SnapshotReply, NotRead> {
+        let max_bytes = limit_of(max_bytes);
+        let max_len = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        let (state, stored) = {
+            let state = self.state();
+            let cost = max_bytes.min(state.log.held_bytes());
+            if cost > room {
+                return Err(NotRead::TooLong(cost));
+            }
+            match &state.log {
+                ProcessLog::Mirror(mirror) => {
+                    let mirror = Box::new(mirror.detached());
+                    drop(state);
+                    let snapshot = ProcessLog::Mirror(mirror).snapshot(max_len)?;
+                    (self.state(), Some(snapshot))
+                }
+                ProcessLog::Memory(_) | ProcessLog::Kept(_) => (state, None),
+            }
+        };
+        let snapshot = stored.map_or_else(|| state.log.snapshot(max_len), Ok)?;
         let mut reply = wire::SnapshotReply::default();
         reply.stdout = Blob::from(snapshot.stdout);
         reply.stderr = Blob::from(snapshot.stderr);
@@ -102,14 +126,61 @@ impl<A: Audience> Engine<A> {
 }
 
 impl<A: Audience> ProcessState<A> {
-    /// Returns the available output, unless the answer may need more than `room`.
-    pub(crate) fn read(&mut self, read: &wire::Read, room: u64) -> Result<Read, NotRead> {
-        let after = read.after_seq.unwrap_or(0);
-        let extent = Extent::of(&mut self.log, after, read.max_bytes);
-        if extent.cost() > room {
-            return Err(NotRead::TooLong(extent.cost()));
+    /// Returns the available output, unless the answer may need more than `room`; `stored` is what was read from files.
+    pub(crate) fn read(
+        &mut self,
+        read: &wire::Read,
+        room: u64,
+        stored: Option<StoredRead>,
+    ) -> Result<Read, NotRead> {
+        let mut gathered = match stored {
+            None => Gathered::begin(&mut self.log, read, room)?,
+            Some(StoredRead { gathered, mirror }) => {
+                if let ProcessLog::Mirror(own) = &mut self.log {
+                    own.learn_ends(&mirror);
+                }
+                gathered
+            }
+        };
+        let is_far =
+            |log: &ProcessLog, seq| matches!(log, ProcessLog::Mirror(own) if own.is_on_disk_only(seq));
+        // What came meanwhile is added only if that reads no files.
+        if gathered.is_from_disk && !gathered.chunks.is_empty() && is_far(&self.log, gathered.cursor.seq) {
+            gathered.is_cut = true;
         }
-        reply(self, after, read.max_bytes, &extent)
+        gathered.go_on(&mut self.log, limit_of(read.max_bytes))?;
+        Ok(reply(self, read, gathered))
+    }
+}
+
+/// A log on disk, to be read without holding up anything else.
+#[derive(Debug)]
+pub(crate) struct StoredOutput {
+    mirror: Box<Mirror>,
+}
+
+/// What was read from files.
+#[derive(Debug)]
+pub(crate) struct StoredRead {
+    gathered: Gathered,
+    mirror: Box<Mirror>,
+}
+
+impl StoredOutput {
+    /// Reads the files, unless the answer may need more than `room`. Waits for the disk.
+    pub(crate) fn read(self, read: &wire::Read, room: u64) -> Result<StoredRead, NotRead> {
+        let newest = self.mirror.newest().0;
+        let mut log = ProcessLog::Mirror(self.mirror);
+        let mut gathered = Gathered::begin(&mut log, read, room)?;
+        gathered.go_on(&mut log, limit_of(read.max_bytes))?;
+        if !gathered.is_cut && gathered.cursor.seq < newest {
+            return Err(NotRead::Unreadable);
+        }
+        gathered.is_from_disk = true;
+        match log {
+            ProcessLog::Mirror(mirror) => Ok(StoredRead { gathered, mirror }),
+            ProcessLog::Memory(_) | ProcessLog::Kept(_) => Err(NotRead::Unreadable),
+        }
     }
 }
 
@@ -152,6 +223,9 @@ fn limit_of(max_bytes: Option<u64>) -> u64 {
 }
 
 fn has_output_after(log: &mut ProcessLog, after: Seq) -> bool {
+    if let ProcessLog::Mirror(mirror) = log {
+        return mirror.has_output_after(after);
+    }
     let mut cursor = log.cursor_after(after);
     while log.has_next(&cursor) {
         if log.gap(&cursor).is_some() || log.peek_len(&cursor).is_some_and(|len| len > 0) {
@@ -164,60 +238,81 @@ fn has_output_after(log: &mut ProcessLog, after: Seq) -> bool {
     false
 }
 
-fn reply<A: Audience>(
-    state: &mut ProcessState<A>,
-    after: Seq,
-    max_bytes: Option<u64>,
-    extent: &Extent,
-) -> Result<Read, NotRead> {
-    let limit = limit_of(max_bytes);
-    let mut cursor = state.log.cursor_after(after);
-    let (mut chunks, mut gaps, mut bytes) = (Vec::new(), Vec::new(), 0_u64);
-    let [chunk_count, len] =
-        [extent.chunks, extent.bytes].map(|most| usize::try_from(most).unwrap_or(usize::MAX));
-    chunks.try_reserve_exact(chunk_count)?;
-    if !has_memory(len) {
-        return Err(NotRead::NoMemory);
-    }
-    let (mut last_chunk, mut covered) = (None, after);
-    let mut cut = false;
-    loop {
-        if let Some(len) = state.log.peek_len(&cursor)
-            && len > 0
-            && !chunks.is_empty()
-            && bytes.saturating_add(len as u64) > limit
-        {
-            cut = true;
-            break;
+/// The output of an answer.
+#[derive(Debug)]
+struct Gathered {
+    chunks: Vec<wire::Chunk>,
+    /// Of which an answer has at most one, before its chunks.
+    gaps: Vec<Gap>,
+    bytes: u64,
+    cursor: Cursor,
+    /// The last event that it covers.
+    covered: Seq,
+    /// Whether more is available.
+    is_cut: bool,
+    is_from_disk: bool,
+}
+
+impl Gathered {
+    fn begin(log: &mut ProcessLog, read: &wire::Read, room: u64) -> Result<Self, NotRead> {
+        let after = read.after_seq.unwrap_or(0);
+        let extent = Extent::of(log, after, read.max_bytes);
+        if extent.cost() > room {
+            return Err(NotRead::TooLong(extent.cost()));
         }
-        match state.log.next(&mut cursor) {
-            None => break,
-            // An answer says what is missing before its chunks, once.
-            Some(Next::Gap(_)) if !chunks.is_empty() || !gaps.is_empty() => {
-                cut = true;
+        let [chunk_count, len] =
+            [extent.chunks, extent.bytes].map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        let mut chunks = Vec::new();
+        chunks.try_reserve_exact(chunk_count)?;
+        if !has_memory(len) {
+            return Err(NotRead::NoMemory);
+        }
+        let (gaps, cursor) = (Vec::new(), log.cursor_after(after));
+        Ok(Gathered { chunks, gaps, bytes: 0, cursor, covered: after, is_cut: false, is_from_disk: false })
+    }
+
+    /// Adds what is available, up to `limit` bytes in all.
+    fn go_on(&mut self, log: &mut ProcessLog, limit: u64) -> Result<(), NotRead> {
+        while !self.is_cut {
+            if let Some(len) = log.peek_len(&self.cursor)
+                && len > 0
+                && !self.chunks.is_empty()
+                && self.bytes.saturating_add(len as u64) > limit
+            {
+                self.is_cut = true;
                 break;
             }
-            Some(Next::Gap(gap)) => {
-                covered = gap.to_seq;
-                gaps.push(gap);
+            match log.next(&mut self.cursor) {
+                None => break,
+                // An answer says what is missing before its chunks, once.
+                Some(Next::Gap(_)) if !self.chunks.is_empty() || !self.gaps.is_empty() => self.is_cut = true,
+                Some(Next::Gap(gap)) => {
+                    self.covered = gap.to_seq;
+                    self.gaps.push(gap);
+                }
+                Some(Next::Output { seq, stream, at_ms, bytes }) => {
+                    self.bytes += bytes.len() as u64;
+                    self.covered = seq;
+                    let chunk = copy(bytes)?;
+                    self.chunks.push(wire::Chunk { seq, stream, chunk, at_ms: Some(at_ms) });
+                }
+                Some(Next::Exited(_) | Next::Closed(_)) => {}
             }
-            Some(Next::Output { seq, stream, at_ms, bytes: chunk }) => {
-                bytes += chunk.len() as u64;
-                last_chunk = Some(seq);
-                covered = seq;
-                chunks.push(wire::Chunk { seq, stream, chunk: copy(chunk)?, at_ms: Some(at_ms) });
-            }
-            Some(Next::Exited(_) | Next::Closed(_)) => {}
         }
+        Ok(())
     }
+}
+
+fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gathered) -> Read {
+    let Gathered { chunks, gaps, covered, is_cut, .. } = gathered;
     let past_newest = state.log.next_seq();
-    let next_seq = match last_chunk {
+    let next_seq = match chunks.last() {
         // The base dialect reports this whenever the client set a limit, whether or not something was left out.
-        Some(seq) if max_bytes.is_some() => seq + 1,
-        _ if cut => covered + 1,
+        Some(last) if read.max_bytes.is_some() => last.seq + 1,
+        _ if is_cut => covered + 1,
         _ => past_newest,
     };
-    let read_up_to = if cut { next_seq - 1 } else { past_newest - 1 };
+    let read_up_to = if is_cut { next_seq - 1 } else { past_newest - 1 };
     let exit = state.log.exited().and(state.exit.as_ref());
     let is_closed = state.log.is_closed();
     let reply = wire::ReadReply {
@@ -241,7 +336,7 @@ fn reply<A: Audience>(
         produced: is_closed.then(|| state.log.produced()),
         evicted_bytes: None,
     };
-    Ok(Read { reply, up_to: read_up_to, gaps })
+    Read { reply, up_to: read_up_to, gaps }
 }
 
 /// Copies a chunk, unless there is no memory for it.

@@ -239,6 +239,7 @@ impl<A: Audience> Engine<A> {
                 linger_ms: spec.linger.map(ms),
                 write_ids: limits.write_ids as u64,
                 stdin_bytes: limits.stdin_bytes as u64,
+                sync: spec.sync,
             },
         }))
     }
@@ -595,6 +596,7 @@ fn spec(request: &wire::Start, limits: &Limits, place: &Place) -> Spec {
     Spec {
         weight,
         start_id: request.start_id.clone(),
+        sync: request.sync,
         argv,
         cwd: request.cwd.clone(),
         tty: request.tty,

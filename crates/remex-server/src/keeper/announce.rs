@@ -7,9 +7,9 @@ use std::{
 
 use remex_proto::{process::Overflow, state::output_log::Hold};
 
-use super::{Keeper, LinkCaller};
+use super::{Keeper, Kept, LinkCaller};
 use crate::{
-    engine::{Audience, Engine, ProcessLog, ProcessState, Spec},
+    engine::{Audience, Engine, ProcessLog, ProcessState, Spec, SyncJob, SyncStep},
     keeper_link::message::Key,
     limits::Limits,
 };
@@ -54,12 +54,15 @@ impl Audience for Announcer {
     }
 
     fn on_events(process: &Arc<Engine<Self>>, state: &mut ProcessState<Self>) {
-        if state.audience.is_queued {
-            return;
+        if let ProcessLog::Kept(log) = &mut state.log {
+            match log.begin_sync() {
+                SyncStep::Run(job) => return sync(process, state, job),
+                // It announces them when it ends.
+                SyncStep::Wait => return,
+                SyncStep::Done => {}
+            }
         }
-        let Some(link) = state.audience.keeper.upgrade().and_then(|keeper| keeper.link()) else { return };
-        state.audience.is_queued = true;
-        link.queue(state.audience.key, process);
+        queue(process, state);
     }
 
     fn has_large_backlog(&self, log: &ProcessLog) -> bool {
@@ -69,4 +72,40 @@ impl Audience for Announcer {
     fn on_abandoned(&mut self) {
         self.is_abandoned = true;
     }
+}
+
+/// Announces a process when the link has room.
+fn queue(process: &Arc<Kept>, state: &mut ProcessState<Announcer>) {
+    if state.audience.is_queued {
+        return;
+    }
+    let Some(link) = state.audience.keeper.upgrade().and_then(|keeper| keeper.link()) else { return };
+    state.audience.is_queued = true;
+    link.queue(state.audience.key, process);
+}
+
+/// Brings events to the disk on another thread, then announces them; repeats that while there are newer ones.
+fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: SyncJob) {
+    let Some(keeper) = state.audience.keeper.upgrade() else { return };
+    let (process, host) = (Arc::clone(process), Arc::clone(&keeper.host));
+    host.spawn(async move {
+        let mut next = Some(job);
+        while let Some(job) = next.take() {
+            let wait = move || {
+                let waited = job.wait();
+                (job, waited)
+            };
+            let Ok((job, waited)) = keeper.host.file_threads().run(wait).await else { return };
+            if let Err(error) = &waited {
+                tracing::error!(%error, process = %process.id, "cannot sync a log: output may not survive a power failure");
+            }
+            let mut state = process.state();
+            if let ProcessLog::Kept(log) = &mut state.log
+                && let SyncStep::Run(job) = log.end_sync(job, waited.is_ok())
+            {
+                next = Some(job);
+            }
+            queue(&process, &mut state);
+        }
+    });
 }

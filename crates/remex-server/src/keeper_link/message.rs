@@ -236,6 +236,8 @@ pub(crate) struct Rules {
     pub(crate) linger_ms: Option<u64>,
     pub(crate) write_ids: u64,
     pub(crate) stdin_bytes: u64,
+    /// Whether output is announced only when it is on the disk.
+    pub(crate) sync: bool,
 }
 
 /// A process that the keeper has.

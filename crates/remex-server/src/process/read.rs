@@ -6,7 +6,7 @@ use remex_proto::{process as wire, state::output_log::Seq};
 
 use super::{Followers, Process};
 use crate::{
-    engine::{NotRead, ProcessState, Read},
+    engine::{NotRead, ProcessState, Read, StoredRead},
     outbox::{AfterSend, ConnectionId},
 };
 
@@ -20,15 +20,16 @@ impl Process {
     /// Answers a read with the available output, and returns what the answer acknowledges once it has arrived.
     ///
     /// `reader` is the controlling connection, whose reads acknowledge; `None` for others. If the answer may
-    /// need more than `room`, it is not built, and nothing changes.
+    /// need more than `room`, it is not built, and nothing changes. `stored` is what was read from files before.
     pub(crate) fn read(
         self: &Arc<Self>,
         read: &wire::Read,
         reader: Option<ConnectionId>,
         room: u64,
+        stored: Option<StoredRead>,
     ) -> Result<(wire::ReadReply, AfterSend), NotRead> {
         let mut state = self.state();
-        let Read { mut reply, up_to, gaps } = state.read(read, room)?;
+        let Read { mut reply, up_to, gaps } = state.read(read, room, stored)?;
         self.note_read(&mut state, reader, read.after_seq.unwrap_or(0));
         let is_full = state.is_full();
         let Followers { control, losses, .. } = &mut state.audience;

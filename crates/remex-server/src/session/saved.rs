@@ -39,10 +39,14 @@ impl Session {
             let message = format!("cannot start a durable process: {why}");
             Err(RpcError::new(ErrorKind::NotSupported, message).with_hint(hint))
         };
+        if request.durable == Some(false) && request.sync {
+            let message = "`sync` needs a durable process, but `durable` is false";
+            return Err(RpcError::new(ErrorKind::InvalidParams, message).with_hint("omit one of them"));
+        }
         if request.durable == Some(false) {
             return Ok(Place::Here);
         }
-        let is_wanted = request.durable == Some(true);
+        let is_wanted = request.durable == Some(true) || request.sync;
         let Some(durable) = self.host.durable() else {
             return if is_wanted {
                 refuse("this server has no state directory", "start it with `remex serve --state DIR`")
@@ -95,9 +99,14 @@ impl Session {
         [self.tag()].into_iter().chain(kept)
     }
 
-    /// Remembers a start whose process ends with the server, so that a later one does not repeat it.
+    /// Remembers a start whose process ends with the server, so that a later one does not repeat it; of a process whose
+    /// output must survive a power failure, has the session survive it as well.
     pub(super) fn save_begun(&self, process: &Process) -> Option<Saving> {
-        let durable = self.host.durable().filter(|_| self.is_saved && !process.is_durable())?;
+        let durable = self.host.durable().filter(|_| self.is_saved)?;
+        if process.is_durable() {
+            // Without its session, the log would be deleted.
+            return process.spec.sync.then(|| durable.files().sync(&self.id));
+        }
         let (start_id, process_id) = (process.spec.start_id.clone()?, process.id.to_string());
         let start = SavedStart { start_id, process_id, outcome: SavedOutcome::Begun };
         Some(durable.files().append(&self.id, &start))

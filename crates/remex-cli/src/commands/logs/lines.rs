@@ -31,14 +31,23 @@ impl Line {
 pub(super) struct Lines {
     /// In the order of their first bytes.
     open: Vec<Line>,
-    /// The streams that have begun; `None` if reading began with the first byte.
-    begun: Option<Vec<Stream>>,
+    /// The streams that have begun, unless reading began with the first byte.
+    begun: Option<(Unsure, Vec<Stream>)>,
+}
+
+/// Whose first line may not be whole if reading begins in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsure {
+    /// That of each stream.
+    Each,
+    /// That of the stream that comes first; of another one, no line began so long before.
+    First,
 }
 
 impl Lines {
-    /// Returns lines of output whose beginning is not read, so the first line of each stream may not be whole.
-    pub(super) fn from_the_middle() -> Self {
-        Self { open: Vec::new(), begun: Some(Vec::new()) }
+    /// Returns lines of output whose beginning is not read.
+    pub(super) fn from_the_middle(unsure: Unsure) -> Self {
+        Self { open: Vec::new(), begun: Some((unsure, Vec::new())) }
     }
 
     /// Adds a chunk, and returns the lines that it completes.
@@ -62,12 +71,12 @@ impl Lines {
 
     /// Begins a line, and returns its index.
     fn begin(&mut self, piece: &TimedChunk) -> usize {
-        let is_partial = self.begun.as_mut().is_some_and(|begun| {
+        let is_partial = self.begun.as_mut().is_some_and(|(unsure, begun)| {
             let is_first = !begun.contains(&piece.stream);
             if is_first {
                 begun.push(piece.stream);
             }
-            is_first
+            is_first && (*unsure == Unsure::Each || begun.len() == 1)
         });
         self.open.push(Line { stream: piece.stream, at_ms: piece.at_ms, bytes: Vec::new(), is_partial });
         self.open.len() - 1
@@ -127,14 +136,17 @@ mod tests {
 
     #[test]
     fn the_first_line_of_each_stream_may_not_be_whole_if_reading_begins_in_the_middle() {
-        let mut lines = Lines::from_the_middle();
+        let mut lines = Lines::from_the_middle(Unsure::Each);
         let complete = |lines: Vec<Line>| lines.iter().map(|line| line.is_partial).collect::<Vec<_>>();
         assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, "d\nwhole\n"))), [true, false]);
         assert_eq!(complete(lines.take(&piece(Stream::Stderr, 1, "d\nwhole\n"))), [true, false]);
         assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, "whole\n"))), [false]);
-        let mut lines = Lines::from_the_middle();
+        let mut lines = Lines::from_the_middle(Unsure::Each);
         let long = "x".repeat(LINE_BYTES);
         assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, &long))), [false], "it is split anyway");
+        let mut lines = Lines::from_the_middle(Unsure::First);
+        assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, "d\nwhole\n"))), [true, false]);
+        assert_eq!(complete(lines.take(&piece(Stream::Stderr, 1, "whole\n"))), [false]);
     }
 
     #[test]

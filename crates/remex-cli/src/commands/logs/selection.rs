@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use regex_automata::meta::Regex;
 use remex_client::process::{OutputBatch, Stream, TimedChunk};
 
-use super::lines::{Line, Lines};
+use super::lines::{Line, Lines, Unsure};
 use crate::render::text::utc;
 
 /// The selection criteria.
@@ -53,8 +53,8 @@ impl Selection {
     }
 
     /// Returns a selection from output whose beginning is not read, for the last lines.
-    pub(super) fn from_the_middle(criteria: Criteria) -> Self {
-        Self { lines: Lines::from_the_middle(), ..Self::new(criteria) }
+    pub(super) fn from_the_middle(criteria: Criteria, unsure: Unsure) -> Self {
+        Self { lines: Lines::from_the_middle(unsure), ..Self::new(criteria) }
     }
 
     /// Returns whether the last lines so far are as many as asked for and whole, so that nothing earlier is needed.

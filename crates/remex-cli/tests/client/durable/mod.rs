@@ -1,7 +1,9 @@
 //! Processes that outlive their server: what clients see when it is killed, stopped and replaced.
 
+mod collecting;
 mod crashes;
 mod host;
+mod logs;
 mod restarts;
 mod space;
 mod status;

@@ -19,21 +19,21 @@ use super::{host::DurableHost, in_time};
 use crate::support::{Client, InTime as _, PATIENCE, Server, Watched, decode, encode, program};
 
 /// Connects to a session that lasts.
-fn connect(host: &DurableHost) -> (Client, String) {
+pub(super) fn connect(host: &DurableHost) -> (Client, String) {
     let client = Client::connect(&host.address());
     let asked = json!({"clientName": "durable", "resumeSessionId": null, "detachTtlMs": 3_600_000});
     let session = client.initialize_with(asked)["sessionId"].as_str().expect("an id").to_owned();
     (client, session)
 }
 
-fn resume(host: &DurableHost, session: &str) -> Client {
+pub(super) fn resume(host: &DurableHost, session: &str) -> Client {
     let client = Client::connect(&host.address());
     client.resume(session);
     client
 }
 
 /// Asks until something holds.
-fn poll(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn poll(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "{what} takes too long");
@@ -42,7 +42,7 @@ fn poll(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Reads everything of a process that has closed.
-fn read_all(client: &Client, process_id: &str) -> (Vec<u8>, Value) {
+pub(super) fn read_all(client: &Client, process_id: &str) -> (Vec<u8>, Value) {
     let asked = json!({"processId": process_id, "afterSeq": 0, "maxBytes": 16 << 20, "waitMs": 60_000});
     loop {
         let read = client.call("process/read", asked.clone()).expect("it can be read");

@@ -88,12 +88,15 @@ impl Target {
             ("process/resize", "processes", json!({"rows": 1, "cols": 1})),
             ("process/wait", "processes:read", json!({})),
             ("process/snapshot", "processes:read", json!({})),
+            ("process/seek", "processes:read", json!({"to": {"offset": 0}})),
         ] {
             all.push(attempt(method, scope, with(json!({"processId": "p"}), more)));
         }
         for (method, scope, params) in [
             ("process/list", "processes:read", json!({})),
             ("process/list", "admin", json!({"scope": "all"})),
+            ("process/collect", "processes", json!({})),
+            ("process/collect", "admin", json!({"scope": "all"})),
             ("session/list", "processes:read", json!({})),
             ("session/list", "admin", json!({"scope": "all"})),
             ("session/end", "processes", json!({"sessionId": "s"})),

@@ -18,6 +18,7 @@ fn requests(session: &str) -> Vec<(&'static str, Value)> {
         of_process("process/resize", json!({"rows": 1, "cols": 1})),
         of_process("process/wait", json!({})),
         of_process("process/snapshot", json!({})),
+        of_process("process/seek", json!({"to": {"offset": 0}})),
         of_process("process/signal", json!({"signal": "SIGKILL"})),
         of_process("process/terminate", json!({})),
         ("process/list", json!({"sessionId": session})),

@@ -150,6 +150,7 @@ impl Command {
             sandbox,
             isolate_pids: false,
             durable: self.durable,
+            sync: self.sync,
             enforce_managed_network: false,
             network_proxy: None,
             rows: self.terminal.map(|size| size.rows),

@@ -10,6 +10,7 @@ use remex_proto::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::synced::Syncing;
 use crate::{
     durable::on_wire,
     keeper_link::message::{ExitRecord, FreshChunk, KeptHold, Lack, Progress},
@@ -24,7 +25,7 @@ const DROPPED_BYTES: usize = 64 << 10;
 /// The log of one process in the keeper.
 #[derive(Debug)]
 pub(crate) struct KeptLog {
-    writer: Writer,
+    pub(super) writer: Writer,
     /// What the server wants to stay readable.
     hold: KeptHold,
     /// What happens to output for which there is no room: it is dropped, or the process waits.
@@ -39,6 +40,8 @@ pub(crate) struct KeptLog {
     fresh: Fresh,
     /// What the server knows.
     announced: Progress,
+    /// If events are announced only when they are on the disk.
+    pub(super) syncing: Option<Syncing>,
 }
 
 /// What a log in the keeper knows beyond its file.
@@ -61,7 +64,7 @@ struct Fresh {
 }
 
 impl KeptLog {
-    pub(crate) fn new(writer: Writer, drops: bool) -> Self {
+    pub(crate) fn new(writer: Writer, drops: bool, sync: bool) -> Self {
         Self {
             writer,
             hold: KeptHold::ALL,
@@ -73,6 +76,7 @@ impl KeptLog {
             is_closed: false,
             fresh: Fresh::default(),
             announced: Progress::start(),
+            syncing: sync.then(Syncing::new),
         }
     }
 
@@ -216,6 +220,15 @@ impl KeptLog {
     ///
     /// What is not in the file yet cannot be read, so it is announced later.
     pub(crate) fn take_progress(&mut self, is_full: bool) -> Progress {
+        let is_written = self.writer.flush().is_ok();
+        match &mut self.syncing {
+            Some(syncing) => syncing.take(is_full || !is_written, self.lacks),
+            None => self.written_progress(is_full),
+        }
+    }
+
+    /// Returns where the log stands in its files, and new output if that is little.
+    pub(super) fn written_progress(&mut self, is_full: bool) -> Progress {
         let _ = self.writer.flush();
         let position = self.writer.position();
         let Fresh { chunks, is_incomplete, .. } = std::mem::take(&mut self.fresh);

@@ -69,6 +69,32 @@ impl Mirror {
         &self.dir
     }
 
+    /// Returns a view of its own of the same log as it is now, to read the files without holding up anything else.
+    pub(crate) fn detached(&self) -> Self {
+        Self::new(self.dir.clone(), self.known.clone())
+    }
+
+    /// Returns whether the event after `seq` has to be read from the files.
+    pub(crate) fn is_on_disk_only(&self, seq: Seq) -> bool {
+        let next = seq.saturating_add(1).max(self.known.first_seq);
+        next <= self.known.newest && self.end_event(next).is_none() && self.index_of(next).is_none()
+    }
+
+    /// Returns whether there is output, or a gap, after event `seq`.
+    pub(crate) fn has_output_after(&self, seq: Seq) -> bool {
+        let Progress { newest, exited, is_closed, .. } = self.known;
+        let ends =
+            u64::from(exited.is_some_and(|exited| exited > seq)) + u64::from(is_closed && newest > seq);
+        newest.saturating_sub(seq) > ends
+    }
+
+    /// Remembers what another view of this log has read.
+    pub(crate) fn learn_ends(&mut self, other: &Mirror) {
+        for (seq, end) in &other.ends {
+            self.note_end(*seq, *end);
+        }
+    }
+
     /// Records how far the log has come.
     pub(crate) fn advance(&mut self, mut known: Progress) {
         let fresh = std::mem::take(&mut known.fresh);
@@ -238,6 +264,8 @@ impl Mirror {
             && known == seq
         {
             Some(end)
+        } else if let Some(next) = self.index_of(seq + 1).and_then(|index| self.recent.get(index)) {
+            Some(next.end - next.chunk.bytes.len() as u64)
         } else if seq + 1 < self.known.first_seq {
             None
         } else if self.known.exited.is_some_and(|exited| seq >= exited) && seq + 1 >= newest {

@@ -1,0 +1,144 @@
+//! A log whose events are announced only when they are on the disk. Start at [`KeptLog::begin_sync`].
+
+use std::io;
+
+use remex_log::Unsynced;
+use remex_proto::state::output_log::Seq;
+
+use super::KeptLog;
+use crate::keeper_link::message::{Lack, Progress};
+
+/// What is on the disk, and what is on its way there.
+#[derive(Debug)]
+pub(super) struct Syncing {
+    /// What may be announced.
+    ready: Progress,
+    /// The first event that no sync has covered.
+    next_seq: Seq,
+    is_running: bool,
+}
+
+/// Events on their way to the disk.
+#[derive(Debug)]
+pub(crate) struct SyncJob {
+    files: Unsynced,
+    progress: Progress,
+}
+
+/// What has to happen before new events are announced.
+#[derive(Debug)]
+pub(crate) enum SyncStep {
+    /// This work, on a thread that may wait for the disk; then [`KeptLog::end_sync`].
+    Run(SyncJob),
+    /// An earlier sync has to end, which goes on with these.
+    Wait,
+    /// Nothing.
+    Done,
+}
+
+impl SyncJob {
+    /// Waits until the events are on the disk.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        self.files.wait()
+    }
+}
+
+impl Syncing {
+    pub(super) fn new() -> Self {
+        Syncing { ready: Progress::start(), next_seq: 1, is_running: false }
+    }
+
+    /// Returns what may be announced.
+    pub(super) fn take(&mut self, is_full: bool, lacks: Option<Lack>) -> Progress {
+        let fresh = std::mem::take(&mut self.ready.fresh);
+        Progress { fresh, is_full, lacks, ..self.ready.clone() }
+    }
+}
+
+impl KeptLog {
+    /// Begins to bring new events to the disk, if they are announced only then.
+    pub(crate) fn begin_sync(&mut self) -> SyncStep {
+        let next_seq = self.next_seq();
+        let Some(syncing) = &mut self.syncing else { return SyncStep::Done };
+        if syncing.is_running {
+            return SyncStep::Wait;
+        }
+        if syncing.next_seq == next_seq {
+            return SyncStep::Done;
+        }
+        // What is not in the file yet is announced later.
+        let Ok(files) = self.writer.unsynced() else { return SyncStep::Done };
+        (syncing.is_running, syncing.next_seq) = (true, next_seq);
+        let mut progress = self.written_progress(false);
+        // Otherwise it could be seen before it is on the disk.
+        progress.exit.take_if(|_| progress.exited.is_none());
+        SyncStep::Run(SyncJob { files, progress })
+    }
+
+    /// Records that a sync has ended, and begins the next one if there are newer events.
+    pub(crate) fn end_sync(&mut self, job: SyncJob, is_on_disk: bool) -> SyncStep {
+        let SyncJob { files, mut progress } = job;
+        if is_on_disk {
+            self.writer.synced(&files);
+        }
+        if let Some(syncing) = &mut self.syncing {
+            if !syncing.ready.fresh.is_empty() {
+                // Without those before them they are read from the files.
+                progress.fresh = Vec::new();
+            }
+            (syncing.ready, syncing.is_running) = (progress, false);
+        }
+        self.begin_sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::Arc};
+
+    use remex_log::{Options, Unlimited, Writer};
+    use remex_proto::state::output_log::{Hold, Stream};
+
+    use super::*;
+
+    fn append(log: &mut KeptLog, text: &str) {
+        let room = log.room(Hold::After(0));
+        let Ok(len) = log.append(Stream::Stdout, 1, room, |spare| {
+            spare[..text.len()].copy_from_slice(text.as_bytes());
+            Ok::<_, Infallible>(text.len())
+        });
+        assert_eq!(len, text.len());
+    }
+
+    fn job(step: SyncStep) -> SyncJob {
+        match step {
+            SyncStep::Run(job) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn events_are_announced_only_when_they_are_on_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { retain_bytes: 1 << 20, segment_bytes: None };
+        let writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
+        let mut log = KeptLog::new(writer, false, true);
+        assert!(matches!(log.begin_sync(), SyncStep::Done));
+        append(&mut log, "one");
+        let first = job(log.begin_sync());
+        append(&mut log, "two");
+        assert!(matches!(log.begin_sync(), SyncStep::Wait), "one at a time");
+        assert_eq!(log.take_progress(false).newest, 0, "nothing is on the disk yet");
+        first.wait().unwrap();
+        let second = job(log.end_sync(first, true));
+        let announced = log.take_progress(false);
+        assert_eq!((announced.newest, announced.produced.stdout), (1, 3));
+        assert_eq!(announced.fresh.len(), 1, "a little output travels along");
+        second.wait().unwrap();
+        assert!(matches!(log.end_sync(second, true), SyncStep::Done));
+        let announced = log.take_progress(false);
+        assert_eq!((announced.newest, announced.produced.stdout), (2, 6));
+        assert_eq!(announced.fresh[0].bytes, b"two");
+        assert_eq!(log.take_progress(false).newest, 2, "it stays announced");
+    }
+}
