@@ -126,7 +126,7 @@ Examples:
   Use this machine again:
     remex env default --unset
 
-`run`, `shell`, `ps`, `top`, `logs`, `attach`, `kill`, `wait`, `resize`, `rm` and `prune` use it; `cp`, `ls`, `cat`, `edit` and `watch` use it for `:path`, while plain paths are always local.
+`run`, `shell`, `ps`, `top`, `logs`, `attach`, `kill`, `wait`, `resize`, `rm`, `prune` and `gc` use it; `cp`, `ls`, `cat`, `edit` and `watch` use it for `:path`, while plain paths are always local.
 `--on`, `--here` and REMEX_ON take precedence.";
 
 /// Flags of `remex env remove`.
