@@ -7,6 +7,7 @@
 mod announce;
 mod link;
 mod replace;
+mod space;
 
 use std::{
     collections::HashMap,
@@ -21,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use remex_log::{Options, Quota, Space as _, Writer};
+use remex_log::{Quota, Space as _, Writer};
 use remex_process::{Scope, Tags, tree};
 use remex_proto::{ErrorKind, RpcError, process as wire};
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, sync::Notify, task::JoinSet};
@@ -30,12 +31,12 @@ use crate::{
     audit::Audit,
     clock::now_ms,
     config::{CgroupUse, Config},
-    durable::{DESCRIPTION, START_NOTE, StartNote, disk_space},
+    durable::{DESCRIPTION, START_NOTE, StartNote},
     engine::{Caller as _, Engine, KeptLog, KeptSpec, Owner, broken},
     host::Host,
     keeper_link::message::{
         FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, NewProcess, ProgramFile, Progress, Purpose,
-        Quotas, Rules, StartFailure, ToKeeper,
+        Rules, StartFailure, ToKeeper,
     },
     resource_limits::LimitEnforcer,
     retention::RetentionAccount,
@@ -46,16 +47,10 @@ use announce::Announcer;
 use link::{Greeted, LinkCaller, ServerLink};
 pub use replace::knows_tables;
 use replace::{Passed, Tables};
+use space::{Deletions, SessionQuotas, log_options};
 
 /// How long a keeper without processes waits for a server.
 const IDLE_PATIENCE: Duration = Duration::from_secs(10);
-
-/// A log on a full disk needs room for two segments to go on, so they are small; many files are slow, so not too small.
-const SMALLEST_SEGMENT: u64 = 64 << 10;
-const LARGEST_SEGMENT: u64 = 8 << 20;
-
-/// The extension of the directory of a process that is being deleted.
-const DELETED: &str = "deleted";
 
 /// How many connections may be greeted at the same time.
 const MAX_GREETED: usize = 256;
@@ -92,29 +87,6 @@ struct Keeper {
     deleting: Deletions,
 }
 
-/// Logs that are just being deleted.
-#[derive(Debug, Default)]
-struct Deletions {
-    count: AtomicUsize,
-    ended: Notify,
-}
-
-impl Deletions {
-    fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Waits until one has ended.
-    async fn done(&self) {
-        self.ended.notified().await;
-    }
-
-    fn end(&self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        self.ended.notify_one();
-    }
-}
-
 #[derive(Clone, Debug)]
 struct Entry {
     process: Arc<Kept>,
@@ -122,20 +94,6 @@ struct Entry {
     quota: Arc<Quota>,
     started: Option<(u32, u64)>,
     rules: Rules,
-}
-
-#[derive(Debug)]
-struct SessionQuotas {
-    server: Arc<Quota>,
-    server_bytes: u64,
-    sessions: HashMap<String, Arc<Quota>>,
-    session_bytes: u64,
-}
-
-/// What the keeper has to know of a description.
-#[derive(Default, serde::Deserialize)]
-struct SessionOf {
-    session: String,
 }
 
 /// Why a keeper cannot run.
@@ -214,12 +172,7 @@ pub async fn keep(
     let keeper = Arc::new(Keeper {
         account: Arc::new(RetentionAccount::new(usize::MAX)),
         processes: Mutex::default(),
-        quotas: Mutex::new(SessionQuotas {
-            server: Quota::server(u64::MAX),
-            server_bytes: u64::MAX,
-            sessions: HashMap::new(),
-            session_bytes: u64::MAX,
-        }),
+        quotas: Mutex::new(SessionQuotas::unlimited()),
         leftovers: Mutex::default(),
         link: Mutex::default(),
         live: AtomicUsize::new(0),
@@ -244,33 +197,6 @@ pub async fn keep(
 }
 
 impl Keeper {
-    /// Counts the disk space of what is there already.
-    fn count_leftovers(&self) {
-        let entries: Vec<_> = fs::read_dir(self.state.processes()).into_iter().flatten().flatten().collect();
-        // What the keeper before this one could not delete completely.
-        let is_deleted = |entry: &&fs::DirEntry| entry.path().extension().is_some_and(|kind| kind == DELETED);
-        let deleted: Vec<_> = entries.iter().filter(is_deleted).map(fs::DirEntry::path).collect();
-        if !deleted.is_empty() {
-            let host = Arc::clone(&self.host);
-            self.host.spawn(async move {
-                let delete = move || deleted.into_iter().for_each(|dir| drop(fs::remove_dir_all(dir)));
-                let _ = host.file_threads().run(delete).await;
-            });
-        }
-        for (key, dir) in entries.iter().filter_map(|entry| {
-            Some((entry.file_name().to_str().and_then(Key::from_dir_name)?, entry.path()))
-        }) {
-            if self.processes().contains_key(&key) {
-                continue;
-            }
-            let session = session_of(&fs::read(dir.join(DESCRIPTION)).unwrap_or_default());
-            let bytes = disk_space(&dir);
-            let quota = self.quota_of(&session);
-            quota.charge(bytes);
-            lock(&self.leftovers).insert(key, (quota, bytes));
-        }
-    }
-
     /// Serves one server after the other, until there is neither a server nor a process for a while.
     async fn accept(self: &Arc<Self>, listener: &UnixListener) {
         // Greeted at the same time, so that one that is silent does not delay the others.
@@ -512,48 +438,6 @@ impl Keeper {
         }
     }
 
-    /// Forgets a process and deletes its log.
-    fn forget(self: &Arc<Self>, key: Key) {
-        let entry = self.processes().remove(&key);
-        let dir = self.state.processes().join(key.dir_name());
-        let keeper = Arc::clone(self);
-        self.deleting.count.fetch_add(1, Ordering::Relaxed);
-        // Deleting may take a while.
-        self.host.spawn(async move {
-            let deleted = keeper.host.file_threads().run(move || delete(&dir)).await;
-            if let Ok(Err(error)) = deleted
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(%error, "cannot delete the log of a process");
-            }
-            let leftover = lock(&keeper.leftovers).remove(&key);
-            if let Some((quota, bytes)) = leftover {
-                quota.release(bytes);
-            }
-            if let Some(Entry { process, quota, .. }) = entry {
-                quota.release(process.with_kept_log(|log| log.writer().position().disk_bytes).unwrap_or(0));
-            }
-            keeper.deleting.end();
-        });
-    }
-
-    fn set_quotas(&self, wanted: Quotas) {
-        let mut quotas = lock(&self.quotas);
-        quotas.server.set_limit(wanted.server_bytes);
-        quotas.server_bytes = wanted.server_bytes;
-        quotas.session_bytes = wanted.session_bytes;
-        quotas.sessions.values().for_each(|quota| quota.set_limit(wanted.session_bytes));
-    }
-
-    fn quota_of(&self, session: &str) -> Arc<Quota> {
-        let mut quotas = lock(&self.quotas);
-        let quotas = &mut *quotas;
-        quotas.sessions.retain(|_, quota| Arc::strong_count(quota) > 1);
-        let (server, limit) = (&quotas.server, quotas.session_bytes);
-        let quota = quotas.sessions.entry(session.to_owned());
-        Arc::clone(quota.or_insert_with(|| Quota::session(server, limit)))
-    }
-
     fn process(&self, key: Key) -> Option<Arc<Kept>> {
         self.processes().get(&key).map(|entry| Arc::clone(&entry.process))
     }
@@ -648,24 +532,6 @@ impl Owner<Announcer> for Keeper {
     fn on_closed(&self, process: &Arc<Kept>) {
         self.ended(process);
     }
-}
-
-/// Deletes the directory of a process: first as a whole, so that no part of it is taken for the process.
-fn delete(dir: &Path) -> io::Result<()> {
-    let deleted = dir.with_extension(DELETED);
-    fs::rename(dir, &deleted)?;
-    fs::remove_dir_all(deleted)
-}
-
-/// Returns the session in a description, or nothing if it has none.
-fn session_of(description: &[u8]) -> String {
-    serde_json::from_slice::<SessionOf>(description).unwrap_or_default().session
-}
-
-/// Returns how much the log of a process keeps.
-fn log_options(rules: &Rules) -> Options {
-    let segment_bytes = Some((rules.retain_bytes / 64).clamp(SMALLEST_SEGMENT, LARGEST_SEGMENT));
-    Options { retain_bytes: rules.retain_bytes, segment_bytes }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

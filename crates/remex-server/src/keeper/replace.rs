@@ -23,7 +23,10 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
 
-use super::{Announcer, Entry, Keeper, Kept, lock};
+use super::{
+    Announcer, Entry, Keeper, Kept, lock,
+    space::{log_options, session_of},
+};
 use crate::{
     durable::DESCRIPTION,
     engine::{KeptLog, Place, Placement, ProcessRecord, broken},
@@ -215,13 +218,13 @@ impl Keeper {
         let KeptRecord { key, started, is_live, is_abandoned, mut process } = record;
         let dir = self.state.processes().join(key.dir_name());
         let description = std::fs::read(dir.join(DESCRIPTION))?;
-        let quota = self.quota_of(&super::session_of(&description));
+        let quota = self.quota_of(&session_of(&description));
         let rules = process.rules.clone();
         let log = KeptLog::resume(
             &dir,
-            super::log_options(&rules),
+            log_options(&rules),
             Arc::clone(&quota),
-            rules.evicts,
+            &rules,
             std::mem::take(&mut process.log),
         )?;
         let mut announcer = Announcer::new(key, Arc::downgrade(self));

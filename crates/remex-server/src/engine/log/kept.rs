@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::synced::Syncing;
 use crate::{
     durable::on_wire,
-    keeper_link::message::{ExitRecord, FreshChunk, KeptHold, Lack, Progress},
+    keeper_link::message::{ExitRecord, FreshChunk, KeptHold, Lack, Progress, Rules},
 };
 
 /// How much new output travels with the announcement of its events; more is read from the log.
@@ -94,21 +94,29 @@ impl KeptLog {
         dir: &Path,
         options: Options,
         space: Arc<Quota>,
-        drops: bool,
+        Rules { evicts: drops, sync, .. }: &Rules,
         record: LogRecord,
     ) -> io::Result<Self> {
+        let (drops, sync) = (*drops, *sync);
         let (mut writer, Recovered { summary, cut_bytes }) = Writer::open(dir, options, space as _)?;
         if cut_bytes > 0 {
             tracing::error!(cut_bytes, dir = %dir.display(), "the end of a log was damaged");
         }
-        if let Some(loss) = record.loss {
-            writer.resume_loss(&loss)?;
+        let is_synced = sync && writer.sync().is_ok();
+        if sync && !is_synced {
+            tracing::error!(dir = %dir.display(), "cannot sync a log: output may not survive a power failure");
         }
-        let mut log = Self::new(writer, drops);
+        let mut log = Self::new(writer, drops, false);
         log.hold = record.hold;
         log.exit = record.exit;
         log.exited = summary.exited.map(|end| end.seq);
         log.is_closed = summary.closed.is_some();
+        // Before the loss, which cannot be announced until it is in the file.
+        let written = log.written_progress(false);
+        log.syncing = sync.then(|| Syncing::resume(written, log.next_seq()));
+        if let Some(loss) = record.loss {
+            log.writer.resume_loss(&loss)?;
+        }
         // The server knows nothing of what came since.
         log.fresh.is_incomplete = true;
         Ok(log)

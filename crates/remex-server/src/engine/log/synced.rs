@@ -48,6 +48,11 @@ impl Syncing {
         Syncing { ready: Progress::start(), next_seq: 1, is_running: false }
     }
 
+    /// Goes on with a log that is on the disk up to the event before `next_seq`.
+    pub(super) fn resume(ready: Progress, next_seq: Seq) -> Self {
+        Syncing { ready, next_seq, is_running: false }
+    }
+
     /// Returns what may be announced.
     pub(super) fn take(&mut self, is_full: bool, lacks: Option<Lack>) -> Progress {
         let fresh = std::mem::take(&mut self.ready.fresh);
