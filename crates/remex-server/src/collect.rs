@@ -31,8 +31,8 @@ pub struct CollectError {
 }
 
 impl CollectError {
-    fn new(message: impl ToString, hint: &'static str) -> Self {
-        CollectError { message: message.to_string(), hint }
+    fn new(message: impl Into<String>, hint: &'static str) -> Self {
+        CollectError { message: message.into(), hint }
     }
 
     /// Returns what failed and why, without what to do about it.
@@ -48,7 +48,7 @@ impl CollectError {
 
 impl From<StateError> for CollectError {
     fn from(error: StateError) -> Self {
-        CollectError::new(&error, error.hint())
+        CollectError::new(error.to_string(), error.hint())
     }
 }
 

@@ -62,7 +62,7 @@ impl Calls {
         if self.context.host().durable().is_none() {
             let message = "this server has no state directory, so no logs on disk";
             return Err(RpcError::new(ErrorKind::NotSupported, message)
-                .with_hint("forget single processes with `process/forget`"));
+                .with_hint("start it with `remex serve --state DIR`; processes in memory are removed one by one, or with `remex prune`"));
         }
         Ok(match scope {
             wire::Scope::Session => vec![Arc::clone(own)],

@@ -85,7 +85,7 @@ fn queue(process: &Arc<Kept>, state: &mut ProcessState<Announcer>) {
 }
 
 /// Brings events to the disk on another thread, then announces them; repeats that while there are newer ones.
-fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: SyncJob) {
+fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: Box<SyncJob>) {
     let Some(keeper) = state.audience.keeper.upgrade() else { return };
     let (process, host) = (Arc::clone(process), Arc::clone(&keeper.host));
     host.spawn(async move {

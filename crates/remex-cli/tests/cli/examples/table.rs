@@ -83,8 +83,8 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex rm build", ends("removed `build` (it exited with code 0)")),
     ("remex prune", ends("removed `build` (it exited with code 0)")),
     ("remex prune --on build", ends("no exited processes")),
-    ("remex gc --dry-run", ends("would free ")),
-    ("remex gc --older-than 7d", ends("freed 0 bytes of 0 processes")),
+    ("remex gc --dry-run", How::Ends { code: 1, shows: "this server has no state directory" }),
+    ("remex gc --older-than 7d", How::Ends { code: 1, shows: "this server has no state directory" }),
     (
         "remex gc --keep-bytes 1GiB --on build",
         How::Elsewhere("the environment has no state directory; `durable/collecting.rs` has one"),

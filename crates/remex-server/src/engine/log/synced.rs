@@ -29,7 +29,7 @@ pub(crate) struct SyncJob {
 #[derive(Debug)]
 pub(crate) enum SyncStep {
     /// This work, on a thread that may wait for the disk; then [`KeptLog::end_sync`].
-    Run(SyncJob),
+    Run(Box<SyncJob>),
     /// An earlier sync has to end, which goes on with these.
     Wait,
     /// Nothing.
@@ -77,12 +77,12 @@ impl KeptLog {
         let mut progress = self.written_progress(false);
         // Otherwise it could be seen before it is on the disk.
         progress.exit.take_if(|_| progress.exited.is_none());
-        SyncStep::Run(SyncJob { files, progress })
+        SyncStep::Run(Box::new(SyncJob { files, progress }))
     }
 
     /// Records that a sync has ended, and begins the next one if there are newer events.
-    pub(crate) fn end_sync(&mut self, job: SyncJob, is_on_disk: bool) -> SyncStep {
-        let SyncJob { files, mut progress } = job;
+    pub(crate) fn end_sync(&mut self, job: Box<SyncJob>, is_on_disk: bool) -> SyncStep {
+        let SyncJob { files, mut progress } = *job;
         if is_on_disk {
             self.writer.synced(&files);
         }
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(len, text.len());
     }
 
-    fn job(step: SyncStep) -> SyncJob {
+    fn job(step: SyncStep) -> Box<SyncJob> {
         match step {
             SyncStep::Run(job) => job,
             other => panic!("{other:?}"),
