@@ -91,6 +91,16 @@ impl Write for Stream {
 impl Client {
     /// Connects, encrypted if there is a configuration for it, shakes hands and opens a new session.
     pub(crate) fn connect(address: SocketAddr, tls: Option<&Arc<ClientConfig>>) -> Result<Self> {
+        Self::connect_with(address, tls, &json!({"clientName": "remex-bench", "resumeSessionId": null}))
+    }
+
+    /// Opens a new session that can be resumed under this name.
+    pub(crate) fn connect_as(address: SocketAddr, name: &str) -> Result<Self> {
+        let session = json!({"clientName": "remex-bench", "resumeSessionId": null, "sessionName": name});
+        Self::connect_with(address, None, &session)
+    }
+
+    fn connect_with(address: SocketAddr, tls: Option<&Arc<ClientConfig>>, session: &Value) -> Result<Self> {
         let mut client = Self {
             stream: Stream::connect(address, tls)?,
             buffer: vec![0; BUFFER_LEN],
@@ -102,33 +112,38 @@ impl Client {
             last_process: 0,
         };
         client.upgrade(address)?;
-        client.call("initialize", &json!({"clientName": "remex-bench", "resumeSessionId": null}))?;
+        client.call("initialize", session)?;
         client.send(TEXT, br#"{"method":"initialized","params":{}}"#)?;
         Ok(client)
     }
 
     /// Asks for a start and returns the id of the process, without waiting for the answer.
     pub(crate) fn start(&mut self, argv: &[&str], stdio: Stdio) -> Result<u64> {
-        self.start_in(&Value::Null, argv, stdio)
+        self.start_with(json!({}), argv, stdio)
     }
 
     /// Like [`start`](Self::start), in a sandbox.
     pub(crate) fn start_in(&mut self, sandbox: &Value, argv: &[&str], stdio: Stdio) -> Result<u64> {
+        self.start_with(json!({"sandbox": sandbox}), argv, stdio)
+    }
+
+    /// Like [`start`](Self::start), with a log that drops its oldest output beyond this.
+    pub(crate) fn start_evicting(&mut self, retain_bytes: u64, argv: &[&str]) -> Result<u64> {
+        let output = json!({"overflow": "evict", "retainBytes": retain_bytes});
+        self.start_with(json!({"output": output}), argv, Stdio::Pipe)
+    }
+
+    fn start_with(&mut self, mut params: Value, argv: &[&str], stdio: Stdio) -> Result<u64> {
         self.last_process += 1;
         let process = self.last_process;
-        self.request(
-            "process/start",
-            &json!({
-                "processId": process.to_string(),
-                "argv": argv,
-                "cwd": "file:///",
-                "env": {"PATH": crate::PATH},
-                "tty": stdio == Stdio::Pty,
-                "pipeStdin": false,
-                "arg0": null,
-                "sandbox": sandbox,
-            }),
-        )?;
+        params["processId"] = process.to_string().into();
+        params["argv"] = argv.into();
+        params["cwd"] = "file:///".into();
+        params["env"] = json!({"PATH": crate::PATH});
+        params["tty"] = (stdio == Stdio::Pty).into();
+        params["pipeStdin"] = false.into();
+        params["arg0"] = Value::Null;
+        self.request("process/start", &params)?;
         Ok(process)
     }
 

@@ -57,6 +57,9 @@ struct Arguments {
     /// Measure remex with TLS beside remex without
     #[arg(long)]
     tls: bool,
+    /// Measure remex with a state directory beside remex without, and what only such a server can do
+    #[arg(long)]
+    durable: bool,
     /// How often everything is measured; the table shows medians [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
@@ -83,7 +86,7 @@ fn main() -> ExitCode {
 
 /// Exits with 1 when something could not be measured at all.
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let measures = selected(&arguments.only)?;
+    let measures = selected(arguments)?;
     let subjects = subjects(arguments)?;
     let (scale, rounds) = if arguments.quick { (Scale::QUICK, 1) } else { (Scale::FULL, 5) };
     let rounds = arguments.rounds.unwrap_or(rounds);
@@ -126,17 +129,22 @@ fn measure_round(
     }
 }
 
-fn selected(only: &[String]) -> Result<Vec<&'static Measure>> {
+fn selected(arguments: &Arguments) -> Result<Vec<&'static Measure>> {
+    let only = &arguments.only;
     if let Some(unknown) =
         only.iter().find(|name| !measure::ALL.iter().any(|measure| measure.is_meant_by(name)))
     {
         let names: Vec<_> = measure::ALL.iter().map(|measure| measure.name).collect();
         bail!("there is no measurement `{unknown}`; choose from {}", names.join(", "));
     }
-    Ok(measure::ALL
-        .iter()
-        .filter(|measure| only.is_empty() || only.iter().any(|name| measure.is_meant_by(name)))
-        .collect())
+    let is_selected =
+        |measure: &&Measure| only.is_empty() || only.iter().any(|name| measure.is_meant_by(name));
+    let mut measures: Vec<_> = measure::ALL.iter().filter(is_selected).collect();
+    if !arguments.durable {
+        measures.retain(|measure| !measure.needs_durable());
+        ensure!(!measures.is_empty(), "only a durable server can be measured so; add `--durable`");
+    }
+    Ok(measures)
 }
 
 fn subjects(arguments: &Arguments) -> Result<Vec<Subject>> {
@@ -151,7 +159,10 @@ fn subjects(arguments: &Arguments) -> Result<Vec<Subject>> {
     );
     let mut subjects = vec![Subject::remex(program.clone())];
     if arguments.tls {
-        subjects.push(Subject::remex_tls(program));
+        subjects.push(Subject::remex_tls(program.clone()));
+    }
+    if arguments.durable {
+        subjects.push(Subject::remex_durable(program));
     }
     subjects.extend(arguments.peer.iter().cloned());
     let mut names = HashSet::from([BARE]);

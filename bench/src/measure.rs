@@ -5,6 +5,7 @@
 
 mod client;
 mod confined;
+mod durable;
 mod echo;
 mod files;
 mod half_open;
@@ -38,6 +39,8 @@ pub(crate) const ALL: &[Measure] = &[
     idle::REST,
     idle::GIVEN_BACK,
     stall::STALL,
+    durable::LOG,
+    durable::RESTART,
     files::METADATA,
     files::SMALL,
     files::METADATA_CONFINED,
@@ -77,6 +80,11 @@ impl Measure {
     pub(crate) fn is_meant_by(&self, word: &str) -> bool {
         self.name.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
+
+    /// Tells whether only a durable server can be measured so.
+    pub(crate) fn needs_durable(&self) -> bool {
+        self.is_meant_by("durable")
+    }
 }
 
 /// What one run of a measurement yields, by the name of the figure.
@@ -90,17 +98,24 @@ pub(crate) struct Row {
     /// The figure of the bare run that this one is divided by.
     pub(crate) bare: Option<&'static str>,
     pub(crate) goal: Goal,
+    /// The same for a durable server, whose figure is divided by that of one that is not.
+    pub(crate) durable: Goal,
 }
 
 impl Row {
     /// A line with a bare counterpart of the same name.
     const fn against_bare(what: &'static str, unit: Unit, figure: &'static str, goal: Goal) -> Self {
-        Self { what, unit, figure, bare: Some(figure), goal }
+        Self { what, unit, figure, bare: Some(figure), goal, durable: Goal::None }
     }
 
     /// A line that stands alone.
     const fn alone(what: &'static str, unit: Unit, figure: &'static str, goal: Goal) -> Self {
-        Self { what, unit, figure, bare: None, goal }
+        Self { what, unit, figure, bare: None, goal, durable: Goal::None }
+    }
+
+    /// The same line with a goal for a durable server.
+    const fn durable(self, goal: Goal) -> Self {
+        Self { durable: goal, ..self }
     }
 }
 
@@ -124,9 +139,9 @@ pub(crate) enum Unit {
 pub(crate) enum Goal {
     /// Reported for orientation.
     None,
-    /// At most so many times the bare figure.
+    /// At most so many times the figure that this one is divided by.
     RatioAtMost(f64),
-    /// At least this part of the bare figure.
+    /// At least this part of it.
     RatioAtLeast(f64),
     /// At most this, in the row's own unit.
     AtMost(f64),
@@ -158,6 +173,10 @@ pub(crate) struct Scale {
     pub(crate) file_bytes: u64,
     /// Files in a tree to walk.
     pub(crate) walked: usize,
+    /// What passes through one log on disk, and what many logs hold together.
+    pub(crate) log_bytes: u64,
+    /// Processes that run while their server is killed.
+    pub(crate) survivors: u64,
 }
 
 impl Scale {
@@ -174,6 +193,8 @@ impl Scale {
         questions: 5000,
         file_bytes: 64 << 20,
         walked: 20_000,
+        log_bytes: 10 << 30,
+        survivors: 1000,
     };
 
     pub(crate) const QUICK: Self = Self {
@@ -189,6 +210,8 @@ impl Scale {
         questions: 1000,
         file_bytes: 64 << 20,
         walked: 20_000,
+        log_bytes: 256 << 20,
+        survivors: 50,
     };
 }
 

@@ -6,6 +6,9 @@ use crate::stats::median;
 
 /// The name of the subject that is no server.
 pub(crate) const BARE: &str = "bare";
+pub(crate) const REMEX: &str = "remex";
+/// The name of the subject that is compared with [`REMEX`] instead of [`BARE`].
+pub(crate) const DURABLE: &str = "durable remex";
 
 /// Every value by measurement, figure and subject, in the order of the rounds.
 #[derive(Default)]

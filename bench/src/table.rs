@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     measure::{Goal, Measure, Row, Unit},
-    results::{BARE, Results},
+    results::{BARE, DURABLE, REMEX, Results},
 };
 
 const MISSING: &str = "–";
@@ -26,23 +26,18 @@ pub(crate) fn markdown(measures: &[&Measure], subjects: &[&str], results: &Resul
 pub(crate) fn json(measures: &[&Measure], subjects: &[&str], results: &Results) -> Value {
     let rows = measures.iter().flat_map(|measure| measure.rows.iter().map(move |row| (measure, row)));
     rows.map(|(measure, row)| {
-        let bare = row.bare.and_then(|figure| results.median(measure.name, figure, BARE));
         let of_subjects = subjects.iter().map(|subject| {
-            let value = results.median(measure.name, row.figure, subject);
-            let verdict = json!({
-                "value": value,
-                "rounds": results.rounds(measure.name, row.figure, subject),
-                "ratio": ratio(value, bare),
-                "reached": reached(row.goal, value, bare),
-            });
+            let Verdict { value, ratio, reached } = Verdict::on(measure, row, subject, results);
+            let rounds = results.rounds(measure.name, row.figure, subject);
+            let verdict = json!({"value": value, "rounds": rounds, "ratio": ratio, "reached": reached});
             ((*subject).to_owned(), verdict)
         });
         json!({
             "measure": measure.name,
             "what": row.what,
             "unit": suffix(row.unit).trim(),
-            "goal": goal(row),
-            "bare": bare,
+            "goal": goals(row, subjects),
+            "bare": bare(measure, row, results),
             "subjects": Value::Object(of_subjects.collect()),
         })
     })
@@ -52,19 +47,20 @@ pub(crate) fn json(measures: &[&Measure], subjects: &[&str], results: &Results) 
 fn header(subjects: &[&str]) -> Vec<String> {
     let mut cells = vec!["what", "goal", "bare"];
     for subject in subjects {
-        cells.extend([subject, "ratio", "reached"]);
+        let ratio = if *subject == DURABLE { "over remex" } else { "ratio" };
+        cells.extend([*subject, ratio, "reached"]);
     }
     cells.into_iter().map(str::to_owned).collect()
 }
 
 fn cells(measure: &Measure, row: &Row, subjects: &[&str], results: &Results) -> Vec<String> {
-    let bare = row.bare.and_then(|figure| results.median(measure.name, figure, BARE));
-    let mut cells = vec![row.what.to_owned(), goal(row), show(bare, row.unit)];
+    let mut cells =
+        vec![row.what.to_owned(), goals(row, subjects), show(bare(measure, row, results), row.unit)];
     for subject in subjects {
-        let value = results.median(measure.name, row.figure, subject);
+        let Verdict { value, ratio, reached } = Verdict::on(measure, row, subject, results);
         cells.push(show(value, row.unit));
-        cells.push(ratio(value, bare).map_or(MISSING.to_owned(), |ratio| format!("{ratio:.2}")));
-        cells.push(match reached(row.goal, value, bare) {
+        cells.push(ratio.map_or(MISSING.to_owned(), |ratio| format!("{ratio:.2}")));
+        cells.push(match reached {
             Some(true) => "yes".to_owned(),
             Some(false) => "NO".to_owned(),
             None => MISSING.to_owned(),
@@ -82,28 +78,56 @@ fn align(cells: &[String], widths: &[usize]) -> String {
     padded.collect::<Vec<_>>().join(" | ")
 }
 
-fn ratio(value: Option<f64>, bare: Option<f64>) -> Option<f64> {
-    Some(value? / bare?)
+/// The figure of one subject, what it is beside that of another, and whether it reaches its goal.
+///
+/// Each is `None` where a figure or a goal is missing.
+struct Verdict {
+    value: Option<f64>,
+    ratio: Option<f64>,
+    reached: Option<bool>,
 }
 
-/// Returns `None` where there is no goal or no figure.
-fn reached(goal: Goal, value: Option<f64>, bare: Option<f64>) -> Option<bool> {
-    match goal {
-        Goal::None => None,
-        Goal::RatioAtMost(limit) => Some(ratio(value, bare)? <= limit),
-        Goal::RatioAtLeast(limit) => Some(ratio(value, bare)? >= limit),
-        Goal::AtMost(limit) => Some(value? <= limit),
-        Goal::Yes => Some(value? == 1.0),
+impl Verdict {
+    fn on(measure: &Measure, row: &Row, subject: &str, results: &Results) -> Self {
+        let value = results.median(measure.name, row.figure, subject);
+        let (base, goal) = match (subject, row.goal) {
+            (DURABLE, goal) => {
+                let is_absolute = matches!(goal, Goal::AtMost(_) | Goal::Yes);
+                let goal = if is_absolute { goal } else { row.durable };
+                (results.median(measure.name, row.figure, REMEX), goal)
+            }
+            (_, goal) => (bare(measure, row, results), goal),
+        };
+        let ratio = value.zip(base.filter(|base| *base != 0.0)).map(|(value, base)| value / base);
+        let reached = match goal {
+            Goal::None => None,
+            Goal::RatioAtMost(limit) => ratio.map(|ratio| ratio <= limit),
+            Goal::RatioAtLeast(limit) => ratio.map(|ratio| ratio >= limit),
+            Goal::AtMost(limit) => value.map(|value| value <= limit),
+            Goal::Yes => value.map(|value| value == 1.0),
+        };
+        Self { value, ratio, reached }
     }
 }
 
-fn goal(row: &Row) -> String {
-    match row.goal {
-        Goal::None => MISSING.to_owned(),
-        Goal::RatioAtMost(limit) => format!("≤ {limit} × bare"),
-        Goal::RatioAtLeast(limit) => format!("≥ {limit} × bare"),
-        Goal::AtMost(limit) => format!("≤ {limit}{}", suffix(row.unit)),
-        Goal::Yes => "yes".to_owned(),
+fn bare(measure: &Measure, row: &Row, results: &Results) -> Option<f64> {
+    row.bare.and_then(|figure| results.median(measure.name, figure, BARE))
+}
+
+/// Returns the goal of a line, and that of a durable server if there is one.
+fn goals(row: &Row, subjects: &[&str]) -> String {
+    let durable = goal(row.durable, row.unit, REMEX).filter(|_| subjects.contains(&DURABLE));
+    let goals: Vec<_> = goal(row.goal, row.unit, BARE).into_iter().chain(durable).collect();
+    if goals.is_empty() { MISSING.to_owned() } else { goals.join(", ") }
+}
+
+fn goal(goal: Goal, unit: Unit, base: &str) -> Option<String> {
+    match goal {
+        Goal::None => None,
+        Goal::RatioAtMost(limit) => Some(format!("≤ {limit} × {base}")),
+        Goal::RatioAtLeast(limit) => Some(format!("≥ {limit} × {base}")),
+        Goal::AtMost(limit) => Some(format!("≤ {limit}{}", suffix(unit))),
+        Goal::Yes => Some("yes".to_owned()),
     }
 }
 
@@ -149,8 +173,16 @@ mod tests {
                 figure: "rate",
                 bare: Some("rate"),
                 goal: Goal::RatioAtLeast(0.3),
+                durable: Goal::RatioAtLeast(0.9),
             },
-            Row { what: "ends", unit: Unit::YesOrNo, figure: "ends", bare: None, goal: Goal::Yes },
+            Row {
+                what: "ends",
+                unit: Unit::YesOrNo,
+                figure: "ends",
+                bare: None,
+                goal: Goal::Yes,
+                durable: Goal::None,
+            },
         ],
     };
 
@@ -169,5 +201,20 @@ mod tests {
 | ends  | yes          |         – |        – |     – |       – |       no |     – |      NO |
 ";
         assert_eq!(markdown(&[&MEASURE], &["remex", "other"], &results), expected);
+    }
+
+    #[test]
+    fn a_durable_server_is_compared_with_one_that_is_not() {
+        let mut results = Results::default();
+        results.add("m", REMEX, &[("rate", 50.0), ("ends", 1.0)]);
+        results.add("m", DURABLE, &[("rate", 40.0), ("ends", 1.0)]);
+        results.add("m", BARE, &[("rate", 100.0)]);
+        let expected = "\
+| what  | goal                        |      bare |    remex | ratio | reached | durable remex | over remex | reached |
+| ----- | --------------------------- | --------- | -------- | ----- | ------- | ------------- | ---------- | ------- |
+| speed | ≥ 0.3 × bare, ≥ 0.9 × remex | 100 MiB/s | 50 MiB/s |  0.50 |     yes |      40 MiB/s |       0.80 |      NO |
+| ends  | yes                         |         – |      yes |     – |     yes |           yes |       1.00 |     yes |
+";
+        assert_eq!(markdown(&[&MEASURE], &[REMEX, DURABLE], &results), expected);
     }
 }

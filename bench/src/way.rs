@@ -45,9 +45,9 @@ impl Way {
     }
 
     /// Returns CPU time so far of client and server together, in seconds.
-    pub(crate) fn cpu_time(self, server_pid: u32) -> Result<f64> {
-        let own = proc::cpu_time(process::id())?;
-        let of_server = if self == Self::InProcess { None } else { Some(proc::cpu_time(server_pid)?) };
+    pub(crate) fn cpu_time(self, server: &[u32]) -> Result<f64> {
+        let own = proc::cpu_time(&[process::id()])?;
+        let of_server = if self == Self::InProcess { None } else { Some(proc::cpu_time(server)?) };
         Ok((own + of_server.unwrap_or_default()).as_secs_f64())
     }
 

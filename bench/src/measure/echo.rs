@@ -23,7 +23,8 @@ pub(super) const ECHO: Measure = Measure {
     server: echo,
     bare: Some(bare_echo),
     rows: &[
-        Row::against_bare("echo of one byte, p50", Unit::Microseconds, "p50", Goal::RatioAtMost(2.5)),
+        Row::against_bare("echo of one byte, p50", Unit::Microseconds, "p50", Goal::RatioAtMost(2.5))
+            .durable(Goal::RatioAtMost(1.3)),
         Row::against_bare("echo of one byte, p99", Unit::Microseconds, "p99", Goal::None),
         Row {
             what: "echo beside `yes`, p50 (against bare p50)",
@@ -31,6 +32,7 @@ pub(super) const ECHO: Measure = Measure {
             figure: "flood-p50",
             bare: Some("p50"),
             goal: Goal::None,
+            durable: Goal::None,
         },
         Row {
             what: "echo beside `yes`, p99 (against bare p50)",
@@ -38,6 +40,7 @@ pub(super) const ECHO: Measure = Measure {
             figure: "flood-p99",
             bare: Some("p50"),
             goal: Goal::RatioAtMost(30.0),
+            durable: Goal::None,
         },
         Row {
             what: "echo beside `yes` of another connection, p50 (against bare p50)",
@@ -45,6 +48,7 @@ pub(super) const ECHO: Measure = Measure {
             figure: "other-p50",
             bare: Some("p50"),
             goal: Goal::None,
+            durable: Goal::None,
         },
         Row {
             what: "echo beside `yes` of another connection, p99 (against bare p50)",
@@ -52,6 +56,7 @@ pub(super) const ECHO: Measure = Measure {
             figure: "other-p99",
             bare: Some("p50"),
             goal: Goal::RatioAtMost(30.0),
+            durable: Goal::None,
         },
         Row::alone("… as a multiple of p99 on the same connection", Unit::Count, "other-ratio", Goal::None),
         Row::alone("the flood meanwhile", Unit::MibPerSecond, "other-rate", Goal::None),

@@ -149,7 +149,7 @@ fn given_back(server: &Server, scale: &Scale) -> Result<Figures> {
 
 fn settled(server: &Server) -> Result<Holdings> {
     thread::sleep(SETTLE);
-    Holdings::of(server.pid())
+    Holdings::of(&server.pids())
 }
 
 fn per_unit(before: Holdings, after: Holdings, count: usize) -> Figures {

@@ -46,7 +46,7 @@ pub(super) const STALL: Measure = Measure {
 fn stall(server: &Server, scale: &Scale) -> Result<Figures> {
     let mut client = server.connect()?;
     run(&mut client, &["/bin/true"], Stdio::Pipe)?;
-    let before = Holdings::of(server.pid())?.rss_kib;
+    let before = Holdings::of(&server.pids())?.rss_kib;
     let word = format!("remex-bench-{}-{}", process::id(), server.pid());
     let mut tally = Tally::of(client.start(&["yes", &word], Stdio::Pipe)?);
     wait_for_start(&mut client, &mut tally)?;
@@ -59,7 +59,7 @@ fn stall(server: &Server, scale: &Scale) -> Result<Figures> {
     if let Err(error) = &drained {
         writeln!(io::stderr(), "stall: {error:#}")?;
     }
-    let growth = peak_rss_kib(server.pid())? - before;
+    let growth = peak_rss_kib(&server.pids())? - before;
     Ok(vec![
         ("growth", growth / KIB_PER_MIB),
         ("terminated", f64::from(u8::from(gone))),

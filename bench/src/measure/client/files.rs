@@ -28,6 +28,7 @@ macro_rules! files {
                     figure: "download",
                     bare: Some("copy"),
                     goal: Goal::None,
+                    durable: Goal::None,
                 },
                 Row {
                     what: concat!("client: upload of a file, ", $words),
@@ -35,6 +36,7 @@ macro_rules! files {
                     figure: "upload",
                     bare: Some("copy"),
                     goal: Goal::None,
+                    durable: Goal::None,
                 },
             ],
         }

@@ -28,11 +28,11 @@ fn memory(server: &Server, scale: &Scale) -> Result<Figures> {
     let stall = scale.stall;
     Way::WebSocket.measure(server, move |client| async move {
         Command::new("/bin/true").output(&client).await?;
-        let before = Holdings::of(process::id())?.rss_kib;
+        let before = Holdings::of(&[process::id()])?.rss_kib;
         let process = Command::new("yes").start(&client).await?;
         let mut stdout = process.stdout();
         sleep(stall).await;
-        let growth = Holdings::of(process::id())?.rss_kib - before;
+        let growth = Holdings::of(&[process::id()])?.rss_kib - before;
         let mut first = [0; 2];
         stdout.read_exact(&mut first).await?;
         ensure!(&first == b"y\n", "the first line of `yes` is {first:?}");

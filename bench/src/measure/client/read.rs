@@ -45,10 +45,10 @@ pub(crate) const READ_WEBSOCKET: Measure = read!(
 
 fn read(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
     let producer = Producer::zero(scale);
-    let pid = server.pid();
+    let pids = server.pids();
     let mut figures = way.measure(server, move |client| async move {
         Command::new("/bin/true").output(&client).await?;
-        let before = way.cpu_time(pid)?;
+        let before = way.cpu_time(&pids)?;
         let begin = std::time::Instant::now();
         let (program, args) = producer.argv.split_first().expect("a producer has a program");
         let process = Command::new(program).args(args.to_vec()).start(&client).await?;
@@ -62,7 +62,7 @@ fn read(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
             }
         }
         let rate = rate(&producer, bytes, begin.elapsed())?;
-        let cpu = way.cpu_time(pid)? - before;
+        let cpu = way.cpu_time(&pids)? - before;
         Ok(vec![rate, ("cpu", cpu * GIB / bytes as f64)])
     })?;
     if let (Way::WebSocket, [(_, ours), ..]) = (way, &figures[..]) {
