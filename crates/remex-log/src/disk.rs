@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fstatvfs};
 
 /// Never follow a link, never wait for the other end of a FIFO.
 pub(crate) const SAFE_OPEN: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
@@ -18,6 +18,8 @@ pub(crate) trait Disk: Send {
     fn create(&self, path: &Path) -> io::Result<File>;
     /// Opens a file for writing.
     fn open(&self, path: &Path) -> io::Result<File>;
+    /// Returns how much space is left where a file is.
+    fn free(&self, file: &File) -> io::Result<u64>;
     /// Allocates blocks for a range without changing the length of the file.
     fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()>;
     /// Writes at a position; may write less than all.
@@ -44,6 +46,11 @@ impl Disk for FileSystem {
 
     fn open(&self, path: &Path) -> io::Result<File> {
         OpenOptions::new().write(true).custom_flags(SAFE_OPEN).open(path)
+    }
+
+    fn free(&self, file: &File) -> io::Result<u64> {
+        let system = fstatvfs(file)?;
+        Ok(system.f_bavail.saturating_mul(system.f_frsize))
     }
 
     fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()> {

@@ -117,7 +117,7 @@ pub use format::{MAX_CHUNK, MAX_END_PAYLOAD, VERSION, VersionError};
 pub use reader::{Cursor, Reader};
 pub use space::{Quota, Space, Unlimited};
 pub use survey::{Summary, inspect};
-pub use writer::{Appended, Options, Position, Recovered, Room, Unsynced, Writer};
+pub use writer::{Appended, Blank, Options, Position, Recovered, Room, Unsynced, Writer};
 
 #[cfg(test)]
 mod tests;

@@ -36,6 +36,8 @@ pub(crate) struct Scanner {
     start: u64,
     /// Events up to this one were finished when the buffer was read; later ones may be half written in it.
     finished: Seq,
+    /// The position of the last payload that was found right, if the buffer still has it: readers look before they take.
+    checked: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -152,7 +154,7 @@ impl Scanner {
         debug_assert!(header.kind != Kind::Unknown, "only known records have a limited length");
         let len = RECORD_LEN + header.len as usize;
         self.fill(at, len, finished)?;
-        if header.checks(self.payload(at, header)) {
+        if self.check(at, header) {
             return Ok(true);
         }
         if self.finished >= finished {
@@ -160,7 +162,13 @@ impl Scanner {
         }
         self.forget();
         self.fill(at, len, finished)?;
-        Ok(header.checks(self.payload(at, header)))
+        Ok(self.check(at, header))
+    }
+
+    fn check(&mut self, at: u64, header: &RecordHeader) -> bool {
+        let is_right = self.checked == Some(at) || header.checks(self.payload(at, header));
+        self.checked = is_right.then_some(at);
+        is_right
     }
 
     /// Returns the payload that [`Scanner::load_payload`] has read.
@@ -231,7 +239,7 @@ impl Scanner {
             return Ok(());
         }
         if have == 0 {
-            self.buffer.clear();
+            self.forget();
             self.finished = finished;
         } else {
             let read = self.buffer.len() - have;
@@ -267,6 +275,7 @@ impl Scanner {
         self.buffer.clear();
         self.start = 0;
         self.finished = 0;
+        self.checked = None;
     }
 }
 

@@ -83,8 +83,20 @@ pub(crate) struct TailState {
 
 impl Survey {
     pub(crate) fn new(dir: &Path) -> io::Result<Survey> {
-        let segments: Vec<_> =
-            names::list(dir)?.into_iter().map(|name| (name, file_len(&dir.join(name.file_name())))).collect();
+        let names = names::list(dir)?.into_iter();
+        let segments = names.map(|name| (name, file_len(&dir.join(name.file_name())))).collect();
+        let mut survey = Survey::of(segments);
+        let mut scanner = Scanner::default();
+        survey.read(&mut scanner, dir)?;
+        survey.summary.exited =
+            survey.restored(&mut scanner, dir, Kind::Exited, survey.summary.exited.clone())?;
+        survey.summary.closed =
+            survey.restored(&mut scanner, dir, Kind::Closed, survey.summary.closed.clone())?;
+        Ok(survey)
+    }
+
+    /// Returns what is known of these segments without reading any.
+    pub(crate) fn of(segments: Vec<(SegmentName, u64)>) -> Survey {
         let first = segments.first().map_or(SegmentName::FIRST, |(name, _)| *name);
         let summary = Summary {
             first_seq: first.first_seq,
@@ -94,14 +106,7 @@ impl Survey {
             disk_bytes: segments.iter().map(|(_, len)| len).sum(),
             ..Summary::default()
         };
-        let mut survey = Survey { summary, segments, tail: None, damaged: 0 };
-        let mut scanner = Scanner::default();
-        survey.read(&mut scanner, dir)?;
-        survey.summary.exited =
-            survey.restored(&mut scanner, dir, Kind::Exited, survey.summary.exited.clone())?;
-        survey.summary.closed =
-            survey.restored(&mut scanner, dir, Kind::Closed, survey.summary.closed.clone())?;
-        Ok(survey)
+        Survey { summary, segments, tail: None, damaged: 0 }
     }
 
     /// Reads the last segment with a usable head.

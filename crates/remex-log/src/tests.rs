@@ -285,6 +285,10 @@ impl Disk for FailingDisk {
         FileSystem.open(path)
     }
 
+    fn free(&self, _file: &fs::File) -> io::Result<u64> {
+        Ok(0)
+    }
+
     fn allocate(&self, file: &fs::File, from: u64, len: u64) -> io::Result<()> {
         if self.failure == Failure::FullWithoutAllocation {
             return Err(rustix::io::Errno::OPNOTSUPP.into());

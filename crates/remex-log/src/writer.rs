@@ -3,6 +3,7 @@
 //! It promises that nothing is read from a process before there is certainly a place for it: ask [`Writer::room`] first.
 //! It never waits for the disk, except in [`Writer::sync`].
 
+mod blank;
 mod ledger;
 mod open;
 mod retention;
@@ -11,6 +12,7 @@ mod unsynced;
 
 use std::{cell::Cell, collections::VecDeque, fs::File, io, mem, path::PathBuf, sync::Arc};
 
+pub use blank::Blank;
 use ledger::Ledger;
 pub use open::Recovered;
 use retention::{Sealed, may_evict_before};
@@ -262,6 +264,7 @@ impl Writer {
         self.ledger.closed = Some(End { seq: appended.seq, at_ms, payload: Some(payload.to_vec()) });
         // What cannot be given back now is given back when the writer is dropped.
         self.tail.trim(&*self.disk, &*self.space).ok();
+        self.tail.close_file();
         Ok(appended)
     }
 
@@ -342,7 +345,7 @@ impl Writer {
             self.disk.sync(&File::open(self.dir.join(sealed.name.file_name()))?)?;
             sealed.is_synced = true;
         }
-        self.tail.sync(&*self.disk)?;
+        self.tail.sync(&*self.disk, &self.dir)?;
         if !self.is_dir_synced {
             self.disk.sync(&File::open(&self.dir)?)?;
             self.is_dir_synced = true;
@@ -360,7 +363,7 @@ impl Writer {
         self.flush().map_err(full)?;
         let sealed =
             self.sealed.iter().filter(|sealed| !sealed.is_synced).map(|sealed| sealed.name).collect();
-        let (tail, name) = (self.tail.file()?, self.tail.header.name);
+        let (tail, name) = (self.tail.clone_file(&self.dir)?, self.tail.header.name);
         Ok(Unsynced { dir: self.dir.clone(), sealed, tail, name, is_dir_synced: self.is_dir_synced })
     }
 

@@ -7,6 +7,7 @@
 mod audience;
 pub(crate) mod broken;
 mod coalesce;
+mod denied;
 mod input;
 mod keeping;
 mod kept;

@@ -8,12 +8,13 @@ mod announce;
 mod link;
 mod replace;
 mod space;
+mod spares;
 
 use std::{
     collections::HashMap,
     fs::{self, File},
     io,
-    os::{fd::RawFd, unix::fs::DirBuilderExt as _},
+    os::fd::RawFd,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -22,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use remex_log::{Quota, Space as _, Writer};
+use remex_log::{Quota, Space as _};
 use remex_process::{Scope, Tags, tree};
 use remex_proto::{ErrorKind, RpcError, process as wire};
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, sync::Notify, task::JoinSet};
@@ -40,7 +41,7 @@ use crate::{
     },
     resource_limits::LimitEnforcer,
     retention::RetentionAccount,
-    state_dir::{Lock, StateDir, replace},
+    state_dir::{Lock, StateDir},
     supervise::defect,
 };
 use announce::Announcer;
@@ -48,6 +49,7 @@ use link::{Greeted, LinkCaller, ServerLink};
 pub use replace::knows_tables;
 use replace::{Passed, Tables};
 use space::{Deletions, SessionQuotas, log_options};
+use spares::Spares;
 
 /// How long a keeper without processes waits for a server.
 const IDLE_PATIENCE: Duration = Duration::from_secs(10);
@@ -75,6 +77,7 @@ struct Keeper {
     lock: Lock,
     greeting: Greeting,
     account: Arc<RetentionAccount>,
+    spares: Spares,
     processes: Mutex<HashMap<Key, Entry>>,
     quotas: Mutex<SessionQuotas>,
     /// Logs of processes that ended with an earlier keeper, and their sizes.
@@ -169,7 +172,9 @@ pub async fn keep(
             UnixListener::bind(&socket).map_err(bind_error)?
         }
     };
+    let spares = Spares::new(state.spares()).map_err(bind_error)?;
     let keeper = Arc::new(Keeper {
+        spares,
         account: Arc::new(RetentionAccount::new(usize::MAX)),
         processes: Mutex::default(),
         quotas: Mutex::new(SessionQuotas::unlimited()),
@@ -188,6 +193,7 @@ pub async fn keep(
     }
     keeper.count_leftovers();
     ready();
+    keeper.refill_spares();
     tokio::select! {
         () = keeper.accept(&listener) => {}
         () = told_to_end => keeper.end_all().await,
@@ -357,11 +363,8 @@ impl Keeper {
         let quota = self.quota_of(&session);
         let dir = self.state.processes().join(key.dir_name());
         let options = log_options(&rules);
-        let prepared = fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&dir)
-            .and_then(|()| replace(&dir.join(DESCRIPTION), &description))
-            .and_then(|()| Writer::create(&dir, options, Arc::clone(&quota) as _));
+        let prepared = self.spares.take(&dir, &description);
+        let prepared = prepared.and_then(|log| log.into_writer(&dir, options, Arc::clone(&quota) as _));
         let writer = match prepared {
             Ok(writer) => writer,
             Err(error) => {
@@ -399,6 +402,19 @@ impl Keeper {
             }
         };
         self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
+        self.refill_spares();
+    }
+
+    /// Creates directories for the next starts while nobody waits for them.
+    fn refill_spares(self: &Arc<Self>) {
+        if self.spares.needs_refill() {
+            let keeper = Arc::clone(self);
+            self.host.spawn(async move {
+                let filling = Arc::clone(&keeper);
+                let _ = keeper.host.file_threads().run(move || filling.spares.refill()).await;
+                keeper.spares.refilled();
+            });
+        }
     }
 
     /// Waits until the description of a process, and the names on the way to it, are on the disk.

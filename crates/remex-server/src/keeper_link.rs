@@ -4,6 +4,7 @@
 //! between. Start at [`KeeperLink`].
 
 pub(crate) mod message;
+pub(crate) mod stream;
 
 use std::{
     collections::HashMap,
@@ -21,17 +22,14 @@ use std::{
 
 use bytes::{Buf as _, BytesMut};
 use remex_process::{Tag, Tags};
-use tokio::{
-    io::Interest,
-    net::UnixStream,
-    sync::{Notify, watch},
-};
+use tokio::sync::{Notify, watch};
 
 use crate::{clock::now_ms, state_dir::StateDir};
 use message::{
     FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, ProgramFile, Purpose, Quotas, RequestNumber,
     ToKeeper, VERSION,
 };
+use stream::{LinkStream, Received};
 
 /// How long a keeper may take to greet and list its processes.
 const GREETING_PATIENCE: Duration = Duration::from_secs(15);
@@ -41,9 +39,6 @@ const REPLACEMENT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a keeper may take to say what it has.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
-
-/// What is read from the link at once.
-const READ_BYTES: usize = 64 << 10;
 
 /// Learns what the keeper says about one process.
 pub(crate) trait KeptListener: Send + Sync {
@@ -56,7 +51,7 @@ pub(crate) trait KeptListener: Send + Sync {
 /// A connection to a keeper.
 pub(crate) struct KeeperLink {
     state: Arc<StateDir>,
-    stream: UnixStream,
+    stream: LinkStream,
     pid: u32,
     /// What could not be sent yet. Bounded by the requests that wait for an answer.
     unsent: Mutex<Unsent>,
@@ -149,11 +144,10 @@ impl KeeperLink {
         stream.write_all(&message::encode(&ToKeeper::Quotas(quotas))?)?;
         let kept = read_list(&mut stream)?;
         stream.set_read_timeout(None)?;
-        stream.set_nonblocking(true)?;
         let newest = kept.iter().map(|process| process.key.0).max().unwrap_or(0);
         let link = KeeperLink {
             state: Arc::clone(state),
-            stream: UnixStream::from_std(stream)?,
+            stream: LinkStream::new(stream)?,
             pid: greeting.pid,
             unsent: Mutex::default(),
             has_unsent: Notify::new(),
@@ -177,25 +171,21 @@ impl KeeperLink {
     }
 
     async fn receive(&self) -> io::Error {
-        let mut buffer = BytesMut::new();
+        let mut received = Received::default();
         loop {
-            if let Err(error) = self.stream.ready(Interest::READABLE).await {
+            if let Err(error) = self.stream.readable().await {
                 return error;
             }
-            buffer.reserve(READ_BYTES);
-            match self.stream.try_read_buf(&mut buffer) {
+            match self.stream.try_read(&mut received) {
                 Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return error,
             }
             loop {
-                match message::decode::<FromKeeper>(&buffer) {
+                match received.next() {
                     Ok(None) => break,
-                    Ok(Some((message, len))) => {
-                        buffer.advance(len);
-                        self.dispatch(message);
-                    }
+                    Ok(Some(message)) => self.dispatch(message),
                     Err(error) => return error,
                 }
             }
@@ -226,7 +216,7 @@ impl KeeperLink {
         loop {
             self.has_unsent.notified().await;
             while !self.unsent().bytes.is_empty() {
-                if let Err(error) = self.stream.ready(Interest::WRITABLE).await {
+                if let Err(error) = self.stream.writable().await {
                     return error;
                 }
                 if let Err(error) = self.unsent().flush(&self.stream) {
@@ -336,7 +326,7 @@ impl KeeperLink {
 }
 
 impl Unsent {
-    fn flush(&mut self, stream: &UnixStream) -> io::Result<()> {
+    fn flush(&mut self, stream: &LinkStream) -> io::Result<()> {
         while !self.bytes.is_empty() {
             match stream.try_write(&self.bytes) {
                 Ok(len) => self.bytes.advance(len),

@@ -8,6 +8,7 @@
 //! keeper.sock       where the keeper listens
 //! keeper.log        what the keeper has to say
 //! processes/KEY/    the description and the log of one process
+//! spares/N/         the same for a process that will start
 //! sessions/ID.json  a session; ID.starts its starts that are not in `processes`
 //! ```
 
@@ -186,6 +187,10 @@ impl StateDir {
 
     pub(crate) fn processes(&self) -> PathBuf {
         self.path.join("processes")
+    }
+
+    pub(crate) fn spares(&self) -> PathBuf {
+        self.path.join("spares")
     }
 
     pub(crate) fn sessions(&self) -> PathBuf {

@@ -24,12 +24,13 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
-        .with_env_filter(EnvFilter::new("info"))
+        // The server logs its processes, and nobody rotates this log.
+        .with_env_filter(EnvFilter::new("info,remex_server::engine=warn"))
         .init();
     remex_server::raise_file_limit();
     remex_server::return_large_blocks();
     let runtime = runtime::build(
-        Builder::new_current_thread().enable_all().event_interval(4).max_blocking_threads(4),
+        Builder::new_current_thread().enable_all().event_interval(1).max_blocking_threads(4),
         1,
     )?;
     let kept = runtime.block_on(async {

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
-use crate::{MAX_CHUNK, MAX_END_PAYLOAD, Produced, inspect};
+use crate::{Blank, MAX_CHUNK, MAX_END_PAYLOAD, Produced, inspect};
 
 #[test]
 fn a_log_is_found_again_with_its_sums_ends_and_notes() {
@@ -121,7 +121,14 @@ fn eviction_keeps_at_least_the_retention_and_at_most_two_segments_more() {
 
 #[test]
 fn reserved_blocks_are_given_back_at_the_end() {
-    let mut log = Log::new(Options { retain_bytes: 1 << 30, segment_bytes: None });
+    const OPTIONS: Options = Options { retain_bytes: 1 << 30, segment_bytes: None };
+    let mut log = Log::new(OPTIONS);
+    log.writer = None;
+    fs::remove_file(&log.segments()[0]).unwrap();
+    // It has no space to spare, and never refuses any.
+    let disk = Box::new(FailingDisk::new(Failure::Full, u64::MAX));
+    let opened = Writer::open_on(disk, log.path().to_path_buf(), OPTIONS, Arc::new(Unlimited));
+    log.writer = Some(opened.unwrap().0);
     log.append(Stream::Stdout, &[1; 60_000]);
     log.append(Stream::Stdout, &[1; 60_000]);
     let blocks = |log: &Log| log.segments()[0].metadata().unwrap().blocks() * 512;
@@ -131,6 +138,34 @@ fn reserved_blocks_are_given_back_at_the_end() {
     log.closed(b"");
     assert!(blocks(&log) < 125_000 + 4096);
     assert_eq!(log.writer().position().disk_bytes, log.segments()[0].metadata().unwrap().len());
+}
+
+#[test]
+fn on_a_disk_with_ample_space_no_blocks_are_allocated_in_advance() {
+    let mut log = Log::new(Options { retain_bytes: 1 << 30, segment_bytes: None });
+    log.append(Stream::Stdout, &[1; 1000]);
+    let file = fs::File::open(&log.segments()[0]).unwrap();
+    if FileSystem.free(&file).unwrap() > 2 << 30 {
+        file.sync_all().unwrap();
+        assert!(file.metadata().unwrap().blocks() * 512 <= 8192, "only what is written takes space");
+    }
+    assert!(log.writer().position().disk_bytes >= 64 << 10, "what is reserved counts");
+    log.closed(b"");
+    assert_eq!(log.writer().position().disk_bytes, file.metadata().unwrap().len());
+}
+
+#[test]
+fn a_blank_log_may_be_moved_before_it_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+    fs::create_dir(&here).unwrap();
+    let blank = Blank::create(&here).unwrap();
+    fs::rename(&here, &there).unwrap();
+    let mut writer = blank.into_writer(&there, SMALL, Arc::new(Unlimited)).unwrap();
+    assert!(append(&mut writer, Stream::Stdout, 1, b"output").unwrap().is_written);
+    writer.closed(2, b"").unwrap();
+    let summary = crate::inspect(&there).unwrap();
+    assert_eq!((summary.offset, summary.closed.map(|end| end.seq)), (6, Some(2)));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    BLOCK, FIRST_STEP, Options, Writer, full,
+    BLOCK, Blank, FIRST_STEP, Options, Writer, full,
     ledger::Ledger,
     retention::Sealed,
     tail::{NEW_SEGMENT, Tail},
@@ -44,7 +44,7 @@ impl Writer {
                 "the directory has a log; open it instead",
             ));
         }
-        Writer::open(dir, options, space).map(|(writer, _)| writer)
+        Blank::create(&dir)?.into_writer(dir, options, space)
     }
 
     /// Goes on with the log in `dir`, or creates one if there is none. A torn record at the end is cut off.
@@ -97,7 +97,7 @@ impl Writer {
         Ok((writer, Recovered { summary: survey.summary, cut_bytes }))
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         disk: Box<dyn Disk>,
         dir: PathBuf,
         options: Options,
@@ -152,8 +152,14 @@ pub(super) fn new_tail(
     options: Options,
 ) -> io::Result<Tail> {
     let (header, head) = ledger.new_segment()?;
-    let reserve = FIRST_STEP.min(options.segment_len()).max(head.len() as u64 + ledger.end_reserve());
-    Tail::create(disk, space, dir, header, &head, reserve.next_multiple_of(BLOCK)).map_err(full)
+    let reserve = first_reserve(ledger, options, head.len() as u64);
+    Tail::create(disk, space, dir, header, &head, reserve).map_err(full)
+}
+
+/// Returns how much to reserve for a segment that begins with `head_len` bytes.
+pub(super) fn first_reserve(ledger: &Ledger, options: Options, head_len: u64) -> u64 {
+    let least = head_len + ledger.end_reserve();
+    FIRST_STEP.min(options.segment_len()).max(least).next_multiple_of(BLOCK)
 }
 
 /// Opens the last segment and cuts what is after its last whole record.

@@ -11,13 +11,17 @@ use crate::{
     space::Space,
 };
 
+/// With this much space on a disk, no blocks are allocated in advance.
+const AMPLE: u64 = 1 << 30;
+
 /// A segment gets its name when its head is written, so that there is none without a head.
 pub(super) const NEW_SEGMENT: &str = "next.tmp";
 
 /// The newest segment: its file, and what is not in it yet.
 #[derive(Debug)]
 pub(super) struct Tail {
-    file: File,
+    /// `None` once nothing more will be written.
+    file: Option<File>,
     pub(super) header: SegmentHeader,
     /// Where the records in the file end.
     pub(super) written: u64,
@@ -25,6 +29,8 @@ pub(super) struct Tail {
     unwritten: Vec<u8>,
     /// Bytes of the file that are reserved and counted; at least `written`.
     pub(super) reserved: u64,
+    /// Whether blocks are allocated after `written`.
+    is_allocated: bool,
     pub(super) has_events: bool,
     /// The last event in `unwritten`, or in the log.
     last_seq: Seq,
@@ -46,23 +52,29 @@ impl Tail {
     ) -> Result<Tail, Cause> {
         let reserved = reserve.max(head.len() as u64);
         space.reserve(reserved)?;
-        let path = dir.join(NEW_SEGMENT);
-        let build = || -> io::Result<File> {
-            let file = disk.create(&path)?;
-            allocate(disk, &file, 0, reserved)?;
-            write_all(disk, &file, head, 0)?;
-            disk.rename(&path, &dir.join(header.name.file_name()))?;
-            Ok(file)
+        let mut is_allocated = false;
+        let allocate = |file: &File| {
+            is_allocated = allocate(disk, file, 0, reserved)?;
+            Ok(())
         };
-        match build() {
-            Ok(file) => Ok(Tail::new(file, header, head.len() as u64, reserved)),
+        match build(disk, dir, &header, head, allocate) {
+            Ok(file) => Ok(Tail { is_allocated, ..Tail::new(file, header, head.len() as u64, reserved) }),
             Err(error) => {
-                // What cannot be removed is overwritten by the next attempt.
-                disk.remove(&path).ok();
                 space.release(reserved);
                 Err(Cause::of(&error))
             }
         }
+    }
+
+    /// Creates a segment that begins with `head`, for which nothing is counted or reserved yet.
+    pub(super) fn create_unreserved(
+        disk: &dyn Disk,
+        dir: &Path,
+        header: SegmentHeader,
+        head: &[u8],
+    ) -> io::Result<Tail> {
+        let file = build(disk, dir, &header, head, |_| Ok(()))?;
+        Ok(Tail::new(file, header, head.len() as u64, 0))
     }
 
     /// Returns a tail whose records end at `written`.
@@ -70,11 +82,12 @@ impl Tail {
         let last_seq = header.name.first_seq - 1;
         let unwritten = Vec::new();
         Tail {
-            file,
+            file: Some(file),
             header,
             written,
             unwritten,
             reserved,
+            is_allocated: false,
             has_events: false,
             last_seq,
             written_seq: last_seq,
@@ -102,7 +115,9 @@ impl Tail {
     pub(super) fn reserve(&mut self, disk: &dyn Disk, space: &dyn Space, end: u64) -> Result<(), Cause> {
         let Some(more) = end.checked_sub(self.reserved).filter(|more| *more > 0) else { return Ok(()) };
         space.reserve(more)?;
-        allocate(disk, &self.file, self.reserved, more).map_err(|error| {
+        // Also what was reserved without blocks.
+        let blocks = self.file().and_then(|file| allocate(disk, file, self.written, end - self.written));
+        self.is_allocated |= blocks.map_err(|error| {
             space.release(more);
             Cause::of(&error)
         })?;
@@ -116,8 +131,7 @@ impl Tail {
             self.last_seq = last_seq;
             self.has_events = true;
         }
-        let is_direct =
-            self.unwritten.is_empty() && write_all(disk, &self.file, records, self.written).is_ok();
+        let is_direct = self.unwritten.is_empty() && self.write(disk, records).is_ok();
         if is_direct {
             self.wrote(space, records.len());
         } else {
@@ -129,7 +143,7 @@ impl Tail {
     /// Writes what is kept in memory.
     pub(super) fn flush(&mut self, disk: &dyn Disk, space: &dyn Space) -> Result<(), Cause> {
         if !self.unwritten.is_empty() {
-            write_all(disk, &self.file, &self.unwritten, self.written).map_err(|error| Cause::of(&error))?;
+            self.write(disk, &self.unwritten).map_err(|error| Cause::of(&error))?;
             let len = self.unwritten.len();
             self.unwritten = Vec::new();
             self.wrote(space, len);
@@ -144,11 +158,12 @@ impl Tail {
         space: &dyn Space,
         records: &[u8],
     ) -> io::Result<()> {
-        if let Err(error) = write_all(disk, &self.file, records, self.written) {
+        if let Err(error) = self.write(disk, records) {
             // Half a record must not stay, because the next one may be shorter. That also frees what was reserved.
             let reserved = self.reserved - self.written;
-            disk.truncate(&self.file, self.written).ok();
-            allocate(disk, &self.file, self.written, reserved).ok();
+            let file = self.file()?;
+            disk.truncate(file, self.written).ok();
+            allocate(disk, file, self.written, reserved).ok();
             return Err(error);
         }
         self.wrote(space, records.len());
@@ -167,28 +182,82 @@ impl Tail {
     /// Gives back what is reserved after `end`.
     pub(super) fn trim(&mut self, disk: &dyn Disk, space: &dyn Space) -> io::Result<()> {
         if self.unwritten.is_empty() && self.reserved > self.written {
-            disk.truncate(&self.file, self.written)?;
+            if self.is_allocated {
+                disk.truncate(self.file()?, self.written)?;
+            }
             space.release(self.reserved - self.written);
             self.reserved = self.written;
         }
         Ok(())
     }
 
-    /// Returns the file.
-    pub(super) fn file(&self) -> io::Result<File> {
-        self.file.try_clone()
+    /// Returns another handle on the file.
+    pub(super) fn clone_file(&self, dir: &Path) -> io::Result<File> {
+        match &self.file {
+            Some(file) => file.try_clone(),
+            None => File::open(dir.join(self.header.name.file_name())),
+        }
+    }
+
+    /// Closes the file if it has all records and nothing else is reserved for it; nothing more will be written.
+    ///
+    /// Whoever has many logs has few open files.
+    pub(super) fn close_file(&mut self) {
+        if self.unwritten.is_empty() && self.reserved == self.written {
+            self.file = None;
+        }
     }
 
     /// Waits until the data is on the medium.
-    pub(super) fn sync(&self, disk: &dyn Disk) -> io::Result<()> {
-        disk.sync(&self.file)
+    pub(super) fn sync(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        match &self.file {
+            Some(file) => disk.sync(file),
+            None => disk.sync(&File::open(dir.join(self.header.name.file_name()))?),
+        }
+    }
+
+    fn write(&self, disk: &dyn Disk, records: &[u8]) -> io::Result<()> {
+        write_all(disk, self.file()?, records, self.written)
+    }
+
+    fn file(&self) -> io::Result<&File> {
+        self.file.as_ref().ok_or_else(|| io::Error::other("the log is closed"))
     }
 }
 
-/// Allocates blocks; where the file system cannot, space is certain only once it is written.
-fn allocate(disk: &dyn Disk, file: &File, from: u64, len: u64) -> io::Result<()> {
+/// Creates the file of a segment, and leaves nothing behind if that fails.
+fn build(
+    disk: &dyn Disk,
+    dir: &Path,
+    header: &SegmentHeader,
+    head: &[u8],
+    prepare: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<File> {
+    let path = dir.join(NEW_SEGMENT);
+    let build = || -> io::Result<File> {
+        let file = disk.create(&path)?;
+        prepare(&file)?;
+        write_all(disk, &file, head, 0)?;
+        disk.rename(&path, &dir.join(header.name.file_name()))?;
+        Ok(file)
+    };
+    // What cannot be removed is overwritten by the next attempt.
+    build().inspect_err(|_| drop(disk.remove(&path)))
+}
+
+/// Allocates blocks if space is scarce, and returns whether it did.
+///
+/// With more space than anyone uses up before the next write, or where the file system cannot allocate, what is certain
+/// is only what is written; what the disk then refuses is kept in memory. To give blocks back may take milliseconds:
+/// some file systems tell the disk, and wait for it.
+fn allocate(disk: &dyn Disk, file: &File, from: u64, len: u64) -> io::Result<bool> {
+    if disk.free(file).is_ok_and(|free| free >= AMPLE) {
+        return Ok(false);
+    }
     match disk.allocate(file, from, len) {
-        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => Ok(()),
-        allocated => allocated,
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => {
+            Ok(false)
+        }
+        allocated => allocated.map(|()| true),
     }
 }

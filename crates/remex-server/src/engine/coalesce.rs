@@ -45,11 +45,11 @@ pub(super) struct ReadCoalescing {
 }
 
 impl ReadCoalescing {
-    /// Records a read of `len` bytes; `without_pause` if the previous one was recent and no reader waits for an
-    /// answer.
-    pub(super) fn on_read(&mut self, len: usize, without_pause: bool) {
+    /// Records reads of `len` bytes, of which the last found `last`; `without_pause` if the previous ones were recent and
+    /// no reader waits for an answer.
+    pub(super) fn on_read(&mut self, len: usize, last: usize, without_pause: bool) {
         self.found += len;
-        self.last = len;
+        self.last = last;
         if self.until.is_some() {
             return;
         }
@@ -116,7 +116,7 @@ mod tests {
         let mut coalescing = ReadCoalescing::default();
         for _ in 0..CHATTY_READS {
             assert!(!coalescing.starts_delay(now, true, PIPES));
-            coalescing.on_read(80, true);
+            coalescing.on_read(80, 80, true);
         }
         assert!(coalescing.starts_delay(now, true, PIPES));
         coalescing
@@ -128,7 +128,7 @@ mod tests {
         let mut coalescing = chatty(now);
         for _ in 0..100 {
             now += GATHER;
-            coalescing.on_read(5_000, false);
+            coalescing.on_read(5_000, 5_000, false);
             assert!(!coalescing.is_enough(5_000) && coalescing.is_enough(80));
             assert!(coalescing.starts_delay(now, true, PIPES));
             assert_eq!(coalescing.until(), Some(now + GATHER));
@@ -136,7 +136,7 @@ mod tests {
         assert!(coalescing.starts_delay(now, true, PIPES), "a wake for something else does not end a delay");
         now += GATHER;
         assert!(!coalescing.starts_delay(now, true, PIPES), "silence does");
-        coalescing.on_read(80, false);
+        coalescing.on_read(80, 80, false);
         assert!(
             !coalescing.starts_delay(now, true, PIPES),
             "the first bytes after a pause are read at once, and the next as well"
@@ -148,7 +148,7 @@ mod tests {
         for (len, without_pause) in [(4_096, true), (80, false)] {
             let mut coalescing = ReadCoalescing::default();
             for _ in 0..100 {
-                coalescing.on_read(len, without_pause);
+                coalescing.on_read(len, len, without_pause);
                 assert!(!coalescing.starts_delay(Instant::now(), true, PIPES));
             }
         }
@@ -158,9 +158,9 @@ mod tests {
     fn a_pipe_that_fills_during_a_delay_is_read_at_once_again() {
         let now = Instant::now();
         let mut coalescing = chatty(now);
-        coalescing.on_read(64 << 10, false);
+        coalescing.on_read(64 << 10, 64 << 10, false);
         assert!(!coalescing.starts_delay(now + GATHER, true, PIPES));
-        coalescing.on_read(80, true);
+        coalescing.on_read(80, 80, true);
         assert!(!coalescing.starts_delay(now + GATHER, true, PIPES), "it has to show again that it chats");
     }
 
@@ -171,13 +171,13 @@ mod tests {
         for _ in 0..100 {
             now += GATHER;
             for len in [4_095, 4_095, 4_095, 84] {
-                coalescing.on_read(len, false);
+                coalescing.on_read(len, len, false);
             }
             assert!(coalescing.starts_delay(now, true, Buffer::Terminal));
             assert_eq!(coalescing.until(), Some(now + TERMINAL_DELAY));
         }
         for len in [512, 4_095, 4_095, 1_538] {
-            coalescing.on_read(len, false);
+            coalescing.on_read(len, len, false);
             assert!(!coalescing.is_enough(len));
         }
         assert!(!coalescing.starts_delay(now + GATHER, true, Buffer::Terminal));

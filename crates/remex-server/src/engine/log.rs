@@ -95,6 +95,14 @@ impl ProcessLog {
         }
     }
 
+    /// Writes what a full disk has refused, and returns whether everything is written.
+    pub(crate) fn settle(&mut self) -> bool {
+        match self {
+            Self::Memory(_) | Self::Mirror(_) => true,
+            Self::Kept(log) => log.writer().flush().is_ok(),
+        }
+    }
+
     /// Returns the next item and advances `cursor`, or `None` at the end.
     pub(crate) fn next(&mut self, cursor: &mut Cursor) -> Option<Next<'_>> {
         match self {

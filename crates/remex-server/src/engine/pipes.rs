@@ -21,6 +21,9 @@ use crate::clock::now_ms;
 /// More than a terminal can buffer: all output printed before an exit is within this limit.
 const TERMINAL_BYTES: usize = 256 << 10;
 
+/// A read from a terminal that returns this much is probably not the last for now.
+const TERMINAL_BULK: usize = 2 << 10;
+
 /// The default capacity of a pipe, unless its user has too many.
 const PIPE_BYTES: usize = 64 << 10;
 
@@ -35,6 +38,8 @@ pub(super) struct Pipes {
     /// `None` if there is none, it was closed, or the terminal replaces it.
     pub(super) stdin: Option<Watched>,
     tty: bool,
+    /// Bytes of the last read from a descriptor.
+    last_read: usize,
     room: PipeRoom,
     /// The child's side of the terminal, held open while it runs. A program may close its terminal and reopen
     /// it, so until it exits that is neither the end of its output nor of its input.
@@ -93,6 +98,7 @@ impl Pipes {
                 ],
                 stdin: stdin.map(|fd| Watched::new(fd, Interest::WRITABLE)).transpose()?,
                 tty: false,
+                last_read: 0,
                 slave: None,
             },
             ChildIo::Pty { master } => {
@@ -104,6 +110,7 @@ impl Pipes {
                     out: [source(master, Stream::Pty, Interest::READABLE | Interest::WRITABLE)?, None],
                     stdin: None,
                     tty: true,
+                    last_read: 0,
                     // The buffer of a terminal has a fixed size.
                     room: PipeRoom::Refused,
                     slave: Some(slave),
@@ -145,6 +152,7 @@ impl Pipes {
             stdin: stdin.map(|number| Watched::new(take_kept(number)?, Interest::WRITABLE)).transpose()?,
             slave: slave.map(take_kept).transpose()?,
             tty,
+            last_read: 0,
             room,
         })
     }
@@ -178,7 +186,7 @@ impl Pipes {
         [available(&self.out[0]), available(&self.out[1])]
     }
 
-    /// Reads once into `log`, at most `max` bytes.
+    /// Appends output to `log` as one event, at most `max` bytes: what one read returns, or more from a terminal.
     ///
     /// With `draining`, reads even if the runtime has not reported new bytes yet.
     pub(super) fn read(
@@ -189,8 +197,22 @@ impl Pipes {
         draining: bool,
     ) -> IoOutcome {
         let Some(Source { stream, fd }) = &mut self.out[index] else { return IoOutcome::End };
-        let read =
-            |fd: BorrowedFd<'_>| log.append(*stream, now_ms(), max, |spare| remex_process::read(fd, spare));
+        let (tty, last_read) = (self.tty, &mut self.last_read);
+        let read = |fd: BorrowedFd<'_>| {
+            log.append(*stream, now_ms(), max, |spare| {
+                let mut len = remex_process::read(fd, spare)?;
+                *last_read = len;
+                // A terminal returns bulk output in many small pieces.
+                while tty && *last_read >= TERMINAL_BULK && len < spare.len() {
+                    match remex_process::read(fd, &mut spare[len..]) {
+                        Ok(more) if more > 0 => (len, *last_read) = (len + more, more),
+                        // The next read says so again.
+                        _ => break,
+                    }
+                }
+                Ok(len)
+            })
+        };
         let result = if draining { fd.fd().and_then(read) } else { fd.attempt(Interest::READABLE, read) };
         match result {
             Ok(0) => IoOutcome::End,
@@ -207,6 +229,11 @@ impl Pipes {
                 IoOutcome::End
             }
         }
+    }
+
+    /// Returns the bytes of the last read from a descriptor.
+    pub(super) fn last_read(&self) -> usize {
+        self.last_read
     }
 
     /// Returns whether the child can keep writing during a read delay.

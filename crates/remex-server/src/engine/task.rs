@@ -13,15 +13,13 @@ use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
     process::{self as wire, ExitCause},
-    state::output_log::Snapshot,
 };
 use remex_sandbox::Hosts;
 use tokio::io::Interest;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Owner as _, ProcessLog, ProcessState, Request, Starting,
-    no_end_of_input,
+    Audience, Caller as _, Engine, Exit, Owner as _, ProcessLog, Request, Starting, no_end_of_input,
     pipes::{IoOutcome, Pipes},
     start::{Announce, Confined, Made},
     terminate,
@@ -35,26 +33,8 @@ pub(crate) const GATHER: Duration = Duration::from_millis(1);
 /// How much is read from one source before other tasks get a turn.
 const TURN_BYTES: usize = 128 << 10;
 
-/// How much output is searched for the words of a denial.
-const JUDGED_BYTES: usize = 64 << 10;
-
-/// What programs say about files that a sandbox protects: the texts of `EROFS`, `EACCES` and `EPERM`.
-const FILE_DENIALS: [&str; 3] = ["Read-only file system", "Permission denied", "Operation not permitted"];
-
-/// What they say without a network.
-const NETWORK_DENIALS: [&str; 4] = [
-    "Connection refused",
-    "Could not resolve host",
-    "Network is unreachable",
-    "Temporary failure in name resolution",
-];
-
-fn mentions_denial(output: &Snapshot, confined: Confined) -> bool {
-    let network: &[&str] = if confined == Confined::FilesAndNetwork { &NETWORK_DENIALS } else { &[] };
-    let mut texts =
-        [&output.stderr, &output.pty, &output.stdout].into_iter().map(|text| String::from_utf8_lossy(text));
-    texts.any(|text| FILE_DENIALS.iter().chain(network).any(|words| text.contains(words)))
-}
+/// A disk that has refused the end of a log has room again without notice.
+const UNWRITTEN_RETRY: Duration = Duration::from_millis(100);
 
 /// Starts the child and runs until all its output is in the log.
 pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
@@ -179,6 +159,7 @@ impl<A: Audience> Runner<A> {
             }
             self.wait().await;
         }
+        self.settle().await;
         // Close the descriptors before the retention time begins.
         drop(self.pipes);
         if self.cgroup.take().is_some() {
@@ -187,6 +168,18 @@ impl<A: Audience> Runner<A> {
         self.process.retire();
         self.owner.on_closed(&self.process);
         tracing::info!(session = self.owner.id(), identity = %self.owner.identity(), process = %self.process.id, "process closed");
+    }
+
+    /// Waits until all events are readable, and announces them if that was not at once.
+    async fn settle(&self) {
+        let mut was_refused = false;
+        while !self.process.state().log.settle() {
+            was_refused = true;
+            tokio::time::sleep(UNWRITTEN_RETRY).await;
+        }
+        if was_refused {
+            self.process.notify(&mut self.process.state());
+        }
     }
 
     /// Waits for the next event.
@@ -405,8 +398,8 @@ impl<A: Audience> Runner<A> {
                     process.charge(&mut state);
                     let pause = now.saturating_duration_since(state.last_output);
                     let without_pause = pause < GATHER && !state.answer_due;
-                    state.coalescing.on_read(len, without_pause);
-                    let is_enough = state.coalescing.is_enough(len);
+                    state.coalescing.on_read(len, self.pipes.last_read(), without_pause);
+                    let is_enough = state.coalescing.is_enough(self.pipes.last_read());
                     state.last_output = now;
                     self.gather_until = process.announce(&mut state, now);
                     drop(state);
@@ -566,22 +559,6 @@ impl<A: Audience> Runner<A> {
                 terminate::remaining_group(&self.process, pid, mode, caller);
             }
         }
-    }
-}
-
-impl<A: Audience> ProcessState<A> {
-    /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log.
-    pub(super) fn judge_failure(&mut self, confined: Confined) {
-        let ProcessState { exit: Some(exit), log, denials, .. } = self else { return };
-        if confined == Confined::No || exit.code == 0 {
-            return;
-        }
-        exit.sandbox_denied = match exit.signal.as_deref() {
-            // A system call of another architecture.
-            Some(signal) => signal == "SIGSYS",
-            None if denials.as_ref().is_some_and(|denials| !denials.is_empty()) => true,
-            None => log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, confined)),
-        };
     }
 }
 

@@ -23,7 +23,7 @@ use remex_proto::{
     process::{self as wire, WriteStatus},
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::UnixStream,
     sync::Notify,
 };
@@ -31,14 +31,14 @@ use tokio::{
 use super::{Keeper, Kept, progress_of};
 use crate::{
     engine::{Caller, Outcome, Request, StdinWrite},
-    keeper_link::message::{
-        self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, Purpose, Quotas, RequestNumber,
-        StartFailure, ToKeeper,
+    keeper_link::{
+        message::{
+            self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, Purpose, Quotas, RequestNumber,
+            StartFailure, ToKeeper,
+        },
+        stream::{LinkStream, Received},
     },
 };
-
-/// What is read from the link at once.
-const READ_BYTES: usize = 64 << 10;
 
 /// Announcements wait while this much is unsent.
 const MAX_UNSENT: usize = 256 << 10;
@@ -52,8 +52,8 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(10);
 /// A link to a server.
 #[derive(Debug)]
 pub(super) struct ServerLink {
-    stream: UnixStream,
-    received: Mutex<BytesMut>,
+    stream: LinkStream,
+    received: Mutex<Received>,
     outgoing: Mutex<Outgoing>,
     has_outgoing: Notify,
     is_closed: AtomicBool,
@@ -97,7 +97,7 @@ impl ServerLink {
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         let link = ServerLink {
-            stream,
+            stream: LinkStream::new(stream.into_std()?)?,
             received: Mutex::default(),
             outgoing: Mutex::default(),
             has_outgoing: Notify::new(),
@@ -114,17 +114,11 @@ impl ServerLink {
     /// Returns the next message, or `None` at the end.
     pub(super) async fn receive(&self) -> io::Result<Option<ToKeeper>> {
         loop {
-            {
-                let mut received = lock(&self.received);
-                if let Some((message, len)) = message::decode(&received)? {
-                    received.advance(len);
-                    return Ok(Some(message));
-                }
+            if let Some(message) = lock(&self.received).next()? {
+                return Ok(Some(message));
             }
-            self.stream.ready(Interest::READABLE).await?;
-            let mut received = lock(&self.received);
-            received.reserve(READ_BYTES);
-            match self.stream.try_read_buf(&mut *received) {
+            self.stream.readable().await?;
+            match self.stream.try_read(&mut lock(&self.received)) {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -142,7 +136,7 @@ impl ServerLink {
                 match is_done {
                     Ok(true) => break,
                     Ok(false) => {
-                        if self.stream.ready(Interest::WRITABLE).await.is_err() {
+                        if self.stream.writable().await.is_err() {
                             return;
                         }
                     }

@@ -91,7 +91,7 @@ impl Mirror {
     /// Remembers what another view of this log has read.
     pub(crate) fn learn_ends(&mut self, other: &Mirror) {
         for (seq, end) in &other.ends {
-            self.note_end(*seq, *end);
+            note_end(&mut self.ends, *seq, *end);
         }
     }
 
@@ -105,27 +105,16 @@ impl Mirror {
         self.known = known;
         if !is_complete {
             (self.recent, self.recent_bytes) = (VecDeque::new(), 0);
-            return self.note_end(self.known.newest, total(&self.known.produced));
+            return note_end(&mut self.ends, self.known.newest, total(&self.known.produced));
         }
         for chunk in fresh {
             end += chunk.bytes.len() as u64;
-            self.note_end(chunk.seq, end);
+            note_end(&mut self.ends, chunk.seq, end);
             self.recent_bytes += chunk.bytes.len();
             self.recent.push_back(Recent { chunk, end });
         }
         while self.recent_bytes > RECENT_BYTES && self.recent.len() > 1 {
             self.recent_bytes -= self.recent.pop_front().map_or(0, |oldest| oldest.chunk.bytes.len());
-        }
-    }
-
-    /// Remembers how many bytes of output there are up to an event.
-    fn note_end(&mut self, seq: Seq, end: u64) {
-        if self.ends.len() == MAX_ENDS {
-            self.ends.pop_front();
-        }
-        let index = self.ends.partition_point(|(known, _)| *known < seq);
-        if self.ends.get(index).is_none_or(|(known, _)| *known != seq) {
-            self.ends.insert(index, (seq, end));
         }
     }
 
@@ -193,14 +182,11 @@ impl Mirror {
             *cursor = Cursor { seq, offset: Some(*end) };
             return Some(Next::Output { seq, stream: chunk.stream, at_ms: chunk.at_ms, bytes: &chunk.bytes });
         }
-        // Read first, so that its end can be noted.
-        let up_to = self.known.newest;
-        let mut ahead = *cursor;
-        self.files.get_mut().peek(&self.dir, &mut ahead, up_to)?;
-        if let Some(end) = ahead.offset {
-            self.note_end(ahead.seq, end);
+        let next = self.files.get_mut().next(&self.dir, cursor, self.known.newest)?;
+        if let Some(end) = cursor.offset {
+            note_end(&mut self.ends, cursor.seq, end);
         }
-        self.files.get_mut().next(&self.dir, cursor, up_to)
+        Some(next)
     }
 
     /// Returns the exit or the close with this number.
@@ -428,6 +414,17 @@ impl Files {
             self.reader = Some(Box::new(Reader::open(dir).inspect_err(warn).ok()?));
         }
         self.reader.as_deref_mut()
+    }
+}
+
+/// Remembers how many bytes of output there are up to an event.
+fn note_end(ends: &mut VecDeque<(Seq, u64)>, seq: Seq, end: u64) {
+    if ends.len() == MAX_ENDS {
+        ends.pop_front();
+    }
+    let index = ends.partition_point(|(known, _)| *known < seq);
+    if ends.get(index).is_none_or(|(known, _)| *known != seq) {
+        ends.insert(index, (seq, end));
     }
 }
 

@@ -1,0 +1,58 @@
+//! A log that is created before anyone knows whose it will be. Start at [`Blank`].
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{Options, Writer, full, ledger::Ledger, open::first_reserve, tail::Tail};
+use crate::{disk::FileSystem, space::Space, survey::Survey};
+
+/// A log without events, limits and owner.
+///
+/// Files take longer to create than everything else in the start of a log, so this part can be done in advance. Its
+/// directory may be renamed before [`Blank::into_writer`].
+pub struct Blank {
+    survey: Survey,
+    ledger: Ledger,
+    tail: Tail,
+}
+
+impl fmt::Debug for Blank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blank").finish_non_exhaustive()
+    }
+}
+
+impl Blank {
+    /// Creates a log in a directory that has none.
+    ///
+    /// # Errors
+    ///
+    /// The error of the file system.
+    pub fn create(dir: &Path) -> io::Result<Blank> {
+        let survey = Survey::of(Vec::new());
+        let ledger = Ledger::new(&survey.summary, 0);
+        let (header, head) = ledger.new_segment()?;
+        let tail = Tail::create_unreserved(&FileSystem, dir, header, &head)?;
+        Ok(Blank { survey, ledger, tail })
+    }
+
+    /// Returns the writer of the log, whose directory is now `dir`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no space for the first events.
+    pub fn into_writer(
+        self,
+        dir: impl Into<PathBuf>,
+        options: Options,
+        space: Arc<dyn Space>,
+    ) -> io::Result<Writer> {
+        let Blank { survey, ledger, mut tail } = self;
+        let reserve = first_reserve(&ledger, options, tail.written);
+        tail.reserve(&FileSystem, &*space, reserve).map_err(full)?;
+        Ok(Writer::assemble(Box::new(FileSystem), dir.into(), options, space, ledger, tail, &survey))
+    }
+}
