@@ -164,7 +164,7 @@ fn a_blank_log_may_be_moved_before_it_is_used() {
     let mut writer = blank.into_writer(&there, SMALL, Arc::new(Unlimited)).unwrap();
     assert!(append(&mut writer, Stream::Stdout, 1, b"output").unwrap().is_written);
     writer.closed(2, b"").unwrap();
-    let summary = crate::inspect(&there).unwrap();
+    let summary = inspect(&there).unwrap();
     assert_eq!((summary.offset, summary.closed.map(|end| end.seq)), (6, Some(2)));
 }
 

@@ -219,7 +219,7 @@ impl<A: Audience> Engine<A> {
         let jail = task.jail.map(take_kept).transpose()?;
         let exit = ChildExit::resume(&task.exit, jail)?;
         let leader: Leader = exit.leader().clone();
-        let pipes = Pipes::resume(task.pipes)?;
+        let pipes = Pipes::resume(&task.pipes)?;
         {
             let mut state = process.state();
             state.last_output = ago(task.quiet_ms);

@@ -59,6 +59,11 @@ impl ProcessLog {
         }
     }
 
+    /// Returns whether output joins the newest event until that is read; otherwise each append is an event.
+    pub(crate) fn joins_events(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+
     /// Evicts the oldest events that `hold` does not protect until the log is within its limits.
     pub(crate) fn evict(&mut self, hold: Hold, budget: usize) {
         match self {

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
 
 use remex_process::{ChildIo, Size, resize, take_kept};
@@ -21,7 +21,7 @@ use crate::clock::now_ms;
 /// More than a terminal can buffer: all output printed before an exit is within this limit.
 const TERMINAL_BYTES: usize = 256 << 10;
 
-/// A read from a terminal that returns this much is probably not the last for now.
+/// A read from a terminal that returns this much is a piece of bulk output, of which it returns little at a time.
 const TERMINAL_BULK: usize = 2 << 10;
 
 /// The default capacity of a pipe, unless its user has too many.
@@ -128,7 +128,7 @@ impl Pipes {
         PipesRecord {
             out: [source(&self.out[0]), source(&self.out[1])],
             stdin: self.stdin.as_ref().and_then(number),
-            slave: self.slave.as_ref().map(|slave| slave.as_raw_fd()),
+            slave: self.slave.as_ref().map(AsRawFd::as_raw_fd),
             tty: self.tty,
             room: self.room,
         }
@@ -140,8 +140,8 @@ impl Pipes {
     }
 
     /// Takes over the descriptors of a child from the program that this one has replaced.
-    pub(super) fn resume(record: PipesRecord) -> io::Result<Self> {
-        let PipesRecord { out: [first, second], stdin, slave, tty, room } = record;
+    pub(super) fn resume(record: &PipesRecord) -> io::Result<Self> {
+        let PipesRecord { out: [first, second], stdin, slave, tty, room } = *record;
         let interest = if tty { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         let source = |kept: Option<(Stream, RawFd)>| -> io::Result<Option<Source>> {
             let Some((stream, number)) = kept else { return Ok(None) };
@@ -186,7 +186,8 @@ impl Pipes {
         [available(&self.out[0]), available(&self.out[1])]
     }
 
-    /// Appends output to `log` as one event, at most `max` bytes: what one read returns, or more from a terminal.
+    /// Appends output to `log` as one event, at most `max` bytes: what one read returns, or more from a terminal if the log
+    /// does not join events.
     ///
     /// With `draining`, reads even if the runtime has not reported new bytes yet.
     pub(super) fn read(
@@ -197,13 +198,12 @@ impl Pipes {
         draining: bool,
     ) -> IoOutcome {
         let Some(Source { stream, fd }) = &mut self.out[index] else { return IoOutcome::End };
-        let (tty, last_read) = (self.tty, &mut self.last_read);
+        let (gathers, last_read) = (self.tty && !log.joins_events(), &mut self.last_read);
         let read = |fd: BorrowedFd<'_>| {
             log.append(*stream, now_ms(), max, |spare| {
                 let mut len = remex_process::read(fd, spare)?;
                 *last_read = len;
-                // A terminal returns bulk output in many small pieces.
-                while tty && *last_read >= TERMINAL_BULK && len < spare.len() {
+                while gathers && *last_read >= TERMINAL_BULK && len < spare.len() {
                     match remex_process::read(fd, &mut spare[len..]) {
                         Ok(more) if more > 0 => (len, *last_read) = (len + more, more),
                         // The next read says so again.
