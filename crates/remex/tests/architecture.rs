@@ -160,12 +160,12 @@ const PROTO_LAYERS: [&str; 21] = [
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
 const PROCESS_LAYERS: [&str; 29] = [
     "memory",
-    "handover",
     "pid",
     "signal",
     "tag",
     "plain",
     "sys",
+    "handover",
     "tag_limit",
     "proc",
     "jail",
