@@ -6,7 +6,7 @@ use regex_automata::{meta::Regex, util::syntax};
 use crate::{
     args::{
         byte_range::{ByteRange, byte_range},
-        moment::{moment, past_moment},
+        moment::{Until, past_moment, until},
         shared::On,
     },
     render::failure::InvalidArg,
@@ -32,8 +32,8 @@ pub(crate) struct Flags {
     pub(crate) since: Option<u64>,
 
     /// Only output until this time, in the same formats
-    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "follow")]
-    pub(crate) until: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = until, conflicts_with = "follow")]
+    pub(crate) until: Option<Until>,
 
     /// Only lines that match this regular expression
     #[arg(long, value_name = "REGEX", value_parser = pattern)]

@@ -6,6 +6,8 @@ use time::{Date, Duration, Month, OffsetDateTime, PrimitiveDateTime, Time, UtcOf
 
 use crate::render::{failure::InvalidArg, text::duration};
 
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
 /// Parses a time, and returns it in milliseconds since 1970.
 ///
 /// A time without a zone is in the local zone. Must be called before other threads exist: only then can the local zone
@@ -20,6 +22,29 @@ pub(crate) fn moment(text: &str) -> Result<u64, InvalidArg> {
         )
     })?;
     Ok(u64::try_from(moment.unix_timestamp_nanos() / 1_000_000).unwrap_or_default())
+}
+
+/// The end of a range of times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Until {
+    at_ms: u64,
+    /// Whether it is a time of day, of whichever day.
+    is_time_of_day: bool,
+}
+
+impl Until {
+    /// Returns the end of a range that begins at `since`, in milliseconds since 1970.
+    ///
+    /// A time of day is the last one, unless that was before the range: then it is the next.
+    pub(crate) fn after(self, since: Option<u64>) -> u64 {
+        let is_before = since.is_some_and(|since| self.at_ms < since);
+        if self.is_time_of_day && is_before { self.at_ms + DAY_MS } else { self.at_ms }
+    }
+}
+
+/// Parses the end of a range of times, as [`moment`].
+pub(crate) fn until(text: &str) -> Result<Until, InvalidArg> {
+    Ok(Until { at_ms: moment(text)?, is_time_of_day: time_of_day(text).is_some() })
 }
 
 /// Parses a time that has passed; a day for clocks that differ.
@@ -122,6 +147,16 @@ mod tests {
         let now = OffsetDateTime::from_unix_timestamp(1_794_747_662).unwrap();
         let moment = parse(text, now, |_| UtcOffset::from_hms(1, 0, 0).unwrap())?;
         Some(utc(i64::try_from(moment.unix_timestamp_nanos() / 1_000_000).unwrap()))
+    }
+
+    #[test]
+    fn a_time_of_day_before_the_range_is_that_of_the_next_day() {
+        let until = |is_time_of_day| Until { at_ms: 5_000, is_time_of_day };
+        assert_eq!(until(true).after(None), 5_000);
+        assert_eq!(until(true).after(Some(4_000)), 5_000);
+        assert_eq!(until(true).after(Some(6_000)), 5_000 + DAY_MS);
+        assert_eq!(until(false).after(Some(6_000)), 5_000);
+        assert!(super::until("12:00").unwrap().is_time_of_day && !super::until("5m").unwrap().is_time_of_day);
     }
 
     #[test]

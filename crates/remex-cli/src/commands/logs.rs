@@ -57,7 +57,8 @@ struct Wanted {
 }
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    if let (Some(since), Some(until)) = (flags.since, flags.until)
+    let until_ms = flags.until.map(|until| until.after(flags.since));
+    if let (Some(since), Some(until)) = (flags.since, until_ms)
         && since > until
     {
         return Err(Failure::usage("`--until` is before `--since`", "swap the two times"));
@@ -70,7 +71,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let shown = rows.iter().map(|row| {
         let criteria = Criteria {
             since_ms: flags.since,
-            until_ms: flags.until,
+            until_ms,
             pattern: flags.grep.clone(),
             tail: flags.tail,
             times: flags.timestamps,

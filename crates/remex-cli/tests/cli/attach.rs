@@ -338,6 +338,28 @@ fn the_next_command_continues_with_the_processes_of_an_own_server_that_died() {
 }
 
 #[test]
+fn an_upgrade_of_the_own_server_keeps_its_pid_and_its_processes() {
+    let home = Home::new();
+    let process = leave_running(&home, "build");
+    let server = home.own_server().unwrap();
+    let upgraded = home.say(&["upgrade"]);
+    assert_eq!((upgraded.code, upgraded.err.as_str()), (Some(0), ""));
+    let pid = server.as_raw_nonzero();
+    let said = format!("your local remex server (pid {pid}) now runs remex ");
+    assert!(
+        upgraded.out.starts_with(&said) && upgraded.out.ends_with("; 1 process runs on\n"),
+        "{}",
+        upgraded.out
+    );
+    assert_eq!(home.own_server().unwrap(), server);
+    assert!(!process.ended_within(Duration::ZERO), "it runs on");
+    fs::write(home.path("go"), "").unwrap();
+    assert_eq!(home.say(&["wait", "build"]).code, Some(7));
+    assert_eq!(home.say(&["server", "stop", "--force"]).code, Some(0));
+    assert_eq!(home.say(&["upgrade"]).code, Some(3), "there is none any more");
+}
+
+#[test]
 fn who_is_attached_goes_on_when_the_own_server_dies() {
     let home = Home::new();
     leave_running(&home, "build");

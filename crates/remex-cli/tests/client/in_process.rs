@@ -183,6 +183,12 @@ async fn ask_processes(peer: &mut Peer) {
     assert_eq!(waited.matched, Some(Blob::from(&b"hi"[..])));
     assert_eq!(peer.ask::<process::Read>(cat.clone()).await.chunks[0].chunk, Blob::from(&b"hi\n"[..]));
     assert_eq!(peer.ask::<process::Snapshot>(cat.clone()).await.stdout, Blob::from(&b"hi\n"[..]));
+    let sought = peer.ask::<process::Seek>(with(cat.clone(), json!({"to": {"tailBytes": 3}}))).await;
+    assert_eq!((sought.after_seq, sought.produced_bytes), (0, 3));
+    // There is no disk to collect from.
+    let refusal = peer.try_ask::<process::Collect>(json!({})).await.unwrap_err();
+    assert_eq!(refusal.kind, ErrorKind::NotSupported);
+    peer.answered.insert(process::Collect::METHOD);
     peer.ask::<process::CloseStdin>(cat.clone()).await;
     assert_eq!(
         peer.ask::<process::Wait>(with(cat.clone(), json!({"until": "closed"}))).await.exit_code,

@@ -95,7 +95,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ),
     ("remex server status", ends("1 running, 0 exited")),
     ("remex server status --json", ends("\"state\":\"running\"")),
-    ("remex upgrade", ends("; 1 process runs on")),
+    ("remex upgrade", How::Ends { code: 1, shows: "it has no state directory" }),
     (
         "remex upgrade --state /var/lib/remex",
         How::Elsewhere("tests/client/durable/restarts.rs upgrades such a server"),
