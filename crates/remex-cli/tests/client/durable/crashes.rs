@@ -219,8 +219,8 @@ async fn survive(fate: Fate, times: u64) {
     };
     in_time("the end of all stories", ended).await;
     if matches!(fate, Fate::Upgraded) {
-        let replaced = host.replaced_keepers() as u64;
-        assert!(replaced >= times / 4, "the keeper was replaced only {replaced} times\n{}", host.said());
+        // How often depends on the load: an upgrade that is asked for during another one is no further one.
+        assert!(host.replaced_keepers() > 0, "the keeper was never replaced\n{}", host.said());
     }
     client.end().await.unwrap();
     until("the end of all processes", || working_in(&directory) == 0).await;

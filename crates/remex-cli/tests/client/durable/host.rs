@@ -134,7 +134,10 @@ impl DurableHost {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let directory = tempfile::tempdir().unwrap();
         let own = directory.path().join("remex");
-        fs::copy(program(&[]).get_program(), &own).unwrap();
+        // By another process: a file that this one writes cannot be executed while a child of another test has a copy of
+        // the descriptor.
+        let copied = Command::new("cp").arg(program(&[]).get_program()).arg(&own).status().unwrap();
+        assert!(copied.success(), "cannot copy the program: {copied}");
         Self::new(flags, directory, move |command, _| {
             let mut renewable = Command::new(&own);
             renewable.args(command.get_args());
