@@ -382,6 +382,12 @@ async fn trees_survive_cuts() {
     let down = fs.download_tree(place.path("tree"), place.path("down")).await.unwrap();
     assert_eq!((up.failures, down.failures), (vec![], vec![]));
     let planted = picture(&place.path("tree"));
-    assert!(picture(&place.path("up")) == planted && picture(&place.path("down")) == planted);
+    for to in ["up", "down"] {
+        let copied = picture(&place.path(to));
+        let differing: Vec<_> =
+            copied.iter().zip(&planted).filter(|(copy, original)| copy != original).collect();
+        let names: Vec<_> = differing.iter().map(|pair| format!("{:.300?}", pair)).collect();
+        assert!(copied == planted, "{to}: {names:?}");
+    }
     assert_eq!(proxy.disconnects_left(), 0, "the transfers met every cut");
 }
