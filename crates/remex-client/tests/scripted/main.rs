@@ -8,6 +8,7 @@ mod future;
 mod notifications;
 mod observing;
 mod server;
+mod uploads;
 mod vectors;
 
 use std::time::Duration;

@@ -234,13 +234,21 @@ impl Upload {
         let mut steps = vec![Call::from(write)];
         steps.extend(destination.mode.map(|mode| set_permissions(path.clone(), mode).into()));
         steps.extend(destination.modified_at_ms.map(|ms| set_times(path.clone(), ms).into()));
+        let core = self.fs.client.core();
+        let disconnects = core.disconnects();
         // The server handles requests for one path in order, so one round trip is enough.
         let mut replies = Vec::new();
         for step in steps {
-            replies.push(self.fs.client.core().enqueue(step).await?);
+            replies.push(core.enqueue(step).await?);
         }
         for reply in replies {
             reply.await?;
+        }
+        // Answers come in any order: a write whose answer alone was lost was repeated after the time was set.
+        if core.disconnects() != disconnects
+            && let Some(ms) = destination.modified_at_ms
+        {
+            self.fs.client.call(set_times(path.clone(), ms)).await?;
         }
         temporary.put_in_place(&destination.path, size).await
     }
