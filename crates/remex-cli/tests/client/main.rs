@@ -7,6 +7,7 @@
 mod agent;
 mod behaviour;
 mod configured;
+mod described;
 mod durable;
 mod examples;
 mod faults;

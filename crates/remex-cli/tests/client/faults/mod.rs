@@ -5,10 +5,10 @@
 //! `REMEX_FAULTS_SEED=17 cargo test -p remex-cli --test client faults`.
 
 pub(crate) mod chance;
-mod course;
+pub(crate) mod course;
 mod end;
 mod exact;
-mod proxy;
+pub(crate) mod proxy;
 mod restart;
 mod scene;
 mod soak;
@@ -162,7 +162,7 @@ async fn run(seed: u64, server: String, tally: Arc<Tally>) {
 }
 
 /// Connects; only a client that has a session recovers from faults.
-async fn connect(proxy: &Proxy) -> Client {
+pub(crate) async fn connect(proxy: &Proxy) -> Client {
     loop {
         match Client::connect_with(proxy.target(), options()).await {
             Ok(client) => return client,
