@@ -386,7 +386,7 @@ async fn trees_survive_cuts() {
         let copied = picture(&place.path(to));
         let differing: Vec<_> =
             copied.iter().zip(&planted).filter(|(copy, original)| copy != original).collect();
-        let names: Vec<_> = differing.iter().map(|pair| format!("{:.300?}", pair)).collect();
+        let names: Vec<_> = differing.iter().map(|pair| format!("{pair:.300?}")).collect();
         assert!(copied == planted, "{to}: {names:?}");
     }
     assert_eq!(proxy.disconnects_left(), 0, "the transfers met every cut");
