@@ -14,15 +14,15 @@ use std::{
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-use crate::sys;
+use crate::{early_signals, sys};
 
 /// The first descriptor that a program passes on, as systemd does it.
 const FIRST: RawFd = 3;
 
 /// Executes `command` in place of this program, with `sockets` from descriptor 3 on, as systemd passes them.
 ///
-/// SIGUSR2, which asks for such a replacement, is ignored until the new program handles it. Returns only if it fails. By then descriptors of this program are replaced, so it must end; nothing else may use
-/// descriptors meanwhile.
+/// SIGUSR2 and SIGHUP stay pending until the new program calls [`note_signals`](crate::note_signals). Returns only if it
+/// fails. By then descriptors of this program are replaced, so it must end; nothing else may use descriptors meanwhile.
 pub fn exec_with_sockets(mut command: Command, sockets: Vec<OwnedFd>) -> io::Error {
     let count = sockets.len();
     let past = FIRST.saturating_add(RawFd::try_from(count).unwrap_or(RawFd::MAX));
@@ -39,11 +39,14 @@ pub fn exec_with_sockets(mut command: Command, sockets: Vec<OwnedFd>) -> io::Err
             return io::Error::last_os_error();
         }
     }
-    // Asking once more must not end the new program before it listens to that.
-    // SAFETY: no handler is installed, and ignored signals stay ignored in the new program until it changes that.
-    unsafe { libc::signal(libc::SIGUSR2, libc::SIG_IGN) };
     let pid = std::process::id().to_string();
-    command.env("LISTEN_FDS", count.to_string()).env("LISTEN_PID", OsStr::new(&pid)).exec()
+    command.env("LISTEN_FDS", count.to_string()).env("LISTEN_PID", OsStr::new(&pid));
+    // Those that ask for a replacement or a reload must not end the new program before it handles them.
+    let pending = [libc::SIGUSR2, libc::SIGHUP];
+    early_signals::block(&pending);
+    let failed = command.exec();
+    early_signals::unblock(&pending);
+    failed
 }
 
 /// Executes `program` in place of this one, which passes on `kept` under the same numbers, and its children.

@@ -8,7 +8,9 @@ mod signal;
 mod start;
 
 mod attempt;
+mod brief;
 mod cgroup;
+mod early_signals;
 mod error;
 mod exit;
 mod handover;
@@ -38,8 +40,10 @@ mod reaper;
 mod sys;
 
 pub use attempt::Attempt;
+pub use brief::run_briefly;
 pub use cgroup::{Cgroup, CgroupError, CgroupLimits, Cgroups};
 pub use descriptors::{ChildIo, read, resize};
+pub use early_signals::{deliver_noted, note_signals};
 pub use error::{DenialReason, ExecDenial, Stage, StartError, StartErrorKind};
 pub use exit::{Exit, ExitRecord, ExitStatus, Usage};
 pub use handover::{exec_keeping, exec_with_sockets, take_kept, take_signals};

@@ -45,7 +45,7 @@ const DYING_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Durable {
     state: Arc<StateDir>,
-    _lock: Lock,
+    lock: Lock,
     config: StateConfig,
     own_tags: Tags,
     /// Disk space that logs may use; the newest that the keeper was told, or the next one will be.
@@ -142,7 +142,7 @@ impl Durable {
         let files = SessionFiles::start(state.sessions()).map_err(unreadable)?;
         let durable = Durable {
             state,
-            _lock: lock,
+            lock,
             config,
             own_tags: own_tags.clone(),
             quotas: Mutex::new(quotas),
@@ -215,6 +215,11 @@ impl Durable {
     /// Returns what saves sessions.
     pub(crate) fn files(&self) -> &SessionFiles {
         &self.files
+    }
+
+    /// Returns the lock that this server holds.
+    pub(crate) fn lock(&self) -> &Lock {
+        &self.lock
     }
 
     pub(crate) fn state(&self) -> &StateDir {

@@ -139,17 +139,25 @@ pub async fn keep(
     told_to_end: impl Future<Output = ()>,
 ) -> Result<(), KeeperError> {
     let state = StateDir::open(state).map_err(|error| KeeperError::new(&error, error.hint()))?;
-    let passed = match tables.map(Tables::take).transpose() {
-        Ok(passed) => passed,
-        Err(error) => {
-            // Nobody else knows these processes.
-            let _ = tree::kill(&Scope::Server(state.tags().tag(0, 0))).await;
-            return Err(KeeperError::new(
-                &error,
-                "start the server again; the logs of the processes are there",
-            ));
-        }
-    };
+    let (tags, is_replacement) = (state.tags().tag(0, 0), tables.is_some());
+    let kept = keep_in(config, state, tables, ready, told_to_end).await;
+    if kept.is_err() && is_replacement {
+        // Nobody else knows these processes.
+        let _ = tree::kill(&Scope::Server(tags)).await;
+    }
+    kept
+}
+
+async fn keep_in(
+    config: Config,
+    state: StateDir,
+    tables: Option<RawFd>,
+    ready: impl FnOnce(),
+    told_to_end: impl Future<Output = ()>,
+) -> Result<(), KeeperError> {
+    let passed = tables.map(Tables::take).transpose().map_err(|error| {
+        KeeperError::new(&error, "start the server again; the logs of the processes are there")
+    })?;
     let (lock, listener, tables) = match passed {
         Some(Passed { lock, listener, tables }) => (lock, Some(listener), Some(tables)),
         None => (state.lock_keeper().map_err(|error| KeeperError::new(&error, error.hint()))?, None, None),

@@ -68,7 +68,10 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use remex_process::{exec_with_sockets, raise_file_limit, return_large_blocks, take_signals};
+pub use remex_process::{
+    deliver_noted, exec_with_sockets, note_signals, raise_file_limit, return_large_blocks, run_briefly,
+    take_signals,
+};
 
 pub use audit::AuditConfig;
 pub use collect::{CollectError, collect_state};

@@ -11,7 +11,7 @@ mod welcome;
 use std::{
     future::Future,
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -291,6 +291,13 @@ impl Server {
     /// Returns whether processes and sessions survive the server.
     pub fn is_durable(&self) -> bool {
         self.host.durable().is_some()
+    }
+
+    /// Says in the state directory which program the server is and how it is, for `remex upgrade`.
+    pub fn say_status(&self, program: &Path, status: &str) {
+        if let Some(durable) = self.host.durable() {
+            durable.lock().say_status(program, status);
+        }
     }
 
     /// Ends the server so that another program can go on with its listening sockets, which stay open, and with its durable

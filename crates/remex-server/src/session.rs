@@ -11,7 +11,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -65,8 +65,10 @@ pub(crate) struct Session {
     changing: Mutex<()>,
     /// Notified when a process has closed.
     closed_one: Notify,
-    /// Whether a later server finds it again.
-    is_saved: bool,
+    /// Whether a later server is to find it again.
+    is_lasting: bool,
+    /// Whether it could not be saved when it was created.
+    is_unsaved: AtomicBool,
 }
 
 /// Which processes something applies to.
@@ -153,7 +155,7 @@ impl Session {
         id: String,
         owner: SessionOwner,
         number: u32,
-        is_saved: bool,
+        is_lasting: bool,
         host: &Arc<Host>,
     ) -> Self {
         let limits = host.limits();
@@ -171,8 +173,14 @@ impl Session {
             path_locks: Arc::new(PathLockQueue::new(limits.waiting_file_requests)),
             changing: Mutex::default(),
             closed_one: Notify::new(),
-            is_saved,
+            is_lasting,
+            is_unsaved: AtomicBool::new(false),
         }
+    }
+
+    /// Returns whether a later server finds it again.
+    fn is_saved(&self) -> bool {
+        self.is_lasting && !self.is_unsaved.load(Ordering::Relaxed)
     }
 
     /// Returns a tag that matches everything the session started.
@@ -250,7 +258,7 @@ impl Session {
                 pending.hand_over();
             }
             Err(error)
-                if self.is_saved && error.kind == ErrorKind::ShuttingDown && self.host.is_stopping() =>
+                if self.is_saved() && error.kind == ErrorKind::ShuttingDown && self.host.is_stopping() =>
             {
                 drop(pending);
                 self.host.leave_to_next(responder);

@@ -3,7 +3,7 @@
 //! ```text
 //! version           the form of everything here
 //! tags              the number that marks the processes of the keeper
-//! server.lock       held by the server
+//! server.lock       held by the server; its pid, its program and how it is
 //! keeper.lock       held by the keeper
 //! keeper.sock       where the keeper listens
 //! keeper.log        what the keeper has to say
@@ -77,6 +77,24 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
+    /// Writes into the lock file who holds it, and further lines for those who read it.
+    fn say(&self, lines: &[&str]) -> io::Result<()> {
+        let mut text = format!("{}\n", std::process::id());
+        for line in lines {
+            text.push_str(&line.replace('\n', " "));
+            text.push('\n');
+        }
+        self.file.set_len(0)?;
+        (&self.file).write_all(text.as_bytes())
+    }
+
+    /// Says in the lock file which program the server is, and how it is; nobody depends on it but `remex upgrade`.
+    pub(crate) fn say_status(&self, program: &Path, status: &str) {
+        if let Err(error) = self.say(&[&program.to_string_lossy(), status]) {
+            tracing::warn!(%error, "cannot write to the lock file of the server");
+        }
+    }
+
     /// Goes on with a lock that the program before this one has passed on.
     pub(crate) fn passed(file: File) -> Self {
         Lock { file }
@@ -161,14 +179,15 @@ impl StateDir {
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let mut text = String::new();
                     let _ = file.read_to_string(&mut text);
-                    return Err(StateError::InUse { path: self.path.clone(), pid: text.trim().parse().ok() });
+                    let pid = text.lines().next().and_then(|line| line.parse().ok());
+                    return Err(StateError::InUse { path: self.path.clone(), pid });
                 }
                 Err(error) => return Err(failed(error.into())),
             }
         }
-        let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        said.map_err(failed)?;
-        Ok(Lock { file })
+        let lock = Lock { file };
+        lock.say(&[]).map_err(failed)?;
+        Ok(lock)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -158,13 +158,15 @@ const PROTO_LAYERS: [&str; 21] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 29] = [
+const PROCESS_LAYERS: [&str; 31] = [
     "memory",
     "pid",
     "signal",
     "tag",
     "plain",
     "sys",
+    "brief",
+    "early_signals",
     "handover",
     "tag_limit",
     "proc",

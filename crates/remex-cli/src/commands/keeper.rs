@@ -11,13 +11,18 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     args::keeper::Flags,
     commands::{Outcome, runtime},
-    render::failure::{Failure, Kind},
+    render::{
+        failure::{Failure, Kind},
+        print,
+    },
 };
 
 /// Runs until there is nothing left to keep.
 pub(crate) fn run(flags: &Flags) -> Outcome {
     if let Some(version) = flags.check_tables {
-        return Ok(if remex_server::knows_tables(version) { 0 } else { 1 });
+        let Some(answer) = remex_server::knows_tables(version) else { return Ok(1) };
+        print::out(format!("{answer}\n"))?;
+        return Ok(0);
     }
     // A signal for the terminal of the server is not for the processes that outlive it.
     let _ = rustix::process::setsid();

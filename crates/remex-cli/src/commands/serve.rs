@@ -3,7 +3,7 @@
 mod bearer;
 mod exposure;
 mod greeting;
-mod handover;
+pub(super) mod handover;
 mod keeper_scope;
 mod log;
 mod reload;
@@ -78,6 +78,11 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
         return print::out(config.to_toml());
     }
     addresses(&config)?;
+    // From now on, asking for a reload or a replacement waits until there is something to reload or replace.
+    let can_reload = settings::file(flags)?.is_some() || config.audit.file.is_some();
+    let early =
+        [rustix::process::Signal::USR2, rustix::process::Signal::HUP].map(rustix::process::Signal::as_raw);
+    remex_server::note_signals(if can_reload { &early } else { &early[..1] });
     let mut handed_over = handover::take()?;
     match flags.background {
         // It has left the terminal before.
@@ -151,6 +156,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
     } else {
         None
     };
+    remex_server::deliver_noted();
     let has_stdio = plan.greeting.has_stdio;
     let watches_stdin = flags.exit_on_stdin_close && !has_stdio;
     let stdin = if watches_stdin { Some(stdin_closed()?) } else { None };
@@ -197,6 +203,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
         set_log,
         config: plan.config,
     }));
+    handover.say_serving(&server);
     let mut is_upgrade = false;
     tokio::select! {
         // Listeners serve forever, so this means that stdio has ended.

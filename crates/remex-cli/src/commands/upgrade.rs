@@ -1,14 +1,9 @@
 //! `remex upgrade`: replaces a running server by the program that is now on disk.
 
 use std::{
-    ffi::OsStr,
     fs, io,
-    os::{
-        fd::OwnedFd,
-        unix::ffi::{OsStrExt as _, OsStringExt as _},
-    },
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     time::{Duration, SystemTime},
 };
 
@@ -19,7 +14,10 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use super::Outcome;
+use super::{
+    Outcome,
+    serve::handover::{REFUSED, SERVING, version_of},
+};
 use crate::{
     args::upgrade::Flags,
     remote::{
@@ -30,13 +28,9 @@ use crate::{
     render::{failure::Failure, print},
 };
 
-/// How long the new program may take until it has the state directory.
+/// How long the new program may take until it serves.
 const PATIENCE: Duration = Duration::from_secs(60);
-const VERSION_PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// Where the kernel says that a program is whose file was replaced.
-const DELETED: &[u8] = b" (deleted)";
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let text = match &flags.state {
@@ -80,42 +74,66 @@ async fn connect(socket: &Socket) -> Result<Client, Failure> {
     Endpoint::user_server(socket.clone()).connect(|_| {}).await
 }
 
-/// Replaces the server of a state directory, and waits until the new program has that directory.
+/// Replaces the server of a state directory, and waits until the new program serves.
 async fn upgrade(state: &Path) -> Result<Upgraded, Failure> {
     let lock = state.join("server.lock");
     let cannot = |what: &str| {
         let what = format!("cannot {what}");
         move |error: io::Error| Failure::io(&what, &error)
     };
-    let Some((pid, locked_at)) = holder(&lock).map_err(cannot(&format!("read `{}`", lock.display())))? else {
+    let unreadable = cannot(&format!("read `{}`", lock.display()));
+    let Some(before) = holder(&lock).map_err(unreadable)? else {
         return Err(Failure::new(
             format!("no server uses the state directory `{}`", state.display()),
             "name the directory that the server was started with, or start it",
         ));
     };
-    let number: i32 = pid.as_raw_nonzero().into();
-    let server =
-        pidfd_open(pid, PidfdFlags::empty()).map_err(|error| cannot("find the server")(error.into()))?;
-    let program = program_of(number).map_err(cannot("find the program of the server"))?;
-    let version = version_of(&program)?;
+    let pid: i32 = before.pid.as_raw_nonzero().into();
+    let server = pidfd_open(before.pid, PidfdFlags::empty())
+        .map_err(|error| cannot("find the server")(error.into()))?;
+    let Some(program) =
+        before.program.filter(|_| before.status == SERVING || before.status.starts_with(REFUSED))
+    else {
+        return Err(Failure::new(
+            format!("the server (pid {pid}) is just starting"),
+            "try again in a second",
+        ));
+    };
+    let path = program.clone();
+    let version = tokio::task::spawn_blocking(move || version_of(&path))
+        .await
+        .unwrap_or_else(|error| Err(error.to_string()));
+    let version = version.map_err(|why| {
+        Failure::new("cannot upgrade the server", "install a working remex there first").because(why)
+    })?;
     pidfd_send_signal(&server, Signal::USR2).map_err(|error| cannot("signal the server")(error.into()))?;
     let replaced = async {
         loop {
             match holder(&lock) {
-                Ok(Some((holder, at))) if at != locked_at => return holder == pid,
-                _ if has_ended(&server) => return false,
+                Ok(Some(now)) if now.at != before.at && now.status == SERVING => {
+                    return Ok(now.pid == before.pid);
+                }
+                Ok(Some(now)) if now.at != before.at && now.status.starts_with(REFUSED) => {
+                    return Err(now.status);
+                }
+                _ if has_ended(&server) => return Ok(false),
                 _ => tokio::time::sleep(PAUSE).await,
             }
         }
     };
     match tokio::time::timeout(PATIENCE, replaced).await {
-        Ok(true) => Ok(Upgraded { pid: number, program, version }),
-        Ok(false) => Err(Failure::new(
-            format!("the server (pid {number}) has ended"),
+        Ok(Ok(true)) => Ok(Upgraded { pid, program, version }),
+        Ok(Ok(false)) => Err(Failure::new(
+            format!("the server (pid {pid}) has ended"),
             "see its log, and start it again: its durable processes run on",
         )),
+        Ok(Err(refusal)) => Err(Failure::new(
+            "cannot upgrade the server",
+            "install a working remex there; the server runs on with its old program",
+        )
+        .because(refusal.trim_start_matches(REFUSED))),
         Err(_) => Err(Failure::new(
-            format!("the server (pid {number}) was not replaced within {} s", PATIENCE.as_secs()),
+            format!("the server (pid {pid}) does not serve after {} s", PATIENCE.as_secs()),
             "see its log for the reason",
         )),
     }
@@ -125,8 +143,18 @@ fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// Returns who holds a lock file, and since when.
-fn holder(lock: &Path) -> io::Result<Option<(Pid, SystemTime)>> {
+/// Who holds a lock file, and what that program says.
+struct Holder {
+    pid: Pid,
+    program: Option<PathBuf>,
+    /// How it is, as [`handover`](super::serve::handover) has it; empty while it starts.
+    status: String,
+    /// When it said so.
+    at: SystemTime,
+}
+
+/// Returns who holds a lock file.
+fn holder(lock: &Path) -> io::Result<Option<Holder>> {
     let file = match fs::File::open(lock) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
@@ -135,34 +163,10 @@ fn holder(lock: &Path) -> io::Result<Option<(Pid, SystemTime)>> {
         return Ok(None);
     }
     let text = fs::read_to_string(lock)?;
-    let pid = text.trim().parse().ok().and_then(Pid::from_raw);
-    Ok(pid.zip(Some(file.metadata()?.modified()?)))
-}
-
-/// Returns where the program of a process was started from; that file may be another one now.
-fn program_of(pid: i32) -> io::Result<PathBuf> {
-    let link = fs::read_link(format!("/proc/{pid}/exe"))?.into_os_string().into_vec();
-    Ok(OsStr::from_bytes(link.strip_suffix(DELETED).unwrap_or(&link)).into())
-}
-
-/// Returns what a program says about its version.
-fn version_of(program: &Path) -> Result<String, Failure> {
-    let trouble = |why: String| {
-        Failure::new("cannot upgrade the server", "install a working remex there first").because(why)
-    };
-    let cannot = |error: io::Error| trouble(format!("cannot run `{}`: {error}", program.display()));
-    let mut command = Command::new(program);
-    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(cannot)?;
-    let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
-        .and_then(|pidfd| poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&VERSION_PATIENCE)));
-    if ended == Ok(0) {
-        let _ = child.kill();
-    }
-    // What it prints fits into the pipe.
-    let output = child.wait_with_output().map_err(cannot)?;
-    match output.status {
-        status if status.success() => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        status => Err(trouble(format!("`{} --version` ended with {status}", program.display()))),
-    }
+    let mut lines = text.lines();
+    let pid = lines.next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
+    let Some(pid) = pid else { return Ok(None) };
+    let program = lines.next().map(PathBuf::from);
+    let status = lines.next().unwrap_or_default().to_owned();
+    Ok(Some(Holder { pid, program, status, at: file.metadata()?.modified()? }))
 }

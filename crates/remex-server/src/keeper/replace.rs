@@ -9,17 +9,13 @@ use std::{
     io::{self, Read as _, Seek as _, Write as _},
     os::fd::{AsFd as _, AsRawFd as _, RawFd},
     path::Path,
-    process::{Command, Stdio},
+    process::Command,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use remex_process::{Scope, Tags, exec_keeping, take_kept, tree};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::{MemfdFlags, memfd_create},
-    process::{Pid, PidfdFlags, pidfd_open},
-};
+use remex_process::{Scope, Tags, exec_keeping, run_briefly, take_kept, tree};
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
 
@@ -38,7 +34,10 @@ use crate::{
 pub(super) const VERSION: u32 = 1;
 
 /// How long the new program may take to say whether it knows this form.
-const CHECK_PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const CHECK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a program says that knows it.
+const KNOWS_TABLES: &str = "remex knows these tables";
 
 /// How long tasks may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -118,26 +117,16 @@ impl Keeper {
     async fn check(&self, program: &Path) -> Result<(), String> {
         let program = program.to_owned();
         let checked = self.host.file_threads().run(move || {
-            let failed = |error: io::Error| format!("cannot run `{}`: {error}", program.display());
-            let mut child = Command::new(&program)
-                .args(["keeper", "--check-tables", &VERSION.to_string(), "/"])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .map_err(failed)?;
-            let pid = Pid::from_child(&child);
-            let ended = pidfd_open(pid, PidfdFlags::empty())
-                .and_then(|pidfd| poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&CHECK_PATIENCE)));
-            if ended == Ok(0) {
-                let _ = child.kill();
-            }
-            match child.wait().map_err(failed)? {
-                status if status.success() => Ok(()),
-                status => Err(format!(
-                    "`{}` cannot go on with the tables of this keeper, version {VERSION} ({status}); it is older, or no remex",
+            let mut command = Command::new(&program);
+            command.args(["keeper", "--check-tables", &VERSION.to_string(), "/"]);
+            match run_briefly(command, CHECK_PATIENCE) {
+                Ok((status, said)) if status.success() && said.trim() == KNOWS_TABLES => Ok(()),
+                Ok((status, _)) => Err(format!(
+                    "`{}` cannot continue from the tables of this keeper, version {VERSION} ({status}); it is an older version, or \
+                     not remex",
                     program.display()
                 )),
+                Err(error) => Err(format!("cannot run `{}`: {error}", program.display())),
             }
         });
         checked.await.map_err(|_| "the keeper has no thread to check the program".to_owned())?
@@ -199,7 +188,7 @@ impl Keeper {
     /// Goes on with the processes of the program before this one.
     pub(super) fn resume(self: &Arc<Self>, tables: Tables) {
         self.set_quotas(tables.quotas);
-        tracing::info!(processes = tables.processes.len(), "going on as the keeper with another program");
+        tracing::info!(processes = tables.processes.len(), "continuing as the keeper after the upgrade");
         for record in tables.processes {
             let (key, tag) = (record.key, record.process.tag);
             if let Err(error) = self.resume_process(record) {
@@ -257,7 +246,7 @@ impl Keeper {
     }
 }
 
-/// Tells whether this program can go on from tables of a version.
-pub fn knows_tables(version: u32) -> bool {
-    version <= VERSION
+/// Returns what to print if this program can continue from tables of a version.
+pub fn knows_tables(version: u32) -> Option<&'static str> {
+    (version <= VERSION).then_some(KNOWS_TABLES)
 }

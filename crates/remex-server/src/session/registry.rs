@@ -152,7 +152,7 @@ impl SessionRegistry {
                 self.resume_session(wanted, request, identity, connection, on_detach).await?
             }
         };
-        self.save_opened(&opened, connection).await?;
+        self.save_opened(&opened).await;
         Ok(opened)
     }
 

@@ -54,7 +54,17 @@ impl Session {
                 Ok(Place::Here)
             };
         };
-        if !self.is_saved {
+        if self.is_unsaved.load(Ordering::Relaxed) {
+            return if is_wanted {
+                refuse(
+                    "its session could not be saved in the state directory",
+                    "free space on its disk, and reconnect",
+                )
+            } else {
+                Ok(Place::Here)
+            };
+        }
+        if !self.is_lasting {
             return if is_wanted {
                 refuse(
                     "this session ends with its connection",
@@ -94,7 +104,7 @@ impl Session {
 
     /// Returns the tags of everything that the session has started.
     pub(super) fn tags(&self) -> impl Iterator<Item = Tag> {
-        let durable = self.host.durable().filter(|_| self.is_saved);
+        let durable = self.host.durable().filter(|_| self.is_saved());
         let kept = durable.map(|durable| durable.state().tags().tag(self.number, 0));
         [self.tag()].into_iter().chain(kept)
     }
@@ -102,7 +112,7 @@ impl Session {
     /// Remembers a start whose process ends with the server, so that a later one does not repeat it; of a process whose
     /// output must survive a power failure, has the session survive it as well.
     pub(super) fn save_begun(&self, process: &Process) -> Option<Saving> {
-        let durable = self.host.durable().filter(|_| self.is_saved)?;
+        let durable = self.host.durable().filter(|_| self.is_saved())?;
         if process.is_durable() {
             // Without its session, the log would be deleted.
             return process.spec.sync.then(|| durable.files().sync(&self.id));
@@ -140,7 +150,7 @@ impl Session {
 
     /// Deletes what was saved of a session that has ended.
     pub(super) fn delete_file(&self) {
-        if let Some(durable) = self.host.durable().filter(|_| self.is_saved) {
+        if let Some(durable) = self.host.durable().filter(|_| self.is_saved()) {
             drop(durable.files().remove(&self.id));
         }
     }
@@ -192,7 +202,7 @@ impl SessionRegistry {
 
     /// Saves a session as it is now.
     pub(super) fn save(&self, session: &Session) -> Option<Saving> {
-        let durable = self.host().durable().filter(|_| session.is_saved)?;
+        let durable = self.host().durable().filter(|_| session.is_saved())?;
         let sessions = self.sessions();
         let known = sessions.table.any_session(&session.id, steady_ms())?;
         let saved = SavedSession {
@@ -216,20 +226,20 @@ impl SessionRegistry {
     }
 
     /// Saves a session that a connection has just got, before its client learns of it.
-    pub(super) async fn save_opened(
-        self: &Arc<Self>,
-        opened: &OpenedSession,
-        connection: ConnectionId,
-    ) -> Result<(), RpcError> {
-        let Some(saving) = self.save(&opened.session) else { return Ok(()) };
+    ///
+    /// If that fails, as on a full disk, the client gets it all the same: it may be there to free space. What was saved of a
+    /// resumed session is still true enough, and a new one ends with the server.
+    pub(super) async fn save_opened(&self, opened: &OpenedSession) {
+        let Some(saving) = self.save(&opened.session) else { return };
         let error = match saving.await {
-            Ok(Ok(())) => return Ok(()),
+            Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => "its thread has ended".to_owned(),
         };
-        self.detach(&opened.session, connection);
-        let message = format!("cannot save the session in the state directory: {error}");
-        Err(RpcError::new(ErrorKind::LimitExceeded, message).with_hint("free space on its disk"))
+        tracing::warn!(error, session = opened.session.id, resumed = opened.resumed, "cannot save a session");
+        if !opened.resumed {
+            opened.session.is_unsaved.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Brings back what earlier servers left.

@@ -7,8 +7,9 @@ use std::{
     cell::RefCell,
     ffi::OsString,
     os::fd::OwnedFd,
-    path::PathBuf,
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
 };
 
 use remex_rpc::{Inherited, Listener};
@@ -20,6 +21,15 @@ use crate::render::failure::{Failure, Kind};
 
 /// The variable with the URLs of the sockets that are passed, one in each line.
 pub(super) const VARIABLE: &str = "REMEX_HANDOVER";
+
+/// How a server is, in its lock file: it works.
+pub(crate) const SERVING: &str = "serving";
+
+/// The same: it was not replaced, and why.
+pub(crate) const REFUSED: &str = "not replaced: ";
+
+/// How long a program may take to say its version.
+const VERSION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is passed to the next program.
 #[derive(Debug)]
@@ -57,16 +67,9 @@ impl Handover {
         cannot(&format!("execute `{}`", self.program.display()))(error)
     }
 
-    /// Checks that the program on disk runs at all.
-    fn check(&self) -> Result<String, String> {
-        let output = Command::new(&self.program).arg("--version").stdin(Stdio::null()).output();
-        match output {
-            Ok(output) if output.status.success() => {
-                Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-            }
-            Ok(output) => Err(format!("`{} --version` ended with {}", self.program.display(), output.status)),
-            Err(error) => Err(format!("cannot run `{}`: {error}", self.program.display())),
-        }
+    /// Says that the server works, for `remex upgrade`.
+    pub(super) fn say_serving(&self, server: &Server) {
+        server.say_status(&self.program, SERVING);
     }
 }
 
@@ -82,13 +85,18 @@ pub(super) async fn wanted(signal: &mut Signal, handover: &Handover, server: &Se
             );
             continue;
         }
-        match tokio::task::block_in_place(|| handover.check()) {
-            Ok(version) => {
+        let program = handover.program.clone();
+        let checked = tokio::task::spawn_blocking(move || version_of(&program)).await;
+        let reason = match checked {
+            Ok(Ok(version)) => {
                 tracing::info!(version, "upgrading");
                 return;
             }
-            Err(reason) => tracing::error!(reason, "cannot upgrade: the program on disk does not run"),
-        }
+            Ok(Err(reason)) => reason,
+            Err(error) => error.to_string(),
+        };
+        tracing::error!(reason, "cannot upgrade: the program on disk does not run");
+        server.say_status(&handover.program, &format!("{REFUSED}{reason}"));
     }
 }
 
@@ -115,5 +123,17 @@ impl HandedOver {
         let mut sockets = self.sockets.borrow_mut();
         let (_, socket) = sockets.iter_mut().find(|(url, socket)| url == wanted && socket.is_some())?;
         socket.take()
+    }
+}
+
+/// Returns what a program says about its version, if it is this one. Blocks.
+pub(crate) fn version_of(program: &Path) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command.arg("--version");
+    match remex_server::run_briefly(command, VERSION_PATIENCE) {
+        Ok((status, said)) if status.success() && said.starts_with("remex ") => Ok(said.trim().to_owned()),
+        Ok((status, _)) if status.success() => Err(format!("`{}` is not remex", program.display())),
+        Ok((status, _)) => Err(format!("`{} --version` ended with {status}", program.display())),
+        Err(error) => Err(format!("cannot run `{}`: {error}", program.display())),
     }
 }

@@ -155,7 +155,7 @@ impl DurableHost {
     /// Returns how often the keeper has gone on with another program.
     pub(super) fn replaced_keepers(&self) -> usize {
         let log = fs::read_to_string(self.state().join("keeper.log")).unwrap();
-        log.matches("going on as the keeper with another program").count()
+        log.matches("continuing as the keeper after the upgrade").count()
     }
 
     /// Has the server read other settings; only for one that was started with some.
@@ -167,6 +167,26 @@ impl DurableHost {
     /// Has the server replaced by the program on disk, which goes on with its sockets as the same process.
     pub(super) fn upgrade(&self) {
         kill_process(Pid::from_child(self.server.as_ref().unwrap()), Signal::USR2).unwrap();
+    }
+
+    /// Returns the process of the server.
+    pub(super) fn server(&self) -> Pid {
+        Pid::from_child(self.server.as_ref().unwrap())
+    }
+
+    /// Returns the program of a renewable server.
+    pub(super) fn own_program(&self) -> PathBuf {
+        self.directory.path().join("remex")
+    }
+
+    /// Puts a script in the place of the program.
+    pub(super) fn replace_program(&self, script: &str) {
+        let new = self.directory.path().join("new");
+        let mut write = Command::new("sh");
+        write.args(["-c", "printf %s \"$1\" > \"$2\" && chmod 700 \"$2\"", "sh", script]).arg(&new);
+        let written = write.status().unwrap();
+        assert!(written.success(), "cannot write a script: {written}");
+        fs::rename(new, self.own_program()).unwrap();
     }
 
     pub(super) fn keeper(&self) -> Pid {

@@ -8,6 +8,7 @@ mod restarts;
 mod space;
 mod status;
 mod units;
+mod upgrades;
 
 use std::time::Duration;
 

@@ -386,10 +386,11 @@ fn a_keeper_that_cannot_be_replaced_goes_on() {
     host.kill();
     // Accepts the tables, and is gone when it is to be executed.
     let vanishing = host.state().join("vanishing");
-    std::fs::write(&vanishing, "#!/bin/sh\nrm \"$0\"\n").unwrap();
+    std::fs::write(&vanishing, "#!/bin/sh\nrm \"$0\"; echo remex knows these tables\n").unwrap();
     std::fs::set_permissions(&vanishing, Permissions::from_mode(0o700)).unwrap();
     for (program, reason) in [
-        ("/bin/false", "it is older, or no remex"),
+        ("/bin/false", "it is an older version, or not remex"),
+        ("/bin/true", "it is an older version, or not remex"),
         ("/nowhere/remex", "cannot run `/nowhere/remex`"),
         (vanishing.to_str().unwrap(), "cannot execute"),
     ] {

@@ -20,7 +20,7 @@ fn numbers() -> Vec<u8> {
 }
 
 /// Returns a server whose state directory is on a disk of 64 MiB.
-fn on_a_small_disk() -> DurableHost {
+pub(super) fn on_a_small_disk() -> DurableHost {
     DurableHost::launched(|command, state| {
         fs::create_dir(state).unwrap();
         let mut wrapped = Program::new("unshare");

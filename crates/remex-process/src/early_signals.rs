@@ -1,0 +1,57 @@
+//! Signals that come before the program can handle them: remembered, and delivered again.
+#![allow(unsafe_code)]
+
+use std::{
+    mem::MaybeUninit,
+    ptr,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Those that came, as bits.
+static NOTED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn note(signal: libc::c_int) {
+    NOTED.fetch_or(1 << signal, Ordering::Relaxed);
+}
+
+/// Remembers these signals from now on, even if the program that this one replaces has blocked them.
+///
+/// [`deliver_noted`] delivers them once the real handlers are installed.
+pub fn note_signals(signals: &[i32]) {
+    for &signal in signals {
+        // SAFETY: the handler only changes an atomic number, which is allowed at any moment.
+        unsafe { libc::signal(signal, note as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    }
+    change_mask(signals, libc::SIG_UNBLOCK);
+}
+
+/// Delivers what [`note_signals`] has remembered to the handlers that are installed now.
+pub fn deliver_noted() {
+    let noted = NOTED.swap(0, Ordering::Relaxed);
+    for signal in (1..64).filter(|signal| noted & (1 << signal) != 0) {
+        // SAFETY: a signal to this process itself; its handler is installed.
+        unsafe { libc::raise(signal) };
+    }
+}
+
+/// Blocks these signals on this thread and in a program that is executed in its place, where they stay pending.
+pub(crate) fn block(signals: &[i32]) {
+    change_mask(signals, libc::SIG_BLOCK);
+}
+
+/// Unblocks these signals again.
+pub(crate) fn unblock(signals: &[i32]) {
+    change_mask(signals, libc::SIG_UNBLOCK);
+}
+
+fn change_mask(signals: &[i32], how: libc::c_int) {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` initializes the set before it is used. No call can fail with signals that exist.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut());
+    }
+}
