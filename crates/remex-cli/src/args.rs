@@ -20,6 +20,7 @@ pub(crate) mod line;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod mcp;
 mod moment;
 pub(crate) mod proxy;
 pub(crate) mod ps;
@@ -104,6 +105,8 @@ pub(crate) enum Command {
     Token(token::Flags),
     /// Make TLS certificates for a small installation
     Cert(cert::Flags),
+    /// Give a model hands: serve tools over the Model Context Protocol
+    Mcp(mcp::Flags),
     /// Connect stdin and stdout to your local remex server, for `ssh HOST remex proxy`
     Proxy(proxy::Flags),
     /// Print the completion script for a shell

@@ -22,6 +22,7 @@ mod launch;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod mcp;
 #[cfg(target_os = "linux")]
 pub(crate) mod proxy;
 pub(crate) mod ps;

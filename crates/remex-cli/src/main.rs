@@ -63,6 +63,7 @@ fn listens(command: &Command) -> bool {
             | Command::Cp(_)
             | Command::Edit(_)
             | Command::Watch(_)
+            | Command::Mcp(_)
             | Command::Proxy(_)
     )
 }
@@ -90,6 +91,7 @@ async fn client(command: &Command) -> Outcome {
         Command::Watch(flags) => Box::pin(commands::watch::run(flags)).await,
         Command::Env(flags) => Box::pin(commands::env::run(flags)).await,
         Command::Doctor(flags) => Box::pin(commands::doctor::run(flags)).await,
+        Command::Mcp(flags) => Box::pin(commands::mcp::run(flags)).await,
         Command::Proxy(flags) => Box::pin(commands::proxy::run(flags)).await,
         Command::Serve(_)
         | Command::Keeper(_)

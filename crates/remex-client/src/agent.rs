@@ -6,6 +6,7 @@
 mod clock;
 mod collector;
 mod control_sequences;
+mod excerpt;
 mod json;
 mod limits;
 mod live;
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 
 pub use clock::{Clock, RealTime};
 pub use control_sequences::ControlSequences;
+pub use excerpt::Excerpt;
 pub use limits::{Limits, Window};
 pub use live::{Delta, LiveStep, StepEvent};
 pub use step::{ListedProcess, Progress, RetainedOutput, Step, Write};

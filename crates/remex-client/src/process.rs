@@ -298,6 +298,29 @@ impl Process {
         self.reference().write(bytes).await
     }
 
+    /// Gives up this handle but leaves the input of the process open, and returns a reference to the process.
+    ///
+    /// Otherwise the input is closed with the last handle, unless somebody has taken it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::{Command, process::Input};
+    ///
+    /// let reference = Command::new("head").args(["-n", "1"]).input(Input::Piped).start(&client).await?.detach();
+    /// reference.write(b"later\n").await?;
+    /// assert_eq!(reference.wait().await?.code, 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn detach(self) -> ProcessRef {
+        let mut slot = self.handle.stdin.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let StdinSlot::Owned(stdin) = std::mem::replace(&mut *slot, StdinSlot::Foreign) {
+            stdin.forget();
+        }
+        drop(slot);
+        self.reference()
+    }
+
     /// Closes its standard input after all written data.
     ///
     /// # Errors

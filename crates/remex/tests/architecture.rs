@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 21] = [
+const ARROWS: [(&str, &str); 24] = [
     ("remex-rpc", "remex-proto"),
     // Profiles arrive in the types of the wire.
     ("remex-sandbox", "remex-proto"),
@@ -29,6 +29,9 @@ const ARROWS: [(&str, &str); 21] = [
     ("remex-client", "remex-rpc"),
     // A client's trace becomes that of a span.
     ("remex-otlp", "remex-proto"),
+    ("remex-mcp", "remex-client"),
+    // The matcher of output, and paths.
+    ("remex-mcp", "remex-proto"),
     ("remex", "remex-server"),
     ("remex", "remex-client"),
     // The library describes the host.
@@ -39,6 +42,8 @@ const ARROWS: [(&str, &str); 21] = [
     // The program serves.
     ("remex-cli", "remex-server"),
     ("remex-cli", "remex-client"),
+    // `remex mcp`.
+    ("remex-cli", "remex-mcp"),
     // The program lists and reads processes of other sessions.
     ("remex-cli", "remex-proto"),
     // The program chooses where to listen.

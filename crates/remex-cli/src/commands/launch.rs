@@ -257,7 +257,7 @@ pub(crate) fn cannot_detach(endpoint: &str) -> Failure {
     .because("its server ends them with the connection")
 }
 
-fn own_env() -> Vec<(String, String)> {
+pub(crate) fn own_env() -> Vec<(String, String)> {
     let text =
         |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     std::env::vars_os().filter_map(text).collect()

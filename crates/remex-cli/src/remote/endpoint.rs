@@ -451,7 +451,7 @@ pub(crate) fn is_environment(word: &str) -> bool {
     configured.definitions.find(&id).is_some()
 }
 
-fn configured_environments() -> Result<Configured, Failure> {
+pub(crate) fn configured_environments() -> Result<Configured, Failure> {
     configured(|name| std::env::var_os(name)).map_err(|error| unusable(Kind::Usage, &error))
 }
 

@@ -326,3 +326,50 @@ fn a_cut_connection_loses_no_output_and_no_input() {
     client.finish();
     remote.stop();
 }
+
+#[test]
+fn a_model_has_hands_through_the_tools_of_remex_and_finds_its_processes_again() {
+    let remote = Remote::start();
+    let config = format!(
+        r#"
+        [mcp_servers.hands]
+        environment_id = "remote"
+        command = "{}"
+        args = ["mcp", "--on", "{}"]
+        cwd = "{}"
+        default_tools_approval_mode = "approve"
+        "#,
+        env!("CARGO_BIN_EXE_remex"),
+        remote.url(),
+        remote.workspace().display()
+    );
+    let setup = || Setup { config: &config, ..Setup::of(&remote) };
+    let hands = "mcp__hands";
+    let mut client = Client::set_up(&remote, &setup());
+    let reply = client.call_in(hands, "run_command", &json!({"command": "echo $((6 * 7)); exit 3"}));
+    assert!(reply.text().contains("42") && reply.text().contains("exit code 3"), "{reply:?}");
+    let file = remote.workspace().join("notes");
+    client.call_in(hands, "write_file", &json!({"path": file, "content": "one\ntwo\n"}));
+    let edits = json!({"path": file, "edits": [{"old": "two", "new": "2"}]});
+    let reply = client.call_in(hands, "edit_file", &edits);
+    assert!(reply.text().contains("\"replacements\":1"), "{reply:?}");
+    assert_eq!(remote.read("notes"), "one\n2\n");
+    let waiting = json!({
+        "command": "echo before; until [ -e go ]; do sleep 0.01; done; echo after", "name": "server",
+        "cwd": remote.workspace(), "wait_seconds": 0.2,
+    });
+    let reply = client.call_in(hands, "run_command", &waiting);
+    assert!(reply.text().contains("before") && reply.text().contains("still running"), "{reply:?}");
+    // Killed in the middle of its task.
+    drop(client);
+
+    let mut client = Client::set_up(&remote, &setup());
+    let reply = client.call_in(hands, "list_processes", &json!({}));
+    assert!(reply.text().contains("\"process\":\"server\",\"running\":true"), "{reply:?}");
+    remote.write("go", "");
+    let reply = client.call_in(hands, "read_output", &json!({"process": "server"}));
+    assert!(reply.text().contains("before") && reply.text().contains("after"), "{reply:?}");
+    assert!(reply.text().contains("`server` ended with exit code 0"), "{reply:?}");
+    client.finish();
+    remote.stop();
+}

@@ -138,6 +138,14 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     // top
     ("remex top", typed(&[Step { shows: &["building"], keys: "q" }])),
     ("remex top --on build --interval 5s", typed(&[Step { shows: &["q quit"], keys: "q" }])),
+    // mcp
+    ("codex mcp add remex -- remex mcp", How::Elsewhere("tests/codex has Codex use it")),
+    ("remex mcp --on build --on ssh://db.example", ends("")),
+    ("remex mcp --allow read-files", ends("")),
+    (
+        "remex mcp --listen 127.0.0.1:7080 --token-file ~/.config/remex/mcp-token",
+        How::Elsewhere("the port may be taken; the tests of `remex-mcp` serve HTTP"),
+    ),
     // proxy
     ("remex proxy < /dev/null", ends("")),
     // env

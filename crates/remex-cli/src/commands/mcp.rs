@@ -1,0 +1,153 @@
+//! `remex mcp`: tools for models, over the Model Context Protocol.
+
+use remex::environments::token;
+use remex_client::{
+    Client, Options, Prompts,
+    environment::{Id, LocalInclusion},
+    process::{Inherit, Secrets},
+};
+use remex_mcp::{Allow, Environment, Tools, http::Http, serve_stdio};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+
+use super::{Outcome, launch::own_env};
+use crate::{
+    args::mcp::{Allowed, Flags},
+    remote::{
+        endpoint::{DefaultEndpoint, Endpoint, configured_environments, default_endpoint},
+        local_server,
+    },
+    render::{
+        failure::{Failure, Kind},
+        print,
+    },
+};
+
+/// The name of this machine.
+const LOCAL: &str = "local";
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let tools = Tools::new(environments(flags)?, allow(&flags.allow));
+    let serving = async {
+        match flags.listen {
+            None => Box::pin(serve_stdio(tools.clone())).await.map_err(|error| {
+                let hint =
+                    "start it from an MCP client, such as `npx @modelcontextprotocol/inspector remex mcp`";
+                Failure::new("cannot serve on stdin and stdout", hint).because(error)
+            }),
+            Some(_) => serve_http(flags, tools.clone()).await,
+        }
+    };
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(|error| Failure::io("wait for SIGTERM", &error))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(|error| Failure::io("wait for SIGINT", &error))?;
+    tokio::select! {
+        served = serving => served?,
+        _ = terminate.recv() => tools.close().await,
+        _ = interrupt.recv() => tools.close().await,
+    }
+    Ok(0)
+}
+
+async fn serve_http(flags: &Flags, tools: Tools) -> Result<(), Failure> {
+    let (Some(address), Some(path)) = (flags.listen, &flags.token_file) else { return Ok(()) };
+    let token = token(path).map_err(|error| {
+        Failure::bare(Kind::Usage, format!("cannot use the token file `{}`", path.display()))
+            .because(error.message)
+            .with_hint(error.hint.as_deref().unwrap_or("create a file that contains only the token"))
+    })?;
+    if token.is_empty() {
+        let what = format!("the token file `{}` is empty", path.display());
+        return Err(Failure::usage(what, "write a long random token to it"));
+    }
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Failure::io(&format!("listen on {address}"), &error).with_hint("choose another address")
+    })?;
+    let http = Http::new(listener, &token).hosts(flags.host.iter().cloned());
+    let address = http.address().map_err(|error| Failure::io("find the address", &error))?;
+    print::out(format!("http://{address}{}\n", remex_mcp::http::PATH))?;
+    match http.serve(tools).await {}
+}
+
+fn allow(groups: &[Allowed]) -> Allow {
+    if groups.is_empty() {
+        return Allow::everything();
+    }
+    let mut allow = Allow::nothing();
+    allow.commands = groups.contains(&Allowed::Commands);
+    allow.read_files = groups.contains(&Allowed::ReadFiles);
+    allow.write_files = groups.contains(&Allowed::WriteFiles);
+    allow
+}
+
+/// Returns the environments that a model may use, the default one first.
+fn environments(flags: &Flags) -> Result<Vec<Environment>, Failure> {
+    let mut names: Vec<String> = flags.on.iter().filter(|word| !word.is_empty()).cloned().collect();
+    if names.is_empty() {
+        let configured = configured_environments()?;
+        let definitions = &configured.definitions;
+        names.extend(definitions.default.iter().map(Id::to_string));
+        let has_local = definitions.local == LocalInclusion::Included && local_server::check().is_ok();
+        names.extend(has_local.then(|| LOCAL.to_owned()));
+        names.extend(definitions.environments.iter().map(|definition| definition.id.to_string()));
+        if names.is_empty() {
+            local_server::check()?;
+            names.push(LOCAL.to_owned());
+        }
+    }
+    let mut environments: Vec<Environment> = Vec::new();
+    for name in names {
+        if environments.iter().any(|known| known.name() == name) {
+            continue;
+        }
+        environments.push(if name == LOCAL { this_machine(flags)? } else { remote(&name)? });
+    }
+    Ok(environments)
+}
+
+fn remote(name: &str) -> Result<Environment, Failure> {
+    let endpoint = Endpoint::named(name)?;
+    Ok(Environment::new(name, move |options| {
+        let endpoint = endpoint.clone();
+        async move { connect(&endpoint, options).await.map_err(|failure| failure.message()) }
+    }))
+}
+
+/// Returns this machine; commands have the environment of this program.
+fn this_machine(flags: &Flags) -> Result<Environment, Failure> {
+    let directory = std::env::current_dir().map_err(|error| {
+        Failure::io("determine the current directory", &error).with_hint("change to an existing directory")
+    })?;
+    let otherwise = if flags.ephemeral { DefaultEndpoint::InProcess } else { DefaultEndpoint::UserServer };
+    let environment = Environment::new(LOCAL, move |options| async move {
+        let found = default_endpoint(otherwise).await.map_err(|failure| failure.message())?;
+        let endpoint = found.ok_or("there is no server on this machine")?;
+        connect(&endpoint, options).await.map_err(|failure| failure.message())
+    });
+    let is_ephemeral = flags.ephemeral;
+    let environment = environment.directory(directory).prepare(move |command| {
+        if is_ephemeral {
+            return command.inherit(Inherit::All).secrets(Secrets::Inherited);
+        }
+        // A long-running server may have an outdated environment.
+        own_env()
+            .into_iter()
+            .fold(command.inherit(Inherit::None), |command, (name, value)| command.env(name, value))
+    });
+    Ok(environment)
+}
+
+async fn connect(endpoint: &Endpoint, wanted: Options) -> Result<Client, Failure> {
+    endpoint
+        .connect(|options| {
+            options.name = wanted.name;
+            options.detach_ttl = wanted.detach_ttl;
+            options.reconnect_timeout = wanted.reconnect_timeout;
+            // Standard input belongs to the protocol.
+            options.prompts = Prompts::Refuse;
+        })
+        .await
+}

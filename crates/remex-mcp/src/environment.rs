@@ -1,0 +1,168 @@
+//! Hosts with names.
+//!
+//! Start at [`Environment`].
+
+use std::{fmt, future::Future, path::PathBuf, pin::Pin, time::Duration};
+
+use remex_client::{Client, Command, ConnectionState, Options};
+use remex_proto::HostPath;
+use tokio::sync::Mutex;
+
+use crate::answer::Problem;
+
+/// The client name that servers are told.
+const CLIENT_NAME: &str = "remex-mcp";
+
+/// How long a lost connection is re-established before a call fails.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A connection attempt; a failure is a sentence for the model.
+pub type Connected = Pin<Box<dyn Future<Output = Result<Client, String>> + Send>>;
+
+/// A host that a model can use, connected to at the first use.
+pub struct Environment {
+    name: String,
+    connect: Box<dyn Fn(Options) -> Connected + Send + Sync>,
+    prepare: Box<dyn Fn(Command) -> Command + Send + Sync>,
+    /// Where commands run and relative paths begin; by default the working directory of the server.
+    directory: Option<PathBuf>,
+    client: Mutex<Option<Client>>,
+}
+
+impl Environment {
+    /// Creates an environment whose clients `connect` makes with these options.
+    pub fn new<F>(name: impl Into<String>, connect: impl Fn(Options) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Client, String>> + Send + 'static,
+    {
+        Self {
+            name: name.into(),
+            connect: Box::new(move |options| Box::pin(connect(options))),
+            prepare: Box::new(|command| command),
+            directory: None,
+            client: Mutex::new(None),
+        }
+    }
+
+    /// Sets where commands run and relative paths begin.
+    #[must_use]
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// Sets what is done to each command before it starts, such as giving it an environment.
+    #[must_use]
+    pub fn prepare(mut self, prepare: impl Fn(Command) -> Command + Send + Sync + 'static) -> Self {
+        self.prepare = Box::new(prepare);
+        self
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns its client, which is a new one if there is none yet or its session is lost.
+    pub(crate) async fn client(&self) -> Result<Client, Problem> {
+        let mut client = self.client.lock().await;
+        if let Some(client) = &*client
+            && !matches!(client.connection_state(), ConnectionState::Lost(_))
+        {
+            return Ok(client.clone());
+        }
+        let options = Options::default()
+            .name(CLIENT_NAME)
+            // Processes outlive this program.
+            .detach_ttl(Duration::MAX)
+            .reconnect_timeout(RECONNECT_TIMEOUT);
+        let connected = (self.connect)(options).await.map_err(|error| {
+            Problem::new(format!("cannot connect to environment `{}`: {error}", self.name))
+                .with_hint("choose another environment, or try again later")
+        })?;
+        tokio::spawn(end_left_behind(connected.clone()));
+        *client = Some(connected.clone());
+        Ok(connected)
+    }
+
+    /// Returns whether it was used before.
+    pub(crate) async fn is_connected(&self) -> bool {
+        self.client.lock().await.is_some()
+    }
+
+    /// Prepares a command: its environment, and its directory if none is given.
+    pub(crate) fn command(
+        &self,
+        client: &Client,
+        command: Command,
+        cwd: Option<&str>,
+    ) -> Result<Command, Problem> {
+        let command = (self.prepare)(command);
+        match (cwd, &self.directory) {
+            (None, None) => Ok(command),
+            (None, Some(directory)) => Ok(command.cwd(directory)),
+            (Some(cwd), _) => Ok(command.cwd(self.path(client, cwd)?)),
+        }
+    }
+
+    /// Makes a path absolute: relative to the directory of the environment; `~` is the home directory.
+    pub(crate) fn path(&self, client: &Client, path: &str) -> Result<PathBuf, Problem> {
+        let info = client.welcome().environment_info.as_ref();
+        let native = |path: &HostPath| path.native().ok().map(PathBuf::from);
+        let (base, rest) = match path.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => (
+                info.and_then(|info| info.user_home_dir.as_ref()).and_then(native),
+                rest.trim_start_matches('/'),
+            ),
+            _ => {
+                let cwd = || info.and_then(|info| info.cwd.as_ref()).and_then(native);
+                (self.directory.clone().or_else(cwd), path)
+            }
+        };
+        if rest.starts_with('/') {
+            return Ok(rest.into());
+        }
+        let base = base.ok_or_else(|| {
+            Problem::new(format!("cannot resolve `{path}`: the server does not report its directories"))
+                .with_hint("give an absolute path")
+        })?;
+        Ok(if rest.is_empty() { base } else { base.join(rest) })
+    }
+
+    /// Disconnects; the session stays if something still runs in it, and ends otherwise.
+    pub(crate) async fn close(&self) {
+        let Some(client) = self.client.lock().await.take() else { return };
+        let is_ours = |id: &str| id == client.session_id();
+        let is_idle = match client.processes().await {
+            Ok(processes) => !processes.iter().any(|process| {
+                is_ours(&process.session_id) && process.state != remex_client::process::State::Closed
+            }),
+            Err(_) => false,
+        };
+        if is_idle {
+            let _ = client.end().await;
+        } else {
+            client.disconnect().await;
+        }
+    }
+}
+
+/// Ends empty sessions that killed programs of this kind have left.
+async fn end_left_behind(client: Client) {
+    let Ok(sessions) = client.sessions().await else { return };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    for session in sessions {
+        let detached = session.detached_at_ms.map(Duration::from_millis);
+        // One that was detached just now may be reconnecting.
+        let is_left = detached.is_some_and(|at| now.saturating_sub(at) > 2 * RECONNECT_TIMEOUT);
+        if is_left && session.processes == 0 && session.client_name == CLIENT_NAME {
+            let _ = client.end_session(session.session_id).await;
+        }
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment").field("name", &self.name).finish_non_exhaustive()
+    }
+}

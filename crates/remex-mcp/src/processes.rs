@@ -1,0 +1,93 @@
+//! Processes by name: on one environment, whoever started them.
+//!
+//! Start at [`find`].
+
+use remex_client::{
+    Client,
+    process::{ProcessInfo, ProcessRef, State},
+};
+
+use crate::answer::Problem;
+
+/// Lists the processes of this identity, the newest first.
+pub(crate) async fn list(client: &Client) -> Result<Vec<ProcessInfo>, Problem> {
+    let mut processes = client.processes().await?;
+    processes.sort_by_key(|process| std::cmp::Reverse(process.started_at_ms));
+    Ok(processes)
+}
+
+/// Returns whether a process has not exited.
+pub(crate) fn is_running(process: &ProcessInfo) -> bool {
+    matches!(process.state, State::Starting | State::Running)
+}
+
+/// Finds the process with this name: one that runs, or else the one that started last.
+pub(crate) async fn find(client: &Client, name: &str) -> Result<(ProcessRef, ProcessInfo), Problem> {
+    let processes = list(client).await?;
+    let named = || processes.iter().filter(|process| process.process_id == name);
+    let found = named().find(|process| is_running(process)).or_else(|| named().next());
+    let Some(found) = found else {
+        let known: Vec<_> = processes.iter().take(20).map(|process| process.process_id.as_str()).collect();
+        let hint = match known.as_slice() {
+            [] => "there are no processes on this environment; start one with `run_command`".to_owned(),
+            known => format!("choose one of: {}", known.join(", ")),
+        };
+        return Err(Problem::new(format!("there is no process `{name}`")).with_hint(hint));
+    };
+    Ok((client.process_ref(found.session_id.clone(), found.process_id.clone()), found.clone()))
+}
+
+/// Returns a name for a command that none has yet: its first word and some random letters.
+pub(crate) fn name_for(command: &str) -> String {
+    let word = command.split_whitespace().find(|word| !word.contains('=')).unwrap_or("command");
+    let word = word.rsplit('/').next().unwrap_or(word);
+    let word: String =
+        word.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(20).collect();
+    let word = if word.is_empty() { "command" } else { &word };
+    let mut random = [0; 3];
+    // Without random bytes the name may be taken, which the server reports.
+    let _ = getrandom::fill(&mut random);
+    format!("{word}-{:02x}{:02x}{:02x}", random[0], random[1], random[2])
+}
+
+/// Rejects a name that cannot be typed.
+pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
+    let is_word = !name.is_empty()
+        && name.len() <= 64
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if is_word {
+        return Ok(());
+    }
+    Err(Problem::new(format!("`{name}` cannot be the name of a process"))
+        .with_hint("use up to 64 letters, digits, `-`, `_` and `.`, beginning with a letter or a digit"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_begin_with_the_program_and_are_accepted() {
+        for (command, prefix) in [
+            ("make test", "make-"),
+            ("RUST_LOG=debug /usr/bin/cargo run", "cargo-"),
+            ("'quoted'", "quoted-"),
+            ("(exit 3)", "exit-"),
+            ("", "command-"),
+            ("ä", "command-"),
+        ] {
+            let name = name_for(command);
+            assert!(name.starts_with(prefix), "{name}");
+            assert_eq!(check_name(&name), Ok(()), "{name}");
+        }
+        assert_ne!(name_for("make"), name_for("make"));
+    }
+
+    #[test]
+    fn names_that_cannot_be_typed_are_refused() {
+        for name in ["", "-rf", "a b", "a/b", &"x".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Commands: run, write to, read, stop, list.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use remex_client::{
+    Command,
+    process::{Input, Overflow, Retain, SignalName, TerminalSize, Termination},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Tools;
+use crate::{
+    answer::{Answer, Answered, Problem},
+    call::Call,
+    output::{Condition, Limits, Reason, Report},
+    processes,
+};
+
+/// How much of its output the server keeps for a process that nobody reads, and for how long after its end.
+const RETAIN_BYTES: u64 = 16 << 20;
+const RETAIN_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a call waits without being told.
+const DEFAULT_WAIT: f64 = 10.0;
+
+/// How long a call waits at most: clients give up calls that take long.
+const MAX_WAIT: f64 = 600.0;
+
+/// How long the output of a process is awaited after it was written to or stopped.
+const SHORT_WAIT: f64 = 1.0;
+
+/// The default budget, and its bounds, in tokens; a token is about four bytes.
+const DEFAULT_TOKENS: usize = 8_000;
+const TOKENS: std::ops::RangeInclusive<usize> = 50..=100_000;
+const BYTES_PER_TOKEN: usize = 4;
+
+/// The parameters of `run_command`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunCommand {
+    /// The command line, for the shell `sh`.
+    command: String,
+    /// Where to run it: a name from `list_environments`. Default: the first one.
+    environment: Option<String>,
+    /// The working directory. Default: the directory of the environment.
+    cwd: Option<String>,
+    /// Additional environment variables.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// A name for the process, such as `dev-server`, to find it again later. Default: made from the command.
+    name: Option<String>,
+    /// What it reads: `none` (the default), `pipe` to send it input later, or `terminal` for programs that need one, such
+    /// as REPLs, password prompts and full-screen programs.
+    #[serde(default)]
+    input: InputKind,
+    /// Text to write to its input at once. With `pipe` input, or without `input`, the input then ends.
+    stdin: Option<String>,
+    /// Return after this many seconds even if it still runs; it then goes on in the background. Default: 10, at most 600.
+    wait_seconds: Option<f64>,
+    /// End it, with everything that it started, after this many seconds.
+    timeout_seconds: Option<f64>,
+    /// How much output to return, in tokens; the middle of longer output is left out. Default: 8000.
+    max_output_tokens: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum InputKind {
+    #[default]
+    None,
+    Pipe,
+    Terminal,
+}
+
+/// The parameters of `send_input`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SendInput {
+    /// The name of the process.
+    process: String,
+    /// The text to write. End a line with `\n`; on a terminal, `\u0003` is Ctrl-C and `\u0004` the end of input.
+    #[serde(default)]
+    text: String,
+    /// Close the input after the text, so that a program that reads to the end goes on. Not for terminals.
+    #[serde(default)]
+    end_input: bool,
+    environment: Option<String>,
+    /// Wait for output that matches this regular expression, such as a prompt.
+    wait_for: Option<String>,
+    /// Wait until nothing was written for this many seconds.
+    silence_seconds: Option<f64>,
+    /// How long to wait for output at most. Default: 1, or 10 with `wait_for` or `silence_seconds`.
+    wait_seconds: Option<f64>,
+    /// How much output to return, in tokens. Default: 8000.
+    max_output_tokens: Option<usize>,
+}
+
+/// The parameters of `read_output`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadOutput {
+    /// The name of the process.
+    process: String,
+    environment: Option<String>,
+    /// Read all output again from the beginning, as far as it is retained, instead of only what is new.
+    #[serde(default)]
+    from_start: bool,
+    /// Wait for new output that matches this regular expression.
+    wait_for: Option<String>,
+    /// Wait until nothing was written for this many seconds.
+    silence_seconds: Option<f64>,
+    /// Wait at most this many seconds for the end of the process, or for what is awaited. Default: 10; 0 returns at once.
+    wait_seconds: Option<f64>,
+    /// How much output to return, in tokens. Default: 8000.
+    max_output_tokens: Option<usize>,
+}
+
+/// The parameters of `stop_process`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StopProcess {
+    /// The name of the process.
+    process: String,
+    environment: Option<String>,
+    /// Send only this signal, such as `INT` or `HUP`, to the process. Default: end it and everything that it started,
+    /// with SIGTERM, and with SIGKILL if that does not help.
+    signal: Option<String>,
+    /// How long to wait between SIGTERM and SIGKILL. Default: 5.
+    grace_seconds: Option<f64>,
+}
+
+/// The parameters of `list_processes`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListProcesses {
+    /// Default: all environments that are connected, and the default one.
+    environment: Option<String>,
+}
+
+/// What `list_processes` returns.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ListedProcesses {
+    processes: Vec<ListedProcess>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ListedProcess {
+    process: String,
+    environment: String,
+    running: bool,
+    exit_code: Option<i32>,
+    command: Vec<String>,
+    seconds: u64,
+    output_bytes: u64,
+}
+
+impl Tools {
+    pub(super) async fn run_command(&self, params: RunCommand, call: &Call) -> Answer {
+        let environment = self.environment(params.environment.as_deref())?;
+        let client = environment.client().await?;
+        let limits = limits(params.wait_seconds, DEFAULT_WAIT, params.max_output_tokens)?;
+        if let Some(name) = &params.name {
+            processes::check_name(name)?;
+            self.free_name(&client, name).await?;
+        }
+        let name = params.name.clone().unwrap_or_else(|| processes::name_for(&params.command));
+        let mut command = Command::shell(&params.command).id(&name).envs(params.env);
+        command = command
+            .retain(Retain::default().bytes(RETAIN_BYTES).after_close(RETAIN_TIME).overflow(Overflow::Evict));
+        if let Some(seconds) = params.timeout_seconds {
+            command = command.timeout(duration("timeout_seconds", seconds)?);
+        }
+        command = match (params.input, &params.stdin) {
+            (InputKind::None, None) => command,
+            (InputKind::Pipe, _) | (InputKind::None, Some(_)) => command.input(Input::Piped),
+            (InputKind::Terminal, _) => {
+                command.terminal(TerminalSize::default()).env("TERM", "xterm-256color")
+            }
+        };
+        let command = environment.command(&client, command, params.cwd.as_deref())?;
+        let Some(started) = call.unless_cancelled(command.start(&client)).await else {
+            // The request may have arrived: whatever it started ends as soon as it is known.
+            let reference = client.process_ref(client.session_id(), name);
+            let _ = reference.terminate_tree(Termination::Kill).await;
+            return Err(cancelled());
+        };
+        // Its output is read with the reference, so that nothing waits for a consumer here.
+        let reference = started?.detach();
+        if let Some(stdin) = &params.stdin {
+            let written = async {
+                reference.write(stdin.as_bytes()).await?;
+                if params.input == InputKind::Terminal { Ok(()) } else { reference.close_stdin().await }
+            };
+            match call.unless_cancelled(written).await {
+                // A program that does not read everything is no failure.
+                Some(_) => {}
+                None => {
+                    let _ = reference.terminate_tree(Termination::Kill).await;
+                    return Err(cancelled());
+                }
+            }
+        }
+        let followed = self.followed(environment.name(), &reference);
+        let mut followed = followed.lock().await;
+        let report = followed.follow(&reference, environment.name(), &Condition::End, limits, call).await?;
+        if report.returned == Reason::Cancelled {
+            reference.terminate_tree(Termination::Kill).await?;
+            return Err(cancelled());
+        }
+        // A process that nobody will ask for again need not be remembered.
+        if report.is_closed && params.name.is_none() && report.omitted_bytes == 0 {
+            let _ = reference.forget().await;
+            self.forget(environment.name(), &reference);
+        }
+        Ok(answered(&report))
+    }
+
+    /// Makes a name available: that of a process that has ended can be used again.
+    async fn free_name(&self, client: &remex_client::Client, name: &str) -> Result<(), Problem> {
+        for process in processes::list(client).await? {
+            if process.process_id != name {
+                continue;
+            }
+            if processes::is_running(&process) {
+                return Err(Problem::new(format!("a process named `{name}` is already running")).with_hint(
+                    "use it with `read_output`, end it with `stop_process`, or choose another name",
+                ));
+            }
+            let reference = client.process_ref(process.session_id, process.process_id);
+            reference.forget().await?;
+            for environment in &self.shared.environments {
+                self.forget(environment.name(), &reference);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn send_input(&self, params: SendInput, call: &Call) -> Answer {
+        let environment = self.environment(params.environment.as_deref())?;
+        let client = environment.client().await?;
+        let (condition, default_wait) = match condition(params.wait_for, params.silence_seconds)? {
+            Condition::End => (Condition::End, SHORT_WAIT),
+            condition => (condition, DEFAULT_WAIT),
+        };
+        let limits = limits(params.wait_seconds, default_wait, params.max_output_tokens)?;
+        let (reference, info) = processes::find(&client, &params.process).await?;
+        if !processes::is_running(&info) {
+            return Err(Problem::new(format!("process `{}` has ended", params.process)).with_hint(
+                "read the rest of its output with `read_output`, or start it again with `run_command`",
+            ));
+        }
+        let followed = self.followed(environment.name(), &reference);
+        let mut followed = followed.lock().await;
+        let written = async {
+            if !params.text.is_empty() {
+                reference.write(params.text.as_bytes()).await?;
+            }
+            if params.end_input { reference.close_stdin().await } else { Ok(()) }
+        };
+        let Some(written) = call.unless_cancelled(written).await else { return Err(cancelled()) };
+        written.map_err(|error| {
+            let problem = Problem::from(error);
+            if info.has_terminal {
+                problem
+            } else {
+                problem.with_hint("start it with `input` `pipe` or `terminal` to write to it")
+            }
+        })?;
+        let report = followed.follow(&reference, environment.name(), &condition, limits, call).await?;
+        returned(&report)
+    }
+
+    pub(super) async fn read_output(&self, params: ReadOutput, call: &Call) -> Answer {
+        let environment = self.environment(params.environment.as_deref())?;
+        let client = environment.client().await?;
+        let condition = condition(params.wait_for, params.silence_seconds)?;
+        let limits = limits(params.wait_seconds, DEFAULT_WAIT, params.max_output_tokens)?;
+        let (reference, _) = processes::find(&client, &params.process).await?;
+        let followed = self.followed(environment.name(), &reference);
+        let mut followed = followed.lock().await;
+        if params.from_start {
+            *followed = crate::output::Followed::default();
+        }
+        let report = followed.follow(&reference, environment.name(), &condition, limits, call).await?;
+        returned(&report)
+    }
+
+    pub(super) async fn stop_process(&self, params: StopProcess, call: &Call) -> Answer {
+        let environment = self.environment(params.environment.as_deref())?;
+        let client = environment.client().await?;
+        let (reference, _) = processes::find(&client, &params.process).await?;
+        let grace = duration("grace_seconds", params.grace_seconds.unwrap_or(5.0))?;
+        let mut wait = SHORT_WAIT;
+        match &params.signal {
+            Some(name) => {
+                let signal: SignalName = name.trim_start_matches("SIG").parse().map_err(|_| {
+                    Problem::new(format!("`{name}` is not a signal"))
+                        .with_hint("use a name such as `INT`, `HUP` or `USR1`")
+                })?;
+                reference.signal(signal).await?;
+            }
+            None => {
+                reference.terminate_tree(Termination::Graceful(grace)).await?;
+                wait += grace.as_secs_f64();
+            }
+        }
+        let followed = self.followed(environment.name(), &reference);
+        let mut followed = followed.lock().await;
+        let limits = limits(Some(wait), wait, None)?;
+        let report = followed.follow(&reference, environment.name(), &Condition::End, limits, call).await?;
+        returned(&report)
+    }
+
+    pub(super) async fn list_processes(&self, params: ListProcesses) -> Answer {
+        let environments = match &params.environment {
+            Some(name) => vec![self.environment(Some(name))?],
+            None => {
+                let mut environments = vec![self.environment(None)?];
+                for other in &self.shared.environments[1..] {
+                    if other.is_connected().await {
+                        environments.push(other);
+                    }
+                }
+                environments
+            }
+        };
+        let mut listed = Vec::new();
+        for environment in environments {
+            let client = environment.client().await?;
+            let now = now_ms().unwrap_or_default();
+            for process in processes::list(&client).await? {
+                let until = process.ended_at_ms.unwrap_or(now);
+                listed.push(ListedProcess {
+                    running: processes::is_running(&process),
+                    environment: environment.name().to_owned(),
+                    exit_code: process.exit_code,
+                    seconds: until.saturating_sub(process.started_at_ms) / 1000,
+                    output_bytes: process.produced.stdout + process.produced.stderr + process.produced.pty,
+                    process: process.process_id,
+                    command: process.argv,
+                });
+            }
+        }
+        let lines: Vec<_> = listed.iter().map(ListedProcess::line).collect();
+        let text = if lines.is_empty() { "there are no processes".to_owned() } else { lines.join("\n") };
+        Ok(Answered::new(text, &ListedProcesses { processes: listed }))
+    }
+}
+
+impl ListedProcess {
+    fn line(&self) -> String {
+        let state = match self.exit_code {
+            _ if self.running => "running".to_owned(),
+            Some(code) => format!("ended with code {code}"),
+            None => "ended".to_owned(),
+        };
+        let command = match self.command.as_slice() {
+            [shell, flag, line, ..] if shell.ends_with("sh") && flag == "-c" => line.clone(),
+            argv => argv.join(" "),
+        };
+        let command: String =
+            command.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+        format!(
+            "{} on {}: {state}, {} s, {} bytes of output: {command}",
+            self.process, self.environment, self.seconds, self.output_bytes
+        )
+    }
+}
+
+fn now_ms() -> Option<u64> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
+}
+
+fn cancelled() -> Problem {
+    Problem::new("the call was cancelled")
+}
+
+fn condition(wait_for: Option<String>, silence: Option<f64>) -> Result<Condition, Problem> {
+    match (wait_for, silence) {
+        (Some(_), Some(_)) => {
+            Err(Problem::new("`wait_for` and `silence_seconds` exclude each other").with_hint("omit one"))
+        }
+        (Some(pattern), None) => Ok(Condition::Output(pattern)),
+        (None, Some(seconds)) => Ok(Condition::Silence(duration("silence_seconds", seconds)?)),
+        (None, None) => Ok(Condition::End),
+    }
+}
+
+fn duration(name: &str, seconds: f64) -> Result<Duration, Problem> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        Problem::new(format!("`{name}` is {seconds}, which is no time"))
+            .with_hint("give a number of seconds that is not negative")
+    })
+}
+
+fn limits(wait: Option<f64>, default_wait: f64, tokens: Option<usize>) -> Result<Limits, Problem> {
+    let time = duration("wait_seconds", wait.unwrap_or(default_wait).min(MAX_WAIT))?;
+    let tokens = tokens.unwrap_or(DEFAULT_TOKENS).clamp(*TOKENS.start(), *TOKENS.end());
+    Ok(Limits { time, bytes: tokens * BYTES_PER_TOKEN })
+}
+
+fn returned(report: &Report) -> Answer {
+    if report.returned == Reason::Cancelled { Err(cancelled()) } else { Ok(answered(report)) }
+}
+
+/// Returns a report as the model reads it: the output, and then what became of the process.
+fn answered(report: &Report) -> Answered {
+    let output = &report.output;
+    let separator = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
+    Answered::new(format!("{output}{separator}[{}]", report.state), report)
+}
