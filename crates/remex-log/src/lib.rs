@@ -103,6 +103,7 @@ mod event;
 mod space;
 
 mod reader;
+mod strip;
 mod survey;
 mod writer;
 
@@ -116,6 +117,7 @@ pub use event::{Cause, End, Gap, GapCause, Hold, Item, Produced, Seq, Stream};
 pub use format::{MAX_CHUNK, MAX_END_PAYLOAD, VERSION, VersionError};
 pub use reader::{Cursor, Reader};
 pub use space::{Quota, Space, Unlimited};
+pub use strip::strip;
 pub use survey::{Summary, inspect};
 pub use writer::{Appended, Blank, Options, Position, Recovered, Room, Unsynced, Writer};
 
