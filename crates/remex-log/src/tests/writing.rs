@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
-use crate::{Blank, MAX_CHUNK, MAX_END_PAYLOAD, Produced, inspect};
+use crate::{Blank, MAX_CHUNK, MAX_END_PAYLOAD, Produced, inspect, strip};
 
 #[test]
 fn a_log_is_found_again_with_its_sums_ends_and_notes() {
@@ -214,4 +214,30 @@ fn a_log_is_synced_beside_its_writer_while_it_grows_and_evicts() {
         log.writer().synced(&unsynced);
     }
     log.writer().sync().unwrap();
+}
+
+#[test]
+fn a_closed_log_is_opened_without_keeping_a_descriptor() {
+    let mut log = Log::sample();
+    let closed = log.writer.take().unwrap().position();
+    let (writer, _) = Writer::open(log.path(), SMALL, Arc::new(Unlimited)).unwrap();
+    let open_files = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let open_here = open_files
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .filter(|file| file.starts_with(log.path()));
+    assert_eq!(open_here.count(), 0);
+    assert_eq!(writer.position(), closed, "nothing is reserved for it either");
+}
+
+#[test]
+fn a_stripped_log_has_its_notes_and_nothing_else() {
+    let log = Log::sample();
+    let before = inspect(log.path()).unwrap();
+    strip(log.path()).unwrap();
+    let after = inspect(log.path()).unwrap();
+    assert_eq!(after.notes, before.notes);
+    assert_eq!(crate::names::list(log.path()).unwrap().len(), 1);
+    assert!(after.disk_bytes < 600 && after.disk_bytes < before.disk_bytes / 4, "{after:?}");
+    strip(log.path()).unwrap();
+    assert_eq!(inspect(log.path()).unwrap(), after);
 }

@@ -49,6 +49,8 @@ impl Writer {
 
     /// Goes on with the log in `dir`, or creates one if there is none. A torn record at the end is cut off.
     ///
+    /// A log that is closed stays so, and costs no descriptor.
+    ///
     /// No number is used twice: where records at the end are damaged, the next event has a number that none of them can
     /// have had.
     ///
@@ -112,9 +114,15 @@ impl Writer {
         if tail.reserved == 0 {
             space.charge(tail.written);
             tail.reserved = tail.written;
-            // Without it, the exit has no place on a full disk; opening the log matters more.
-            let end = (tail.written + ledger.end_reserve()).next_multiple_of(BLOCK);
-            tail.reserve(&*disk, &*space, end).ok();
+            if ledger.closed.is_none() {
+                // Without it, the exit has no place on a full disk; opening the log matters more.
+                let end = (tail.written + ledger.end_reserve()).next_multiple_of(BLOCK);
+                tail.reserve(&*disk, &*space, end).ok();
+            }
+        }
+        if ledger.closed.is_some() {
+            tail.trim(&*disk, &*space).ok();
+            tail.close_file();
         }
         tail.resume(
             ledger.next_seq - 1,

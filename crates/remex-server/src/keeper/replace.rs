@@ -186,14 +186,21 @@ impl Keeper {
     }
 
     /// Goes on with the processes of the program before this one.
-    pub(super) fn resume(self: &Arc<Self>, tables: Tables) {
+    pub(super) fn resume(self: &Arc<Self>, mut tables: Tables) {
         self.set_quotas(tables.quotas);
         tracing::info!(processes = tables.processes.len(), "continuing as the keeper after the upgrade");
+        // Those that run need descriptors more than those that have closed.
+        tables.processes.sort_by_key(|record| !record.is_live);
         for record in tables.processes {
-            let (key, tag) = (record.key, record.process.tag);
-            if let Err(error) = self.resume_process(record) {
-                tracing::error!(%error, process = key.dir_name(), "cannot go on with a process, so it is killed");
+            let (key, tag, is_live) = (record.key, record.process.tag, record.is_live);
+            let Err(error) = self.resume_process(record) else { continue };
+            let process = key.dir_name();
+            if is_live {
+                tracing::error!(%error, process, "cannot take over a process; killing it");
                 drop(tree::kill(&Scope::Start(tag)));
+            } else {
+                // The server reads it from the disk.
+                tracing::warn!(%error, process, "cannot open the log of a closed process");
             }
         }
         let children: Vec<_> =
