@@ -4,6 +4,7 @@
 
 mod collect;
 mod disk;
+mod forgotten;
 mod launch;
 mod sessions;
 
@@ -138,8 +139,11 @@ impl Durable {
         let mut processes =
             disk::processes(&state.processes(), |key| known.contains(&key)).map_err(unreadable)?;
         processes.extend(kept);
-        let (sessions, lost) = sessions::read(&state.sessions()).map_err(unreadable)?;
+        let (mut sessions, lost) = sessions::read(&state.sessions()).map_err(unreadable)?;
         let files = SessionFiles::start(state.sessions()).map_err(unreadable)?;
+        for forgotten in forgotten::read(&state.processes()).map_err(unreadable)? {
+            forgotten.restore(&mut sessions, &lost, &files);
+        }
         let durable = Durable {
             state,
             lock,

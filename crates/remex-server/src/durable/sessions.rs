@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
 };
@@ -13,6 +13,7 @@ use remex_proto::{ErrorKind, RpcError, process::Started, state::session_table::O
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::forgotten;
 use crate::{identity::Identity, state_dir::replace};
 
 /// A session as a later server finds it.
@@ -125,7 +126,13 @@ struct Job {
 #[derive(Debug)]
 enum Change {
     Put(Vec<u8>),
+    /// Adds a line to the starts.
     Append(Vec<u8>),
+    /// Adds a line to the starts, or else leaves that start in the log, without output.
+    Forget {
+        start: Vec<u8>,
+        log: PathBuf,
+    },
     Remove,
     /// Waits until what was saved is on the disk.
     Sync,
@@ -158,6 +165,18 @@ impl SessionFiles {
         self.send(session, Change::Append(line(start)))
     }
 
+    /// Remembers the start of a process whose log is about to be deleted.
+    ///
+    /// On a full disk it is remembered in what is left of the log. An error means that it is known from the log only.
+    pub(crate) fn forget(
+        &self,
+        session: &str,
+        start: &SavedStart,
+        log: PathBuf,
+    ) -> oneshot::Receiver<io::Result<()>> {
+        self.send(session, Change::Forget { start: line(start), log })
+    }
+
     /// Waits until what was saved of a session is on the disk.
     pub(crate) fn sync(&self, session: &str) -> oneshot::Receiver<io::Result<()>> {
         self.send(session, Change::Sync)
@@ -179,8 +198,13 @@ fn apply(dir: &Path, job: &Job) -> io::Result<()> {
     let [session, starts] = ["json", "starts"].map(|kind| dir.join(format!("{}.{kind}", job.session)));
     match &job.change {
         Change::Put(content) => replace(&session, content),
-        Change::Append(line) => {
-            OpenOptions::new().create(true).append(true).mode(0o600).open(starts)?.write_all(line)
+        Change::Append(line) => append(&starts, line),
+        Change::Forget { start, log } => {
+            let Err(error) = append(&starts, start) else { return forgotten::remove(log) };
+            forgotten::set_aside(log)?;
+            tracing::warn!(%error, session = %job.session, "the start of a forgotten process stays in its log");
+            // That has freed space.
+            if append(&starts, start).is_ok() { forgotten::remove(log) } else { Ok(()) }
         }
         Change::Sync => {
             File::open(session)?.sync_all()?;
@@ -199,6 +223,29 @@ fn apply(dir: &Path, job: &Job) -> io::Result<()> {
                 .collect()
         }
     }
+}
+
+/// Appends a line as a whole or not at all, also after one that was torn by a full disk or a power failure.
+fn append(path: &Path, line: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path)?;
+    let end = file.metadata()?.len();
+    let mut last = [b'\n'];
+    if end > 0 {
+        file.read_exact_at(&mut last, end - 1)?;
+    }
+    let mut lines = line.to_vec();
+    if last != *b"\n" {
+        let whole = fs::read(path)?;
+        let torn = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        if serde_json::from_slice::<SavedStart>(&whole[torn..]).is_ok() {
+            // Only its newline is missing.
+            lines.insert(0, b'\n');
+        } else {
+            file.set_len(torn as u64)?;
+        }
+    }
+    let end = file.metadata()?.len();
+    file.write_all(&lines).inspect_err(|_| drop(file.set_len(end)))
 }
 
 /// The sessions in a directory that no server uses.
@@ -224,9 +271,9 @@ impl SavedSessions {
         Ok(ids)
     }
 
-    /// Remembers a start.
-    pub(crate) fn append(&self, session: &str, start: &SavedStart) -> io::Result<()> {
-        let change = Change::Append(line(start));
+    /// Remembers the start of a process whose log is about to be deleted; as [`SessionFiles::forget`].
+    pub(crate) fn forget(&self, session: &str, start: &SavedStart, log: PathBuf) -> io::Result<()> {
+        let change = Change::Forget { start: line(start), log };
         apply(&self.dir, &Job { session: session.to_owned(), change, done: None })
     }
 }
@@ -264,4 +311,39 @@ pub(super) fn read(dir: &Path) -> io::Result<ReadSessions> {
         }
     }
     Ok((sessions, unreadable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(number: u32) -> SavedStart {
+        let (start_id, process_id) = (format!("s{number}"), format!("p{number}"));
+        SavedStart { start_id, process_id, outcome: SavedOutcome::Begun }
+    }
+
+    fn ids_in(path: &Path) -> Vec<String> {
+        let text = fs::read(path).unwrap();
+        let lines = text.split_inclusive(|byte| *byte == b'\n');
+        lines.map(|line| serde_json::from_slice::<SavedStart>(line).unwrap().start_id).collect()
+    }
+
+    #[test]
+    fn a_start_after_a_torn_line_is_a_line_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.starts");
+        append(&path, &line(&begun(1))).unwrap();
+        let first = fs::read(&path).unwrap();
+        let second = line(&begun(2));
+        for torn in 1..second.len() {
+            fs::write(&path, [&first, &second[..torn]].concat()).unwrap();
+            append(&path, &line(&begun(3))).unwrap();
+            let is_whole = torn == second.len() - 1;
+            let expected: &[&str] = if is_whole { &["s1", "s2", "s3"] } else { &["s1", "s3"] };
+            assert_eq!(ids_in(&path), expected, "{torn} bytes of the second line");
+        }
+        fs::write(&path, &second[..5]).unwrap();
+        append(&path, &line(&begun(3))).unwrap();
+        assert_eq!(ids_in(&path), ["s3"]);
+    }
 }

@@ -131,13 +131,18 @@ impl Session {
             let start_id = process.spec.start_id.clone()?;
             let outcome = SavedOutcome::Started(process.started_before()?);
             let start = SavedStart { start_id, process_id: process.id.to_string(), outcome };
-            Some(durable.files().append(&self.id, &start))
+            let (log, _) = process.closed_log()?;
+            Some(durable.files().forget(&self.id, &start, log))
         });
         self.host.spawn(async move {
-            if let Some(saving) = saving {
-                let _ = saving.await;
+            let is_known = match saving {
+                Some(saving) => matches!(saving.await, Ok(Ok(()))),
+                None => true,
+            };
+            // Without its start, a repeat would run it again: then the log stays for the next server.
+            if is_known {
+                process.discard();
             }
-            process.discard();
         });
     }
 
