@@ -20,7 +20,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use remex_log::{Quota, Space as _};
@@ -56,6 +56,12 @@ const IDLE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many connections may be greeted at the same time.
 const MAX_GREETED: usize = 256;
+
+/// How long to wait when a connection cannot be accepted, for example for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often the same reason for that is logged.
+const ACCEPT_ERROR_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long a server may take to read why the keeper is not replaced.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
@@ -97,6 +103,25 @@ struct Entry {
     quota: Arc<Quota>,
     started: Option<(u32, u64)>,
     rules: Rules,
+}
+
+/// When each reason why no server can be accepted was logged last.
+#[derive(Debug, Default)]
+struct AcceptErrors {
+    logged: HashMap<Option<i32>, Instant>,
+}
+
+impl AcceptErrors {
+    /// Returns whether to log an error: once in a while for each cause.
+    fn is_new(&mut self, error: &io::Error, now: Instant) -> bool {
+        let is_recent = |logged: &Instant| now.duration_since(*logged) < ACCEPT_ERROR_PERIOD;
+        let cause = error.raw_os_error();
+        if self.logged.get(&cause).is_some_and(is_recent) {
+            return false;
+        }
+        self.logged.insert(cause, now);
+        true
+    }
 }
 
 /// Why a keeper cannot run.
@@ -215,6 +240,7 @@ impl Keeper {
     async fn accept(self: &Arc<Self>, listener: &UnixListener) {
         // Greeted at the same time, so that one that is silent does not delay the others.
         let mut greeted = JoinSet::new();
+        let mut refusals = AcceptErrors::default();
         loop {
             let stream = tokio::select! {
                 accepted = listener.accept(), if greeted.len() < MAX_GREETED => accepted,
@@ -245,8 +271,10 @@ impl Keeper {
                 }
                 Ok(_) => tracing::warn!("another user tried to connect to the keeper"),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a server");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    if refusals.is_new(&error, Instant::now()) {
+                        tracing::warn!(%error, "cannot accept a server");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -370,19 +398,10 @@ impl Keeper {
         };
         let quota = self.quota_of(&session);
         let dir = self.state.processes().join(key.dir_name());
-        let options = log_options(&rules);
-        let prepared = self.spares.take(&dir, &description);
-        let prepared = prepared.and_then(|log| log.into_writer(&dir, options, Arc::clone(&quota) as _));
-        let writer = match prepared {
+        let created = self.spares.create_log(&dir, &description, log_options(&rules), Arc::clone(&quota));
+        let writer = match created {
             Ok(writer) => writer,
-            Err(error) => {
-                let _ = fs::remove_dir_all(&dir);
-                let message = format!("cannot create the log of process `{}`: {error}", rules.id);
-                return refuse(
-                    &RpcError::new(ErrorKind::LimitExceeded, message)
-                        .with_hint("check the disk of the state directory, or raise its quotas"),
-                );
-            }
+            Err(error) => return refuse(&not_created(&rules.id, &error)),
         };
         let (log, must_sync) = (KeptLog::new(writer, rules.evicts, rules.sync), rules.sync);
         let spec = KeptSpec { rules: rules.clone(), tag: start.tag };
@@ -562,7 +581,53 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Returns why a process without a log is not started, and what to do about it.
+fn not_created(process: &str, error: &io::Error) -> RpcError {
+    let (kind, hint) = match error.kind() {
+        io::ErrorKind::StorageFull => {
+            (ErrorKind::LimitExceeded, "free space on the disk of the state directory")
+        }
+        io::ErrorKind::QuotaExceeded => (
+            ErrorKind::LimitExceeded,
+            "forget processes that have ended, or raise the disk quotas of the server or of its user",
+        ),
+        io::ErrorKind::NotFound => (
+            ErrorKind::Internal,
+            "part of the state directory was deleted: restore it, or start the server with a new one",
+        ),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            (ErrorKind::Internal, "make the state directory writable for the user of the server")
+        }
+        _ => (ErrorKind::Internal, "check the state directory, its disk and the limits of its keeper"),
+    };
+    RpcError::new(kind, format!("cannot create the log of process `{process}`: {error}")).with_hint(hint)
+}
+
 /// Returns what to announce of a process now.
 fn progress_of(process: &Kept) -> Progress {
     process.progress_and_hold().0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_reason_why_no_server_is_accepted_is_logged_once_a_minute() {
+        let (mut errors, now) = (AcceptErrors::default(), Instant::now());
+        let [files, memory] = [24, 12].map(io::Error::from_raw_os_error);
+        assert!(errors.is_new(&files, now));
+        assert!(!errors.is_new(&files, now + Duration::from_secs(59)));
+        assert!(errors.is_new(&memory, now + Duration::from_secs(59)));
+        assert!(errors.is_new(&files, now + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_start_without_a_log_gets_the_hint_for_its_cause() {
+        let hint = |kind: io::ErrorKind| not_created("p", &kind.into()).hint.unwrap();
+        assert!(hint(io::ErrorKind::StorageFull).starts_with("free space"));
+        assert!(hint(io::ErrorKind::QuotaExceeded).contains("quotas"));
+        let missing = hint(io::ErrorKind::NotFound);
+        assert!(missing.contains("was deleted") && !missing.contains("quota"), "{missing}");
+    }
 }

@@ -8,7 +8,7 @@ pub(crate) mod stream;
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt, fs,
     io::{self, Read as _, Write as _},
     net::Shutdown,
     os::unix::{ffi::OsStrExt as _, net::UnixStream as StdUnixStream},
@@ -132,8 +132,9 @@ impl KeeperLink {
         stream.write_all(&Greeting::new(Purpose::Link, own_tags.number(), None).encode())?;
         let mut greeting = [0; Greeting::LEN];
         stream.read_exact(&mut greeting)?;
-        let greeting = Greeting::decode(&greeting)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "what listens there is no keeper"))?;
+        let greeting = Greeting::decode(&greeting).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "the listener there is not a keeper")
+        })?;
         let is_same_version = greeting.version == VERSION;
         if program.is_some_and(|program| program != greeting.program) {
             return Err(LinkError::OtherProgram { pid: greeting.pid, is_same_version });
@@ -144,7 +145,9 @@ impl KeeperLink {
         stream.write_all(&message::encode(&ToKeeper::Quotas(quotas))?)?;
         let kept = read_list(&mut stream)?;
         stream.set_read_timeout(None)?;
-        let newest = kept.iter().map(|process| process.key.0).max().unwrap_or(0);
+        let kept_keys = kept.iter().map(|process| process.key);
+        // Also those of processes that have ended: the clock may have been set back since.
+        let newest = kept_keys.chain(keys_in(&state.processes())?).map(|key| key.0).max().unwrap_or(0);
         let link = KeeperLink {
             state: Arc::clone(state),
             stream: LinkStream::new(stream)?,
@@ -152,7 +155,7 @@ impl KeeperLink {
             unsent: Mutex::default(),
             has_unsent: Notify::new(),
             listeners: Mutex::default(),
-            next_key: AtomicU64::new(newest.max(now_ms() << 16) + 1),
+            next_key: AtomicU64::new(newest.max(now_ms() << 16).saturating_add(1)),
             next_number: AtomicU64::new(1),
             is_asked: AtomicBool::new(false),
             status: watch::Sender::new(None),
@@ -289,7 +292,7 @@ impl KeeperLink {
     /// Returns a name for a new process.
     pub(crate) fn new_key(&self) -> Key {
         let least = now_ms() << 16;
-        let next = |last: u64| Some(last.max(least) + 1);
+        let next = |last: u64| Some(last.max(least).saturating_add(1));
         let last = self.next_key.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         Key(last.unwrap_or_else(|last| last).max(least))
     }
@@ -359,6 +362,16 @@ fn dial(state: &StateDir, patience: Duration) -> Result<StdUnixStream, LinkError
     };
     stream.set_read_timeout(Some(patience))?;
     Ok(stream)
+}
+
+/// Returns the keys that directories of processes have, or had before they were set aside.
+fn keys_in(processes: &Path) -> io::Result<Vec<Key>> {
+    let mut keys = Vec::new();
+    for entry in fs::read_dir(processes)? {
+        let name = PathBuf::from(entry?.file_name());
+        keys.extend(name.file_stem().and_then(|stem| stem.to_str()).and_then(Key::from_dir_name));
+    }
+    Ok(keys)
 }
 
 /// Reads the list of processes, which follows the greeting.

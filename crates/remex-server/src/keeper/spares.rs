@@ -1,7 +1,7 @@
 //! Directories and logs of processes that will start.
 //!
 //! Files take longer to create than anything else that the keeper does for a start, so a few are created in advance.
-//! Start at [`Spares::take`].
+//! Start at [`Spares::create_log`].
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -9,12 +9,12 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use remex_log::Blank;
+use remex_log::{Blank, Options, Quota, Writer};
 
 use crate::durable::DESCRIPTION;
 
@@ -58,7 +58,20 @@ impl Spares {
     }
 
     /// Makes a directory with this description and a log; it has its name only once the description is in it.
-    pub(super) fn take(&self, dir: &Path, description: &[u8]) -> io::Result<Blank> {
+    ///
+    /// Leaves nothing behind if that fails, and another process that has this directory alone.
+    pub(super) fn create_log(
+        &self,
+        dir: &Path,
+        description: &[u8],
+        options: Options,
+        space: Arc<Quota>,
+    ) -> io::Result<Writer> {
+        let log = self.take(dir, description)?;
+        log.into_writer(dir, options, space).inspect_err(|_| drop(fs::remove_dir_all(dir)))
+    }
+
+    fn take(&self, dir: &Path, description: &[u8]) -> io::Result<Blank> {
         let ready = self.ready().spares.pop();
         // Somebody may have deleted it.
         match ready.map(|spare| spare.place(dir, description)) {
@@ -91,7 +104,14 @@ impl Spares {
 
     fn create(&self) -> io::Result<Spare> {
         let dir = self.dir.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
-        DirBuilder::new().mode(0o700).create(&dir)?;
+        match DirBuilder::new().mode(0o700).create(&dir) {
+            // Somebody has deleted the directory of all of them.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let _ = DirBuilder::new().mode(0o700).create(&self.dir);
+                DirBuilder::new().mode(0o700).create(&dir)?;
+            }
+            created => created?,
+        }
         let create = || {
             let mut options = OpenOptions::new();
             let description = options.create_new(true).write(true).mode(0o600).open(dir.join(DESCRIPTION))?;
@@ -114,6 +134,47 @@ impl Spare {
                 let _ = fs::remove_dir_all(&self.dir);
                 Err(error)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: Options = Options { retain_bytes: 1 << 20, segment_bytes: None };
+
+    #[test]
+    fn the_directory_of_another_process_is_left_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let spares = Spares::new(state.path().join("spares")).unwrap();
+        let dir = state.path().join("process");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join(DESCRIPTION), "another").unwrap();
+        spares.create_log(&dir, b"new", OPTIONS, Quota::server(u64::MAX)).unwrap_err();
+        assert_eq!(fs::read_to_string(dir.join(DESCRIPTION)).unwrap(), "another");
+    }
+
+    #[test]
+    fn a_log_without_space_leaves_nothing_behind() {
+        let state = tempfile::tempdir().unwrap();
+        let spares = Spares::new(state.path().join("spares")).unwrap();
+        let dir = state.path().join("process");
+        let error = spares.create_log(&dir, b"new", OPTIONS, Quota::server(0)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn logs_are_created_also_after_the_spares_were_deleted() {
+        let state = tempfile::tempdir().unwrap();
+        let spares = Spares::new(state.path().join("spares")).unwrap();
+        spares.refill();
+        fs::remove_dir_all(&spares.dir).unwrap();
+        for number in 0..2 * MAX_SPARES {
+            let dir = state.path().join(number.to_string());
+            spares.create_log(&dir, b"new", OPTIONS, Quota::server(u64::MAX)).unwrap();
+            assert_eq!(fs::read(dir.join(DESCRIPTION)).unwrap(), b"new");
         }
     }
 }
