@@ -28,6 +28,7 @@ mod watched;
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
@@ -65,7 +66,7 @@ use leaving::Leaving;
 pub(crate) use leaving::ProcessRecord;
 pub(crate) use log::{KeptLog, Mirror, ProcessLog, SyncJob, SyncStep};
 pub(crate) use owner::Owner;
-pub(crate) use read::{NotRead, Read, StoredRead};
+pub(crate) use read::{NotRead, Read, StoredRead, unreadable};
 use searches::Searches;
 pub(crate) use snapshot::{SnapshotUse, Snapshots};
 pub(crate) use start::{Command, HANG_THRESHOLD, Starting};
@@ -502,8 +503,34 @@ impl<A: Audience> Engine<A> {
         state.charged = memory;
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, ProcessState<A>> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(crate) fn state(&self) -> StateGuard<'_, A> {
+        StateGuard(self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+/// The locked state of a process; its log may close files when the lock is released.
+#[derive(Debug)]
+pub(crate) struct StateGuard<'a, A: Audience>(MutexGuard<'a, ProcessState<A>>);
+
+impl<A: Audience> Deref for StateGuard<'_, A> {
+    type Target = ProcessState<A>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<A: Audience> DerefMut for StateGuard<'_, A> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl<A: Audience> Drop for StateGuard<'_, A> {
+    fn drop(&mut self) {
+        if let ProcessLog::Mirror(mirror) = &mut self.0.log {
+            mirror.rest();
+        }
     }
 }
 

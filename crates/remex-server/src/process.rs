@@ -51,6 +51,9 @@ pub(crate) trait ProcessOwner: Owner<Followers> {
     /// Returns how the controlling connection follows a process, if it is `connection`.
     fn controller(&self, connection: ConnectionId) -> Option<Viewer>;
 
+    /// Returns whether it still has a process.
+    fn has(&self, process: &Arc<Process>) -> bool;
+
     /// Forgets a closed process: frees its id and drops its output.
     fn forget(&self, process: &Arc<Process>);
 }
@@ -136,6 +139,11 @@ impl Process {
         let deadline = self.host().deadlines().add(self, at);
         let earlier = self.state().audience.deadline.replace(deadline);
         drop(earlier);
+    }
+
+    /// Returns whether its session has no longer this process.
+    pub(crate) fn is_forgotten(self: &Arc<Self>) -> bool {
+        self.owner().is_none_or(|owner| !owner.has(self))
     }
 
     /// Forgets the closed process, unless a connected client has not received everything; then it is forgotten

@@ -655,6 +655,10 @@ impl ProcessOwner for Session {
         Some(subscriber.viewer(None))
     }
 
+    fn has(&self, process: &Arc<Process>) -> bool {
+        self.processes().has(process)
+    }
+
     fn forget(&self, process: &Arc<Process>) {
         self.processes().forget(process);
         self.delete_log(Arc::clone(process));

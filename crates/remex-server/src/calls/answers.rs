@@ -1,14 +1,15 @@
 //! Answers that may be long: built when there is room for them, and replaced by an error if memory runs out.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
-use remex_proto::{ErrorKind, RpcError};
+use remex_proto::RpcError;
 
 use crate::{
     budget::{self, SHORT, Share},
-    engine::NotRead,
+    engine::{NotRead, unknown_process},
     host::Host,
     outbox::{Encoding, Responder},
+    process::Process,
 };
 
 /// Hint for output that does not fit.
@@ -20,10 +21,9 @@ pub(crate) const LIST_LESS: &str = "list one session at a time with `sessionId`,
 /// Hint for a list of processes of one session that does not fit.
 pub(crate) const FORGET_SOME: &str = "forget what has ended with `process/forget`, or try again later";
 
-/// Returns the error for a log whose files cannot be read now.
-pub(crate) fn unreadable() -> RpcError {
-    RpcError::new(ErrorKind::Internal, "cannot read the log of the process")
-        .with_hint("check the disk of the state directory and the server's log")
+/// Returns the error of a request about a process; if that was forgotten meanwhile, its log is gone, and that is why.
+pub(crate) fn unless_forgotten(process: &Arc<Process>, error: RpcError) -> RpcError {
+    if process.is_forgotten() { unknown_process(&process.id) } else { error }
 }
 
 /// How much an answer may grow while it waits for room.
@@ -57,7 +57,7 @@ where
         match attempt(room).await {
             Ok((made, room)) => return Ok((made, room.share)),
             Err(NotRead::NoMemory) => return Err(budget::no_memory(hint)),
-            Err(NotRead::Unreadable) => return Err(unreadable()),
+            Err(NotRead::Unreadable(error)) => return Err(error),
             Err(NotRead::TooLong(needed)) => {
                 // A little more than needed now, because the answer may grow while it waits.
                 let wanted = needed.saturating_add(needed / 4 + MORE);

@@ -10,14 +10,14 @@ use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 
 use super::{
     Calls,
-    answers::{self, Allowance, FORGET_SOME, LIST_LESS, READ_LESS},
+    answers::{self, Allowance, FORGET_SOME, LIST_LESS, READ_LESS, unless_forgotten},
     listing::{Identities, ProcessList},
     permission,
 };
 use crate::{
     budget,
     compute::LARGE_MESSAGE,
-    engine::{HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process},
+    engine::{HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable},
     host::Host,
     outbox::{AfterSend, ConnectionId, Encoding, Responder, Source},
     process::Process,
@@ -121,7 +121,9 @@ impl Calls {
             match read_within(&process, &host, &request, reader, LARGE_MESSAGE as u64).await {
                 Ok((reply, then)) => return responder.ok_then(reply, then),
                 Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
-                Err(NotRead::Unreadable) => return responder.error(&answers::unreadable()),
+                Err(NotRead::Unreadable(error)) => {
+                    return responder.error(&unless_forgotten(&process, error));
+                }
                 Err(NotRead::TooLong(_)) => {}
             }
             // A reply may be megabytes, so it is built only when there is room for it.
@@ -133,7 +135,7 @@ impl Calls {
             let ((reply, then), share) = match answers::within_room(&host, &responder, READ_LESS, read).await
             {
                 Ok(read) => read,
-                Err(error) => return responder.error(&error),
+                Err(error) => return responder.error(&unless_forgotten(&process, error)),
             };
             let answer = move || {
                 responder.ok_long(reply, then, share);
@@ -199,12 +201,13 @@ impl Calls {
             }
             responder.outbox().wait_for_room().await;
             let look = |room: u64| {
-                let process = Arc::clone(&process);
+                let (process, id) = (Arc::clone(&process), process.id.clone());
                 let snapshot = move || process.snapshot(max_bytes, room);
                 let host = &host;
                 async move {
                     // That of a durable process is on the disk.
-                    host.file_threads().run(snapshot).await.unwrap_or(Err(NotRead::Unreadable))
+                    let looked = host.file_threads().run(snapshot).await;
+                    looked.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&id, None))))
                 }
             };
             let short = if process.is_durable() {
@@ -215,7 +218,9 @@ impl Calls {
             match short {
                 Ok(snapshot) => return responder.ok(snapshot),
                 Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
-                Err(NotRead::Unreadable) => return responder.error(&answers::unreadable()),
+                Err(NotRead::Unreadable(error)) => {
+                    return responder.error(&unless_forgotten(&process, error));
+                }
                 Err(NotRead::TooLong(_)) => {}
             }
             let making = Arc::new(responder.outbox().room_for_answer().await);
@@ -255,7 +260,8 @@ impl Calls {
             if !process.started(asked.checked_add(HANG_THRESHOLD)).await {
                 return responder.error(&unknown_process(&process.id));
             }
-            responder.answer(process.seek(to).await);
+            let sought = process.seek(to).await;
+            responder.answer(sought.map_err(|error| unless_forgotten(&process, error)));
         });
     }
 
@@ -337,7 +343,7 @@ async fn read_within(
         Some(stored) => {
             let request = Arc::clone(request);
             let read = host.file_threads().run(move || stored.read(&request, room)).await;
-            Some(read.unwrap_or(Err(NotRead::Unreadable))?)
+            Some(read.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&process.id, None))))?)
         }
     };
     process.read(request, reader, room, stored)

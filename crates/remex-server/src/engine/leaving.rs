@@ -6,7 +6,7 @@
 use std::{
     fmt, io,
     os::fd::{AsRawFd as _, BorrowedFd, RawFd},
-    sync::{Arc, MutexGuard},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Audience, Engine, Exit, Input, KeptLog, Lifecycle, Placement, ProcessLog, ProcessState, Running,
+    StateGuard,
     input::InputRecord,
     keeping::{limits_of, spec_of},
     log::LogRecord,
@@ -173,7 +174,7 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Holds a process that has left as it is.
-    pub(crate) fn hold_still(&self) -> MutexGuard<'_, ProcessState<A>> {
+    pub(crate) fn hold_still(&self) -> StateGuard<'_, A> {
         self.state()
     }
 

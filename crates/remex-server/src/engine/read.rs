@@ -6,7 +6,7 @@ use std::{
 };
 
 use remex_proto::{
-    Blob, process as wire,
+    Blob, ErrorKind, RpcError, process as wire,
     state::output_log::{Cursor, Gap, Next, Seq},
 };
 
@@ -30,7 +30,7 @@ pub(crate) enum NotRead {
     /// The host has no memory for it.
     NoMemory,
     /// The files of the log cannot be read.
-    Unreadable,
+    Unreadable(RpcError),
 }
 
 impl From<TryReserveError> for NotRead {
@@ -85,7 +85,7 @@ impl<A: Audience> Engine<A> {
     pub(crate) fn stored(&self, read: &wire::Read) -> Option<StoredOutput> {
         match &self.state().log {
             ProcessLog::Mirror(mirror) if mirror.is_on_disk_only(read.after_seq.unwrap_or(0)) => {
-                Some(StoredOutput { mirror: Box::new(mirror.detached()) })
+                Some(StoredOutput { process: self.id.clone(), mirror: Box::new(mirror.detached()) })
             }
             _ => None,
         }
@@ -156,6 +156,7 @@ impl<A: Audience> ProcessState<A> {
 /// A log on disk, to be read without holding up anything else.
 #[derive(Debug)]
 pub(crate) struct StoredOutput {
+    process: Box<str>,
     mirror: Box<Mirror>,
 }
 
@@ -173,15 +174,24 @@ impl StoredOutput {
         let mut log = ProcessLog::Mirror(self.mirror);
         let mut gathered = Gathered::begin(&mut log, read, room)?;
         gathered.go_on(&mut log, limit_of(read.max_bytes))?;
-        if !gathered.is_cut && gathered.cursor.seq < newest {
-            return Err(NotRead::Unreadable);
-        }
         gathered.is_from_disk = true;
         match log {
+            ProcessLog::Mirror(mut mirror) if !gathered.is_cut && gathered.cursor.seq < newest => {
+                Err(NotRead::Unreadable(unreadable(&self.process, mirror.take_failure().as_deref())))
+            }
             ProcessLog::Mirror(mirror) => Ok(StoredRead { gathered, mirror }),
-            ProcessLog::Memory(_) | ProcessLog::Kept(_) => Err(NotRead::Unreadable),
+            ProcessLog::Memory(_) | ProcessLog::Kept(_) => {
+                Err(NotRead::Unreadable(unreadable(&self.process, None)))
+            }
         }
     }
+}
+
+/// Returns the error of a process whose log cannot be read.
+pub(crate) fn unreadable(process: &str, cause: Option<&str>) -> RpcError {
+    let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+    RpcError::new(ErrorKind::Internal, format!("cannot read the log of process `{process}`{cause}"))
+        .with_hint("check the disk of the state directory and the log of the server")
 }
 
 /// The size of an answer to a read, or an upper bound if that is small.

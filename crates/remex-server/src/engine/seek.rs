@@ -7,12 +7,12 @@ use std::{io, path::PathBuf};
 
 use remex_log::Reader;
 use remex_proto::{
-    ErrorKind, RpcError,
+    RpcError,
     process::{SeekTo, Sought},
     state::output_log::Seq,
 };
 
-use super::{Audience, Engine, ProcessLog};
+use super::{Audience, Engine, ProcessLog, read::unreadable};
 use crate::supervise::defect;
 
 /// A search in the files of a log.
@@ -33,10 +33,7 @@ impl<A: Audience> Engine<A> {
             }
         };
         let found = self.host.file_threads().run(move || search.run(to)).await.map_err(|_| defect())?;
-        found.map_err(|error| {
-            let message = format!("cannot read the log of process `{}`: {error}", self.id);
-            RpcError::new(ErrorKind::Internal, message).with_hint("check the disk of the state directory")
-        })
+        found.map_err(|error| unreadable(&self.id, Some(&error.to_string())))
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     collections::{TryReserveError, VecDeque},
     io::{self, Read as _},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use remex_log::{Cause, Item, Reader};
@@ -23,6 +24,14 @@ const MAX_ENDS: usize = 2048;
 
 /// How many readers that are behind have their place in the files remembered.
 const MAX_PLACES: usize = 8;
+
+/// How many logs may have open files while nothing is read from them.
+///
+/// Beyond that, files are opened for each step: slower, but a server with many logs does not run out of descriptors.
+const MAX_RESTING: usize = 32;
+
+/// How many readers this process has open; descriptors are limited by process as well.
+static OPEN_READERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A log on disk, as the server sees it.
 #[derive(Debug)]
@@ -48,9 +57,31 @@ struct Recent {
 /// The files of the log, open while somebody reads them.
 #[derive(Debug, Default)]
 struct Files {
-    reader: Option<Box<Reader>>,
+    reader: Option<OpenReader>,
     /// Where readers were last.
     places: VecDeque<remex_log::Cursor>,
+    /// Why something could not be read.
+    failure: Option<String>,
+    /// Whether the last reader had a single question, or has seen the end of a closed log.
+    is_done: bool,
+}
+
+/// A reader that is counted while it is open.
+#[derive(Debug)]
+struct OpenReader(Box<Reader>);
+
+impl OpenReader {
+    fn open(dir: &Path) -> io::Result<Self> {
+        let reader = Box::new(Reader::open(dir)?);
+        OPEN_READERS.fetch_add(1, Ordering::Relaxed);
+        Ok(OpenReader(reader))
+    }
+}
+
+impl Drop for OpenReader {
+    fn drop(&mut self) {
+        OPEN_READERS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Mirror {
@@ -92,6 +123,19 @@ impl Mirror {
     pub(crate) fn learn_ends(&mut self, other: &Mirror) {
         for (seq, end) in &other.ends {
             note_end(&mut self.ends, *seq, *end);
+        }
+    }
+
+    /// Returns why something could not be read.
+    pub(crate) fn take_failure(&mut self) -> Option<String> {
+        self.files.get_mut().failure.take()
+    }
+
+    /// Closes the files if nobody is likely to read them soon, or if too many logs have open files.
+    pub(crate) fn rest(&mut self) {
+        let files = self.files.get_mut();
+        if files.reader.is_some() && (files.is_done || OPEN_READERS.load(Ordering::Relaxed) > MAX_RESTING) {
+            files.reader = None;
         }
     }
 
@@ -162,6 +206,7 @@ impl Mirror {
 
     pub(super) fn next(&mut self, cursor: &mut Cursor) -> Option<Next<'_>> {
         if cursor.seq >= self.known.newest {
+            self.files.get_mut().is_done |= self.known.is_closed;
             // Nobody else will need the files soon.
             if self.files.get_mut().places.iter().all(|place| place.seq() >= self.known.newest) {
                 *self.files.get_mut() = Files::default();
@@ -174,6 +219,7 @@ impl Mirror {
         }
         let seq = cursor.seq + 1;
         if let Some(end) = self.end_event(seq) {
+            self.files.get_mut().is_done |= self.known.is_closed;
             cursor.seq = seq;
             return Some(end);
         }
@@ -346,11 +392,16 @@ impl Files {
     fn next(&mut self, dir: &Path, cursor: &mut Cursor, up_to: Seq) -> Option<Next<'_>> {
         let mut place = match self.places.iter().position(|place| place.seq() == cursor.seq) {
             Some(index) => self.places.remove(index)?,
-            None => self.reader(dir)?.cursor_after(cursor.seq).inspect_err(warn).ok()?,
+            None => {
+                let place = self.reader(dir)?.cursor_after(cursor.seq);
+                self.read(place)?
+            }
         };
         self.reader(dir)?;
-        let Files { reader, places } = self;
-        let item = reader.as_mut()?.next(&mut place, up_to).inspect_err(warn).ok()??;
+        self.is_done = false;
+        let Files { reader, places, failure, .. } = self;
+        let item =
+            reader.as_mut()?.0.next(&mut place, up_to).inspect_err(|error| note(failure, error)).ok()??;
         *cursor = Cursor { seq: place.seq(), offset: place.offset() };
         remember(places, place);
         Some(on_wire(item))
@@ -361,30 +412,36 @@ impl Files {
         let mut place = match self.places.iter().find(|place| place.seq() == cursor.seq) {
             Some(place) => *place,
             None => {
-                let place = self.reader(dir)?.cursor_after(cursor.seq).inspect_err(warn).ok()?;
+                let place = self.reader(dir)?.cursor_after(cursor.seq);
+                let place = self.read(place)?;
                 remember(&mut self.places, place);
                 place
             }
         };
-        let item = self.reader(dir)?.next(&mut place, up_to).inspect_err(warn).ok()??;
+        self.reader(dir)?;
+        self.is_done = false;
+        let Files { reader, failure, .. } = self;
+        let item =
+            reader.as_mut()?.0.next(&mut place, up_to).inspect_err(|error| note(failure, error)).ok()??;
         *cursor = Cursor { seq: place.seq(), offset: place.offset() };
         Some(on_wire(item))
     }
 
     fn offset_after(&mut self, dir: &Path, seq: Seq) -> Option<u64> {
-        let place = self.reader(dir)?.cursor_after(seq).inspect_err(warn).ok()?;
+        let place = self.reader(dir)?.cursor_after(seq);
+        let place = self.read(place)?;
         remember(&mut self.places, place);
         place.offset()
     }
 
     fn seq_ending_by(&mut self, dir: &Path, offset: u64) -> Seq {
-        let found =
-            self.reader(dir).and_then(|reader| reader.cursor_at_offset(offset).inspect_err(warn).ok());
-        found.map_or(0, |cursor| cursor.seq())
+        let found = self.reader(dir).map(|reader| reader.cursor_at_offset(offset));
+        found.and_then(|found| self.read(found)).map_or(0, |cursor| cursor.seq())
     }
 
     fn tail(&mut self, dir: &Path, bytes: u64) -> Option<remex_log::Cursor> {
-        self.reader(dir)?.tail(bytes).inspect_err(warn).ok()
+        let tail = self.reader(dir)?.tail(bytes);
+        self.read(tail)
     }
 
     /// Appends output from `place` on to `log`, at least `bytes` of it if there is so much.
@@ -404,16 +461,23 @@ impl Files {
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => return,
-                Err(error) => return warn(&error),
+                Err(error) => return note(&mut self.failure, &error),
             }
         }
     }
 
     fn reader(&mut self, dir: &Path) -> Option<&mut Reader> {
         if self.reader.is_none() {
-            self.reader = Some(Box::new(Reader::open(dir).inspect_err(warn).ok()?));
+            let opened = OpenReader::open(dir);
+            self.reader = Some(self.read(opened)?);
+            self.is_done = true;
         }
-        self.reader.as_deref_mut()
+        self.reader.as_mut().map(|open| &mut *open.0)
+    }
+
+    /// Returns what was read, or notes why it was not.
+    fn read<T>(&mut self, read: io::Result<T>) -> Option<T> {
+        read.inspect_err(|error| note(&mut self.failure, error)).ok()
     }
 }
 
@@ -474,6 +538,7 @@ fn total(produced: &Produced) -> u64 {
     produced.stdout + produced.stderr + produced.pty
 }
 
-fn warn(error: &io::Error) {
+fn note(failure: &mut Option<String>, error: &io::Error) {
     tracing::warn!(%error, "cannot read the log of a process");
+    *failure = Some(error.to_string());
 }
