@@ -12,7 +12,7 @@ use remex_client::{Client, Options, Target};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
-use super::in_time;
+use super::{in_time, restarts::poll};
 use crate::support::{PATIENCE, program};
 
 /// Makes another command of the usual one and the state directory.
@@ -129,6 +129,25 @@ impl DurableHost {
         assert!(status.success(), "{status}: {}", self.said());
     }
 
+    /// Starts a server whose program can be renewed, and which may have this many open files, as may its keeper.
+    pub(super) fn renewable_with_files(files: u32) -> Self {
+        let mut host = Self::renewable(&[]);
+        host.stop();
+        let renewable = std::mem::replace(&mut host.wrap, Box::new(|command, _| command));
+        host.wrap = Box::new(move |command, state| {
+            let command = renewable(command, state);
+            let mut limited = Command::new("/bin/sh");
+            limited.args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"]);
+            limited.arg(command.get_program()).args(command.get_args());
+            limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            limited
+        });
+        // A keeper has the limits of the server that starts it; this one has nothing to keep.
+        poll("the end of the keeper", || test_kill_process(host.keeper()).is_err());
+        host.launch();
+        host
+    }
+
     /// Starts a server whose program can be renewed.
     pub(super) fn renewable(flags: &[&str]) -> Self {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -187,6 +206,17 @@ impl DurableHost {
         let written = write.status().unwrap();
         assert!(written.success(), "cannot write a script: {written}");
         fs::rename(new, self.own_program()).unwrap();
+    }
+
+    /// Returns how many files the server has open.
+    pub(super) fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.server.as_ref().unwrap().id())).unwrap().count()
+    }
+
+    /// Returns the state directory as the server sees it.
+    pub(super) fn state_of_server(&self) -> PathBuf {
+        let server = self.server.as_ref().unwrap().id();
+        PathBuf::from(format!("/proc/{server}/root{}", self.state().display()))
     }
 
     pub(super) fn keeper(&self) -> Pid {

@@ -7,6 +7,7 @@ mod logs;
 mod restarts;
 mod space;
 mod status;
+mod storage;
 mod units;
 mod upgrades;
 
