@@ -251,6 +251,7 @@ impl Keeper {
                             if self.serve(link, greeting).await {
                                 return;
                             }
+                            self.check_directory();
                         }
                         Ok(Greeted::Replacement(mut stream, program)) => {
                             let reason = self.replace(&program, listener).await;
@@ -277,6 +278,17 @@ impl Keeper {
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
+        }
+    }
+
+    /// Says so if no server can find this keeper any more. Its processes go on, because nobody asked to end them.
+    fn check_directory(&self) {
+        if !self.state.has_keeper_lock(&self.lock) {
+            tracing::error!(
+                path = %self.state.path().display(),
+                processes = self.live.load(Ordering::Relaxed),
+                "the state directory was deleted or replaced, so no server finds this keeper; SIGTERM ends it and its processes"
+            );
         }
     }
 

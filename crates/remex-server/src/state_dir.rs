@@ -163,6 +163,14 @@ impl StateDir {
         self.lock("keeper.lock", patience)
     }
 
+    /// Returns whether servers find this lock of a keeper; not if the directory was deleted or replaced.
+    pub(crate) fn has_keeper_lock(&self, lock: &Lock) -> bool {
+        let (Ok(own), Ok(found)) = (lock.file.metadata(), fs::metadata(self.path.join("keeper.lock"))) else {
+            return false;
+        };
+        (own.dev(), own.ino()) == (found.dev(), found.ino())
+    }
+
     fn lock(&self, name: &str, patience: Duration) -> Result<Lock, StateError> {
         let path = self.path.join(name);
         let failed = |error| StateError::Io { action: "lock", path: path.clone(), error };
@@ -244,5 +252,23 @@ fn number_in(path: &Path, new: impl FnOnce() -> u64) -> Result<u64, StateError> 
             Ok(number)
         }
         Err(error) => Err(failed("read")(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_notices_that_its_directory_was_deleted_or_replaced() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("state");
+        let state = StateDir::open(&path).unwrap();
+        let lock = state.lock_keeper().unwrap();
+        assert!(state.has_keeper_lock(&lock));
+        fs::remove_dir_all(&path).unwrap();
+        assert!(!state.has_keeper_lock(&lock));
+        let _other = StateDir::open(&path).unwrap().lock_keeper().unwrap();
+        assert!(!state.has_keeper_lock(&lock));
     }
 }

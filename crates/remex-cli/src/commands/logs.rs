@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use self::{
     lines::Unsure,
-    selection::{Criteria, Item, Selection},
+    selection::{Criteria, Item, Missing, Selection},
     source::{Position, Source},
 };
 use super::Outcome;
@@ -273,9 +273,9 @@ fn write(items: Vec<Item>, about: Option<&str>) -> Result<(), Failure> {
     let mut items = items.into_iter().peekable();
     while let Some(item) = items.next() {
         match item {
-            Item::Gap(bytes) => {
+            Item::Gap(Missing { bytes, cause }) => {
                 // With several processes, prefix the notice with the name, like lines.
-                print::note(format!("{}{}", about.unwrap_or_default(), gap_notice(bytes)));
+                print::note(format!("{}{}", about.unwrap_or_default(), gap_notice(bytes, cause)));
             }
             Item::Bytes(stream, mut bytes) => {
                 while let Some(Item::Bytes(_, more)) =

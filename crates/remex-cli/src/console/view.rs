@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_client::process::{DeniedHost, ExitCause, SignalName, Termination};
+use remex_client::process::{DeniedHost, ExitCause, GapCause, SignalName, Termination};
 use remex_client::{Client, ConnectionState, Error, process::Event};
 use rustix::process::{getpid, kill_process};
 use tokio::{
@@ -188,7 +188,7 @@ impl Console {
                     screen.note(&chunk.bytes);
                     output.write(chunk.stream, chunk.bytes);
                 }
-                ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gap_notice(gap.bytes)),
+                ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gap_notice(gap.bytes, gap.cause)),
                 ConsoleEvent::Event(Ok(Some(Event::Exited { exit, .. }))) => {
                     if exit.cause == Some(ExitCause::Terminated) && !presses.killed {
                         say(raw, "the command was terminated by its server or by another client");
@@ -513,11 +513,16 @@ fn denial_notices(denied: &[DeniedHost]) -> Vec<String> {
     notices
 }
 
-/// Formats a notice about output that was evicted before it was read.
-pub(crate) fn gap_notice(bytes: Option<u64>) -> String {
-    match bytes {
-        Some(bytes) => format!("[{} of older output discarded]", amount(bytes)),
-        None => "[some older output discarded]".to_owned(),
+/// Formats a notice about output that cannot be read.
+pub(crate) fn gap_notice(bytes: Option<u64>, cause: Option<GapCause>) -> String {
+    let amount = bytes.map_or_else(|| "some".to_owned(), |bytes| format!("{} of", amount(bytes)));
+    match cause {
+        None | Some(GapCause::Evicted) => format!("[{amount} older output discarded]"),
+        Some(GapCause::Quota) => format!("[{amount} output dropped: the disk quota was used up]"),
+        Some(GapCause::DiskFull) => format!("[{amount} output dropped: the disk was full]"),
+        Some(GapCause::Io) => format!("[{amount} output dropped: the disk failed]"),
+        Some(GapCause::Damaged) => format!("[{amount} output lost: the log on disk is damaged]"),
+        Some(_) => format!("[{amount} output lost]"),
     }
 }
 

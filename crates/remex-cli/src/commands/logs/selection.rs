@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use regex_automata::meta::Regex;
-use remex_client::process::{OutputBatch, Stream, TimedChunk};
+use remex_client::process::{GapCause, OutputBatch, Stream, TimedChunk};
 
 use super::lines::{Line, Lines, Unsure};
 use crate::render::text::utc;
@@ -31,8 +31,16 @@ pub(super) struct Criteria {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Bytes(Stream, Vec<u8>),
-    /// Missing output; `None` if the amount is unknown.
-    Gap(Option<u64>),
+    Gap(Missing),
+}
+
+/// Output that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// How much; `None` if that is unknown.
+    pub(super) bytes: Option<u64>,
+    /// Why; `None` if it was evicted.
+    pub(super) cause: Option<GapCause>,
 }
 
 /// Selects output, in order.
@@ -43,7 +51,7 @@ pub(super) struct Selection {
     /// The last lines so far, while more may follow.
     held: Option<VecDeque<Line>>,
     /// The gap before the oldest of them.
-    gap: Option<Option<u64>>,
+    gap: Option<Missing>,
 }
 
 impl Selection {
@@ -73,20 +81,20 @@ impl Selection {
     }
 
     /// Adds output: a gap, then the chunks after it.
-    pub(super) fn take(&mut self, gap: Option<Option<u64>>, pieces: Vec<TimedChunk>) -> Vec<Item> {
+    pub(super) fn take(&mut self, gap: Option<Missing>, pieces: Vec<TimedChunk>) -> Vec<Item> {
         let mut items = Vec::new();
-        if let Some(bytes) = gap {
+        if let Some(missing) = gap {
             // A gap is older than the chunks after it, so leave it out if they are too old.
-            let asked = pieces.first().is_none_or(|piece| self.is_in_time(piece));
+            let asked = pieces.first().is_none_or(|piece| !self.is_too_old(piece));
             let broken = self.lines.finish();
             self.put(broken, &mut items);
             match &mut self.held {
                 _ if !asked => {}
                 Some(held) => {
                     held.clear();
-                    self.gap = Some(bytes);
+                    self.gap = Some(missing);
                 }
-                None => items.push(Item::Gap(bytes)),
+                None => items.push(Item::Gap(missing)),
             }
         }
         for piece in pieces {
@@ -105,7 +113,8 @@ impl Selection {
 
     /// Adds what one read returned.
     pub(super) fn take_batch(&mut self, batch: OutputBatch) -> Vec<Item> {
-        self.take(batch.gap.map(|gap| gap.bytes), batch.chunks)
+        let missing = batch.gap.map(|gap| Missing { bytes: gap.bytes, cause: gap.cause });
+        self.take(missing, batch.chunks)
     }
 
     /// Records that all existing output was added; later output is new.
@@ -140,9 +149,12 @@ impl Selection {
     }
 
     fn is_in_time(&self, piece: &TimedChunk) -> bool {
-        let Some(at) = piece.at_ms else { return true };
-        self.criteria.since_ms.is_none_or(|since| at >= since)
-            && self.criteria.until_ms.is_none_or(|until| at <= until)
+        let is_too_new = piece.at_ms.zip(self.criteria.until_ms).is_some_and(|(at, until)| at > until);
+        !is_too_new && !self.is_too_old(piece)
+    }
+
+    fn is_too_old(&self, piece: &TimedChunk) -> bool {
+        piece.at_ms.zip(self.criteria.since_ms).is_some_and(|(at, since)| at < since)
     }
 
     fn is_selected(&self, line: &Line) -> bool {
@@ -198,12 +210,16 @@ mod tests {
         chunk
     }
 
+    fn gap(bytes: Option<u64>) -> Option<Missing> {
+        Some(Missing { bytes, cause: None })
+    }
+
     fn shown(items: Vec<Item>) -> String {
         items
             .into_iter()
             .map(|item| match item {
                 Item::Bytes(_, bytes) => String::from_utf8(bytes).unwrap(),
-                Item::Gap(bytes) => format!("<{bytes:?} gone>"),
+                Item::Gap(Missing { bytes, .. }) => format!("<{bytes:?} gone>"),
             })
             .collect()
     }
@@ -212,7 +228,7 @@ mod tests {
     fn bytes_go_through_as_they_come() {
         let mut all = Selection::new(Criteria::default());
         assert_eq!(shown(all.take(None, vec![out(1, "a\nb")])), "a\nb");
-        assert_eq!(shown(all.take(Some(Some(7)), vec![out(2, "c")])), "<Some(7) gone>c");
+        assert_eq!(shown(all.take(gap(Some(7)), vec![out(2, "c")])), "<Some(7) gone>c");
         assert_eq!(shown(all.finish()), "");
     }
 
@@ -229,12 +245,12 @@ mod tests {
     fn the_last_lines_are_held_back_until_they_are_the_last() {
         let criteria = || Criteria { tail: Some(2), ..Criteria::default() };
         let mut tail = Selection::new(criteria());
-        assert_eq!(shown(tail.take(Some(Some(9)), vec![out(1, "a\nb\nc\nd")])), "");
+        assert_eq!(shown(tail.take(gap(Some(9)), vec![out(1, "a\nb\nc\nd")])), "");
         assert_eq!(shown(tail.caught_up()), "c\nd");
         // Later bytes continue the line.
         assert_eq!(shown(tail.take(None, vec![out(2, "D\ne")])), "D\ne");
         let mut short = Selection::new(criteria());
-        assert_eq!(shown(short.take(Some(Some(9)), vec![out(1, "a\n")])), "");
+        assert_eq!(shown(short.take(gap(Some(9)), vec![out(1, "a\n")])), "");
         assert_eq!(shown(short.finish()), "<Some(9) gone>a\n");
         let mut none = Selection::new(Criteria { tail: Some(0), ..Criteria::default() });
         assert_eq!(shown(none.take(None, vec![out(1, "a\nb")])), "");
@@ -245,9 +261,18 @@ mod tests {
     fn what_is_older_than_asked_is_left_out_and_so_is_its_gap() {
         let criteria = || Criteria { since_ms: Some(10), ..Criteria::default() };
         let mut since = Selection::new(criteria());
-        assert_eq!(shown(since.take(Some(Some(3)), vec![out(9, "old"), out(10, "new")])), "new");
+        assert_eq!(shown(since.take(gap(Some(3)), vec![out(9, "old"), out(10, "new")])), "new");
         let mut since = Selection::new(criteria());
-        assert_eq!(shown(since.take(Some(None), vec![out(11, "new")])), "<None gone>new");
+        assert_eq!(shown(since.take(gap(None), vec![out(11, "new")])), "<None gone>new");
+    }
+
+    #[test]
+    fn what_is_missing_before_output_that_is_too_new_may_have_been_asked_for() {
+        let mut until = Selection::new(Criteria { until_ms: Some(10), ..Criteria::default() });
+        assert_eq!(shown(until.take(gap(Some(3)), vec![out(11, "new")])), "<Some(3) gone>");
+        let mut until = Selection::new(Criteria { until_ms: Some(10), tail: Some(1), ..Criteria::default() });
+        assert_eq!(shown(until.take(gap(Some(3)), Vec::new())), "");
+        assert_eq!(shown(until.finish()), "<Some(3) gone>");
     }
 
     #[test]

@@ -59,10 +59,16 @@ impl Source {
         Ok(self.seek(SeekTo::AtMs(at_ms)).await?.unwrap_or(Position::START))
     }
 
-    /// Returns the position after the last output at or before a time, but not after `newest`.
+    /// Returns the position after the first output later than a time, but not after `newest`.
+    ///
+    /// What is missing before that output may be older than the time, so it has to be read.
     pub(super) async fn until(&self, at_ms: u64, newest: Position) -> Result<Position, Failure> {
         let found = self.seek(SeekTo::AtMs(at_ms.saturating_add(1))).await?;
-        Ok(found.filter(|found| found.seq < newest.seq).unwrap_or(newest))
+        let later = found.filter(|found| found.seq < newest.seq);
+        Ok(later.map_or(newest, |Position { seq, offset }| Position {
+            seq: seq + 1,
+            offset: offset.map(|offset| offset + 1),
+        }))
     }
 
     /// Returns the position before the byte at `offset`; the very first one if the server cannot tell.

@@ -15,7 +15,7 @@ use super::{
     restarts::{connect, poll, read_all, resume},
     space::on_a_small_disk,
 };
-use crate::support::{Client, Watched};
+use crate::support::{Client, Watched, program};
 
 /// Starts a process with a start id, and waits until it has closed.
 fn finished(client: &Client, id: &str, argv: &[&str]) {
@@ -194,4 +194,34 @@ fn a_read_of_a_process_that_is_being_forgotten_fails_because_it_is_unknown() {
             }
         }
     }
+}
+
+#[test]
+fn a_lost_log_is_reported_with_its_size_whatever_is_asked_for() {
+    let host = DurableHost::start();
+    let (client, _) = connect(&host);
+    finished(&client, "p", &["seq", "1", "100000"]);
+    let [log] = logs_in(&host.state()).try_into().unwrap();
+    for segment in fs::read_dir(log).unwrap().map(|entry| entry.unwrap().path()) {
+        if segment.extension().is_some_and(|kind| kind == "log") {
+            fs::remove_file(segment).unwrap();
+        }
+    }
+    let all: &[&[&str]] = &[
+        &[],
+        &["--since", "1h"],
+        &["--until", "0s"],
+        &["--until", "0s", "--tail", "1"],
+        &["--since", "1h", "--until", "0s"],
+    ];
+    for flags in all {
+        let output = program(&["logs", "--on", &host.address(), "p"]).args(*flags).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, "remex: [575 KiB of output lost: the log on disk is damaged]\n", "{flags:?}");
+        assert!(output.stdout.is_empty());
+    }
+    let read = client.call("process/read", json!({"processId": "p", "afterSeq": 0})).unwrap();
+    assert_eq!((&read["gap"]["bytes"], &read["gap"]["cause"]), (&json!(588_895), &json!("damaged")));
+    assert_eq!(read["closed"], true);
+    assert_eq!(read["evictedBytes"], 588_895, "{read}");
 }

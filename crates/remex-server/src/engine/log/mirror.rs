@@ -228,11 +228,25 @@ impl Mirror {
             *cursor = Cursor { seq, offset: Some(*end) };
             return Some(Next::Output { seq, stream: chunk.stream, at_ms: chunk.at_ms, bytes: &chunk.bytes });
         }
-        let next = self.files.get_mut().next(&self.dir, cursor, self.known.newest)?;
+        let (before, last, end) = (cursor.offset, self.last_output(), total(&self.known.produced));
+        let mut next = self.files.get_mut().next(&self.dir, cursor, last)?;
+        if let Next::Gap(gap) = &mut next
+            && gap.to_seq >= last
+        {
+            // The files do not tell how much is missing at their end.
+            gap.bytes = gap.bytes.or_else(|| Some(end.saturating_sub(before?)));
+            cursor.offset = Some(end);
+        }
         if let Some(end) = cursor.offset {
             note_end(&mut self.ends, cursor.seq, end);
         }
         Some(next)
+    }
+
+    /// Returns the newest event that is neither the exit nor the close.
+    fn last_output(&self) -> Seq {
+        let last = self.known.newest - u64::from(self.known.is_closed);
+        last - u64::from(self.known.exited == Some(last))
     }
 
     /// Returns the exit or the close with this number.
@@ -541,4 +555,75 @@ fn total(produced: &Produced) -> u64 {
 fn note(failure: &mut Option<String>, error: &io::Error) {
     tracing::warn!(%error, "cannot read the log of a process");
     *failure = Some(error.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use remex_log::{Hold, Options, Room, Unlimited, Writer};
+
+    use super::*;
+
+    /// Creates the log of a closed process with ten events of 1000 bytes each.
+    fn closed_log(dir: &Path) -> Progress {
+        let options = Options { retain_bytes: 1 << 20, segment_bytes: None };
+        let mut writer = Writer::create(dir, options, Arc::new(Unlimited)).unwrap();
+        for _ in 0..10 {
+            let Room::Bytes(room) = writer.room(Hold::Nothing) else { panic!("it is full") };
+            writer
+                .append(remex_log::Stream::Stdout, 1, room, |spare| io::Result::Ok(spare.len().min(1000)))
+                .unwrap();
+        }
+        writer.exited(2, b"{}").unwrap();
+        writer.closed(3, &[]).unwrap();
+        let mut known = Progress::start();
+        (known.newest, known.exited, known.is_closed) = (12, Some(11), true);
+        (known.produced.stdout, known.retained) = (10_000, 10_000);
+        known
+    }
+
+    /// Returns the bytes of output, the gap, and the kinds of events after it.
+    fn read_all(mirror: &mut Mirror) -> (usize, Option<Gap>, Vec<&'static str>) {
+        let (mut cursor, mut len, mut gap, mut ends) = (mirror.cursor_after(0), 0, None, Vec::new());
+        while let Some(next) = mirror.next(&mut cursor) {
+            match next {
+                Next::Output { bytes, .. } => len += bytes.len(),
+                Next::Gap(found) => gap = Some(found),
+                Next::Exited(_) => ends.push("exited"),
+                Next::Closed(_) => ends.push("closed"),
+            }
+        }
+        (len, gap, ends)
+    }
+
+    fn damaged(from_seq: Seq, bytes: u64) -> Option<Gap> {
+        Some(Gap { from_seq, to_seq: 10, bytes: Some(bytes), cause: Some(GapCause::Damaged) })
+    }
+
+    #[test]
+    fn what_is_missing_at_the_end_of_a_log_is_counted_and_the_end_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = closed_log(dir.path());
+        let ends = vec!["exited", "closed"];
+        let [segment] = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|file| file.unwrap().path())
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap();
+        let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
+        assert_eq!(read_all(&mut mirror), (10_000, None, ends.clone()));
+        mirror.rest();
+        assert!(mirror.files.get_mut().reader.is_none(), "nobody reads on");
+
+        // A few records less.
+        let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
+        file.set_len(256 + 4 * 1048).unwrap();
+        let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
+        assert_eq!(read_all(&mut mirror), (4000, damaged(5, 6000), ends.clone()));
+        fs::remove_file(&segment).unwrap();
+        let mut mirror = Mirror::new(dir.path().to_owned(), known);
+        assert_eq!(read_all(&mut mirror), (0, damaged(1, 10_000), ends));
+    }
 }
