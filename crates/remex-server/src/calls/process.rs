@@ -234,7 +234,7 @@ impl Calls {
             };
             let (snapshot, share) = match answers::within_room(&host, &responder, READ_LESS, look).await {
                 Ok(snapshot) => snapshot,
-                Err(error) => return responder.error(&error),
+                Err(error) => return responder.error(&unless_forgotten(&process, error)),
             };
             let answer = move || {
                 responder.ok_long(snapshot, AfterSend::Nothing, share);

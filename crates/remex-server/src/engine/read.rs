@@ -104,9 +104,12 @@ impl<A: Audience> Engine<A> {
             }
             match &state.log {
                 ProcessLog::Mirror(mirror) => {
-                    let mirror = Box::new(mirror.detached());
+                    let mut mirror = Box::new(mirror.detached());
                     drop(state);
-                    let snapshot = ProcessLog::Mirror(mirror).snapshot(max_len)?;
+                    let snapshot = mirror.snapshot(max_len)?;
+                    if let Some(cause) = mirror.take_failure() {
+                        return Err(NotRead::Unreadable(unreadable(&self.id, Some(&cause))));
+                    }
                     (self.state(), Some(snapshot))
                 }
                 ProcessLog::Memory(_) | ProcessLog::Kept(_) => (state, None),

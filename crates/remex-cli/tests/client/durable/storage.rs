@@ -187,10 +187,12 @@ fn a_read_of_a_process_that_is_being_forgotten_fails_because_it_is_unknown() {
             }
             asked.push(other.send("process/read", read.clone()));
             asked.push(other.send("process/seek", seek.clone()));
+            asked.push(other.send("process/snapshot", read.clone()));
         }
         for asked in asked {
-            if let Err(error) = other.outcome(&asked) {
-                assert_eq!(error["message"], format!("unknown process id {id}"), "{error}");
+            match other.outcome(&asked) {
+                Err(error) => assert_eq!(error["message"], format!("unknown process id {id}"), "{error}"),
+                Ok(answer) => assert!(answer["stdout"] != "", "it had output: {answer}"),
             }
         }
     }

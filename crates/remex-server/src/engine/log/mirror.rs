@@ -334,7 +334,7 @@ impl Mirror {
     }
 
     /// Returns the first and the last output on disk: a quarter of it, but at most 32 KiB, from the beginning.
-    pub(super) fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
+    pub(crate) fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
         let retained = self.known.retained;
         let max = max_bytes as u64;
         let limits =
