@@ -31,6 +31,7 @@ use crate::{
 };
 pub(crate) use collect::{ClosedLog, Rule, disk_space};
 pub(crate) use disk::{DESCRIPTION, START_NOTE, StartNote, close_lost, on_wire};
+pub(crate) use forgotten::Forgotten;
 pub(crate) use sessions::{
     SavedIdentity, SavedOutcome, SavedSession, SavedSessions, SavedStart, SessionFiles,
 };
@@ -77,6 +78,8 @@ pub(crate) struct Found {
     /// The ids of sessions whose files cannot be read.
     pub(crate) unreadable: HashSet<String>,
     pub(crate) processes: Vec<KeptProcess>,
+    /// Starts that could not be saved with their sessions.
+    pub(crate) forgotten: Vec<Forgotten>,
 }
 
 /// Why a state directory cannot make a server durable.
@@ -139,11 +142,9 @@ impl Durable {
         let mut processes =
             disk::processes(&state.processes(), |key| known.contains(&key)).map_err(unreadable)?;
         processes.extend(kept);
-        let (mut sessions, lost) = sessions::read(&state.sessions()).map_err(unreadable)?;
+        let (sessions, lost) = sessions::read(&state.sessions()).map_err(unreadable)?;
         let files = SessionFiles::start(state.sessions()).map_err(unreadable)?;
-        for forgotten in forgotten::read(&state.processes()).map_err(unreadable)? {
-            forgotten.restore(&mut sessions, &lost, &files);
-        }
+        let forgotten = forgotten::read(&state.processes()).map_err(unreadable)?;
         let durable = Durable {
             state,
             lock,
@@ -154,7 +155,7 @@ impl Durable {
             files,
             closed: Mutex::default(),
         };
-        Ok((Arc::new(durable), Found { sessions, unreadable: lost, processes }))
+        Ok((Arc::new(durable), Found { sessions, unreadable: lost, processes, forgotten }))
     }
 
     /// Keeps up the link to a keeper; never ends.

@@ -4,23 +4,22 @@
 //! process; its start is still in it. Start at [`set_aside`] and [`read`].
 
 use std::{
-    collections::HashSet,
     fs, io,
     path::{Path, PathBuf},
 };
 
-use super::{DESCRIPTION, START_NOTE, SavedSession, SavedStart, SessionFiles, StartNote};
-use crate::engine::Description;
+use super::{DESCRIPTION, START_NOTE, StartNote};
 
 /// The extension of the directory of such a process.
 const FORGOTTEN: &str = "forgotten";
 
-/// The start of a forgotten process, and where it is.
+/// The start of a forgotten process.
 #[derive(Debug)]
-pub(super) struct Forgotten {
-    session: String,
-    start: SavedStart,
-    dir: PathBuf,
+pub(crate) struct Forgotten {
+    pub(crate) description: Vec<u8>,
+    pub(crate) start: StartNote,
+    /// Where it is.
+    pub(crate) dir: PathBuf,
 }
 
 /// Deletes a log, but keeps the start that is noted in it. Needs no disk space.
@@ -49,8 +48,8 @@ pub(super) fn read(processes: &Path) -> io::Result<Vec<Forgotten>> {
     for entry in fs::read_dir(processes)? {
         let dir = entry?.path();
         if dir.extension().is_some_and(|kind| kind == FORGOTTEN) {
-            match start_in(&dir) {
-                Ok((session, start)) => found.push(Forgotten { session, start, dir }),
+            match Forgotten::read(dir.clone()) {
+                Ok(forgotten) => found.push(forgotten),
                 Err(error) => {
                     tracing::warn!(%error, path = %dir.display(), "cannot read the start of a forgotten process");
                 }
@@ -60,30 +59,12 @@ pub(super) fn read(processes: &Path) -> io::Result<Vec<Forgotten>> {
     Ok(found)
 }
 
-fn start_in(dir: &Path) -> io::Result<(String, SavedStart)> {
-    let description: Description = serde_json::from_slice(&fs::read(dir.join(DESCRIPTION))?)?;
-    let summary = remex_log::inspect(dir)?;
-    let note = summary.notes.get(&START_NOTE).ok_or(io::ErrorKind::InvalidData)?;
-    let StartNote { pid, at_ms } = serde_json::from_slice(note)?;
-    let start = description.saved_start(pid, at_ms).ok_or(io::ErrorKind::InvalidData)?;
-    Ok((description.session, start))
-}
-
 impl Forgotten {
-    /// Adds the start to its session, and saves it there; deletes it if the session has ended.
-    pub(super) fn restore(
-        self,
-        sessions: &mut [(SavedSession, Vec<SavedStart>)],
-        unreadable: &HashSet<String>,
-        files: &SessionFiles,
-    ) {
-        let Forgotten { session, start, dir } = self;
-        if let Some((_, starts)) = sessions.iter_mut().find(|(saved, _)| saved.id == session) {
-            drop(files.forget(&session, &start, dir));
-            starts.push(start);
-        } else if !unreadable.contains(&session) {
-            let _ = remove(&dir);
-        }
+    fn read(dir: PathBuf) -> io::Result<Self> {
+        let description = fs::read(dir.join(DESCRIPTION))?;
+        let summary = remex_log::inspect(&dir)?;
+        let note = summary.notes.get(&START_NOTE).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Forgotten { description, start: serde_json::from_slice(note)?, dir })
     }
 }
 
@@ -92,20 +73,14 @@ mod tests {
     use std::sync::Arc;
 
     use remex_log::{Hold, Options, Room, Stream, Unlimited, Writer};
-    use serde_json::json;
 
     use super::*;
-    use crate::durable::{SavedIdentity, SavedSessions};
+    use crate::durable::{SavedOutcome, SavedSessions, SavedStart};
 
     /// Creates the log of a process that has closed.
     fn create_log(dir: &Path) {
         fs::create_dir(dir).unwrap();
-        let description = json!({
-            "session": "s", "id": "p", "argv": ["true"], "cwd": "file:///", "tty": false, "labels": {},
-            "askedAtMs": 1, "overflow": "evict", "closedTtlMs": 1, "retainBytes": 1, "startId": "start",
-            "number": 1, "confined": "no",
-        });
-        fs::write(dir.join(DESCRIPTION), description.to_string()).unwrap();
+        fs::write(dir.join(DESCRIPTION), "description").unwrap();
         let options = Options { retain_bytes: 1 << 20, segment_bytes: Some(64 << 10) };
         let mut writer = Writer::create(dir, options, Arc::new(Unlimited)).unwrap();
         writer.note(START_NOTE, &serde_json::to_vec(&StartNote { pid: 7, at_ms: 8 }).unwrap()).unwrap();
@@ -120,41 +95,27 @@ mod tests {
         fs::read_dir(dir).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum()
     }
 
-    #[tokio::test]
-    async fn a_start_that_cannot_be_saved_stays_in_what_is_left_of_the_log() {
+    #[test]
+    fn a_start_that_cannot_be_saved_stays_in_what_is_left_of_the_log() {
         let state = tempfile::tempdir().unwrap();
         let [sessions, processes] = ["sessions", "processes"].map(|name| state.path().join(name));
         fs::create_dir(&sessions).unwrap();
         fs::create_dir(&processes).unwrap();
         let log = processes.join("0000000000000001");
         create_log(&log);
-        let (_, start) = start_in(&log).unwrap();
+        let outcome = SavedOutcome::Begun;
+        let start = SavedStart { start_id: "start".to_owned(), process_id: "p".to_owned(), outcome };
         // Nothing can be appended to that.
         fs::create_dir(sessions.join("s.starts")).unwrap();
-        SavedSessions::in_dir(sessions.clone()).forget("s", &start, log.clone()).unwrap();
+        let saved = SavedSessions::in_dir(sessions.clone());
+        saved.forget("s", &start, log.clone()).unwrap();
         assert!(!log.exists());
         let [forgotten] = read(&processes).unwrap().try_into().unwrap();
         assert!(size_of(&forgotten.dir) < 4096, "its output is gone");
-        assert_eq!((&*forgotten.session, &*forgotten.start.start_id), ("s", "start"));
+        assert_eq!((&*forgotten.description, forgotten.start.pid), (&b"description"[..], 7));
 
         fs::remove_dir(sessions.join("s.starts")).unwrap();
-        let files = SessionFiles::start(sessions.clone()).unwrap();
-        let identity = SavedIdentity::Owner;
-        let saved = SavedSession {
-            id: "s".to_owned(),
-            identity,
-            name: None,
-            client_name: String::new(),
-            detach_ttl_ms: None,
-            detached_at_ms: None,
-            number: 1,
-        };
-        files.put(&saved).await.unwrap().unwrap();
-        let mut found = [(saved, Vec::new())];
-        forgotten.restore(&mut found, &HashSet::new(), &files);
-        assert_eq!(found[0].1[0].start_id, "start");
-        // Changes are made in their order.
-        files.sync("s").await.unwrap().unwrap();
+        saved.forget("s", &start, forgotten.dir).unwrap();
         assert!(fs::read_to_string(sessions.join("s.starts")).unwrap().contains("\"start\""));
         assert_eq!(fs::read_dir(&processes).unwrap().count(), 0, "it is deleted once its start is saved");
     }

@@ -1,8 +1,8 @@
 //! Sessions that outlive the server: what is saved of them, and how a new server finds them again.
 
 use std::{
-    collections::HashMap,
-    io,
+    collections::{HashMap, HashSet},
+    fs, io,
     sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::{Session, SessionRegistry, registry::OpenedSession, starts::SavedRecord};
 use crate::{
     clock::steady_ms,
-    durable::{Found, SavedIdentity, SavedOutcome, SavedSession, SavedStart},
+    durable::{Forgotten, Found, SavedIdentity, SavedOutcome, SavedSession, SavedStart, StartNote},
     engine::{Description, Owner as _, Place, Placement, broken},
     identity::Identity,
     keeper_link::message::{KeptHold, KeptProcess, ToKeeper},
@@ -249,7 +249,10 @@ impl SessionRegistry {
 
     /// Brings back what earlier servers left.
     pub(crate) fn restore(self: &Arc<Self>, found: Found) {
-        let Found { mut sessions, unreadable, mut processes } = found;
+        let Found { mut sessions, unreadable, mut processes, forgotten } = found;
+        for forgotten in forgotten {
+            self.restore_forgotten(forgotten, &mut sessions, &unreadable);
+        }
         // Logs are deleted in the order of their keys when space is short.
         processes.sort_by_key(|process| process.key);
         sessions.sort_by_key(|(saved, _)| saved.detached_at_ms.unwrap_or(u64::MAX));
@@ -298,6 +301,27 @@ impl SessionRegistry {
                 orphans,
                 "restored from the state directory"
             );
+        }
+    }
+
+    /// Adds the start of a forgotten process to its session, and saves it there; deletes it if the session has ended.
+    fn restore_forgotten(
+        &self,
+        forgotten: Forgotten,
+        sessions: &mut [(SavedSession, Vec<SavedStart>)],
+        unreadable: &HashSet<String>,
+    ) {
+        let Forgotten { description, start: StartNote { pid, at_ms }, dir } = forgotten;
+        let Ok(description) = serde_json::from_slice::<Description>(&description) else { return };
+        let id = &description.session;
+        let session = sessions.iter_mut().find(|(saved, _)| saved.id == *id);
+        match (session, description.saved_start(pid, at_ms), self.host().durable()) {
+            (Some((_, starts)), Some(start), Some(durable)) => {
+                drop(durable.files().forget(id, &start, dir));
+                starts.push(start);
+            }
+            (None, ..) if !unreadable.contains(id) => drop(fs::remove_dir_all(dir)),
+            _ => {}
         }
     }
 

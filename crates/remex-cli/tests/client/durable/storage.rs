@@ -138,6 +138,26 @@ fn a_start_saved_after_a_torn_line_is_known_to_the_next_server() {
 }
 
 #[test]
+fn a_start_that_could_not_be_saved_is_found_by_the_next_server() {
+    let mut host = DurableHost::start();
+    let (client, session) = connect(&host);
+    finished(&client, "p", &["true"]);
+    // Nothing can be appended to that.
+    let starts = host.state().join(format!("sessions/{session}.starts"));
+    fs::create_dir(&starts).unwrap();
+    client.call("process/forget", json!({"processId": "p"})).unwrap();
+    poll("its log to be set aside", || logs_in(&host.state())[0].extension().is_some());
+    fs::remove_dir(&starts).unwrap();
+    for _ in 0..2 {
+        host.kill();
+        host.launch();
+        let client = resume(&host, &session);
+        assert_eq!(start(&client, "p", &["true"])["replayed"], true, "it has run already");
+        poll("its start to be saved", || logs_in(&host.state()).is_empty());
+    }
+}
+
+#[test]
 fn processes_start_also_after_the_clock_was_set_back() {
     let mut host = DurableHost::start();
     let (client, session) = connect(&host);
