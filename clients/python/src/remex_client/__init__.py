@@ -1,0 +1,61 @@
+"""Run processes, copy files and make HTTP requests on a remote host, across disconnects.
+
+    import remex_client
+
+    async with remex_client.connect("ws://127.0.0.1:7070") as host:
+        result = await host.run(["make", "test"], cwd="/srv/project")
+        print(result.code, result.text)
+
+Start at `connect`, which gives a `Host`. `remex_client.sync` has the same without `await`,
+`remex_client.asyncio_subprocess` the shapes of `asyncio.subprocess`, `remex_client.agent` the tools of a language model,
+and `remex_client.models` the types of the protocol.
+"""
+
+from ._errors import (
+    AlreadyExistsError,
+    ChangedError,
+    CommandFailedError,
+    GapError,
+    LocalError,
+    NotFoundError,
+    PermissionDeniedError,
+    ProtocolError,
+    RefusedError,
+    RemexError,
+    RemoteIsADirectoryError,
+    RemoteNotADirectoryError,
+    RequestInterruptedError,
+    SessionLostError,
+    TimedOutError,
+    UnauthorizedError,
+    UnreachableError,
+    UsageError,
+)
+from ._event import Chunk, Closed, DeniedHost, Event, Exit, Exited, Gap, Stream, Usage
+from ._files import Change, Changes, DirEntry, Files, Metadata, Walk, Watch, content_hash
+from ._host import Command, Connecting, Host, connect
+from ._http import Http, Response, StreamingResponse
+from ._observe import ObservedEvents, SessionInfo
+from ._process import (
+    Chunks,
+    Events,
+    Line,
+    Lines,
+    Match,
+    PolledEvents,
+    Process,
+    ProcessInfo,
+    ProcessRef,
+    Reader,
+    Result,
+    Snapshot,
+    Stdin,
+)
+from ._session import ConnectionState
+from ._target import Program, Target, Unix, WebSocket
+from ._transfer import Progress, RemoteReader, RemoteWriter
+from ._tree import TreeCopied
+
+__version__ = "0.1.0"
+
+__all__ = [name for name in dir() if not name.startswith("_")]

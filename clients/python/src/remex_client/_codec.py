@@ -1,0 +1,94 @@
+"""Bytes and paths on the wire."""
+
+from __future__ import annotations
+
+import binascii
+import os
+from collections.abc import Callable
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from ._errors import UsageError
+
+#: A path on the remote host: absolute, as text, bytes or a `PurePosixPath`, or a `file:` URI as text.
+StrPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+_vector_decode: Callable[..., bytes] | None
+encode_base64_bytes: Callable[[bytes], bytes]
+try:  # the extra `fast`
+    import pybase64
+
+    _vector_decode = pybase64.b64decode
+    encode_base64_bytes = pybase64.b64encode
+except ImportError:
+    _vector_decode = None
+
+    def encode_base64_bytes(data: bytes) -> bytes:
+        """Encodes as standard base64."""
+        return binascii.b2a_base64(data, newline=False)
+
+
+def encode_base64(data: bytes | bytearray | memoryview) -> str:
+    """Encodes as standard base64."""
+    return encode_base64_bytes(bytes(data)).decode("ascii")
+
+
+def decode_base64(data: str | bytes | memoryview) -> bytes:
+    """Decodes standard base64 with padding; raises `ValueError` for anything else."""
+    if _vector_decode is not None:
+        return _vector_decode(data, validate=True)
+    decoded = binascii.a2b_base64(data)
+    # `a2b_base64` skips foreign symbols, and then the length is wrong. (Its strict mode needs Python 3.11.)
+    last = data[-2:]
+    equals: str | int = "=" if isinstance(last, str) else 61
+    padding = sum(1 for symbol in last if symbol == equals)
+    if len(data) % 4 or len(decoded) != len(data) // 4 * 3 - padding:
+        raise ValueError("invalid base64")
+    return decoded
+
+
+def path_to_wire(path: StrPath) -> str:
+    """Spells a path of the remote host: plain, or as a URI if it is not UTF-8."""
+    native = os.fspath(path)
+    if isinstance(native, str):
+        if native[:5].lower() == "file:":
+            return native
+        try:
+            native.encode()
+        except UnicodeEncodeError:
+            native = os.fsencode(native)
+    if isinstance(native, bytes):
+        raw = native
+        try:
+            native = raw.decode()
+        except UnicodeDecodeError:
+            if not raw.startswith(b"/"):
+                raise UsageError(f"cannot use the path {raw!r}", "give an absolute path") from None
+            return "file://" + quote_from_bytes(raw, safe="/")
+    if not native.startswith("/"):
+        raise UsageError(f"cannot use the path `{native}`", "give an absolute path")
+    return native
+
+
+def path_from_wire(text: object) -> str:
+    """Decodes a path of an answer; bytes that are not UTF-8 become surrogates, as in `os.fsdecode`."""
+    if not isinstance(text, str):
+        raise ValueError("a path must be a string")
+    if text[:7].lower() == "file://":
+        return unquote_to_bytes(text[7:]).decode("utf-8", "surrogateescape")
+    return text
+
+
+def join(directory: str, name: str) -> str:
+    """Joins components of a path on the remote host, where slashes separate them on every platform."""
+    return f"{directory.rstrip('/')}/{name}"
+
+
+def split(path: str) -> tuple[str, str]:
+    """Splits a path of the remote host into its directory and its name."""
+    directory, _, name = path.rpartition("/")
+    return directory or "/", name
+
+
+def milliseconds(seconds: float | None) -> int | None:
+    """Converts a time of the API to one of the protocol."""
+    return None if seconds is None else max(0, round(seconds * 1000))

@@ -1,0 +1,448 @@
+"""Files of the remote host. Start at `Files`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from . import models
+from ._codec import StrPath, decode_base64, encode_base64, milliseconds, path_from_wire, path_to_wire
+from ._errors import NotFoundError, ProtocolError, RequestInterruptedError, UsageError
+from ._session import Route
+from ._transfer import LocalPath, Progress, RemoteReader, RemoteWriter, download, upload
+from ._tree import SkipUnchanged, TreeCopied, download_tree, upload_tree
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+#: Entries of one page of a listing.
+_PAGE = 10_000
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What is at a path; of the target, if it is a symbolic link. `modified` is in seconds since the Unix epoch."""
+
+    #: `file`, `directory`, `symlink` (only in listings), `fifo`, `socket`, `device`, or a word of a newer server.
+    kind: str
+    size: int
+    is_file: bool
+    is_directory: bool
+    #: Whether the path itself is a symbolic link.
+    is_symlink: bool
+    modified_ms: int
+    mode: int | None
+    uid: int | None
+    gid: int | None
+    link_target: str | None
+
+    @property
+    def modified(self) -> float:
+        """When the content last changed, in seconds since the Unix epoch."""
+        return self.modified_ms / 1000
+
+    @classmethod
+    def from_wire(cls, entry: models.FsMetadata) -> Metadata:
+        """Decodes `fs/getMetadata`."""
+        try:
+            kind = "file" if entry["isFile"] else "directory" if entry["isDirectory"] else "unknown"
+            return cls(
+                kind=entry.get("kind") or kind,
+                size=entry["size"],
+                is_file=entry["isFile"],
+                is_directory=entry["isDirectory"],
+                is_symlink=entry["isSymlink"],
+                modified_ms=entry["modifiedAtMs"],
+                mode=entry.get("mode"),
+                uid=entry.get("uid"),
+                gid=entry.get("gid"),
+                link_target=entry.get("linkTarget"),
+            )
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(f"cannot decode metadata: {error}") from error
+
+
+@dataclass(frozen=True)
+class DirEntry:
+    """An entry of a directory. `metadata` is that of the entry itself, if it can be told."""
+
+    name: str
+    path: str
+    is_file: bool
+    is_directory: bool
+    is_symlink: bool
+    metadata: Metadata | None
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The tree below a directory. `truncated` means that a limit ended the list early."""
+
+    #: Pairs of path and `file` or `directory`, breadth first.
+    entries: tuple[tuple[str, str], ...]
+    #: Pairs of path and message for what cannot be read.
+    errors: tuple[tuple[str, str], ...]
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a path: `created`, `modified`, `removed`, or `unknown` (a word of a newer server)."""
+
+    path: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The net changes since the last look. `overflow` means that some are not told: look at everything again."""
+
+    changes: tuple[Change, ...]
+    overflow: bool
+
+
+class Files:
+    """The files of the remote host.
+
+    Paths are absolute, as text, bytes or `PurePosixPath`. An error of the server is a `RefusedError`, and where it fits
+    also a `FileNotFoundError`, `FileExistsError` or `PermissionError`.
+
+        await host.files.write("/srv/motd", b"hello\\n", atomic=True)
+        async with host.files.open("/var/log/syslog") as file:
+            async for block in file:
+                ...
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def _call(self, method: str, **params: Any) -> Any:
+        return await self._session.call(method, {key: value for key, value in params.items() if value is not None})
+
+    # Whole files.
+
+    async def read(self, path: StrPath) -> bytes:
+        """Returns the content of a file of up to 512 MiB."""
+        reply = await self._session.call("fs/readFile", {"path": path_to_wire(path)}, timeout=False)
+        try:
+            return decode_base64(reply["dataBase64"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"cannot decode the answer to `fs/readFile`: {error}") from error
+
+    async def read_text(self, path: StrPath, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Returns the content of a file as text."""
+        return (await self.read(path)).decode(encoding, errors)
+
+    async def write(
+        self,
+        path: StrPath,
+        data: bytes,
+        *,
+        atomic: bool = False,
+        if_match: str | None = None,
+        create_mode: int | None = None,
+    ) -> None:
+        """Replaces the content of a file, or creates it.
+
+        With `atomic`, every reader finds either the old content or the new. With `if_match`, the content must have this
+        hash (see `hash`), or the file must be `"absent"`; otherwise the error is `contentChanged`, and nothing happens.
+        A file of more than about 48 MiB does not fit into a message: use `open` or `upload`.
+        """
+        params = {
+            "path": path_to_wire(path),
+            "dataBase64": encode_base64(data),
+            "atomic": atomic or None,
+            "ifMatch": if_match,
+            "createMode": create_mode,
+        }
+        await self._session.call("fs/writeFile", {k: v for k, v in params.items() if v is not None}, timeout=False)
+
+    async def write_text(self, path: StrPath, text: str, encoding: str = "utf-8", *, atomic: bool = False) -> None:
+        """Replaces the content of a file by text."""
+        await self.write(path, text.encode(encoding), atomic=atomic)
+
+    async def hash(self, path: StrPath, *, offset: int | None = None, length: int | None = None) -> str:
+        """Returns the hash of a file, or of a part of it: `sha256:` and 64 hexadecimal digits."""
+        reply = await self._session.call(
+            "fs/hash", _present(path=path_to_wire(path), offset=offset, len=length), timeout=False
+        )
+        return str(reply["hash"])
+
+    # Streams.
+
+    @overload
+    def open(self, path: StrPath, mode: Literal["rb"] = "rb") -> RemoteReader: ...
+    @overload
+    def open(self, path: StrPath, mode: Literal["wb", "xb"]) -> RemoteWriter: ...
+    def open(self, path: StrPath, mode: Literal["rb", "wb", "xb"] = "rb") -> RemoteReader | RemoteWriter:
+        """Opens a file of any size, for `async with`; several blocks are in flight, and memory is constant.
+
+        `rb` reads. `wb` writes beside the file and replaces it at the end of the block, unless an exception ends that;
+        `xb` does the same and fails if the file exists. Both survive disconnects.
+        """
+        if mode == "rb":
+            return RemoteReader(self._session, path_to_wire(path))
+        if mode in ("wb", "xb"):
+            return RemoteWriter(self._session, path_to_wire(path), must_be_new=mode == "xb")
+        raise UsageError(f"cannot open a file with the mode `{mode}`", "use `rb`, `wb` or `xb`")
+
+    async def upload(
+        self,
+        source: LocalPath,
+        path: StrPath,
+        *,
+        mode: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> int:
+        """Copies a file of this host to the remote one, and returns its size.
+
+        It replaces the destination in one step when everything has arrived, with the permissions and the time of the
+        source. It survives disconnects.
+        """
+        return await upload(self._session, source, path_to_wire(path), mode, progress)
+
+    async def download(
+        self, path: StrPath, destination: LocalPath, *, progress: Callable[[Progress], None] | None = None
+    ) -> int:
+        """Copies a file of the remote host to this one, as `upload` does, and returns its size."""
+        return await download(self._session, path_to_wire(path), destination, progress)
+
+    async def upload_tree(
+        self,
+        source: LocalPath,
+        path: StrPath,
+        *,
+        skip_unchanged: SkipUnchanged = "sizeAndTime",
+        ignore: Callable[[str], bool] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> TreeCopied:
+        """Copies a directory of this host to the remote one, with permissions, times and symbolic links.
+
+        Files that are the same there, by size and time or by `content`, are skipped, so an interrupted copy continues
+        where it stopped. `ignore` is asked about each path relative to the root.
+        """
+        return await upload_tree(self._session, source, path_to_wire(path), skip_unchanged, ignore, progress)
+
+    async def download_tree(
+        self,
+        path: StrPath,
+        destination: LocalPath,
+        *,
+        skip_unchanged: SkipUnchanged = "sizeAndTime",
+        ignore: Callable[[str], bool] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> TreeCopied:
+        """Copies a directory of the remote host to this one, as `upload_tree` does."""
+        return await download_tree(
+            self._session, path_to_wire(path), destination, skip_unchanged, ignore, progress
+        )
+
+    # Names.
+
+    async def metadata(self, path: StrPath, *, follow_symlinks: bool = True) -> Metadata:
+        """Returns what is at a path."""
+        follow = None if follow_symlinks else False
+        return Metadata.from_wire(
+            await self._call("fs/getMetadata", path=path_to_wire(path), followSymlinks=follow)
+        )
+
+    async def exists(self, path: StrPath) -> bool:
+        """Returns whether there is something at a path; a dangling link is nothing."""
+        try:
+            await self.metadata(path)
+        except NotFoundError:
+            return False
+        return True
+
+    async def resolve(self, path: StrPath) -> str:
+        """Returns the path with all links resolved; it must exist."""
+        return path_from_wire((await self._call("fs/canonicalize", path=path_to_wire(path)))["path"])
+
+    async def remove(self, path: StrPath, *, recursive: bool = False, missing_ok: bool = False) -> None:
+        """Removes a file, a link or an empty directory; with `recursive`, a directory with everything in it."""
+        await self._call("fs/remove", path=path_to_wire(path), recursive=recursive, force=missing_ok)
+
+    async def copy(self, source: StrPath, destination: StrPath, *, recursive: bool = False) -> None:
+        """Copies a file or a link on the host; with `recursive`, a directory with everything in it."""
+        await self._call(
+            "fs/copy",
+            sourcePath=path_to_wire(source),
+            destinationPath=path_to_wire(destination),
+            recursive=recursive,
+        )
+
+    async def rename(self, source: StrPath, destination: StrPath, *, overwrite: bool = True) -> None:
+        """Renames within one file system, in one step."""
+        await self._call(
+            "fs/rename",
+            sourcePath=path_to_wire(source),
+            destinationPath=path_to_wire(destination),
+            overwrite=None if overwrite else False,
+        )
+
+    async def chmod(self, path: StrPath, mode: int) -> None:
+        """Sets the permissions."""
+        await self._call("fs/setPermissions", path=path_to_wire(path), mode=mode)
+
+    async def set_times(
+        self, path: StrPath, *, modified: float | None = None, accessed: float | None = None
+    ) -> None:
+        """Sets times, in seconds since the Unix epoch."""
+        await self._call(
+            "fs/setTimes",
+            path=path_to_wire(path),
+            modifiedAtMs=milliseconds(modified),
+            accessedAtMs=milliseconds(accessed),
+        )
+
+    async def symlink(self, path: StrPath, target: str | bytes) -> None:
+        """Makes a symbolic link at `path` that points to `target`."""
+        raw = target if isinstance(target, bytes) else target.encode("utf-8", "surrogateescape")
+        await self._call("fs/symlink", path=path_to_wire(path), targetBase64=encode_base64(raw))
+
+    async def read_link(self, path: StrPath) -> str:
+        """Returns where a symbolic link points."""
+        reply = await self._call("fs/readLink", path=path_to_wire(path))
+        return decode_base64(reply["targetBase64"]).decode("utf-8", "surrogateescape")
+
+    # Directories.
+
+    async def mkdir(self, path: StrPath, *, parents: bool = True) -> None:
+        """Makes a directory; with `parents`, also what is missing above it, and it may exist."""
+        await self._call("fs/createDirectory", path=path_to_wire(path), recursive=parents)
+
+    async def listdir(self, path: StrPath) -> list[DirEntry]:
+        """Lists a directory, in the byte order of the names."""
+        return [entry async for entry in self.iterdir(path)]
+
+    async def iterdir(self, path: StrPath) -> AsyncIterator[DirEntry]:
+        """Lists a directory of any size page by page, in the byte order of the names."""
+        cursor: str | None = None
+        while True:
+            page = await self._call(
+                "fs/readDirectory", path=path_to_wire(path), limit=_PAGE, cursor=cursor, details=True
+            )
+            for entry in page["entries"]:
+                yield _dir_entry(entry)
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return
+
+    async def walk(
+        self,
+        path: StrPath,
+        *,
+        max_depth: int = 64,
+        max_directories: int = 10_000,
+        max_entries: int = 50_000,
+        follow_directory_symlinks: bool = False,
+        prune_hidden_directories: bool = False,
+    ) -> Walk:
+        """Lists the tree below a directory in one request."""
+        options = {
+            "maxDepth": max_depth,
+            "maxDirectories": max_directories,
+            "maxEntries": max_entries,
+            "followDirectorySymlinks": follow_directory_symlinks,
+            "pruneHiddenDirectories": prune_hidden_directories,
+        }
+        reply = await self._call("fs/walk", path=path_to_wire(path), options=options)
+        return Walk(
+            entries=tuple((path_from_wire(entry["path"]), entry["kind"]) for entry in reply["entries"]),
+            errors=tuple((path_from_wire(error["path"]), error["message"]) for error in reply["errors"]),
+            truncated=reply["truncated"],
+        )
+
+    async def watch(self, path: StrPath, *, recursive: bool = True) -> Watch:
+        """Watches a file or a directory; everything below it, unless `recursive` is false.
+
+            async for changes in await host.files.watch("/srv/project"):
+                ...
+
+        After a disconnect it watches anew, and tells of an `overflow`.
+        """
+        watch = Watch(self._session, path_to_wire(path), recursive)
+        await watch._set()
+        return watch
+
+
+class Watch:
+    """A watch on files: iterate over its `Changes`."""
+
+    def __init__(self, session: Session, path: str, recursive: bool) -> None:
+        self._session = session
+        self._path = path
+        self._recursive = recursive
+        self._id = 0
+        self._route = Route()
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> Changes:
+        if self._id:
+            try:
+                return _changes(await self._route.next())
+            except RequestInterruptedError:
+                self._id = 0
+        await self._set()
+        return Changes((), True)
+
+    async def close(self) -> None:
+        """Stops watching."""
+        watch_id, self._id = self._id, 0
+        if watch_id and self._session.routes.pop(("watch", watch_id), None) is not None:
+            await self._session.call("fs/unwatch", {"watchId": watch_id})
+
+    async def _set(self) -> None:
+        while True:
+            watch_id = self._session.number()
+            route = self._session.routes["watch", watch_id] = Route()
+            params = {"watchId": watch_id, "path": self._path, "recursive": self._recursive}
+            try:
+                await self._session.call("fs/watch", params)
+            except RequestInterruptedError:
+                continue
+            except BaseException:
+                self._session.routes.pop(("watch", watch_id), None)
+                raise
+            self._id, self._route = watch_id, route
+            return
+
+
+def content_hash(data: bytes) -> str:
+    """Returns the hash of some content, for `Files.write(if_match=…)`."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def _present(**params: Any) -> dict[str, Any]:
+    return {key: value for key, value in params.items() if value is not None}
+
+
+def _dir_entry(entry: models.FsDirectoryEntry) -> DirEntry:
+    path = path_from_wire(entry.get("path") or entry["fileName"])
+    metadata = entry.get("metadata")
+    return DirEntry(
+        name=path.rpartition("/")[2],
+        path=path,
+        is_file=entry["isFile"],
+        is_directory=entry["isDirectory"],
+        is_symlink=bool(entry.get("isSymlink")),
+        metadata=None if metadata is None else Metadata.from_wire(metadata),
+    )
+
+
+_KINDS = {"created", "modified", "removed"}
+
+
+def _changes(params: Any) -> Changes:
+    try:
+        changes = tuple(
+            Change(path_from_wire(change["path"]), change["kind"] if change["kind"] in _KINDS else "unknown")
+            for change in params["changes"]
+        )
+        return Changes(changes, bool(params.get("overflow")))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"cannot decode `fs/changed`: {error}") from error

@@ -1,0 +1,411 @@
+"""The remote host: where everything begins. Start at `connect`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+from . import models
+from ._codec import StrPath, encode_base64, milliseconds, path_to_wire
+from ._errors import RefusedError, RemexError, UsageError, is_kind
+from ._files import Files
+from ._http import Http
+from ._observe import ObservedEvents, SessionInfo
+from ._process import Process, ProcessInfo, ProcessRef, Result
+from ._queue import EventQueue
+from ._session import AFTER_EVERYTHING, ConnectionState, Options, Session, SessionMode
+from ._target import Program, Target, Unix, WebSocket, parse
+
+#: The terminal that programs are told to draw for; nearly every emulator understands it.
+_TERM = "xterm-256color"
+
+#: A line for `/bin/sh -c`, or a program with its arguments.
+Command = str | Sequence[str | bytes | os.PathLike[str]]
+
+
+def connect(
+    target: str | Sequence[str] | Target,
+    *,
+    token: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    client_cert: tuple[str, str] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    headers: Mapping[str, str] | None = None,
+    session_name: str | None = None,
+    resume: str | None = None,
+    take_over: str | None = None,
+    resume_or_new: str | None = None,
+    detach_ttl: float | None = None,
+    client_name: str = "remex-python",
+    connect_timeout: float = 10.0,
+    connect_retry: float = 0.0,
+    initialize_timeout: float = 10.0,
+    request_timeout: float | None = None,
+    reconnect_timeout: float = 60.0,
+    keep_alive_interval: float = 15.0,
+    keep_alive_timeout: float = 10.0,
+) -> Connecting:
+    """Connects to a server; await it, or use it in `async with`.
+
+        async with remex_client.connect("ws://127.0.0.1:7070") as host:
+            print((await host.run(["uname", "-a"])).text)
+
+    `target` is `unix:///path`, `ws://host:port`, `wss://host:port`, `ssh://user@host:port` (which runs
+    `ssh … remex proxy`), or a program that speaks the protocol, as a list: `["remex", "serve", "--listen", "stdio"]`.
+
+    For `wss://`, `ca` is a file with the certificates to trust, and `client_cert` the files of a certificate and its
+    key; or give an `ssl_context`. `token` is sent as a bearer token.
+
+    Leaving `async with` ends a session that has no name, with its processes; a session that was named or resumed
+    survives for its `detach_ttl`. `resume` continues the session with this id or name, `take_over` also takes it from
+    another client, and `resume_or_new` makes it if there is none.
+
+    Times are in seconds. `connect_retry` is how long to try again if the first connection fails; `reconnect_timeout`
+    how long to try after a disconnect.
+    """
+    modes: dict[SessionMode, str | None] = {"resume": resume, "takeOver": take_over, "resumeOrNew": resume_or_new}
+    if sum(value is not None for value in (session_name, *modes.values())) > 1:
+        raise UsageError("give only one of `session_name`, `resume`, `take_over` and `resume_or_new`")
+    mode, session = next(((m, s) for m, s in modes.items() if s is not None), ("new", session_name))
+    options = Options(
+        client_name=client_name,
+        session_mode=mode,  # type: ignore[arg-type]  # mypy widens the literal in the tuple
+        session=session,
+        detach_ttl=detach_ttl,
+        connect_timeout=connect_timeout,
+        connect_retry=connect_retry,
+        initialize_timeout=initialize_timeout,
+        request_timeout=request_timeout,
+        reconnect_timeout=reconnect_timeout,
+        keep_alive_interval=keep_alive_interval,
+        keep_alive_timeout=keep_alive_timeout,
+    )
+    where = parse(
+        target, token=token, headers=headers, ca=ca, client_cert=client_cert, ssl_context=ssl_context
+    )
+    return Connecting(where, options)
+
+
+class Connecting:
+    """A connection that is about to be made: await it, or use it in `async with`."""
+
+    def __init__(self, target: Target, options: Options) -> None:
+        self._target = target
+        self._options = options
+        self._host: Host | None = None
+
+    def __await__(self) -> Generator[Any, None, Host]:
+        return self._connect().__await__()
+
+    async def _connect(self) -> Host:
+        session = Session(self._target, self._options)
+        await session.start()
+        return Host(session)
+
+    async def __aenter__(self) -> Host:
+        self._host = await self._connect()
+        return self._host
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._host is not None
+        await self._host.__aexit__(kind, error, trace)
+
+
+class Host:
+    """A remote host, by way of a session with its server.
+
+    After a disconnect it reconnects and resumes the session: calls and streams notice a pause, unless a call cannot be
+    repeated (`RequestInterruptedError`) or the session is lost (`SessionLostError`).
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: The files of the host.
+        self.files = Files(session)
+        #: HTTP requests from the host.
+        self.http = Http(session)
+
+    def __repr__(self) -> str:
+        return f"<Host {self._session.target} {self._session.state.state}>"
+
+    async def __aenter__(self) -> Host:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session.options.session is not None or self._session.lost is not None:
+            await self.close()
+            return
+        try:
+            await self.end()
+        except RemexError:
+            # An error of the block says more than that of the end.
+            if error is None:
+                raise
+
+    # The session.
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session, for `connect(resume=…)`."""
+        return str(self._session.welcome["sessionId"])
+
+    @property
+    def welcome(self) -> models.InitializeResult:
+        """The answer to the handshake: name and version of the server, capabilities, limits."""
+        return self._session.welcome  # type: ignore[return-value]
+
+    @property
+    def state(self) -> ConnectionState:
+        """Whether the client is connected."""
+        return self._session.state
+
+    @property
+    def disconnects(self) -> int:
+        """How often the connection was lost."""
+        return self._session.disconnects
+
+    async def state_changed(self) -> ConnectionState:
+        """Waits for the next change of `state`."""
+        return await self._session.state_changed()
+
+    async def close(self) -> None:
+        """Closes the connection; the session with its processes survives for its time to live (30 s by default)."""
+        await self._session.close()
+
+    async def end(self) -> None:
+        """Ends the session with all its processes, and closes the connection."""
+        await self._session.end()
+
+    async def call(self, method: str, params: Mapping[str, object] | None = None) -> Any:
+        """Makes any request of the protocol; `remex_client.models` has the types of params and results."""
+        return await self._session.call(method, params or {})
+
+    async def info(self) -> models.EnvironmentInfo:
+        """Returns information about the host: shell, directories, what its server can enforce and keep."""
+        info: models.EnvironmentInfo = await self._session.call("environment/info", {})
+        return info
+
+    async def sessions(self) -> list[SessionInfo]:
+        """Lists the sessions of this user, the oldest first."""
+        listing = await self._session.call("session/list", {})
+        return [SessionInfo.from_wire(entry) for entry in listing["sessions"]]
+
+    async def end_session(self, session: str) -> None:
+        """Ends another session of this user, with its processes, by id or name."""
+        await self._session.call("session/end", {"sessionId": session})
+
+    async def observe(self, session: str, *, from_start: bool = True) -> ObservedEvents:
+        """Returns the events of all processes of another session, without taking it over.
+
+        Observing never holds up a process: what the server drops before it is received is a `Gap`.
+
+            async for process_id, event in await host.observe("nightly"):
+                ...
+        """
+        return await ObservedEvents.open(self._session, session, from_start)
+
+    # Processes.
+
+    async def run(
+        self, command: Command, *, input: bytes | None = None, check: bool = False, **options: Any
+    ) -> Result:
+        """Runs a command and returns its complete output and how it ended. `options` are those of `start`.
+
+            result = await host.run(["make", "test"], cwd="/srv/project", timeout=600)
+            result = await host.run("sort | uniq -c", input=b"b\\na\\n", check=True)
+
+        A command as text is a line for `/bin/sh`, a list is a program with its arguments. With `check`, an exit code
+        other than 0 raises `CommandFailedError`. Cancelling it kills the process.
+        """
+        if input is not None:
+            options["stdin"] = "pipe"
+        process = await self.start(command, **options)
+        try:
+            result = await process.communicate(input or b"")
+        except BaseException:
+            if process.closed is None and self._session.lost is None:
+                self._session.post("process/terminate", {"processId": process.id})
+            raise
+        return result.check() if check else result
+
+    async def start(
+        self,
+        command: Command,
+        *,
+        cwd: StrPath | None = None,
+        env: Mapping[str, str] | None = None,
+        inherit_env: Literal["all", "core", "none"] = "all",
+        inherit_secrets: bool = False,
+        env_exclude: Sequence[str] = (),
+        env_include_only: Sequence[str] = (),
+        stdin: Literal["none", "pipe"] = "none",
+        tty: tuple[int, int] | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        linger: float | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        durable: bool | None = None,
+        sync: bool = False,
+        retain_bytes: int | None = None,
+        retain_time: float | None = None,
+        overflow: Literal["pause", "evict", "hold"] | None = None,
+        limits: models.ProcessResourceLimits | None = None,
+        sandbox: models.SandboxContext | None = None,
+        isolate_pids: bool = False,
+        arg0: str | None = None,
+    ) -> Process:
+        """Starts a process; a start takes effect once, also across disconnects.
+
+            process = await host.start(["python3", "-i"], tty=(24, 80))
+
+        - A command as text is a line for `/bin/sh`, a list is a program with its arguments.
+        - It inherits the environment of the server, except variables whose names contain KEY, SECRET or TOKEN, and
+          nothing of this program's; `env` adds to that.
+        - `stdin="pipe"` makes its input writable; that of a terminal always is. `tty` is `(rows, cols)`.
+        - `timeout` and `idle_timeout` (without output) kill it with its descendants, in seconds.
+        - `name` is the id of the process; `host.process(name)` finds it again.
+        - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
+          default), `evict` the oldest output, or `hold`: pause it also while the client is away.
+        - `linger` is how long after its exit to wait for background processes that hold the output open.
+        """
+        session = self._session
+        process_id = name if name is not None else session.name("p")
+        has_stdin = stdin == "pipe" or tty is not None
+        environment = dict(env or {})
+        if tty is not None:
+            environment.setdefault("TERM", _TERM)
+        output: models.ProcessOutputOptions = {}
+        if retain_bytes is not None:
+            output["retainBytes"] = retain_bytes
+        if retain_time is not None:
+            output["retainMs"] = milliseconds(retain_time)
+        if overflow is not None:
+            output["overflow"] = overflow
+        params: models.ProcessStartParams = {
+            "processId": process_id,
+            "startId": session.name("s"),
+            "argv": [],
+            "cwd": path_to_wire(cwd) if cwd is not None else self._cwd(),
+            "env": environment,
+            "envPolicy": {
+                "inherit": inherit_env,
+                "ignoreDefaultExcludes": inherit_secrets,
+                "exclude": list(env_exclude),
+                "set": {},
+                "includeOnly": list(env_include_only),
+            },
+            "tty": tty is not None,
+            "pipeStdin": stdin == "pipe" and tty is None,
+            "output": output,
+        }
+        if tty is not None:
+            params["rows"], params["cols"] = tty
+        optional = {
+            "timeoutMs": milliseconds(timeout),
+            "idleTimeoutMs": milliseconds(idle_timeout),
+            "lingerMs": milliseconds(linger),
+            "labels": dict(labels) if labels else None,
+            "durable": durable,
+            "sync": sync or None,
+            "limits": limits,
+            "sandbox": sandbox,
+            "isolatePids": isolate_pids or None,
+            "arg0": arg0,
+        }
+        request = {
+            **params,
+            **_words(command),
+            **{key: value for key, value in optional.items() if value is not None},
+        }
+        info: Mapping[str, Any] = session.welcome.get("environmentInfo") or {}
+        if limits is not None and "processLimits" not in info:
+            raise UsageError("cannot limit the resources of a process: this server does not support it")
+        return await self._start(process_id, request, retain_bytes, has_stdin, is_named=name is not None)
+
+    async def _start(
+        self, process_id: str, request: Mapping[str, object], retain: int | None, has_stdin: bool, is_named: bool
+    ) -> Process:
+        session = self._session
+        cap = (session.welcome.get("limits") or {}).get("retainBytes") or None
+        sizes = [size for size in (retain, cap) if size is not None]
+        queue = EventQueue(process_id, session, min(sizes, default=None))
+        session.add_queue(queue)
+        disconnects = session.disconnects
+        try:
+            started = await session.call("process/start", request)
+        except BaseException as error:
+            # A server of the base dialect does not support `startId`: a repeated start finds its own process.
+            is_own = is_kind(error, "processExists") and session.disconnects != disconnects
+            if not is_own:
+                if isinstance(error, asyncio.CancelledError) and not is_named and session.lost is None:
+                    # Without a handle, no one could end it.
+                    session.post("process/terminate", {"processId": process_id})
+                session.release_queue(queue)
+                raise
+            started = {"replayed": True}
+        queue.on_started(has_history=bool(started.get("replayed")))
+        return Process(session, queue, started.get("pid"), has_stdin)
+
+    async def process(self, id: str) -> Process:
+        """Returns a handle on a process of this session by its id, for example after `connect(resume=…)`."""
+        session = self._session
+        if (queue := session.queues.get(id)) is None:
+            probe = {"processId": id, "afterSeq": AFTER_EVERYTHING, "maxBytes": 0}
+            await session.call("process/read", probe)
+            # Another task may have made a handle meanwhile.
+            if (queue := session.queues.get(id)) is None:
+                # The retention limit is unknown; if it is small, only frequent reports keep the process going.
+                queue = EventQueue(id, session, 0)
+                session.add_queue(queue)
+                queue.on_started(has_history=True)
+                return Process(session, queue, None, has_stdin=True)
+        queue.handles += 1
+        return Process(session, queue, None, has_stdin=True)
+
+    def process_ref(self, session: str, id: str) -> ProcessRef:
+        """Returns a reference to a process of another session, by the id or name of that."""
+        return ProcessRef(self._session, session, id)
+
+    async def processes(self, scope: Literal["session", "identity"] = "session") -> list[ProcessInfo]:
+        """Lists the processes of this session, or of all sessions of this user, the oldest first."""
+        listing = await self._session.call("process/list", {"scope": scope})
+        return [ProcessInfo.from_wire(entry) for entry in listing["processes"]]
+
+    def _cwd(self) -> str:
+        info = self._session.welcome.get("environmentInfo") or {}
+        return str(info.get("cwd") or "/")
+
+
+def _words(command: Command) -> dict[str, object]:
+    """Returns the members for a command; words that are not UTF-8 travel as bytes."""
+    if isinstance(command, str):
+        command = ["/bin/sh", "-c", command]
+    if not command:
+        raise UsageError("cannot start an empty command")
+    words = [os.fspath(word) for word in command]
+    raw = [word if isinstance(word, bytes) else os.fsencode(word) for word in words]
+    members: dict[str, object] = {"argv": [word.decode("utf-8", "replace") for word in raw]}
+    if any(word.decode("utf-8", "replace").encode() != word for word in raw):
+        members["argvBase64"] = [encode_base64(word) for word in raw]
+    return members
+
+
+__all__ = [
+    "Command",
+    "Connecting",
+    "Host",
+    "Program",
+    "RefusedError",
+    "Unix",
+    "WebSocket",
+    "connect",
+]

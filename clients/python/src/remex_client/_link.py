@@ -1,0 +1,298 @@
+"""One connection: lines on a socket or on the streams of a program, or a WebSocket.
+
+A link splits what it receives into messages without copying them, and gathers what it sends during one turn of the event
+loop into one write. Start at `Link`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections.abc import Iterator
+from typing import Protocol
+
+_FIRST_BUFFER = 1 << 20
+
+#: There is always room for this much, so that one system call reads several messages.
+_MIN_ROOM = 256 << 10
+
+#: An answer with a whole file is the longest message of a server: 512 MiB in base64, with room to spare.
+_MAX_MESSAGE = 1 << 30
+
+_TEXT, _BINARY, _CONTINUATION, _CLOSE, _PING, _PONG = 1, 2, 0, 8, 9, 10
+
+
+class Handler(Protocol):
+    """Who gets the messages of a link."""
+
+    def on_message(self, buffer: bytearray, start: int, end: int) -> None:
+        """Handles the message in this part of the buffer, which is valid during the call only."""
+
+    def on_pong(self) -> None:
+        """Handles the answer to a ping."""
+
+    def take_notes(self) -> Iterator[bytes]:
+        """Returns notifications that are due, just before something is written."""
+
+
+class Link(asyncio.BufferedProtocol):
+    """One connection. `closed` is done when it has ended, and says why."""
+
+    def __init__(self, is_websocket: bool) -> None:
+        self.is_websocket = is_websocket
+        self.handler: Handler | None = None
+        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        #: The reason of a close frame.
+        self.close_reason = ""
+        #: The head of the HTTP response to the upgrade, of a WebSocket.
+        self.upgraded: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.WriteTransport | None = None
+        self._buffer = bytearray(_FIRST_BUFFER)
+        self._view = memoryview(self._buffer)
+        #: What is not handled yet is between these; lines are searched for their end from `_scanned` on.
+        self._start = self._end = self._scanned = 0
+        self._is_upgrading = is_websocket
+        self._fragments: bytearray | None = None
+        self._out: list[bytes] = []
+        self._pong: bytes | None = None
+        self._is_flush_due = False
+
+    # Sending.
+
+    def send(self, message: bytes) -> None:
+        """Sends a message with all others of this turn of the event loop."""
+        if self.is_websocket:
+            self._out.append(frame(_TEXT, message))
+        else:
+            self._out.append(message)
+            self._out.append(b"\n")
+        self.wake()
+
+    def ping(self) -> None:
+        """Sends a ping of a WebSocket."""
+        self._out.append(frame(_PING, b""))
+        self.wake()
+
+    def wake(self) -> None:
+        """Sees to it that notifications that are due get sent."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Writes everything that is due."""
+        self._is_flush_due = False
+        if self._transport is None or self._transport.is_closing():
+            return
+        urgent: list[bytes] = []
+        if self._pong is not None:
+            urgent.append(frame(_PONG, self._pong))
+            self._pong = None
+        if self.handler is not None:
+            for note in self.handler.take_notes():
+                urgent.append(frame(_TEXT, note) if self.is_websocket else note + b"\n")
+        out = urgent + self._out
+        self._out.clear()
+        if out:
+            self._transport.write(b"".join(out))
+
+    def write_raw(self, data: bytes) -> None:
+        """Writes the request for an upgrade."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def finish(self) -> None:
+        """Sends what is due, and closes the connection in order."""
+        self.flush()
+        if self._transport is not None and not self._transport.is_closing():
+            if self.is_websocket:
+                self._transport.write(frame(_CLOSE, struct.pack("!H", 1000)))
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Ends the connection at once; nothing more is handled."""
+        self.handler = None
+        if not self.closed.done():
+            self.closed.set_result(reason)
+        if not self.upgraded.done():
+            self.upgraded.set_exception(ConnectionError(reason))
+            self.upgraded.exception()  # it may be that no one asks
+        # Only once: the transport of a pipe that is gone cannot be aborted again.
+        transport, self._transport = self._transport, None
+        if transport is not None and not transport.is_closing():
+            transport.abort()
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        self._make_room(_MIN_ROOM)
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        if self._is_upgrading:
+            self._take_upgrade()
+        elif self.is_websocket:
+            self._take_frames()
+        else:
+            self._take_lines()
+
+    def feed(self, data: bytes) -> None:
+        """Handles data of a transport that does not read into the buffer."""
+        self._make_room(len(data))
+        self._view[self._end : self._end + len(data)] = data
+        self.buffer_updated(len(data))
+
+    def eof_received(self) -> None:
+        if not self.is_websocket and self._end > self._start:
+            # An unterminated last line counts, unless the connection was cut in the middle of it.
+            if self._buffer[self._end - 1] == 0x7D and self.handler is not None:
+                try:
+                    self.handler.on_message(self._buffer, self._start, self._end)
+                except ValueError:
+                    pass
+        self.abort("the server closed the connection")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.abort("the connection was closed" if exc is None else str(exc) or type(exc).__name__)
+
+    # Splitting.
+
+    def _make_room(self, room: int) -> None:
+        if len(self._buffer) - self._end >= room:
+            return
+        used = self._end - self._start
+        if used + room > len(self._buffer) or self._start < used:
+            larger = bytearray(max(len(self._buffer), 2 * (used + room)))
+            larger[:used] = self._view[self._start : self._end]
+            self._buffer = larger
+            self._view = memoryview(larger)
+        else:
+            # The two parts do not overlap.
+            self._view[:used] = self._view[self._start : self._end]
+        self._scanned -= self._start
+        self._start, self._end = 0, used
+
+    def _handled(self) -> None:
+        if self._start == self._end:
+            self._start = self._end = self._scanned = 0
+            if len(self._buffer) > 16 * _FIRST_BUFFER:
+                # After a very long message.
+                self._buffer = bytearray(_FIRST_BUFFER)
+                self._view = memoryview(self._buffer)
+
+    def _take_lines(self) -> None:
+        while True:
+            end = self._buffer.find(b"\n", self._scanned, self._end)
+            if end < 0:
+                self._scanned = self._end
+                break
+            start, self._start, self._scanned = self._start, end + 1, end + 1
+            if self.handler is None:
+                return
+            if end > start and (end - start > 2 or self._buffer[start:end].strip()):
+                self.handler.on_message(self._buffer, start, end)
+        if self._end - self._start > _MAX_MESSAGE:
+            self.abort("the server sent a message that is too long")
+        self._handled()
+
+    def _take_upgrade(self) -> None:
+        end = self._buffer.find(b"\r\n\r\n", self._start, self._end)
+        if end < 0:
+            if self._end - self._start > 64 << 10:
+                self.abort("the server sent a response head that is too long")
+            return
+        head = bytes(self._view[self._start : end])
+        self._start = self._scanned = end + 4
+        self._is_upgrading = False
+        if not self.upgraded.done():
+            self.upgraded.set_result(head)
+        # The server sends nothing before it is asked for something, so nothing is lost before there is a handler.
+
+    def _take_frames(self) -> None:
+        buffer = self._buffer
+        while self.handler is not None:
+            start, available = self._start, self._end - self._start
+            if available < 2:
+                break
+            first, length, head = buffer[start], buffer[start + 1], 2
+            if length & 0x80:
+                return self.abort("the server sent an invalid frame: it is masked")
+            if length == 126:
+                if available < 4:
+                    break
+                length, head = int.from_bytes(buffer[start + 2 : start + 4], "big"), 4
+            elif length == 127:
+                if available < 10:
+                    break
+                length, head = int.from_bytes(buffer[start + 2 : start + 10], "big"), 10
+            if length > _MAX_MESSAGE:
+                return self.abort("the server sent a message that is too long")
+            if available < head + length:
+                if head + length > len(buffer):
+                    # At once, instead of doubling the buffer again and again.
+                    self._make_room(head + length - available + _MIN_ROOM)
+                break
+            start += head
+            self._start = end = start + length
+            self._take_frame(first, start, end)
+        self._handled()
+        return None
+
+    def _take_frame(self, first: int, start: int, end: int) -> None:
+        is_final, opcode = first & 0x80, first & 0x0F
+        if first & 0x70:
+            self.abort("the server sent an invalid frame: it uses an extension")
+        elif opcode in (_TEXT, _BINARY) and is_final and self._fragments is None:
+            if self.handler is not None:
+                self.handler.on_message(self._buffer, start, end)
+        elif opcode in (_TEXT, _BINARY, _CONTINUATION):
+            self._take_fragment(bool(is_final), opcode, start, end)
+        elif opcode == _PING:
+            # The newest covers those before it.
+            self._pong = bytes(self._view[start:end])
+            self.wake()
+        elif opcode == _PONG:
+            if self.handler is not None:
+                self.handler.on_pong()
+        elif opcode == _CLOSE:
+            code = int.from_bytes(self._view[start : start + 2], "big") if end - start >= 2 else 1000
+            self.close_reason = str(self._view[start + 2 : end], "utf-8", "replace")
+            why = f": {self.close_reason}" if self.close_reason else f" (code {code})"
+            self.abort(f"the server closed the connection{why}")
+        else:
+            self.abort(f"the server sent an invalid frame: opcode {opcode}")
+
+    def _take_fragment(self, is_final: bool, opcode: int, start: int, end: int) -> None:
+        if (self._fragments is None) == (opcode == _CONTINUATION):
+            return self.abort("the server sent an invalid frame: fragments in the wrong order")
+        if self._fragments is None:
+            self._fragments = bytearray()
+        self._fragments += self._view[start:end]
+        if len(self._fragments) > _MAX_MESSAGE:
+            return self.abort("the server sent a message that is too long")
+        if is_final and self.handler is not None:
+            whole, self._fragments = self._fragments, None
+            self.handler.on_message(whole, 0, len(whole))
+        return None
+
+
+def frame(opcode: int, payload: bytes) -> bytes:
+    """Returns a frame of a client: masked, as the standard demands."""
+    length = len(payload)
+    if length < 126:
+        head = struct.pack("!BB", 0x80 | opcode, 0x80 | length)
+    elif length < 1 << 16:
+        head = struct.pack("!BBH", 0x80 | opcode, 0x80 | 126, length)
+    else:
+        head = struct.pack("!BBQ", 0x80 | opcode, 0x80 | 127, length)
+    key = os.urandom(4)
+    # Long integers make this fast without a loop over the bytes.
+    keys = int.from_bytes((key * (length // 4 + 1))[:length], "little")
+    masked = int.from_bytes(payload, "little") ^ keys
+    return head + key + masked.to_bytes(length, "little")

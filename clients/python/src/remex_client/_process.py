@@ -1,0 +1,888 @@
+"""Processes: a reference to any process, and the handle on one of this session. Start at `Process`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import models
+from ._codec import decode_base64, encode_base64, milliseconds, path_from_wire
+from ._errors import (
+    CommandFailedError,
+    GapError,
+    ProtocolError,
+    RefusedError,
+    RemexError,
+    UsageError,
+    is_kind,
+    is_unknown_process,
+)
+from ._event import Chunk, Closed, Event, Exit, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
+from ._queue import WINDOW_BYTES, EventQueue
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+#: The longest single write, and how many may be unanswered.
+_WRITE_BYTES = 64 << 10
+_WRITES = 8
+
+#: A line that is longer comes in pieces.
+_MAX_LINE_BYTES = 64 << 10
+
+#: How much of each stream a search looks back.
+_SEARCH_BYTES = 128 << 10
+
+#: How long one request waits for something to happen.
+_POLL = 20.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The complete outcome of a command. A terminal has all its output in `terminal`."""
+
+    exit: Exit
+    stdout: bytes = b""
+    stderr: bytes = b""
+    terminal: bytes = b""
+    #: Output of streams that this client does not know.
+    other: bytes = b""
+
+    @property
+    def code(self) -> int:
+        """The exit code, or 128 plus the number of the signal."""
+        return self.exit.code
+
+    @property
+    def ok(self) -> bool:
+        """Whether the exit code is 0."""
+        return self.exit.ok
+
+    @property
+    def text(self) -> str:
+        """Standard output, or that of the terminal, as text; invalid UTF-8 is replaced."""
+        return (self.stdout or self.terminal).decode("utf-8", "replace")
+
+    def check(self) -> Result:
+        """Raises `CommandFailedError` unless the exit code is 0."""
+        if not self.ok:
+            how = f"signal {self.exit.signal}" if self.exit.signal else f"exit code {self.code}"
+            said = (self.stderr or self.terminal or self.stdout).decode("utf-8", "replace").strip()
+            raise CommandFailedError(f"the command failed ({how})" + (f": {said[-400:]}" if said else ""), self)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of output without its end; invalid UTF-8 is replaced."""
+
+    stream: Stream
+    #: The event that completed it.
+    seq: int
+    text: str
+    #: Whether it is too long, and the next piece of the same stream continues it.
+    is_continued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Output that a `wait_for` was waiting for. `seq` is the event that completed it."""
+
+    seq: int
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """The matched bytes as text."""
+        return self.data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The beginning and the end of all output so far."""
+
+    stdout: bytes
+    stderr: bytes
+    terminal: bytes
+    omitted_bytes: int
+    running: bool
+    exit_code: int | None
+
+    @property
+    def truncated(self) -> bool:
+        """Whether something is left out."""
+        return self.omitted_bytes > 0
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """What the server knows about a process. Times are in seconds since the Unix epoch."""
+
+    id: str
+    session_id: str
+    argv: tuple[str, ...]
+    cwd: str
+    pid: int | None
+    tty: bool
+    labels: Mapping[str, str]
+    #: `starting`, `running`, `exited`, `closed`, or a word of a newer server.
+    state: str
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int | None
+    signal: str | None
+    cause: str | None
+    durable: bool
+    retained_bytes: int
+
+    @classmethod
+    def from_wire(cls, entry: models.ProcessEntry) -> ProcessInfo:
+        """Decodes an entry of `process/list`."""
+        started, ended = entry.get("startedAtMs"), entry.get("endedAtMs")
+        return cls(
+            id=entry["processId"],
+            session_id=entry["sessionId"],
+            argv=tuple(entry["argv"]),
+            cwd=path_from_wire(entry["cwd"]),
+            pid=entry.get("pid"),
+            tty=bool(entry.get("tty")),
+            labels=dict(entry.get("labels") or {}),
+            state=entry["state"],
+            started_at=None if started is None else started / 1000,
+            ended_at=None if ended is None else ended / 1000,
+            exit_code=entry.get("exitCode"),
+            signal=entry.get("signal"),
+            cause=entry.get("cause"),
+            durable=bool(entry.get("durable")),
+            retained_bytes=entry.get("retainedBytes") or 0,
+        )
+
+
+class ProcessRef:
+    """A process of any session of this user, by its id.
+
+    It needs no handle on the process and follows nothing by itself: output is polled.
+
+        other = host.process_ref("nightly", "build")
+        async for event in other.events():
+            ...
+    """
+
+    def __init__(self, session: Session, session_id: str | None, process_id: str) -> None:
+        self._session = session
+        self.id = process_id
+        #: The id or the name of its session; None for that of this client.
+        self.session_id = session_id
+
+    def _ids(self, **more: Any) -> dict[str, Any]:
+        ids: dict[str, Any] = {"processId": self.id, **more}
+        if self.session_id is not None:
+            ids["sessionId"] = self.session_id
+        return ids
+
+    async def read(self, after: int = 0, *, max_bytes: int = WINDOW_BYTES, wait: float = 0.0) -> list[Event]:
+        """Returns retained events after an event, and waits for some for up to `wait` seconds.
+
+        What was dropped is a `Gap`. Ask again with the `seq` of the last one; `Closed` is the last.
+        """
+        params = self._ids(afterSeq=after, maxBytes=max_bytes, waitMs=milliseconds(wait) or None)
+        reply = await self._session.call("process/read", params, timeout=False)
+        try:
+            return _events_of(reply, after)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"cannot decode the answer to `process/read`: {error}") from error
+
+    async def write(self, data: bytes) -> None:
+        """Writes to the input, and waits until the server has taken it."""
+        for at in range(0, len(data), _WRITE_BYTES):
+            reply = await self._session.call(
+                "process/write", self._ids(**_write(self._session, data[at : at + _WRITE_BYTES])), timeout=False
+            )
+            _check_accepted(reply, self.id)
+
+    async def close_stdin(self) -> None:
+        """Closes the input, when everything written before has reached the process."""
+        await self._session.call("process/closeStdin", self._ids())
+
+    async def signal(self, name: str) -> None:
+        """Sends a signal, such as `INT` or `SIGUSR1`, to the process group."""
+        await self._session.call("process/signal", self._ids(signal=name))
+
+    async def terminate(self, grace: float = 5.0, *, tree: bool = False) -> None:
+        """Asks the process and its descendants to end (SIGTERM), and kills what is left after `grace` seconds.
+
+        With `tree`, also descendants of a process that has ended.
+        """
+        await self._terminate({"graceful": {"timeoutMs": milliseconds(grace)}}, tree)
+
+    async def kill(self, *, tree: bool = False) -> None:
+        """Kills the process with its descendants, and returns when nothing of them is left."""
+        await self._terminate("force", tree)
+
+    async def _terminate(self, mode: object, tree: bool) -> None:
+        scope = {"scope": "tree"} if tree else {}
+        await self._session.call("process/terminate", self._ids(mode=mode, **scope))
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Changes the size of the terminal."""
+        await self._session.call("process/resize", self._ids(rows=rows, cols=cols))
+
+    async def snapshot(self, max_bytes: int | None = None) -> Snapshot:
+        """Returns the beginning and the end of all output so far."""
+        reply = await self._session.call("process/snapshot", self._ids(maxBytes=max_bytes))
+        try:
+            return Snapshot(
+                stdout=decode_base64(reply["stdout"]),
+                stderr=decode_base64(reply["stderr"]),
+                terminal=decode_base64(reply["terminal"]),
+                omitted_bytes=reply["omittedBytes"],
+                running=reply["running"],
+                exit_code=reply["exitCode"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"cannot decode the answer to `process/snapshot`: {error}") from error
+
+    async def seek(self, to: Mapping[str, int]) -> models.ProcessSeekResult:
+        """Finds a position in the output: `{"atMs": …}`, `{"offset": …}` or `{"tailBytes": …}`."""
+        result: models.ProcessSeekResult = await self._session.call("process/seek", self._ids(to=dict(to)))
+        return result
+
+    async def info(self) -> ProcessInfo | None:
+        """Returns what the server knows about the process, or None if it has forgotten it."""
+        listing = await self._session.call("process/list", {"sessionId": self.session_id})
+        return next((ProcessInfo.from_wire(e) for e in listing["processes"] if e["processId"] == self.id), None)
+
+    async def wait(self) -> Exit:
+        """Waits until the process has exited."""
+        while True:
+            params = self._ids(until="exit", waitMs=milliseconds(_POLL))
+            reply = await self._session.call("process/wait", params, timeout=False)
+            if reply.get("exitCode") is not None:
+                return decode_exit(reply)
+
+    async def release(self) -> None:
+        """Lets the process go on while this client is away: a full log drops the oldest output."""
+        await self._session.call("process/release", self._ids())
+
+    async def forget(self) -> None:
+        """Makes the server forget a closed process and its output."""
+        await self._session.call("process/forget", self._ids())
+
+    def events(self, after: int = 0) -> PolledEvents | Events:
+        """Returns the events after an event, in order."""
+        return PolledEvents(self, after)
+
+
+class PolledEvents:
+    """The events of a process of another session, in order; what was dropped is a `Gap`."""
+
+    def __init__(self, process: ProcessRef, after: int) -> None:
+        self._process = process
+        self._after = after
+        self._ready: deque[Event] = deque()
+        self._has_exited = self._is_closed = False
+
+    def __aiter__(self) -> PolledEvents:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._ready:
+            if self._is_closed:
+                raise StopAsyncIteration
+            for event in await self._process.read(self._after, wait=_POLL):
+                if isinstance(event, Exited):
+                    if self._has_exited:
+                        continue
+                    self._has_exited = True
+                self._is_closed = self._is_closed or isinstance(event, Closed)
+                self._ready.append(event)
+                self._after = max(self._after, event.seq)
+        return self._ready.popleft()
+
+
+class Process(ProcessRef):
+    """A process of this session.
+
+    Its output is kept for the first consumer (`chunks`, `lines`, `events`, `stdout` …). A consumer that does not read
+    holds up the process, as a full pipe does; `wait` and dropping the last handle lift that.
+
+        process = await host.start(["make"])
+        async for line in process.lines():
+            print(line.text)
+        print(await process.wait())
+    """
+
+    def __init__(self, session: Session, queue: EventQueue, pid: int | None, has_stdin: bool) -> None:
+        super().__init__(session, None, queue.id)
+        self._queue = queue
+        #: The process id on the remote host, if it is known.
+        self.pid = pid
+        #: Its standard input, or the keys of its terminal.
+        self.stdin = Stdin(session, queue.id, has_stdin)
+        self._readers: dict[Stream, Reader] = {}
+
+    def __repr__(self) -> str:
+        return f"<Process {self.id!r} pid={self.pid}>"
+
+    def __del__(self) -> None:
+        queue: EventQueue | None = getattr(self, "_queue", None)
+        if queue is not None:
+            session = self._session
+            _later(session, lambda: session.release_queue(queue))
+
+    async def __aenter__(self) -> Process:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kills the process if it is still running."""
+        if self._queue.exit is None and self._session.lost is None:
+            await self.kill()
+
+    @property
+    def exit(self) -> Exit | None:
+        """How the process ended, if it has, as far as this client knows."""
+        return None if self._queue.exit is None else self._queue.exit[1]
+
+    @property
+    def closed(self) -> Closed | None:
+        """The last event, if it has arrived: no more output follows."""
+        return self._queue.closed
+
+    @property
+    def stdout(self) -> Reader:
+        """Standard output as a stream of bytes."""
+        return self._reader("stdout")
+
+    @property
+    def stderr(self) -> Reader:
+        """Standard error as a stream of bytes."""
+        return self._reader("stderr")
+
+    @property
+    def terminal(self) -> Reader:
+        """The output of the terminal as a stream of bytes."""
+        return self._reader("pty")
+
+    def _reader(self, stream: Stream) -> Reader:
+        reader = self._readers.get(stream)
+        if reader is None:
+            reader = self._readers[stream] = Reader(self.chunks(stream))
+        return reader
+
+    def events(self, after: int = 0) -> Events:
+        """Returns all events after an event, from the beginning by default; gaps are events, too."""
+        return Events(self._session, self._queue, after, self)
+
+    def chunks(self, stream: Stream | None = None) -> Chunks:
+        """Returns the output from the beginning, of one stream or of all.
+
+        At a gap, it raises `GapError` once, and then continues behind it.
+        """
+        return Chunks(self.events(), stream)
+
+    def lines(self, stream: Stream | None = None, *, max_bytes: int = _MAX_LINE_BYTES) -> Lines:
+        """Returns the lines of the output from the beginning; longer ones come in pieces of `max_bytes`.
+
+        At a gap, it raises `GapError` once, and then continues behind it.
+        """
+        return Lines(self.events(), stream, max_bytes)
+
+    async def read(self, after: int = 0, *, max_bytes: int = WINDOW_BYTES, wait: float = 0.0) -> list[Event]:
+        events = await super().read(after, max_bytes=max_bytes, wait=wait)
+        self._queue.on_polled(max([after, *(event.seq for event in events)]))
+        return events
+
+    async def communicate(self, input: bytes = b"") -> Result:
+        """Writes the input and closes it, and returns all output from the beginning when everything has ended.
+
+        Raises `GapError` if output is missing.
+        """
+        write = asyncio.create_task(self._write_all(input)) if self.stdin.is_open else None
+        try:
+            result = await self._collect()
+            if write is not None:
+                # A process may exit without reading; then its exit says more than the broken pipe.
+                await asyncio.wait([write])
+                failure = None if write.cancelled() else write.exception()
+                if failure is not None and result.ok and not is_kind(failure, "stdinClosed", "unknownProcess"):
+                    raise failure
+            return result
+        finally:
+            if write is not None and not write.done():
+                write.cancel()
+
+    async def _write_all(self, input: bytes) -> None:
+        await self.stdin.write(input)
+        await self.stdin.close()
+
+    async def _collect(self) -> Result:
+        parts: dict[str, list[bytes]] = {"stdout": [], "stderr": [], "pty": [], "unknown": []}
+        exit: Exit | None = None
+        async for event in self.events():
+            if isinstance(event, Chunk):
+                parts[event.stream].append(event.data)
+            elif isinstance(event, Exited):
+                exit = event.exit
+            elif isinstance(event, Gap):
+                raise GapError(event.bytes)
+        if exit is None:
+            raise ProtocolError(f"process `{self.id}` is closed but has not exited")
+        joined = {stream: b"".join(pieces) for stream, pieces in parts.items()}
+        return Result(exit, joined["stdout"], joined["stderr"], joined["pty"], joined["unknown"])
+
+    async def wait(self) -> Exit:
+        """Waits until the process has exited. Unread output does not hold it up from here on."""
+        consumer = self._queue.subscribe_at_end()
+        try:
+            while self._queue.exit is None:
+                if self._queue.take(consumer) is None:
+                    if self._queue.closed is not None:
+                        raise ProtocolError(f"process `{self.id}` is closed but has not exited")
+                    await self._queue.wait(consumer)
+            return self._queue.exit[1]
+        finally:
+            self._queue.unsubscribe(consumer)
+
+    async def wait_closed(self) -> Exit:
+        """Waits until all output has ended, too, also that of background processes."""
+        consumer = self._queue.subscribe_at_end()
+        try:
+            while self._queue.closed is None:
+                if self._queue.take(consumer) is None:
+                    await self._queue.wait(consumer)
+        finally:
+            self._queue.unsubscribe(consumer)
+        return await self.wait()
+
+    async def wait_for(
+        self, pattern: str | bytes | re.Pattern[bytes], *, after: int = 0, timeout: float | None = None
+    ) -> Match | Exit:
+        r"""Waits until output after an event matches, and returns the match, or the exit if that comes first.
+
+        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are searched
+        separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice, give the
+        `seq` of the last match as `after`. Raises `TimeoutError` after `timeout` seconds.
+
+            prompt = await shell.wait_for(r"\$ $")
+            await shell.stdin.write(b"make\n")
+            await shell.wait_for(r"\$ $", after=prompt.seq)
+        """
+        return await asyncio.wait_for(self._wait_for(pattern, after), timeout)
+
+    async def _wait_for(self, pattern: str | bytes | re.Pattern[bytes], after: int) -> Match | Exit:
+        if isinstance(pattern, str):
+            pattern = pattern.encode()
+        try:
+            search = re.compile(pattern)
+        except re.error as error:
+            raise UsageError(f"cannot wait for {pattern!r}: {error}") from error
+        arrived: dict[str, bytes] = {}
+        async for event in self.events(after):
+            if isinstance(event, Chunk):
+                text = arrived.get(event.stream, b"") + event.data
+                if (found := search.search(text)) is not None:
+                    return Match(event.seq, found.group())
+                arrived[event.stream] = text[-_SEARCH_BYTES:]
+            elif isinstance(event, Gap):
+                arrived.clear()
+        return await self.wait()
+
+    async def wait_for_silence(self, seconds: float) -> Exit | None:
+        """Waits until there was no output for this long; returns the exit if that comes first.
+
+        Unread output does not hold the process up from here on.
+        """
+        consumer = self._queue.subscribe_at_end()
+        try:
+            while self._queue.exit is None:
+                left = self._queue.last_output + seconds - time.monotonic()
+                if left <= 0:
+                    return None
+                if self._queue.take(consumer) is None:
+                    try:
+                        await asyncio.wait_for(self._queue.wait(consumer), left)
+                    except asyncio.TimeoutError:
+                        pass
+            return self._queue.exit[1]
+        finally:
+            self._queue.unsubscribe(consumer)
+
+
+class Events:
+    """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
+
+    def __init__(self, session: Session, queue: EventQueue, after: int, owner: Process) -> None:
+        self._session = session
+        self._queue = queue
+        #: Keeps the handle, and with it the queue, alive.
+        self._owner = owner
+        self._after = after
+        self._consumer = queue.subscribe(after)
+        #: Earlier events are no longer here, and are read from the server.
+        self._past: deque[Event] = deque()
+        self._past_until = queue.removed_seq
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self.next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def next(self) -> Event | None:
+        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        while True:
+            if self._past:
+                event = self._past.popleft()
+            elif self._after < self._past_until:
+                await self._read_past()
+                continue
+            else:
+                taken = self._queue.take(self._consumer)
+                if taken is None:
+                    if self._queue.closed is not None:
+                        return None
+                    await self._queue.wait(self._consumer)
+                    continue
+                event = taken
+            if event.seq > self._after:
+                self._after = event.seq
+                return event
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._queue.unsubscribe(self._consumer)
+
+    def __del__(self) -> None:
+        consumer = getattr(self, "_consumer", None)
+        if consumer is not None:
+            queue = self._queue
+            _later(self._session, lambda: queue.unsubscribe(consumer))
+
+    async def _read_past(self) -> None:
+        until = self._past_until
+        params = {"processId": self._queue.id, "afterSeq": self._after, "maxBytes": WINDOW_BYTES}
+        try:
+            reply = await self._session.call("process/read", params, timeout=False)
+        except RefusedError as error:
+            if not is_unknown_process(error):
+                raise
+            reply = {"chunks": [], "nextSeq": until + 1}
+        try:
+            gap = decode_gap(reply["gap"]) if reply.get("gap") is not None else None
+            chunks = [chunk for chunk in map(decode_chunk, reply["chunks"]) if chunk.seq <= until]
+            next_seq = int(reply["nextSeq"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"cannot decode the answer to `process/read`: {error}") from error
+        at = self._after
+        if gap is not None:
+            at = min(gap.to_seq, until)
+            self._past.append(Gap(gap.from_seq, at, gap.bytes, gap.cause))
+        for chunk in chunks:
+            at = self._pass(at, chunk.seq - 1)
+            self._past.append(chunk)
+            at = chunk.seq
+        at = self._pass(at, min(until, next_seq - 1))
+        if at == self._after:
+            # The server has no events in this range.
+            self._pass(at, until)
+
+    def _pass(self, after: int, until: int) -> int:
+        """Adds events for numbers that are no output: the exit, the close, or what the server no longer has."""
+        while after < until:
+            seq = after + 1
+            exit, closed = self._queue.exit, self._queue.closed
+            if exit is not None and exit[0] == seq:
+                self._past.append(Exited(seq, exit[1]))
+                after = seq
+            elif closed is not None and closed.seq == seq:
+                self._past.append(closed)
+                after = seq
+            else:
+                known = [at for at in (exit[0] if exit else 0, closed.seq if closed else 0) if at > seq]
+                after = min([until, *(at - 1 for at in known)])
+                self._past.append(Gap(seq, after, None))
+        return after
+
+
+class Chunks:
+    """The output of a process, in order and exactly once. At a gap it raises `GapError`, and can be continued."""
+
+    def __init__(self, events: Events, stream: Stream | None = None) -> None:
+        self._events = events
+        self._stream = stream
+
+    def __aiter__(self) -> Chunks:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while True:
+            event = await self._events.next()
+            if isinstance(event, Chunk):
+                if self._stream is None or event.stream == self._stream:
+                    return event
+            elif isinstance(event, Gap):
+                raise GapError(event.bytes)
+            elif event is None:
+                raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._events.close()
+
+
+class Lines:
+    """The lines of a process. At a gap it raises `GapError`, and can be continued."""
+
+    def __init__(self, events: Events, stream: Stream | None, max_bytes: int) -> None:
+        self._events = events
+        self._stream = stream
+        # A character has up to four bytes, and a piece ends between two of them.
+        self._max_bytes = max(4, max_bytes)
+        self._partial: dict[Stream, bytes] = {}
+        self._ready: deque[Line | GapError] = deque()
+
+    def __aiter__(self) -> Lines:
+        return self
+
+    async def __anext__(self) -> Line:
+        while not self._ready:
+            event = await self._events.next()
+            if event is None:
+                raise StopAsyncIteration
+            if isinstance(event, Chunk):
+                if self._stream is None or event.stream == self._stream:
+                    self._take(event)
+            elif isinstance(event, Gap):
+                self._finish(event.seq)
+                self._ready.append(GapError(event.bytes))
+            elif isinstance(event, Closed):
+                self._finish(event.seq)
+        line = self._ready.popleft()
+        if isinstance(line, GapError):
+            raise line
+        return line
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._events.close()
+
+    def _take(self, chunk: Chunk) -> None:
+        *whole, rest = (self._partial.pop(chunk.stream, b"") + chunk.data).split(b"\n")
+        for raw in whole:
+            raw = self._split(chunk, raw)
+            self._ready.append(_line(chunk.stream, chunk.seq, raw[:-1] if raw.endswith(b"\r") else raw))
+        self._partial[chunk.stream] = self._split(chunk, rest)
+
+    def _split(self, chunk: Chunk, raw: bytes) -> bytes:
+        """Gives pieces of what is too long for a line, and returns the rest."""
+        while len(raw) > self._max_bytes:
+            end = self._max_bytes
+            # Back to the beginning of a character, if that is near.
+            while end > self._max_bytes - 3 and raw[end] & 0xC0 == 0x80:
+                end -= 1
+            if raw[end] & 0xC0 == 0x80:
+                end = self._max_bytes
+            self._ready.append(_line(chunk.stream, chunk.seq, raw[:end], True))
+            raw = raw[end:]
+        return raw
+
+    def _finish(self, seq: int) -> None:
+        for stream, raw in self._partial.items():
+            if raw:
+                self._ready.append(_line(stream, seq, raw))
+        self._partial.clear()
+
+
+class Reader:
+    """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
+
+    At a gap, reading raises `GapError` once, and then continues behind it.
+    """
+
+    def __init__(self, chunks: Chunks) -> None:
+        self._chunks = chunks
+        self._rest = b""
+        self._has_ended = False
+
+    def at_eof(self) -> bool:
+        """Returns whether everything was read."""
+        return self._has_ended and not self._rest
+
+    async def read(self, n: int = -1) -> bytes:
+        """Reads up to `n` bytes, as soon as there are some; without `n`, everything up to the end."""
+        if n == 0:
+            return b""
+        if n < 0:
+            parts = [self._rest]
+            self._rest = b""
+            while await self._more():
+                parts.append(self._rest)
+                self._rest = b""
+            return b"".join(parts)
+        if not self._rest:
+            await self._more()
+        data, self._rest = self._rest[:n], self._rest[n:]
+        return data
+
+    async def readexactly(self, n: int) -> bytes:
+        """Reads exactly `n` bytes; raises `asyncio.IncompleteReadError` if the stream ends before that."""
+        while len(self._rest) < n:
+            if not await self._more():
+                data, self._rest = self._rest, b""
+                raise asyncio.IncompleteReadError(data, n)
+        data, self._rest = self._rest[:n], self._rest[n:]
+        return data
+
+    async def readline(self) -> bytes:
+        """Reads a line with its end; less at the end of the stream."""
+        return await self.readuntil(b"\n", _is_strict=False)
+
+    async def readuntil(self, separator: bytes = b"\n", *, _is_strict: bool = True) -> bytes:
+        """Reads up to a separator, and with it; raises `asyncio.IncompleteReadError` at the end of the stream."""
+        searched = 0
+        while True:
+            at = self._rest.find(separator, searched)
+            if at >= 0:
+                end = at + len(separator)
+                data, self._rest = self._rest[:end], self._rest[end:]
+                return data
+            searched = max(0, len(self._rest) - len(separator) + 1)
+            if not await self._more():
+                data, self._rest = self._rest, b""
+                if _is_strict:
+                    raise asyncio.IncompleteReadError(data, None)
+                return data
+
+    def __aiter__(self) -> Reader:
+        return self
+
+    async def __anext__(self) -> bytes:
+        line = await self.readline()
+        if not line:
+            raise StopAsyncIteration
+        return line
+
+    async def _more(self) -> bool:
+        if self._has_ended:
+            return False
+        try:
+            chunk = await self._chunks.__anext__()
+        except StopAsyncIteration:
+            self._has_ended = True
+            return False
+        self._rest += chunk.data
+        return True
+
+
+class Stdin:
+    """The input of a process.
+
+    Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
+    """
+
+    def __init__(self, session: Session, process_id: str, is_open: bool) -> None:
+        self._session = session
+        self._process_id = process_id
+        #: Whether it may be written to.
+        self.is_open = is_open
+        self._unanswered: deque[asyncio.Future[Any]] = deque()
+        #: So that two writes at the same time do not mix.
+        self._lock = asyncio.Lock()
+
+    async def write(self, data: bytes) -> None:
+        """Writes; returns when everything is on its way, and waits while the process does not read.
+
+        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether the
+        server has taken everything.
+        """
+        async with self._lock:
+            for at in range(0, len(data), _WRITE_BYTES):
+                self._check_open()
+                await self._settle(_WRITES - 1)
+                params = {"processId": self._process_id, **_write(self._session, data[at : at + _WRITE_BYTES])}
+                # The first write of a process does not wait for those of others, which may not read.
+                _, reply = await self._session.enqueue("process/write", params, is_control=not self._unanswered)
+                self._unanswered.append(reply)
+
+    async def drain(self) -> None:
+        """Waits until the server has taken everything."""
+        async with self._lock:
+            await self._settle(0)
+
+    async def close(self) -> None:
+        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead."""
+        if self.is_open:
+            self.is_open = False
+            async with self._lock:
+                await self._settle(0)
+                await self._session.call("process/closeStdin", {"processId": self._process_id})
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise _stdin_closed(self._process_id)
+
+    async def _settle(self, left: int) -> None:
+        """Takes answers until at most `left` are missing."""
+        while self._unanswered:
+            reply = self._unanswered[0]
+            if not reply.done():
+                if len(self._unanswered) <= left:
+                    return
+                await asyncio.wait([reply])
+            self._unanswered.popleft()
+            _check_accepted(reply.result(), self._process_id)
+
+
+def _later(session: Session, work: Callable[[], None]) -> None:
+    """Does something on the event loop soon: the garbage collector may run in any thread."""
+    try:
+        session.loop.call_soon_threadsafe(work)
+    except RuntimeError:
+        pass  # the loop is closed
+
+
+def _line(stream: Stream, seq: int, raw: bytes, is_continued: bool = False) -> Line:
+    return Line(stream, seq, raw.decode("utf-8", "replace"), is_continued)
+
+
+def _write(session: Session, data: bytes) -> dict[str, Any]:
+    return {"chunk": encode_base64(data), "writeId": session.name("w")}
+
+
+def _check_accepted(reply: Mapping[str, Any], process_id: str) -> None:
+    # A newer server may have another word for it.
+    if reply.get("status") == "accepted" or reply.get("accepted") is True:
+        return
+    if reply.get("status") == "unknownProcess":
+        raise RefusedError(-32600, "unknownProcess", f"the server does not know process `{process_id}`")
+    raise _stdin_closed(process_id)
+
+
+def _stdin_closed(process_id: str) -> RemexError:
+    return RefusedError(-32600, "stdinClosed", f"the input of process `{process_id}` is closed")
+
+
+def _events_of(reply: Mapping[str, Any], after: int) -> list[Event]:
+    """Returns the events of an answer to `process/read`."""
+    events: list[Event] = [] if reply.get("gap") is None else [decode_gap(reply["gap"])]
+    chunks = [decode_chunk(chunk) for chunk in reply["chunks"]]
+    events.extend(chunks)
+    if not chunks:
+        # The answer describes the log, not this reader: more may follow as long as there are chunks.
+        last = max(after, int(reply["nextSeq"]) - 1)
+        if reply.get("exited"):
+            events.append(Exited(last, decode_exit(reply)))
+        if reply.get("closed"):
+            events.append(decode_closed(last, reply))
+    return events

@@ -1,0 +1,326 @@
+"""The events of one process, queued between the connection and the consumers.
+
+Events that every consumer has taken leave the queue and are reported to the server, which then sends more. So a
+consumer that does not read holds up its own process only, and memory stays bounded. Start at `EventQueue`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ._errors import ProtocolError, RemexError, RequestInterruptedError, is_unknown_process
+from ._event import (
+    Chunk,
+    Closed,
+    Event,
+    Exit,
+    Exited,
+    Gap,
+    decode_chunk,
+    decode_closed,
+    decode_exit,
+    decode_gap,
+    number,
+)
+from ._replay import Replay, Unlisted
+
+#: What a server streams beyond the last consumed event.
+WINDOW_BYTES = 256 << 10
+WINDOW_EVENTS = 4096
+
+#: What waits for the slowest consumer; a server that supports `consumed` never sends that much.
+_QUEUE_BYTES = 1 << 20
+_QUEUE_EVENTS = 16 << 10
+
+
+class Reporter(Protocol):
+    """What a queue needs of the session."""
+
+    def report_consumed(self, process_id: str, seq: int) -> None:
+        """Tells the server that everything up to `seq` is consumed."""
+
+    def read_for(self, queue: EventQueue, after: int) -> None:
+        """Sends `process/read`, and hands its outcome to the queue."""
+
+
+class Consumer:
+    """A position in the events of a process."""
+
+    __slots__ = ("next", "waiter")
+
+    def __init__(self, next: int) -> None:
+        #: An index; the queue has those from `removed` on.
+        self.next = next
+        self.waiter: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Lets the consumer look again."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+
+class EventQueue:
+    """The events of one process, in order and each once."""
+
+    def __init__(self, process_id: str, session: Reporter, retain_bytes: int | None) -> None:
+        self.id = process_id
+        #: How many handles share it.
+        self.handles = 1
+        self.exit: tuple[int, Exit] | None = None
+        self.closed: Closed | None = None
+        self.failed: RemexError | None = None
+        self.last_output = time.monotonic()
+        #: The last event that has left the queue.
+        self.removed_seq = 0
+        self._session = session
+        self._replay = Replay()
+        self._queue: deque[Event] = deque()
+        self._queued_bytes = 0
+        self._removed = 0
+        self._consumers: list[Consumer] = []
+        #: Until the first consumer arrives, events are kept for it.
+        self._awaits_consumer = True
+        self._unreported_bytes = 0
+        self._unreported_events = 0
+        window = WINDOW_BYTES if retain_bytes is None else min(WINDOW_BYTES, retain_bytes)
+        self._report_bytes = window // 4
+        #: The first event that this connection has streamed; the server streams all later ones, too.
+        self._live_from: int | None = None
+        self._is_started = False
+
+    # Called by the session.
+
+    def on_started(self, has_history: bool) -> None:
+        """Records that the server has the process; there may be output that this client was not sent."""
+        self._is_started = True
+        if has_history:
+            self._interrupt()
+        self._act()
+
+    def on_output(self, chunk: Chunk) -> None:
+        """Handles output, which is nearly always simply the next event."""
+        seq = chunk.seq
+        if self.failed is None and not self._is_full() and self._replay.pass_through(seq):
+            if self._live_from is None:
+                self._live_from = seq
+            self.last_output = time.monotonic()
+            self._queue.append(chunk)
+            self._queued_bytes += len(chunk.data)
+            self._wake()
+            if not (self._awaits_consumer or self._consumers):
+                self._drop_consumed()
+                self._act()
+        else:
+            self.on_event(chunk)
+
+    def on_event(self, event: Event) -> None:
+        """Handles a notification."""
+        if self.failed is not None:
+            # No consumer will see it, so it must not block the process.
+            self._session.report_consumed(self.id, event.seq)
+            return
+        if self._is_full():
+            # Only a server of the base dialect sends beyond the window. A read fetches it later.
+            self._interrupt()
+            return
+        if self._live_from is None:
+            self._live_from = event.seq
+        if isinstance(event, Chunk):
+            self.last_output = time.monotonic()
+        self._replay.feed(event)
+        self._deliver(None)
+        self._act()
+
+    def on_read(self, reply: Mapping[str, Any] | None, error: RemexError | None) -> None:
+        """Handles the outcome of a read."""
+        if self.failed is not None:
+            return
+        if reply is not None:
+            try:
+                self._take_read(reply)
+            except (KeyError, TypeError, ValueError) as invalid:
+                self.on_protocol_error(ProtocolError(f"cannot decode the answer to `process/read`: {invalid}"))
+                return
+        elif isinstance(error, RequestInterruptedError):
+            self._interrupt()
+        elif error is not None and not (is_unknown_process(error) and self.closed is not None):
+            self.fail(error)
+        self._act()
+
+    def on_disconnect(self) -> None:
+        """Records that events may be missing."""
+        self._interrupt()
+
+    def on_reconnect(self) -> None:
+        """Asks for what was missed, and repeats the last report, which the server may not have."""
+        if self.removed_seq > 0:
+            self._session.report_consumed(self.id, self.removed_seq)
+        self._act()
+
+    def on_protocol_error(self, error: ProtocolError) -> None:
+        """Fails after an invalid message about the process; later events are dropped."""
+        if self.closed is None:
+            self.fail(error)
+            newest = self._queue[-1].seq if self._queue else self.removed_seq
+            if newest > 0:
+                self._session.report_consumed(self.id, newest)
+
+    def fail(self, error: RemexError) -> None:
+        """Ends the queue with an error, behind what has arrived."""
+        if self.failed is None:
+            self.failed = error
+        self._wake()
+
+    # Called by consumers.
+
+    def on_polled(self, seq: int) -> None:
+        """Records that a caller of `process/read` has everything up to `seq`, before there is a consumer."""
+        if self._awaits_consumer and seq > self.removed_seq:
+            while self._queue and self._queue[0].seq <= seq:
+                self._remove_first()
+            self._session.report_consumed(self.id, seq)
+
+    def subscribe(self, after: int) -> Consumer:
+        """Adds a consumer of the events after `after`; those up to `removed_seq` it has to read itself."""
+        skipped = 0
+        for event in self._queue:
+            if event.seq > after:
+                break
+            skipped += 1
+        consumer = Consumer(self._removed + skipped)
+        self._consumers.append(consumer)
+        self._awaits_consumer = False
+        return consumer
+
+    def subscribe_at_end(self) -> Consumer:
+        """Adds a consumer of future events; unread output no longer waits for a first consumer."""
+        consumer = Consumer(self._removed + len(self._queue))
+        self._consumers.append(consumer)
+        self._awaits_consumer = False
+        self._drop_consumed()
+        self._act()
+        return consumer
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Removes a consumer, which lifts its backpressure."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+            self._drop_consumed()
+            self._act()
+
+    def take(self, consumer: Consumer) -> Event | None:
+        """Takes the next event; None if there is none yet, and behind the last."""
+        at = consumer.next - self._removed
+        if at >= len(self._queue):
+            if self.failed is not None:
+                raise self.failed.with_traceback(None)
+            return None
+        event = self._queue[at]
+        consumer.next += 1
+        if at == 0:
+            self._drop_consumed()
+            self._act()
+        return event
+
+    async def wait(self, consumer: Consumer) -> None:
+        """Waits until there may be something to take."""
+        if consumer.next - self._removed < len(self._queue) or self.failed or self.closed:
+            return
+        consumer.waiter = asyncio.get_running_loop().create_future()
+        try:
+            await consumer.waiter
+        finally:
+            consumer.waiter = None
+
+    # The rest is private.
+
+    def _interrupt(self) -> None:
+        self._replay.interrupt()
+        self._live_from = None
+
+    def _is_full(self) -> bool:
+        return self._queued_bytes >= _QUEUE_BYTES or len(self._queue) >= _QUEUE_EVENTS
+
+    def _take_read(self, reply: Mapping[str, Any]) -> None:
+        chunks = [decode_chunk(chunk) for chunk in reply["chunks"]]
+        gap = None if reply.get("gap") is None else decode_gap(reply["gap"])
+        next_seq = number(reply, "nextSeq")
+        exit = decode_exit(reply) if reply.get("exited") else None
+        closed = decode_closed(0, reply) if reply.get("closed") else None
+        if chunks:
+            self.last_output = time.monotonic()
+        # A limited read does not say what follows its last chunk: an exit, or nothing.
+        is_complete = not chunks or (self._live_from is not None and next_seq >= self._live_from)
+        self._replay.feed_read(gap, chunks, next_seq, is_complete)
+        self._deliver((exit, closed))
+
+    def _deliver(self, state: tuple[Exit | None, Closed | None] | None) -> None:
+        for step in self._replay.ready():
+            if isinstance(step, Unlisted):
+                self._push_state(step, state or (None, None))
+            else:
+                self._push(step)
+        self._drop_consumed()
+        self._wake()
+
+    def _push_state(self, unlisted: Unlisted, state: tuple[Exit | None, Closed | None]) -> None:
+        """Makes events of what a read reports as state: the exit and the close."""
+        exit = state[0] if self.exit is None else None
+        closed = state[1] if self.closed is None else None
+        seq, to_seq = unlisted
+        # More numbers than that are output that a server of the base dialect dropped.
+        surplus = to_seq + 1 - seq - (exit is not None) - (closed is not None)
+        if surplus > 0:
+            self._push(Gap(seq, seq + surplus - 1, None))
+            seq += surplus
+        if exit is not None and seq <= to_seq:
+            self._push(Exited(seq, exit))
+            seq += 1
+        if closed is not None and seq <= to_seq:
+            self._push(Closed(seq, closed.produced, closed.evicted_bytes))
+
+    def _push(self, event: Event) -> None:
+        if isinstance(event, Chunk):
+            self._queued_bytes += len(event.data)
+        elif isinstance(event, Exited):
+            self.exit = (event.seq, event.exit)
+        elif isinstance(event, Closed):
+            self.closed = event
+        self._queue.append(event)
+
+    def _drop_consumed(self) -> None:
+        if self._awaits_consumer:
+            return
+        end = self._removed + len(self._queue)
+        slowest = min((consumer.next for consumer in self._consumers), default=end)
+        while self._removed < slowest:
+            self._remove_first()
+
+    def _remove_first(self) -> None:
+        event = self._queue.popleft()
+        self._removed += 1
+        self.removed_seq = event.seq
+        self._unreported_events += 1
+        if isinstance(event, Chunk):
+            self._queued_bytes -= len(event.data)
+            self._unreported_bytes += len(event.data)
+
+    def _act(self) -> None:
+        """Sends the messages that are due."""
+        is_due = self._unreported_bytes >= self._report_bytes or self._unreported_events >= WINDOW_EVENTS // 4
+        if is_due and self._unreported_events:
+            self._unreported_bytes = self._unreported_events = 0
+            self._session.report_consumed(self.id, self.removed_seq)
+        has_room = self._queued_bytes < _QUEUE_BYTES // 2 and len(self._queue) < _QUEUE_EVENTS // 2
+        if has_room and self._is_started and self.closed is None and self.failed is None:
+            after = self._replay.wanted_read()
+            if after is not None:
+                self._session.read_for(self, after)
+
+    def _wake(self) -> None:
+        for consumer in self._consumers:
+            consumer.wake()

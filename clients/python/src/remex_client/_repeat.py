@@ -1,0 +1,44 @@
+"""Which requests may be sent again after a disconnect: section 18.1 of PROTOCOL.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_ALWAYS = frozenset(
+    """
+    process/read process/seek process/wait process/snapshot process/list process/collect process/terminate
+    process/closeStdin process/release process/resize session/list session/end
+    fs/readFile fs/getMetadata fs/canonicalize fs/readDirectory fs/walk fs/readLink fs/hash fs/setPermissions
+    fs/setTimes environment/info environment/status environmentConfig/read capabilityRoots/discoverV1
+    capabilities/discoverV2
+    """.split()
+)
+
+
+def may_repeat(method: str, params: Mapping[str, object]) -> bool:
+    """Returns whether an unanswered request may be sent again."""
+    if method in _ALWAYS:
+        return True
+    if method == "process/start":
+        return params.get("startId") is not None
+    if method == "process/write":
+        return params.get("writeId") is not None
+    if method == "fs/writeFile":
+        return params.get("ifMatch") is None
+    if method == "fs/createDirectory":
+        return params.get("recursive") is not False
+    if method == "http/request":
+        return params.get("method") in ("GET", "HEAD", "OPTIONS") and not params.get("streamResponse")
+    return False
+
+
+#: Requests that never wait for a free slot, so that a process can be ended whatever else is going on.
+CONTROL = frozenset(
+    """
+    process/signal process/terminate process/closeStdin process/release process/forget process/resize process/list
+    process/collect session/list session/end session/observe session/unobserve environment/status fs/close fs/unwatch
+    """.split()
+)
+
+#: Requests that may wait for a process or a web server.
+PARKED = frozenset(["process/write", "process/wait", "http/request"])

@@ -1,0 +1,243 @@
+"""Where a server is, and how to connect to it. Start at `dial`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import os
+import shlex
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from ._errors import UnauthorizedError, UnreachableError, UsageError
+from ._link import Link
+
+_PORTS = {"ws": 80, "wss": 443}
+
+#: How much of what a program prints on stderr goes into an error.
+_STDERR_BYTES = 4096
+
+#: How long a program may take to end when its connection is closed.
+_PROGRAM_GRACE = 2.0
+
+
+@dataclass(frozen=True)
+class Unix:
+    """A unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"unix://{self.path}"
+
+
+@dataclass(frozen=True)
+class WebSocket:
+    """A WebSocket, with TLS if the URL begins with `wss://`."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ssl_context: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        return self.url
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that speaks the protocol on its standard streams, such as `ssh host remex proxy`."""
+
+    argv: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"`{shlex.join(self.argv)}`"
+
+
+Target = Unix | WebSocket | Program
+
+
+def parse(
+    target: str | Sequence[str] | Target,
+    *,
+    token: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    client_cert: tuple[str, str] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+) -> Target:
+    """Makes a target of what a caller gives."""
+    if isinstance(target, Unix | WebSocket | Program):
+        return target
+    if not isinstance(target, str):
+        if not target:
+            raise UsageError("cannot connect: the command is empty")
+        return Program(tuple(target))
+    url = urlsplit(target)
+    if url.scheme == "unix" and not url.netloc and url.path.startswith("/"):
+        return Unix(unquote(url.path))
+    if url.scheme == "ssh" and url.hostname and not url.hostname.startswith("-") and url.path in ("", "/"):
+        return _ssh(url.username, url.hostname, url.port)
+    if url.scheme in _PORTS and url.hostname:
+        if url.scheme == "wss" and ssl_context is None:
+            try:
+                ssl_context = ssl.create_default_context(cafile=ca)
+                if client_cert is not None:
+                    ssl_context.load_cert_chain(*client_cert)
+            except OSError as error:
+                raise UsageError(f"cannot use the certificates for `{target}`: {error}") from error
+        return WebSocket(target, token, dict(headers or {}), ssl_context)
+    raise UsageError(
+        f"cannot use `{target}` as a server",
+        "give `unix:///path`, `ws://host:port`, `wss://host:port`, `ssh://host`, or a command as a list",
+    )
+
+
+def _ssh(user: str | None, host: str, port: int | None) -> Program:
+    where = f"{user}@{host}" if user else host
+    options = ("-p", str(port)) if port else ()
+    return Program(("ssh", "-T", "-oBatchMode=yes", *options, "--", where, "remex", "proxy"))
+
+
+async def dial(target: Target) -> Connection:
+    """Opens a connection."""
+    loop = asyncio.get_running_loop()
+    try:
+        if isinstance(target, Unix):
+            _, link = await loop.create_unix_connection(lambda: Link(False), target.path)
+            return Connection(link)
+        if isinstance(target, WebSocket):
+            return Connection(await _dial_websocket(target))
+        link = Link(False)
+        _, program = await loop.subprocess_exec(
+            lambda: _ProgramProtocol(link, target),
+            *target.argv,
+            # Without a terminal it cannot prompt, and an interrupt from the keyboard does not reach it.
+            start_new_session=True,
+        )
+        return Connection(link, program)
+    except OSError as error:
+        raise UnreachableError(f"cannot connect to {target}: {error}") from error
+
+
+class Connection:
+    """A link, and the program that it leads through."""
+
+    def __init__(self, link: Link, program: _ProgramProtocol | None = None) -> None:
+        self.link = link
+        self._program = program
+
+    async def failure(self, reason: str) -> str:
+        """Returns why the connection ended, with what a program said about it."""
+        return reason if self._program is None else await self._program.failure(reason)
+
+    async def end(self) -> None:
+        """Ends the connection and its program."""
+        self.link.abort("the connection was closed")
+        if self._program is not None:
+            await self._program.end()
+
+
+async def _dial_websocket(target: WebSocket) -> Link:
+    url = urlsplit(target.url)
+    loop = asyncio.get_running_loop()
+    port = url.port or _PORTS[url.scheme]
+    tls = target.ssl_context if url.scheme == "wss" else None
+    _, link = await loop.create_connection(lambda: Link(True), url.hostname or "", port, ssl=tls)
+    try:
+        return await _upgrade(link, target, port)
+    except BaseException:
+        link.abort("the WebSocket handshake failed")
+        raise
+
+
+async def _upgrade(link: Link, target: WebSocket, port: int) -> Link:
+    url = urlsplit(target.url)
+    key = base64.b64encode(os.urandom(16)).decode()
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    fields = {
+        "Host": f"{host}:{port}",
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Key": key,
+        "Sec-WebSocket-Version": "13",
+        **target.headers,
+    }
+    if target.token is not None:
+        fields["Authorization"] = f"Bearer {target.token}"
+    for name, value in fields.items():
+        if not (name + value).isprintable() or not (name + value).isascii():
+            raise UsageError(f"cannot send the header `{name}`: it has characters that are not printable ASCII")
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    link.write_raw(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+    response = (await link.upgraded).decode("latin-1")
+    status_line, *lines = response.split("\r\n")
+    words = status_line.split(" ", 2)
+    status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    if status in (401, 403):
+        what = "requires a token" if target.token is None else "refused the token"
+        raise UnauthorizedError(f"{target} {what} (status {status})", status)
+    answers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    digest = hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()
+    if status != 101 or answers.get("sec-websocket-accept") != base64.b64encode(digest).decode():
+        raise UnreachableError(f"cannot connect to {target}: the server answered `{status_line}`")
+    return link
+
+
+class _ProgramProtocol(asyncio.SubprocessProtocol):
+    """Joins the standard streams of a program to a link."""
+
+    def __init__(self, link: Link, target: Program) -> None:
+        self._link = link
+        self._target = target
+        self._stderr = b""
+        self._exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+        stdin = transport.get_pipe_transport(0)
+        assert stdin is not None
+        self._link.connection_made(stdin)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 1:
+            self._link.feed(data)
+        else:
+            self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            self._link.eof_received()
+
+    def process_exited(self) -> None:
+        if not self._exited.done():
+            self._exited.set_result(None)
+
+    async def failure(self, reason: str) -> str:
+        """Returns how the program ended, and what it said."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._exited), _PROGRAM_GRACE)
+        status = self._transport.get_returncode() if self._transport is not None else None
+        said = self._stderr.decode("utf-8", "replace").strip()
+        if status is None:
+            return f"{reason}: {said}" if said else reason
+        return f"{self._target} exited with status {status}" + (f": {said}" if said else "")
+
+    async def end(self) -> None:
+        """Ends the program: by the end of its input, or else by force."""
+        if self._transport is None:
+            return
+        try:
+            await asyncio.wait_for(asyncio.shield(self._exited), _PROGRAM_GRACE)
+        except asyncio.TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._transport.kill()
+        finally:
+            self._transport.close()
