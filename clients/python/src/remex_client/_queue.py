@@ -36,6 +36,8 @@ WINDOW_EVENTS = 4096
 _QUEUE_BYTES = 1 << 20
 _QUEUE_EVENTS = 16 << 10
 
+_MIN_READ_BYTES = 4 << 10
+
 
 class Reporter(Protocol):
     """What a queue needs of the session."""
@@ -74,6 +76,8 @@ class EventQueue:
         self.closed: Closed | None = None
         self.failed: RemexError | None = None
         self.last_output = time.monotonic()
+        #: How much a read asks for: less after one that was cut off, so that it fits through a bad network.
+        self.read_bytes = WINDOW_BYTES
         #: The last event that has left the queue.
         self.removed_seq = 0
         self._session = session
@@ -145,7 +149,9 @@ class EventQueue:
             except (KeyError, TypeError, ValueError) as invalid:
                 self.on_protocol_error(ProtocolError(f"cannot decode the answer to `process/read`: {invalid}"))
                 return
+            self.read_bytes = min(2 * self.read_bytes, WINDOW_BYTES)
         elif isinstance(error, RequestInterruptedError):
+            self.read_bytes = max(self.read_bytes // 2, _MIN_READ_BYTES)
             self._interrupt()
         elif error is not None and not (is_unknown_process(error) and self.closed is not None):
             self.fail(error)

@@ -35,7 +35,7 @@ from ._errors import (
 )
 from ._event import Chunk, Event, Exited, decode_chunk, decode_closed, decode_exit, decode_gap, number, stream_of
 from ._link import Link
-from ._queue import WINDOW_BYTES, EventQueue
+from ._queue import EventQueue
 from ._repeat import CONTROL, PARKED, may_repeat
 from ._target import Connection, Program, Target, dial
 
@@ -392,7 +392,7 @@ class Session:
 
     def read_for(self, queue: EventQueue, after: int) -> None:
         """Reads what a queue misses; after a disconnect, the queue asks again."""
-        params = {"processId": queue.id, "afterSeq": after, "maxBytes": WINDOW_BYTES}
+        params = {"processId": queue.id, "afterSeq": after, "maxBytes": queue.read_bytes}
         self._post_once("process/read", params, queue.on_read)
 
     def _skip_output(self, process_id: str) -> None:

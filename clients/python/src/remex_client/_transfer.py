@@ -41,7 +41,10 @@ BLOCK = 256 << 10
 _WINDOW = 4
 
 #: How many disconnects in a row a transfer survives without progress.
-_MAX_RETRIES = 8
+_MAX_RETRIES = 16
+
+#: The shortest block that a transfer falls back to when disconnects interrupt it again and again.
+_MIN_BLOCK = 8 << 10
 
 #: The permissions of a temporary file until it gets its final ones.
 PRIVATE = 0o600
@@ -77,7 +80,12 @@ class Retries:
 
     def progress(self) -> None:
         """Forgets the disconnects so far."""
-        self._count = 0
+        self._count = max(0, self._count - 4)
+
+    @property
+    def block(self) -> int:
+        """The length of a block that fits through the network, as far as is known."""
+        return max(BLOCK >> self._count, _MIN_BLOCK)
 
 
 class RemoteReader:
@@ -92,7 +100,8 @@ class RemoteReader:
         self._retries = Retries()
         self._handle: str | None = None
         self._metadata: models.FsMetadata | None = None
-        self._in_flight: deque[asyncio.Future[Any]] = deque()
+        #: The lengths of blocks, and the blocks.
+        self._in_flight: deque[tuple[int, asyncio.Future[Any]]] = deque()
         self._asked = self._got = 0
         self._has_ended = False
         self._rest = b""
@@ -172,19 +181,18 @@ class RemoteReader:
         size = self._opened()["size"]
         # Beyond the original size, one block at a time: usually there is nothing.
         while not self._in_flight or (len(self._in_flight) < _WINDOW and self._asked <= size):
-            params = {"handleId": self._handle, "offset": self._asked, "len": BLOCK}
-            _, reply = await self._session.enqueue("fs/readBlock", params)
-            self._in_flight.append(reply)
-            self._asked += BLOCK
-        first = self._in_flight[0]
+            length = self._retries.block
+            params = {"handleId": self._handle, "offset": self._asked, "len": length}
+            _, future = await self._session.enqueue("fs/readBlock", params)
+            self._in_flight.append((length, future))
+            self._asked += length
+        length, first = self._in_flight[0]
         await asyncio.wait([first])
-        # A seek may have taken place meanwhile.
-        if self._in_flight and self._in_flight[0] is first:
-            self._in_flight.popleft()
+        self._in_flight.popleft()
         reply = first.result()
         try:
             block, eof = decode_base64(reply["chunk"]), reply["eof"]
-            if len(block) > BLOCK or (not eof and len(block) < BLOCK):
+            if len(block) > length or (not eof and len(block) < length):
                 raise ValueError(f"it has {len(block)} bytes")
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"cannot decode a block of `{self._path}`: {error}") from error
@@ -313,8 +321,12 @@ class RemoteWriter:
             return
         self._retries.note(error)
         await self._open()
-        for index, (offset, block, _) in enumerate(list(self._unanswered)):
-            self._unanswered[index] = (offset, block, await self._send(offset, block))
+        at, rest = offset, b"".join(block for _, block, _ in self._unanswered)
+        self._unanswered.clear()
+        while rest:
+            block, rest = rest[: self._retries.block], rest[self._retries.block :]
+            self._unanswered.append((at, block, await self._send(at, block)))
+            at += len(block)
 
     async def _open(self) -> None:
         assert self._temporary is not None

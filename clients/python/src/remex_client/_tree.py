@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import models
 from ._codec import decode_base64, encode_base64, join, path_from_wire
 from ._codec import path_to_wire as wire
-from ._errors import ChangedError, LocalError, NotFoundError, ProtocolError, RefusedError, UsageError
+from ._errors import ChangedError, NotFoundError, ProtocolError, RefusedError, RequestInterruptedError, UsageError
 from ._transfer import (
     BLOCK,
     PERMISSIONS,
     PRIVATE,
     LocalPath,
     Progress,
+    Retries,
     Temporary,
     complete_local,
     download,
@@ -149,7 +150,7 @@ class _Upload(_Copy):
             await self.session.call("fs/setPermissions", {"path": wire(to), "mode": mode, "followSymlinks": False})
 
     async def entry(self, entry: os.DirEntry[str], to: str, relative: str, in_new: bool) -> None:
-        status = await local(f"look at `{entry.path}`", entry.stat)
+        status = await local(f"look at `{entry.path}`", lambda: entry.stat(follow_symlinks=False))
         if stat.S_ISLNK(status.st_mode):
             await self.link(entry.path, to, in_new)
         elif stat.S_ISDIR(status.st_mode):
@@ -236,27 +237,38 @@ class _Upload(_Copy):
 
     async def link(self, source: str, to: str, in_new: bool) -> None:
         target: bytes = os.fsencode(await local(f"read `{source}`", os.readlink, source))
-        if not in_new:
-            try:
-                reply = await self.session.call("fs/readLink", {"path": wire(to)})
-                if decode_base64(reply["targetBase64"]) == target:
-                    self.done.unchanged += 1
-                    return
-            except RefusedError:
-                pass
+        if not in_new and await self.link_target(to) == target:
+            self.done.unchanged += 1
+            return
         temporary = Temporary(self.session, wire(to))
-        params = {"path": wire(temporary.path), "targetBase64": encode_base64(target)}
+        retries = Retries()
         try:
-            try:
-                await self.session.call("fs/symlink", params)
-            except RefusedError as error:
-                raise LocalError(f"cannot make the link `{to}`: {error.message}") from error
-            rename = {"sourcePath": wire(temporary.path), "destinationPath": wire(to)}
-            await self.session.call("fs/rename", rename)
+            while True:
+                try:
+                    await self.place_link(temporary, to, target)
+                    break
+                except RequestInterruptedError as error:
+                    # No one else knows the temporary name, so what is at the destination tells what has happened.
+                    retries.note(error)
+                    if await self.link_target(to) == target and await self.link_target(temporary.path) is None:
+                        break
             temporary.was_renamed()
         finally:
             temporary.discard()
         self.done.links += 1
+
+    async def place_link(self, temporary: Temporary, to: str, target: bytes) -> None:
+        if await self.link_target(temporary.path) is None:
+            params = {"path": wire(temporary.path), "targetBase64": encode_base64(target)}
+            await self.session.call("fs/symlink", params)
+        await self.session.call("fs/rename", {"sourcePath": wire(temporary.path), "destinationPath": wire(to)})
+
+    async def link_target(self, path: str) -> bytes | None:
+        try:
+            reply = await self.session.call("fs/readLink", {"path": wire(path)})
+        except RefusedError:
+            return None
+        return decode_base64(reply["targetBase64"])
 
     async def find(self, path: str) -> models.FsMetadata | None:
         try:
