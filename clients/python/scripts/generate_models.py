@@ -92,7 +92,7 @@ def definition(name: str, schema: Schema) -> str:
 
 def fields(names: list[str], members: dict[str, Schema]) -> str:
     """Returns the members of a class."""
-    lines = []
+    lines: list[str] = []
     for name in names:
         about = members[name].get("description")
         lines.extend(f"    #: {line}".rstrip() for line in wrap(about, 103))

@@ -118,9 +118,7 @@ class Teller:
             await asyncio.gather(*(self.tell(steps) for steps in params))
             return
         if kind == "repeat":
-            rounds = [
-                self.tell(replaced(params["steps"], {"N": str(n)})) for n in range(1, params["times"] + 1)
-            ]
+            rounds = [self.tell(replaced(params["steps"], {"N": str(n)})) for n in range(1, params["times"] + 1)]
             if params.get("together"):
                 await asyncio.gather(*rounds)
             else:

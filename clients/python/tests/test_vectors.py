@@ -181,7 +181,9 @@ def test_a_path_that_is_not_utf8_is_a_uri() -> None:
 
 
 def accepted_calls() -> list[dict[str, Any]]:
-    return [vector for vector in vectors("calls.jsonl") if "code" not in vector and isinstance(vector.get("params"), dict)]
+    return [
+        vector for vector in vectors("calls.jsonl") if "code" not in vector and isinstance(vector.get("params"), dict)
+    ]
 
 
 @pytest.mark.parametrize("vector", accepted_calls(), ids=lambda vector: vector["method"])

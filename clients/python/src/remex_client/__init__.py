@@ -7,8 +7,8 @@
         print(result.code, result.text)
 
 Start at `connect`, which gives a `Host`. `remex_client.sync` has the same without `await`,
-`remex_client.asyncio_subprocess` the shapes of `asyncio.subprocess`, `remex_client.agent` the tools of a language model,
-and `remex_client.models` the types of the protocol.
+`remex_client.asyncio_subprocess` has the shapes of `asyncio.subprocess`, `remex_client.agent` serves the tool calls of a
+language model, and `remex_client.models` has the types of the protocol.
 """
 
 from ._errors import (
@@ -58,4 +58,71 @@ from ._tree import TreeCopied
 
 __version__ = "0.1.0"
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "AlreadyExistsError",
+    "Change",
+    "ChangedError",
+    "Changes",
+    "Chunk",
+    "Chunks",
+    "Closed",
+    "Command",
+    "CommandFailedError",
+    "Connecting",
+    "ConnectionState",
+    "DeniedHost",
+    "DirEntry",
+    "Event",
+    "Events",
+    "Exit",
+    "Exited",
+    "Files",
+    "Gap",
+    "GapError",
+    "Host",
+    "Http",
+    "Line",
+    "Lines",
+    "LocalError",
+    "Match",
+    "Metadata",
+    "NotFoundError",
+    "ObservedEvents",
+    "PermissionDeniedError",
+    "PolledEvents",
+    "Process",
+    "ProcessInfo",
+    "ProcessRef",
+    "Program",
+    "Progress",
+    "ProtocolError",
+    "Reader",
+    "RefusedError",
+    "RemexError",
+    "RemoteIsADirectoryError",
+    "RemoteNotADirectoryError",
+    "RemoteReader",
+    "RemoteWriter",
+    "RequestInterruptedError",
+    "Response",
+    "Result",
+    "SessionInfo",
+    "SessionLostError",
+    "Snapshot",
+    "Stdin",
+    "Stream",
+    "StreamingResponse",
+    "Target",
+    "TimedOutError",
+    "TreeCopied",
+    "UnauthorizedError",
+    "Unix",
+    "UnreachableError",
+    "Usage",
+    "UsageError",
+    "Walk",
+    "Watch",
+    "WebSocket",
+    "connect",
+    "content_hash",
+]

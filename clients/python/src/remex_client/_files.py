@@ -235,18 +235,14 @@ class Files:
         progress: Callable[[Progress], None] | None = None,
     ) -> TreeCopied:
         """Copies a directory of the remote host to this one, as `upload_tree` does."""
-        return await download_tree(
-            self._session, path_to_wire(path), destination, skip_unchanged, ignore, progress
-        )
+        return await download_tree(self._session, path_to_wire(path), destination, skip_unchanged, ignore, progress)
 
     # Names.
 
     async def metadata(self, path: StrPath, *, follow_symlinks: bool = True) -> Metadata:
         """Returns what is at a path."""
         follow = None if follow_symlinks else False
-        return Metadata.from_wire(
-            await self._call("fs/getMetadata", path=path_to_wire(path), followSymlinks=follow)
-        )
+        return Metadata.from_wire(await self._call("fs/getMetadata", path=path_to_wire(path), followSymlinks=follow))
 
     async def exists(self, path: StrPath) -> bool:
         """Returns whether there is something at a path; a dangling link is nothing."""
@@ -286,9 +282,7 @@ class Files:
         """Sets the permissions."""
         await self._call("fs/setPermissions", path=path_to_wire(path), mode=mode)
 
-    async def set_times(
-        self, path: StrPath, *, modified: float | None = None, accessed: float | None = None
-    ) -> None:
+    async def set_times(self, path: StrPath, *, modified: float | None = None, accessed: float | None = None) -> None:
         """Sets times, in seconds since the Unix epoch."""
         await self._call(
             "fs/setTimes",

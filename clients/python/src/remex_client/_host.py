@@ -7,7 +7,7 @@ import os
 import ssl
 from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import models
 from ._codec import StrPath, encode_base64, milliseconds, path_to_wire
@@ -19,6 +19,9 @@ from ._process import Process, ProcessInfo, ProcessRef, Result
 from ._queue import EventQueue
 from ._session import AFTER_EVERYTHING, ConnectionState, Options, Session, SessionMode
 from ._target import Program, Target, Unix, WebSocket, parse
+
+if TYPE_CHECKING:
+    from .agent import Agent, Limits
 
 #: The terminal that programs are told to draw for; nearly every emulator understands it.
 _TERM = "xterm-256color"
@@ -84,9 +87,7 @@ def connect(
         keep_alive_interval=keep_alive_interval,
         keep_alive_timeout=keep_alive_timeout,
     )
-    where = parse(
-        target, token=token, headers=headers, ca=ca, client_cert=client_cert, ssl_context=ssl_context
-    )
+    where = parse(target, token=token, headers=headers, ca=ca, client_cert=client_cert, ssl_context=ssl_context)
     return Connecting(where, options)
 
 
@@ -214,9 +215,7 @@ class Host:
 
     # Processes.
 
-    async def run(
-        self, command: Command, *, input: bytes | None = None, check: bool = False, **options: Any
-    ) -> Result:
+    async def run(self, command: Command, *, input: bytes | None = None, check: bool = False, **options: Any) -> Result:
         """Runs a command and returns its complete output and how it ended. `options` are those of `start`.
 
             result = await host.run(["make", "test"], cwd="/srv/project", timeout=600)
@@ -379,6 +378,12 @@ class Host:
         """Lists the processes of this session, or of all sessions of this user, the oldest first."""
         listing = await self._session.call("process/list", {"scope": scope})
         return [ProcessInfo.from_wire(entry) for entry in listing["processes"]]
+
+    def agent(self, limits: Limits | None = None) -> Agent:
+        """Returns what serves the tool calls of a language model on this host."""
+        from .agent import Agent
+
+        return Agent(self, limits)
 
     def _cwd(self) -> str:
         info = self._session.welcome.get("environmentInfo") or {}

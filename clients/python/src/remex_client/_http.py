@@ -47,7 +47,7 @@ class Response:
 class Http:
     """Makes HTTP requests from the remote host.
 
-        response = await host.http.get("http://127.0.0.1:8000/health")
+    response = await host.http.get("http://127.0.0.1:8000/health")
     """
 
     def __init__(self, session: Session) -> None:

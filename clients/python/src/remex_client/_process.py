@@ -23,7 +23,19 @@ from ._errors import (
     is_kind,
     is_unknown_process,
 )
-from ._event import Chunk, Closed, Event, Exit, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
+from ._event import (
+    Chunk,
+    Closed,
+    Event,
+    Exit,
+    Exited,
+    Gap,
+    Stream,
+    decode_chunk,
+    decode_closed,
+    decode_exit,
+    decode_gap,
+)
 from ._queue import WINDOW_BYTES, EventQueue
 
 if TYPE_CHECKING:

@@ -167,18 +167,14 @@ class _Upload(_Copy):
         """Returns whether the directory is new."""
         there = None if in_new else await self.find(to)
         if there is not None and there["isSymlink"]:
-            raise UsageError(
-                f"cannot upload into `{to}`: it is a symbolic link, which could point outside of the tree"
-            )
+            raise UsageError(f"cannot upload into `{to}`: it is a symbolic link, which could point outside of the tree")
         if there is not None and not there["isDirectory"]:
             raise UsageError(f"cannot upload into `{to}`: it is not a directory")
         if there is None:
             await self.session.call("fs/createDirectory", {"path": wire(to), "followSymlinks": False})
         wanted = mode & PERMISSIONS | _OWNER
         if there is None or there.get("mode") != wanted:
-            await self.session.call(
-                "fs/setPermissions", {"path": wire(to), "mode": wanted, "followSymlinks": False}
-            )
+            await self.session.call("fs/setPermissions", {"path": wire(to), "mode": wanted, "followSymlinks": False})
         return there is None
 
     async def copy(self, source: str, to: str, status: os.stat_result, in_new: bool) -> int | None:
@@ -230,9 +226,7 @@ class _Upload(_Copy):
                 await self.session.call("fs/setTimes", {"path": wire(to), "modifiedAtMs": modified})
         mode = status.st_mode & PERMISSIONS
         if there.get("mode") != mode:
-            await self.session.call(
-                "fs/setPermissions", {"path": wire(to), "mode": mode, "followSymlinks": False}
-            )
+            await self.session.call("fs/setPermissions", {"path": wire(to), "mode": mode, "followSymlinks": False})
         return True
 
     async def link(self, source: str, to: str, in_new: bool) -> None:

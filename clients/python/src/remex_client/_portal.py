@@ -1,0 +1,91 @@
+"""A thread with an event loop, for callers that have none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, ClassVar, Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Portal:
+    """Runs coroutines on the event loop of another thread."""
+
+    _shared: ClassVar[Portal | None] = None
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="remex", daemon=True).start()
+
+    @classmethod
+    def shared(cls) -> Portal:
+        """Returns the portal of this process; the first call makes it."""
+        with cls._lock:
+            if cls._shared is None:
+                cls._shared = cls()
+            return cls._shared
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for a coroutine; an interrupt cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+class Face(Generic[T]):
+    """The synchronous face of an object that lives on an event loop."""
+
+    def __init__(self, portal: Portal, inner: T) -> None:
+        self._portal = portal
+        self._inner = inner
+        self._taken: deque[Any] = deque()
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def _run(self, work: Coroutine[Any, Any, R]) -> R:
+        return self._portal.run(work)
+
+    def _call(self, work: Callable[[], R]) -> R:
+        async def run() -> R:
+            return work()
+
+        return self._portal.run(run())
+
+    def _wrap(self, value: Any) -> Any:
+        from . import sync
+
+        return getattr(sync, type(value).__name__)(self._portal, value)
+
+    def _next(self, items: AsyncIterator[R]) -> R:
+        if not self._taken:
+            try:
+                self._taken.extend(self._portal.run(_pull(items)))
+            except StopAsyncIteration:
+                raise StopIteration from None
+        item: R = self._taken.popleft()
+        return item
+
+    def _iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
+        while True:
+            try:
+                yield from self._portal.run(_pull(items))
+            except StopAsyncIteration:
+                return
+
+
+async def _pull(items: AsyncIterator[R]) -> list[R]:
+    """Takes the next item, and those that are there already: a change of threads costs more than an item."""
+    taken = [await items.__anext__()]
+    ready: deque[Any] | None = getattr(items, "_ready", None)
+    while ready and not isinstance(ready[0], Exception):
+        taken.append(ready.popleft())
+    return taken

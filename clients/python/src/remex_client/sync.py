@@ -1,0 +1,858 @@
+"""The same as `remex_client`, without `await`: one thread with an event loop does the work.
+
+    from remex_client import sync
+
+    with sync.connect("ws://127.0.0.1:7070") as host:
+        print(host.run(["uname", "-a"]).text)
+
+Everything may be called from any thread; Ctrl-C cancels a call. Generated from the asynchronous classes by
+scripts/generate_sync.py; do not edit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, overload
+
+from . import _files, _host, _http, _observe, _process, _transfer, agent, models
+from ._codec import StrPath
+from ._event import Chunk, Closed, Event, Exit, Stream
+from ._files import Changes, DirEntry, Metadata, Walk
+from ._host import Command
+from ._http import Headers, Response
+from ._observe import SessionInfo
+from ._portal import Face, Portal
+from ._process import Line, Match, ProcessInfo, Result, Snapshot, _MAX_LINE_BYTES
+from ._queue import WINDOW_BYTES
+from ._session import ConnectionState
+from ._target import Target
+from ._text import TruncatedText
+from ._transfer import LocalPath, Progress
+from ._tree import SkipUnchanged, TreeCopied
+from .agent import Limits, ListedProcess, Step
+
+
+class ProcessRef(Face[_process.ProcessRef]):
+    """A process of any session of this user, by its id.
+
+    It needs no handle on the process and follows nothing by itself: output is polled.
+
+        other = host.process_ref("nightly", "build")
+        for event in other.events():
+            ...
+    """
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def session_id(self) -> str | None:
+        return self._inner.session_id
+
+    def read(self, after: int=0, *, max_bytes: int=WINDOW_BYTES, wait: float=0.0) -> list[Event]:
+        """Returns retained events after an event, and waits for some for up to `wait` seconds.
+
+        What was dropped is a `Gap`. Ask again with the `seq` of the last one; `Closed` is the last.
+        """
+        return self._run(self._inner.read(after, max_bytes=max_bytes, wait=wait))
+
+    def write(self, data: bytes) -> None:
+        """Writes to the input, and waits until the server has taken it."""
+        self._run(self._inner.write(data))
+
+    def close_stdin(self) -> None:
+        """Closes the input, when everything written before has reached the process."""
+        self._run(self._inner.close_stdin())
+
+    def signal(self, name: str) -> None:
+        """Sends a signal, such as `INT` or `SIGUSR1`, to the process group."""
+        self._run(self._inner.signal(name))
+
+    def terminate(self, grace: float=5.0, *, tree: bool=False) -> None:
+        """Asks the process and its descendants to end (SIGTERM), and kills what is left after `grace` seconds.
+
+        With `tree`, also descendants of a process that has ended.
+        """
+        self._run(self._inner.terminate(grace, tree=tree))
+
+    def kill(self, *, tree: bool=False) -> None:
+        """Kills the process with its descendants, and returns when nothing of them is left."""
+        self._run(self._inner.kill(tree=tree))
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Changes the size of the terminal."""
+        self._run(self._inner.resize(rows, cols))
+
+    def snapshot(self, max_bytes: int | None=None) -> Snapshot:
+        """Returns the beginning and the end of all output so far."""
+        return self._run(self._inner.snapshot(max_bytes))
+
+    def seek(self, to: Mapping[str, int]) -> models.ProcessSeekResult:
+        """Finds a position in the output: `{"atMs": …}`, `{"offset": …}` or `{"tailBytes": …}`."""
+        return self._run(self._inner.seek(to))
+
+    def info(self) -> ProcessInfo | None:
+        """Returns what the server knows about the process, or None if it has forgotten it."""
+        return self._run(self._inner.info())
+
+    def wait(self) -> Exit:
+        """Waits until the process has exited."""
+        return self._run(self._inner.wait())
+
+    def release(self) -> None:
+        """Lets the process go on while this client is away: a full log drops the oldest output."""
+        self._run(self._inner.release())
+
+    def forget(self) -> None:
+        """Makes the server forget a closed process and its output."""
+        self._run(self._inner.forget())
+
+    def events(self, after: int=0) -> PolledEvents | Events:
+        """Returns the events after an event, in order."""
+        face: PolledEvents | Events = self._wrap(self._call(lambda: self._inner.events(after)))
+        return face
+
+
+class PolledEvents(Face[_process.PolledEvents]):
+    """The events of a process of another session, in order; what was dropped is a `Gap`."""
+
+    def __iter__(self) -> PolledEvents:
+        return self
+
+    def __next__(self) -> Event:
+        return self._next(self._inner)
+
+
+class Process(ProcessRef):
+    """A process of this session.
+
+    Its output is kept for the first consumer (`chunks`, `lines`, `events`, `stdout` …). A consumer that does not read
+    holds up the process, as a full pipe does; `wait` and dropping the last handle lift that.
+
+        process = host.start(["make"])
+        for line in process.lines():
+            print(line.text)
+        print(process.wait())
+    """
+
+    _inner: _process.Process
+
+    @property
+    def pid(self) -> int | None:
+        return self._inner.pid
+
+    @property
+    def stdin(self) -> Stdin:
+        return Stdin(self._portal, self._inner.stdin)
+
+    def __enter__(self) -> Process:
+        self._run(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._run(self._inner.__aexit__(kind, error, trace))
+
+    @property
+    def exit(self) -> Exit | None:
+        """How the process ended, if it has, as far as this client knows."""
+        return self._inner.exit
+
+    @property
+    def closed(self) -> Closed | None:
+        """The last event, if it has arrived: no more output follows."""
+        return self._inner.closed
+
+    @property
+    def stdout(self) -> Reader:
+        """Standard output as a stream of bytes."""
+        return Reader(self._portal, self._call(lambda: self._inner.stdout))
+
+    @property
+    def stderr(self) -> Reader:
+        """Standard error as a stream of bytes."""
+        return Reader(self._portal, self._call(lambda: self._inner.stderr))
+
+    @property
+    def terminal(self) -> Reader:
+        """The output of the terminal as a stream of bytes."""
+        return Reader(self._portal, self._call(lambda: self._inner.terminal))
+
+    def events(self, after: int=0) -> Events:
+        """Returns all events after an event, from the beginning by default; gaps are events, too."""
+        return Events(self._portal, self._call(lambda: self._inner.events(after)))
+
+    def chunks(self, stream: Stream | None=None) -> Chunks:
+        """Returns the output from the beginning, of one stream or of all.
+
+        At a gap, it raises `GapError` once, and then continues behind it.
+        """
+        return Chunks(self._portal, self._call(lambda: self._inner.chunks(stream)))
+
+    def lines(self, stream: Stream | None=None, *, max_bytes: int=_MAX_LINE_BYTES) -> Lines:
+        """Returns the lines of the output from the beginning; longer ones come in pieces of `max_bytes`.
+
+        At a gap, it raises `GapError` once, and then continues behind it.
+        """
+        return Lines(self._portal, self._call(lambda: self._inner.lines(stream, max_bytes=max_bytes)))
+
+    def read(self, after: int=0, *, max_bytes: int=WINDOW_BYTES, wait: float=0.0) -> list[Event]:
+        return self._run(self._inner.read(after, max_bytes=max_bytes, wait=wait))
+
+    def communicate(self, input: bytes=b'') -> Result:
+        """Writes the input and closes it, and returns all output from the beginning when everything has ended.
+
+        Raises `GapError` if output is missing.
+        """
+        return self._run(self._inner.communicate(input))
+
+    def wait(self) -> Exit:
+        """Waits until the process has exited. Unread output does not hold it up from here on."""
+        return self._run(self._inner.wait())
+
+    def wait_closed(self) -> Exit:
+        """Waits until all output has ended, too, also that of background processes."""
+        return self._run(self._inner.wait_closed())
+
+    def wait_for(self, pattern: str | bytes | re.Pattern[bytes], *, after: int=0, timeout: float | None=None) -> Match | Exit:
+        """Waits until output after an event matches, and returns the match, or the exit if that comes first.
+
+        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are searched
+        separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice, give the
+        `seq` of the last match as `after`. Raises `TimeoutError` after `timeout` seconds.
+
+            prompt = shell.wait_for(r"\\$ $")
+            shell.stdin.write(b"make\\n")
+            shell.wait_for(r"\\$ $", after=prompt.seq)
+        """
+        return self._run(self._inner.wait_for(pattern, after=after, timeout=timeout))
+
+    def wait_for_silence(self, seconds: float) -> Exit | None:
+        """Waits until there was no output for this long; returns the exit if that comes first.
+
+        Unread output does not hold the process up from here on.
+        """
+        return self._run(self._inner.wait_for_silence(seconds))
+
+
+class Events(Face[_process.Events]):
+    """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> Event:
+        return self._next(self._inner)
+
+    def next(self) -> Event | None:
+        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        return self._run(self._inner.next())
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._call(lambda: self._inner.close())
+
+
+class Chunks(Face[_process.Chunks]):
+    """The output of a process, in order and exactly once. At a gap it raises `GapError`, and can be continued."""
+
+    def __iter__(self) -> Chunks:
+        return self
+
+    def __next__(self) -> Chunk:
+        return self._next(self._inner)
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._call(lambda: self._inner.close())
+
+
+class Lines(Face[_process.Lines]):
+    """The lines of a process. At a gap it raises `GapError`, and can be continued."""
+
+    def __iter__(self) -> Lines:
+        return self
+
+    def __next__(self) -> Line:
+        return self._next(self._inner)
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._call(lambda: self._inner.close())
+
+
+class Reader(Face[_process.Reader]):
+    """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
+
+    At a gap, reading raises `GapError` once, and then continues behind it.
+    """
+
+    def at_eof(self) -> bool:
+        """Returns whether everything was read."""
+        return self._call(lambda: self._inner.at_eof())
+
+    def read(self, n: int=-1) -> bytes:
+        """Reads up to `n` bytes, as soon as there are some; without `n`, everything up to the end."""
+        return self._run(self._inner.read(n))
+
+    def readexactly(self, n: int) -> bytes:
+        """Reads exactly `n` bytes; raises `asyncio.IncompleteReadError` if the stream ends before that."""
+        return self._run(self._inner.readexactly(n))
+
+    def readline(self) -> bytes:
+        """Reads a line with its end; less at the end of the stream."""
+        return self._run(self._inner.readline())
+
+    def readuntil(self, separator: bytes=b'\n') -> bytes:
+        """Reads up to a separator, and with it; raises `asyncio.IncompleteReadError` at the end of the stream."""
+        return self._run(self._inner.readuntil(separator))
+
+    def __iter__(self) -> Reader:
+        return self
+
+    def __next__(self) -> bytes:
+        return self._next(self._inner)
+
+
+class Stdin(Face[_process.Stdin]):
+    """The input of a process.
+
+    Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
+    """
+
+    @property
+    def is_open(self) -> bool:
+        return self._inner.is_open
+
+    def write(self, data: bytes) -> None:
+        """Writes; returns when everything is on its way, and waits while the process does not read.
+
+        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether the
+        server has taken everything.
+        """
+        self._run(self._inner.write(data))
+
+    def drain(self) -> None:
+        """Waits until the server has taken everything."""
+        self._run(self._inner.drain())
+
+    def close(self) -> None:
+        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead."""
+        self._run(self._inner.close())
+
+
+class RemoteReader(Face[_transfer.RemoteReader]):
+    """A file of the remote host, opened for reading: `with host.files.open(path) as file`.
+
+    It is read as it was when it was opened: if it changes during a disconnect, reading raises `ChangedError`.
+    """
+
+    def __enter__(self) -> RemoteReader:
+        self._run(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._run(self._inner.__aexit__(kind, error, trace))
+
+    @property
+    def size(self) -> int:
+        """The size of the file when it was opened."""
+        return self._inner.size
+
+    def tell(self) -> int:
+        """Returns the position."""
+        return self._call(lambda: self._inner.tell())
+
+    def seek(self, offset: int) -> None:
+        """Sets the position, from the beginning of the file."""
+        self._call(lambda: self._inner.seek(offset))
+
+    def read(self, n: int=-1) -> bytes:
+        """Reads up to `n` bytes, less only at the end; without `n`, everything up to the end."""
+        return self._run(self._inner.read(n))
+
+    def __iter__(self) -> RemoteReader:
+        return self
+
+    def __next__(self) -> bytes:
+        return self._next(self._inner)
+
+
+class RemoteWriter(Face[_transfer.RemoteWriter]):
+    """A file of the remote host, opened for writing: `with host.files.open(path, "wb") as file`.
+
+    The content is collected beside the file, and replaces it in one step when the block ends without an exception. The
+    permissions of an existing file stay.
+    """
+
+    def __enter__(self) -> RemoteWriter:
+        self._run(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._run(self._inner.__aexit__(kind, error, trace))
+
+    def tell(self) -> int:
+        """Returns how much was written."""
+        return self._call(lambda: self._inner.tell())
+
+    @property
+    def acknowledged(self) -> int:
+        """How much the server has written."""
+        return self._inner.acknowledged
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Writes; waits while too much is on its way."""
+        return self._run(self._inner.write(data))
+
+
+class Files(Face[_files.Files]):
+    """The files of the remote host.
+
+    Paths are absolute, as text, bytes or `PurePosixPath`. An error of the server is a `RefusedError`, and where it fits
+    also a `FileNotFoundError`, `FileExistsError` or `PermissionError`.
+
+        host.files.write("/srv/motd", b"hello\\n", atomic=True)
+        with host.files.open("/var/log/syslog") as file:
+            for block in file:
+                ...
+    """
+
+    def read(self, path: StrPath) -> bytes:
+        """Returns the content of a file of up to 512 MiB."""
+        return self._run(self._inner.read(path))
+
+    def read_text(self, path: StrPath, encoding: str='utf-8', errors: str='strict') -> str:
+        """Returns the content of a file as text."""
+        return self._run(self._inner.read_text(path, encoding, errors))
+
+    def write(self, path: StrPath, data: bytes, *, atomic: bool=False, if_match: str | None=None, create_mode: int | None=None) -> None:
+        """Replaces the content of a file, or creates it.
+
+        With `atomic`, every reader finds either the old content or the new. With `if_match`, the content must have this
+        hash (see `hash`), or the file must be `"absent"`; otherwise the error is `contentChanged`, and nothing happens.
+        A file of more than about 48 MiB does not fit into a message: use `open` or `upload`.
+        """
+        self._run(self._inner.write(path, data, atomic=atomic, if_match=if_match, create_mode=create_mode))
+
+    def write_text(self, path: StrPath, text: str, encoding: str='utf-8', *, atomic: bool=False) -> None:
+        """Replaces the content of a file by text."""
+        self._run(self._inner.write_text(path, text, encoding, atomic=atomic))
+
+    def hash(self, path: StrPath, *, offset: int | None=None, length: int | None=None) -> str:
+        """Returns the hash of a file, or of a part of it: `sha256:` and 64 hexadecimal digits."""
+        return self._run(self._inner.hash(path, offset=offset, length=length))
+
+    @overload
+    def open(self, path: StrPath, mode: Literal['rb']='rb') -> RemoteReader: ...
+    @overload
+    def open(self, path: StrPath, mode: Literal['wb', 'xb']) -> RemoteWriter: ...
+    def open(self, path: StrPath, mode: Literal['rb', 'wb', 'xb']='rb') -> RemoteReader | RemoteWriter:
+        """Opens a file of any size, for `async with`; several blocks are in flight, and memory is constant.
+
+        `rb` reads. `wb` writes beside the file and replaces it at the end of the block, unless an exception ends that;
+        `xb` does the same and fails if the file exists. Both survive disconnects.
+        """
+        face: RemoteReader | RemoteWriter = self._wrap(self._call(lambda: self._inner.open(path, mode)))
+        return face
+
+    def upload(self, source: LocalPath, path: StrPath, *, mode: int | None=None, progress: Callable[[Progress], None] | None=None) -> int:
+        """Copies a file of this host to the remote one, and returns its size.
+
+        It replaces the destination in one step when everything has arrived, with the permissions and the time of the
+        source. It survives disconnects.
+        """
+        return self._run(self._inner.upload(source, path, mode=mode, progress=progress))
+
+    def download(self, path: StrPath, destination: LocalPath, *, progress: Callable[[Progress], None] | None=None) -> int:
+        """Copies a file of the remote host to this one, as `upload` does, and returns its size."""
+        return self._run(self._inner.download(path, destination, progress=progress))
+
+    def upload_tree(self, source: LocalPath, path: StrPath, *, skip_unchanged: SkipUnchanged='sizeAndTime', ignore: Callable[[str], bool] | None=None, progress: Callable[[Progress], None] | None=None) -> TreeCopied:
+        """Copies a directory of this host to the remote one, with permissions, times and symbolic links.
+
+        Files that are the same there, by size and time or by `content`, are skipped, so an interrupted copy continues
+        where it stopped. `ignore` is asked about each path relative to the root.
+        """
+        return self._run(self._inner.upload_tree(source, path, skip_unchanged=skip_unchanged, ignore=ignore, progress=progress))
+
+    def download_tree(self, path: StrPath, destination: LocalPath, *, skip_unchanged: SkipUnchanged='sizeAndTime', ignore: Callable[[str], bool] | None=None, progress: Callable[[Progress], None] | None=None) -> TreeCopied:
+        """Copies a directory of the remote host to this one, as `upload_tree` does."""
+        return self._run(self._inner.download_tree(path, destination, skip_unchanged=skip_unchanged, ignore=ignore, progress=progress))
+
+    def metadata(self, path: StrPath, *, follow_symlinks: bool=True) -> Metadata:
+        """Returns what is at a path."""
+        return self._run(self._inner.metadata(path, follow_symlinks=follow_symlinks))
+
+    def exists(self, path: StrPath) -> bool:
+        """Returns whether there is something at a path; a dangling link is nothing."""
+        return self._run(self._inner.exists(path))
+
+    def resolve(self, path: StrPath) -> str:
+        """Returns the path with all links resolved; it must exist."""
+        return self._run(self._inner.resolve(path))
+
+    def remove(self, path: StrPath, *, recursive: bool=False, missing_ok: bool=False) -> None:
+        """Removes a file, a link or an empty directory; with `recursive`, a directory with everything in it."""
+        self._run(self._inner.remove(path, recursive=recursive, missing_ok=missing_ok))
+
+    def copy(self, source: StrPath, destination: StrPath, *, recursive: bool=False) -> None:
+        """Copies a file or a link on the host; with `recursive`, a directory with everything in it."""
+        self._run(self._inner.copy(source, destination, recursive=recursive))
+
+    def rename(self, source: StrPath, destination: StrPath, *, overwrite: bool=True) -> None:
+        """Renames within one file system, in one step."""
+        self._run(self._inner.rename(source, destination, overwrite=overwrite))
+
+    def chmod(self, path: StrPath, mode: int) -> None:
+        """Sets the permissions."""
+        self._run(self._inner.chmod(path, mode))
+
+    def set_times(self, path: StrPath, *, modified: float | None=None, accessed: float | None=None) -> None:
+        """Sets times, in seconds since the Unix epoch."""
+        self._run(self._inner.set_times(path, modified=modified, accessed=accessed))
+
+    def symlink(self, path: StrPath, target: str | bytes) -> None:
+        """Makes a symbolic link at `path` that points to `target`."""
+        self._run(self._inner.symlink(path, target))
+
+    def read_link(self, path: StrPath) -> str:
+        """Returns where a symbolic link points."""
+        return self._run(self._inner.read_link(path))
+
+    def mkdir(self, path: StrPath, *, parents: bool=True) -> None:
+        """Makes a directory; with `parents`, also what is missing above it, and it may exist."""
+        self._run(self._inner.mkdir(path, parents=parents))
+
+    def listdir(self, path: StrPath) -> list[DirEntry]:
+        """Lists a directory, in the byte order of the names."""
+        return self._run(self._inner.listdir(path))
+
+    def iterdir(self, path: StrPath) -> Iterator[DirEntry]:
+        """Lists a directory of any size page by page, in the byte order of the names."""
+        return self._iterate(self._inner.iterdir(path))
+
+    def walk(self, path: StrPath, *, max_depth: int=64, max_directories: int=10000, max_entries: int=50000, follow_directory_symlinks: bool=False, prune_hidden_directories: bool=False) -> Walk:
+        """Lists the tree below a directory in one request."""
+        return self._run(self._inner.walk(path, max_depth=max_depth, max_directories=max_directories, max_entries=max_entries, follow_directory_symlinks=follow_directory_symlinks, prune_hidden_directories=prune_hidden_directories))
+
+    def watch(self, path: StrPath, *, recursive: bool=True) -> Watch:
+        """Watches a file or a directory; everything below it, unless `recursive` is false.
+
+            for changes in host.files.watch("/srv/project"):
+                ...
+
+        After a disconnect it watches anew, and tells of an `overflow`.
+        """
+        return Watch(self._portal, self._run(self._inner.watch(path, recursive=recursive)))
+
+
+class Watch(Face[_files.Watch]):
+    """A watch on files: iterate over its `Changes`."""
+
+    def __iter__(self) -> Watch:
+        return self
+
+    def __next__(self) -> Changes:
+        return self._next(self._inner)
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._run(self._inner.close())
+
+
+class Http(Face[_http.Http]):
+    """Makes HTTP requests from the remote host.
+
+    response = host.http.get("http://127.0.0.1:8000/health")
+    """
+
+    def get(self, url: str, *, headers: Headers=(), timeout: float | None=None) -> Response:
+        """Makes a GET request, which is repeated after a disconnect."""
+        return self._run(self._inner.get(url, headers=headers, timeout=timeout))
+
+    def post(self, url: str, body: bytes=b'', *, headers: Headers=(), timeout: float | None=None) -> Response:
+        """Makes a POST request, which is not repeated after a disconnect."""
+        return self._run(self._inner.post(url, body, headers=headers, timeout=timeout))
+
+    def request(self, method: str, url: str, *, headers: Headers=(), secret_headers: Mapping[str, tuple[str, str]] | None=None, body: bytes | None=None, timeout: float | None=None, redirects: Literal['follow', 'stop']='follow') -> Response:
+        """Makes a request, and returns the response with its body of up to 32 MiB, whatever its status.
+
+        `secret_headers` maps a name to a prefix and a variable of the server's environment, the value of which follows
+        it: `{"authorization": ("Bearer ", "API_TOKEN")}`. GET, HEAD and OPTIONS are repeated after a disconnect.
+        """
+        return self._run(self._inner.request(method, url, headers=headers, secret_headers=secret_headers, body=body, timeout=timeout, redirects=redirects))
+
+    def stream(self, method: str, url: str, *, headers: Headers=(), secret_headers: Mapping[str, tuple[str, str]] | None=None, body: bytes | None=None, timeout: float | None=None, redirects: Literal['follow', 'stop']='follow') -> StreamingResponse:
+        """Makes a request, and returns the response when its head has arrived; its body follows piece by piece.
+
+            with host.http.stream("GET", url) as response:
+                for piece in response:
+                    ...
+
+        A disconnect ends the body with `RequestInterruptedError`.
+        """
+        return StreamingResponse(self._portal, self._run(self._inner.stream(method, url, headers=headers, secret_headers=secret_headers, body=body, timeout=timeout, redirects=redirects)))
+
+
+class StreamingResponse(Face[_http.StreamingResponse]):
+    """A response whose body follows: iterate over its pieces, or `read` all of it.
+
+    If it does not arrive completely, the iteration raises `RefusedError` (`httpFailed`), `ProtocolError` or
+    `RequestInterruptedError` behind what has arrived.
+    """
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        return self._inner.headers
+
+    def header(self, name: str) -> str | None:
+        """Returns the first value of a header."""
+        return self._call(lambda: self._inner.header(name))
+
+    def __iter__(self) -> StreamingResponse:
+        return self
+
+    def __next__(self) -> bytes:
+        return self._next(self._inner)
+
+    def read(self) -> bytes:
+        """Returns the rest of the body."""
+        return self._run(self._inner.read())
+
+    def close(self) -> None:
+        """Ends the request if its body has not ended."""
+        self._run(self._inner.close())
+
+    def __enter__(self) -> StreamingResponse:
+        self._run(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._run(self._inner.__aexit__(kind, error, trace))
+
+
+class ObservedEvents(Face[_observe.ObservedEvents]):
+    """The events of all processes of another session, as pairs of the id of a process and an event.
+
+    Those of one process come in order and each once, or a `Gap` says what is missing. It survives disconnects, and
+    raises `RefusedError` (`unknownSession`) when the session has ended.
+    """
+
+    def __iter__(self) -> ObservedEvents:
+        return self
+
+    def __next__(self) -> tuple[str, Event]:
+        return self._next(self._inner)
+
+    def close(self) -> None:
+        """Stops observing."""
+        self._run(self._inner.close())
+
+
+class Host(Face[_host.Host]):
+    """A remote host, by way of a session with its server.
+
+    After a disconnect it reconnects and resumes the session: calls and streams notice a pause, unless a call cannot be
+    repeated (`RequestInterruptedError`) or the session is lost (`SessionLostError`).
+    """
+
+    @property
+    def files(self) -> Files:
+        return Files(self._portal, self._inner.files)
+
+    @property
+    def http(self) -> Http:
+        return Http(self._portal, self._inner.http)
+
+    def __enter__(self) -> Host:
+        self._run(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._run(self._inner.__aexit__(kind, error, trace))
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session, for `connect(resume=…)`."""
+        return self._inner.session_id
+
+    @property
+    def welcome(self) -> models.InitializeResult:
+        """The answer to the handshake: name and version of the server, capabilities, limits."""
+        return self._inner.welcome
+
+    @property
+    def state(self) -> ConnectionState:
+        """Whether the client is connected."""
+        return self._inner.state
+
+    @property
+    def disconnects(self) -> int:
+        """How often the connection was lost."""
+        return self._inner.disconnects
+
+    def state_changed(self) -> ConnectionState:
+        """Waits for the next change of `state`."""
+        return self._run(self._inner.state_changed())
+
+    def close(self) -> None:
+        """Closes the connection; the session with its processes survives for its time to live (30 s by default)."""
+        self._run(self._inner.close())
+
+    def end(self) -> None:
+        """Ends the session with all its processes, and closes the connection."""
+        self._run(self._inner.end())
+
+    def call(self, method: str, params: Mapping[str, object] | None=None) -> Any:
+        """Makes any request of the protocol; `remex_client.models` has the types of params and results."""
+        return self._run(self._inner.call(method, params))
+
+    def info(self) -> models.EnvironmentInfo:
+        """Returns information about the host: shell, directories, what its server can enforce and keep."""
+        return self._run(self._inner.info())
+
+    def sessions(self) -> list[SessionInfo]:
+        """Lists the sessions of this user, the oldest first."""
+        return self._run(self._inner.sessions())
+
+    def end_session(self, session: str) -> None:
+        """Ends another session of this user, with its processes, by id or name."""
+        self._run(self._inner.end_session(session))
+
+    def observe(self, session: str, *, from_start: bool=True) -> ObservedEvents:
+        """Returns the events of all processes of another session, without taking it over.
+
+        Observing never holds up a process: what the server drops before it is received is a `Gap`.
+
+            for process_id, event in host.observe("nightly"):
+                ...
+        """
+        return ObservedEvents(self._portal, self._run(self._inner.observe(session, from_start=from_start)))
+
+    def run(self, command: Command, *, input: bytes | None=None, check: bool=False, **options: Any) -> Result:
+        """Runs a command and returns its complete output and how it ended. `options` are those of `start`.
+
+            result = host.run(["make", "test"], cwd="/srv/project", timeout=600)
+            result = host.run("sort | uniq -c", input=b"b\\na\\n", check=True)
+
+        A command as text is a line for `/bin/sh`, a list is a program with its arguments. With `check`, an exit code
+        other than 0 raises `CommandFailedError`. Cancelling it kills the process.
+        """
+        return self._run(self._inner.run(command, input=input, check=check, **options))
+
+    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: Literal['none', 'pipe']='none', tty: tuple[int, int] | None=None, timeout: float | None=None, idle_timeout: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, arg0: str | None=None) -> Process:
+        """Starts a process; a start takes effect once, also across disconnects.
+
+            process = host.start(["python3", "-i"], tty=(24, 80))
+
+        - A command as text is a line for `/bin/sh`, a list is a program with its arguments.
+        - It inherits the environment of the server, except variables whose names contain KEY, SECRET or TOKEN, and
+          nothing of this program's; `env` adds to that.
+        - `stdin="pipe"` makes its input writable; that of a terminal always is. `tty` is `(rows, cols)`.
+        - `timeout` and `idle_timeout` (without output) kill it with its descendants, in seconds.
+        - `name` is the id of the process; `host.process(name)` finds it again.
+        - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
+          default), `evict` the oldest output, or `hold`: pause it also while the client is away.
+        - `linger` is how long after its exit to wait for background processes that hold the output open.
+        """
+        return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, arg0=arg0)))
+
+    def process(self, id: str) -> Process:
+        """Returns a handle on a process of this session by its id, for example after `connect(resume=…)`."""
+        return Process(self._portal, self._run(self._inner.process(id)))
+
+    def process_ref(self, session: str, id: str) -> ProcessRef:
+        """Returns a reference to a process of another session, by the id or name of that."""
+        return ProcessRef(self._portal, self._call(lambda: self._inner.process_ref(session, id)))
+
+    def processes(self, scope: Literal['session', 'identity']='session') -> list[ProcessInfo]:
+        """Lists the processes of this session, or of all sessions of this user, the oldest first."""
+        return self._run(self._inner.processes(scope))
+
+    def agent(self, limits: Limits | None=None) -> Agent:
+        """Returns what serves the tool calls of a language model on this host."""
+        return Agent(self._portal, self._call(lambda: self._inner.agent(limits)))
+
+
+class Agent(Face[agent.Agent]):
+    """Runs the commands of a language model on a host. See the module for an example."""
+
+    def exec(self, command: Command, *, yield_after: float | None=None, max_output_bytes: int | None=None, **options: Any) -> Step:
+        """Starts a command, and waits until it has ended or `yield_after` seconds have passed.
+
+        `options` are those of `Host.start`; the input is a pipe unless they say otherwise.
+        """
+        return self._run(self._inner.exec(command, yield_after=yield_after, max_output_bytes=max_output_bytes, **options))
+
+    def write(self, handle: int, data: bytes | str=b'', *, end: bool=False, yield_after: float | None=None, max_output_bytes: int | None=None) -> Step:
+        """Writes to a process (nothing: just waits on), closes its input with `end`, and waits as `exec` does."""
+        return self._run(self._inner.write(handle, data, end=end, yield_after=yield_after, max_output_bytes=max_output_bytes))
+
+    def output(self, handle: int, max_bytes: int) -> TruncatedText:
+        """Returns the beginning and the end of all output of a process, also what was returned before."""
+        return self._run(self._inner.output(handle, max_bytes))
+
+    def list(self) -> list[ListedProcess]:
+        """Lists the open processes."""
+        return self._call(lambda: self._inner.list())
+
+    def process(self, handle: int) -> Process:
+        """Returns the process of a handle."""
+        return Process(self._portal, self._call(lambda: self._inner.process(handle)))
+
+    def interrupt(self, handle: int) -> None:
+        """Interrupts a process as Ctrl-C does."""
+        self._run(self._inner.interrupt(handle))
+
+    def terminate(self, handle: int, grace: float=5.0) -> None:
+        """Asks a process to end, and kills it after `grace` seconds."""
+        self._run(self._inner.terminate(handle, grace))
+
+    def kill(self, handle: int) -> None:
+        """Kills a process with everything that it started."""
+        self._run(self._inner.kill(handle))
+
+    def close(self) -> None:
+        """Kills all processes that still run."""
+        self._run(self._inner.close())
+
+
+def connect(target: str | Sequence[str] | Target, *, token: str | None=None, ca: str | os.PathLike[str] | None=None, client_cert: tuple[str, str] | None=None, ssl_context: ssl.SSLContext | None=None, headers: Mapping[str, str] | None=None, session_name: str | None=None, resume: str | None=None, take_over: str | None=None, resume_or_new: str | None=None, detach_ttl: float | None=None, client_name: str='remex-python', connect_timeout: float=10.0, connect_retry: float=0.0, initialize_timeout: float=10.0, request_timeout: float | None=None, reconnect_timeout: float=60.0, keep_alive_interval: float=15.0, keep_alive_timeout: float=10.0) -> Host:
+    """Connects to a server; use it in `with`, or call `close` or `end`. The arguments are those of `remex_client.connect`."""
+
+    async def make() -> _host.Host:
+        return await _host.connect(target, token=token, ca=ca, client_cert=client_cert, ssl_context=ssl_context, headers=headers, session_name=session_name, resume=resume, take_over=take_over, resume_or_new=resume_or_new, detach_ttl=detach_ttl, client_name=client_name, connect_timeout=connect_timeout, connect_retry=connect_retry, initialize_timeout=initialize_timeout, request_timeout=request_timeout, reconnect_timeout=reconnect_timeout, keep_alive_interval=keep_alive_interval, keep_alive_timeout=keep_alive_timeout)
+
+    portal = Portal.shared()
+    return Host(portal, portal.run(make()))
+
+
+__all__ = [
+    "Agent",
+    "Chunks",
+    "Events",
+    "Files",
+    "Host",
+    "Http",
+    "Lines",
+    "ObservedEvents",
+    "PolledEvents",
+    "Process",
+    "ProcessRef",
+    "Reader",
+    "RemoteReader",
+    "RemoteWriter",
+    "Stdin",
+    "StreamingResponse",
+    "Watch",
+    "connect",
+]
