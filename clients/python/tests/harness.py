@@ -55,7 +55,8 @@ class Server:
         args = ["serve", "--listen", f"unix://{self.socket}", "--listen", f"{websocket}://127.0.0.1:0", *extra]
         if state:
             args += ["--state", str(self.directory / "state")]
-        self._process = subprocess.Popen([remex(), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._args = [remex(), *args]
+        self._process = self._start()
         assert self._process.stdout is not None
         urls = [self._process.stdout.readline().strip() for _ in range(2)]
         if not all(urls):
@@ -63,10 +64,23 @@ class Server:
             raise RuntimeError(f"`remex serve` did not start: {self._process.stderr.read()}")
         self.unix, self.websocket = sorted(urls)
 
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(self._args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def restart(self) -> None:
+        """Kills the server, and starts another one with the same state."""
+        self.kill()
+        self._process = self._start()
+
+    def kill(self) -> None:
+        """Kills the server."""
+        self._process.kill()
+        self._process.communicate()
+
     def stop(self) -> None:
         """Stops the server."""
         self._process.terminate()
-        self._process.communicate(timeout=20)
+        self._process.wait(20)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

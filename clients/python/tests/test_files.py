@@ -1,0 +1,247 @@
+"""Files, trees, watches and HTTP, over every transport."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from harness import within
+
+import remex_client
+from remex_client import ChangedError, Host, RefusedError, UsageError, content_hash
+
+
+async def test_a_missing_file_is_a_built_in_error_too(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as missing:
+        await host.files.read(tmp_path / "missing")
+    assert isinstance(missing.value, RefusedError)
+    assert missing.value.kind == "notFound"
+    assert not await host.files.exists(tmp_path / "missing")
+
+
+async def test_a_relative_path_is_a_usage_error(host: Host) -> None:
+    with pytest.raises(UsageError):
+        await host.files.read("relative")
+
+
+async def test_names_that_are_not_utf8_work_everywhere(host: Host, tmp_path: Path) -> None:
+    name = os.path.join(os.fsencode(tmp_path), b"caf\xe9 %41")
+    await host.files.write(name, b"content")
+    assert await host.files.read(os.fsdecode(name)) == b"content"
+    (entry,) = await host.files.listdir(tmp_path)
+    assert (os.fsencode(entry.name), entry.is_file) == (b"caf\xe9 %41", True)
+    assert await host.files.read(entry.path) == b"content"
+    async with host.files.open(entry.path, "wb") as file:
+        await file.write(b"more")
+    assert Path(os.fsdecode(name)).read_bytes() == b"more"
+
+
+async def test_a_write_may_be_conditional(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    await host.files.write(path, b"one", if_match="absent", create_mode=0o600)
+    with pytest.raises(RefusedError) as refusal:
+        await host.files.write(path, b"two", if_match="absent")
+    assert refusal.value.kind == "contentChanged"
+    await host.files.write(path, b"two", if_match=content_hash(b"one"), atomic=True)
+    assert await host.files.read_text(path) == "two"
+    metadata = await host.files.metadata(path)
+    assert (metadata.kind, metadata.size, (metadata.mode or 0) & 0o777) == ("file", 3, 0o600)
+
+
+async def test_names_are_managed(host: Host, tmp_path: Path) -> None:
+    files = host.files
+    await files.mkdir(tmp_path / "a" / "b")
+    await files.write_text(tmp_path / "a" / "file", "text")
+    await files.symlink(tmp_path / "a" / "link", "file")
+    assert await files.read_link(tmp_path / "a" / "link") == "file"
+    assert await files.resolve(tmp_path / "a" / "link") == str((tmp_path / "a" / "file").resolve())
+    await files.copy(tmp_path / "a", tmp_path / "c", recursive=True)
+    await files.rename(tmp_path / "c" / "file", tmp_path / "c" / "other")
+    with pytest.raises(FileExistsError):
+        await files.rename(tmp_path / "c" / "other", tmp_path / "a" / "file", overwrite=False)
+    assert [entry.name for entry in await files.listdir(tmp_path / "c")] == ["b", "link", "other"]
+    await files.chmod(tmp_path / "a" / "file", 0o640)
+    await files.set_times(tmp_path / "a" / "file", modified=1_600_000_000.5)
+    assert (tmp_path / "a" / "file").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "a" / "file").stat().st_mtime == 1_600_000_000.5
+    walk = await files.walk(tmp_path)
+    assert sorted(path.removeprefix(f"{tmp_path}/") for path, _ in walk.entries) == ["a", "a/b", "a/file", "c", "c/b", "c/other"]
+    with pytest.raises(RefusedError):
+        await files.remove(tmp_path / "a")
+    await files.remove(tmp_path / "a", recursive=True)
+    await files.remove(tmp_path / "a", missing_ok=True)
+
+
+async def test_files_of_any_size_are_streams(host: Host, tmp_path: Path) -> None:
+    data = os.urandom(3_000_001)
+    path = tmp_path / "large"
+    async with host.files.open(path, "wb") as writer:
+        for at in range(0, len(data), 100_000):
+            await writer.write(data[at : at + 100_000])
+        assert not path.exists(), "it appears in one step"
+    async with host.files.open(path) as reader:
+        assert reader.size == len(data)
+        assert await reader.read(10) == data[:10]
+        assert b"".join([block async for block in reader]) == data[10:]
+        reader.seek(2_999_990)
+        assert (await reader.read(), reader.tell()) == (data[2_999_990:], len(data))
+        assert await reader.read() == b""
+
+
+async def test_a_failed_block_leaves_the_old_file(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(0o640)
+    with pytest.raises(RuntimeError):
+        async with host.files.open(path, "wb") as file:
+            await file.write(b"new" * 100_000)
+            raise RuntimeError
+    await host.call("environment/status")
+    assert path.read_text() == "old"
+    async with host.files.open(path, "wb") as file:
+        await file.write(b"new")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
+    with pytest.raises(FileExistsError):
+        async with host.files.open(path, "xb") as file:
+            await file.write(b"newer")
+    while [entry.name for entry in await host.files.listdir(tmp_path)] != ["file"]:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_link_is_written_through(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    async with host.files.open(tmp_path / "link", "wb") as file:
+        await file.write(b"first")
+    async with host.files.open(tmp_path / "link", "wb") as file:
+        await file.write(b"second")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "second"
+
+
+async def test_uploads_and_downloads_keep_permissions_and_times(host: Host, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(600_000))
+    source.chmod(0o750)
+    os.utime(source, (1_600_000_000, 1_600_000_000))
+    seen: list[int] = []
+    await host.files.upload(source, tmp_path / "up", progress=lambda progress: seen.append(progress.bytes))
+    assert seen[-1] == 600_000
+    assert await host.files.download(tmp_path / "up", tmp_path / "down") == 600_000
+    for copy in ("up", "down"):
+        status = (tmp_path / copy).stat()
+        assert (tmp_path / copy).read_bytes() == source.read_bytes()
+        assert (status.st_mode & 0o777, status.st_mtime) == (0o750, 1_600_000_000)
+    with pytest.raises(remex_client.LocalError):
+        await host.files.upload(tmp_path / "missing", tmp_path / "x")
+
+
+async def test_trees_skip_what_is_unchanged_and_what_is_ignored(host: Host, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "skip").mkdir(parents=True)
+    (tree / "skip" / "x").write_text("x")
+    (tree / "read-only").mkdir()
+    (tree / "read-only" / "a").write_text("a")
+    (tree / "read-only").chmod(0o500)
+    (tree / "large").write_bytes(os.urandom(400_000))
+    (tree / "dangling").symlink_to("nowhere")
+    copied = await host.files.upload_tree(tree, tmp_path / "up", ignore=lambda path: path == "skip")
+    assert (copied.files, copied.links, copied.directories) == (2, 1, 1)
+    assert (tmp_path / "up" / "read-only").stat().st_mode & 0o777 == 0o500
+    assert not (tmp_path / "up" / "skip").exists()
+    (tree / "large").write_bytes(os.urandom(400_000))
+    again = await host.files.upload_tree(tree, tmp_path / "up", ignore=lambda path: path == "skip")
+    assert (again.files, again.unchanged) == (1, 2)
+    os.utime(tree / "large", (1, 1))
+    by_content = await host.files.upload_tree(tree, tmp_path / "up", skip_unchanged="content")
+    assert (by_content.files, by_content.unchanged) == (1, 3)
+    assert (tmp_path / "up" / "large").stat().st_mtime == 1
+    down = await host.files.download_tree(tmp_path / "up", tmp_path / "down")
+    assert (down.files, down.links, down.directories) == (3, 1, 2)
+    assert (tmp_path / "down" / "large").read_bytes() == (tree / "large").read_bytes()
+    assert os.readlink(tmp_path / "down" / "dangling") == "nowhere"
+    same = await host.files.download_tree(tmp_path / "up", tmp_path / "down", skip_unchanged="content")
+    assert (same.files, same.unchanged) == (0, 4)
+    for directory in (tree, tmp_path / "up", tmp_path / "down"):
+        (directory / "read-only").chmod(0o700)
+
+
+async def test_a_tree_is_not_copied_through_a_link(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "tree" / "below").mkdir(parents=True)
+    (tmp_path / "tree" / "below" / "file").write_text("x")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "up").mkdir()
+    (tmp_path / "up" / "below").symlink_to(tmp_path / "outside")
+    with pytest.raises(UsageError, match="symbolic link"):
+        await host.files.upload_tree(tmp_path / "tree", tmp_path / "up")
+    with pytest.raises(remex_client.LocalError):
+        await host.files.download_tree(tmp_path / "tree", tmp_path / "up")
+    assert not list((tmp_path / "outside").iterdir())
+
+
+async def test_a_file_that_changes_during_the_copy_is_told(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3_000_000))
+    with pytest.raises(ChangedError):
+        await host.files.upload(path, tmp_path / "up", progress=lambda progress: os.utime(path, (progress.bytes, 1)))
+    assert not (tmp_path / "up").exists()
+
+
+async def test_changes_are_told(host: Host, tmp_path: Path) -> None:
+    watch = await host.files.watch(tmp_path)
+    (tmp_path / "new").write_text("x")
+    changes = await within(10, "the change", watch.__anext__())
+    assert [(change.path, change.kind) for change in changes.changes] == [(str(tmp_path / "new"), "created")]
+    assert not changes.overflow
+    await watch.close()
+
+
+class _Web(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("x-digest", hashlib.sha256(body).hexdigest())
+        self.end_headers()
+        self.wfile.write(b'{"a": 1}')
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        while True:
+            try:
+                self.wfile.write(bytes(65536))
+            except OSError:
+                return
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Web)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+async def test_requests_are_made_from_the_host(host: Host, web: str) -> None:
+    response = await host.http.post(web, b"body", headers={"content-type": "text/plain"}, timeout=10)
+    assert (response.status, response.json()) == (200, {"a": 1})
+    assert response.header("X-Digest") == hashlib.sha256(b"body").hexdigest()
+
+
+async def test_a_body_without_an_end_is_taken_as_far_as_wanted(host: Host, web: str) -> None:
+    size = 0
+    async with await host.http.stream("GET", web) as response:
+        async for piece in response:
+            size += len(piece)
+            if size > 3_000_000:
+                break
+    assert (await within(10, "another request", host.http.post(web, b""))).status == 200

@@ -1,0 +1,269 @@
+"""Connections, sessions and what happens when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import ScriptedServer, Server, remex, within
+
+import remex_client
+from remex_client import (
+    RefusedError,
+    RequestInterruptedError,
+    SessionLostError,
+    TimedOutError,
+    UnauthorizedError,
+    UnreachableError,
+    UsageError,
+)
+
+
+@pytest.mark.parametrize("target", ["ftp://h", "unix://relative", "ws://", "nonsense", []])
+def test_what_is_no_address_is_a_usage_error(target: Any) -> None:
+    with pytest.raises(UsageError):
+        remex_client.connect(target)
+
+
+def test_ssh_is_a_program() -> None:
+    from remex_client._target import Program, parse
+
+    assert parse("ssh://me@far:2222") == Program(
+        ("ssh", "-T", "-oBatchMode=yes", "-p", "2222", "--", "me@far", "remex", "proxy")
+    )
+
+
+@pytest.mark.parametrize("target", ["ws://127.0.0.1:1", "unix:///nowhere/at/all", ["/nowhere/at/all"]])
+async def test_a_server_that_is_not_there_is_unreachable(target: Any) -> None:
+    with pytest.raises(UnreachableError):
+        await remex_client.connect(target)
+
+
+async def test_a_program_that_ends_tells_why() -> None:
+    with pytest.raises(UnreachableError, match=r"status 7.*no such luck"):
+        await remex_client.connect(["sh", "-c", "echo no such luck >&2; exit 7"])
+
+
+async def test_the_first_connection_is_tried_again_if_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    connecting = asyncio.ensure_future(remex_client.connect(f"unix://{path}", connect_retry=20)._connect())
+    await asyncio.sleep(0.1)
+    assert not connecting.done()
+    server = subprocess.Popen([remex(), "serve", "--listen", f"unix://{path}"], stdout=-3, stderr=-3)
+    try:
+        host = await within(20, "the connection", connecting)
+        assert (await host.run(["true"])).ok
+        await host.end()
+    finally:
+        server.terminate()
+        server.wait()
+
+
+async def test_a_session_is_resumed_by_name_with_its_processes(server: Server) -> None:
+    first = await remex_client.connect(server.unix, session_name="work")
+    process = await first.start("echo before; read -r x; echo after $x; exit 6", stdin="pipe", name="job")
+    await process.wait_for("before")
+    await first.close()
+    assert first.state.state == "lost"
+    async with remex_client.connect(server.websocket, resume="work") as second:
+        assert second.session_id == first.session_id
+        again = await second.process("job")
+        await again.stdin.write(b"x\n")
+        await again.stdin.close()
+        result = await within(10, "the output", again.communicate())
+        assert (result.stdout, result.code) == (b"before\nafter x\n", 6)
+        await second.end()
+    with pytest.raises(RefusedError) as refusal:
+        await remex_client.connect(server.unix, resume="work")
+    assert refusal.value.kind == "unknownSession"
+
+
+async def test_a_session_is_made_if_there_is_none(server: Server) -> None:
+    first = await remex_client.connect(server.unix, resume_or_new="maybe")
+    await first.close()
+    async with remex_client.connect(server.unix, resume_or_new="maybe") as second:
+        assert second.session_id == first.session_id
+        await second.end()
+
+
+@pytest.mark.parametrize("transport", ["unix", "websocket"])
+async def test_a_session_that_another_client_takes_is_lost(server: Server, transport: str) -> None:
+    url = getattr(server, transport)
+    first = await remex_client.connect(url, session_name=f"taken-{transport}")
+    process = await first.start(["sleep", "1000"])
+    async with remex_client.connect(url, take_over=f"taken-{transport}") as second:
+        with pytest.raises(SessionLostError) as lost:
+            await within(10, "the loss", process.wait())
+        assert lost.value.reason == "takenOver"
+        with pytest.raises(SessionLostError):
+            await first.run(["true"])
+        await second.end()
+
+
+async def test_leaving_the_block_ends_a_session_without_a_name(server: Server) -> None:
+    async with remex_client.connect(server.unix) as host:
+        session_id = host.session_id
+        await host.start(["sleep", "1000"])
+    async with remex_client.connect(server.unix) as other:
+        assert session_id not in [session.id for session in await other.sessions()]
+
+
+async def test_a_session_that_another_client_ended_is_lost_with_its_reason(server: Server) -> None:
+    host = await remex_client.connect(server.unix)
+    process = await host.start(["sleep", "1000"])
+    async with remex_client.connect(server.websocket) as other:
+        await other.end_session(host.session_id)
+    with pytest.raises(SessionLostError) as lost:
+        while True:
+            await within(20, "the loss", process.wait())
+            await host.run(["true"])
+    assert lost.value.reason == "forgotten"
+
+
+async def test_reconnecting_ends_after_its_time() -> None:
+    server = Server()
+    host = await remex_client.connect(server.unix, reconnect_timeout=0.5)
+    process = await host.start(["sleep", "1000"])
+    server.kill()
+    with pytest.raises(SessionLostError) as lost:
+        await within(20, "the loss", process.wait())
+    assert lost.value.reason == "reconnectTimedOut"
+
+
+async def test_a_server_that_falls_silent_is_left() -> None:
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        return None if method == "environment/status" and server.connections == 1 else {}
+
+    async with ScriptedServer(answer) as server:
+        options = {"keep_alive_interval": 0.05, "keep_alive_timeout": 0.05}
+        async with remex_client.connect(server.url, **options) as host:
+            await server.connected(2)
+            assert host.disconnects == 1
+
+
+async def test_requests_are_repeated_in_order_or_interrupted() -> None:
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        return None if server.connections == 1 and method.startswith(("fs/", "process/")) else {"hash": "h"}
+
+    async with ScriptedServer(answer) as server, remex_client.connect(server.url) as host:
+        hashes = [asyncio.create_task(host.files.hash(f"/{n}")) for n in range(5)]
+        removal = asyncio.create_task(host.files.remove("/x"))
+        await server.received_message("the removal", lambda message: message.get("method") == "fs/remove")
+        server.disconnect()
+        with pytest.raises(RequestInterruptedError):
+            await within(10, "the removal", removal)
+        assert await within(10, "the hashes", asyncio.gather(*hashes)) == ["h"] * 5
+        asked = [m["params"]["path"] for m in server.received if m.get("method") == "fs/hash"]
+        assert asked == [f"/{n}" for n in range(5)] * 2
+
+
+async def test_a_cancelled_request_is_cancelled_on_the_server() -> None:
+    async with ScriptedServer(lambda method, params: None) as server:
+        host = await remex_client.connect(server.url)
+        call = asyncio.create_task(host.call("fs/hash", {"path": "/x"}))
+        request = await server.received_message("the request", lambda m: m.get("method") == "fs/hash")
+        call.cancel()
+        cancel = {"method": "request/cancel", "params": {"id": request["id"]}}
+        await server.received_message("the cancel", lambda message: message == cancel)
+        await host.close()
+
+
+async def test_a_request_times_out() -> None:
+    async with ScriptedServer(lambda method, params: None) as server:
+        host = await remex_client.connect(server.url, request_timeout=0.05)
+        with pytest.raises(TimedOutError):
+            await host.call("fs/hash", {"path": "/x"})
+        await host.close()
+
+
+async def test_too_many_invalid_messages_end_the_session() -> None:
+    async with ScriptedServer(lambda method, params: {}) as server:
+        host = await remex_client.connect(server.url)
+        changes = 0
+        while host.state.state != "lost":
+            if host.state.state == "connected":
+                server.send("nonsense")
+            await within(10, "a change", host.state_changed())
+            changes += 1
+        assert host.state.lost is not None
+        assert host.state.lost.reason == "protocol"
+        assert host.disconnects == 8
+
+
+async def test_a_fragmented_message_of_a_websocket_is_joined() -> None:
+    from remex_client._link import Link
+
+    class Collector:
+        def __init__(self) -> None:
+            self.messages: list[bytes] = []
+
+        def on_message(self, buffer: bytearray, start: int, end: int) -> None:
+            self.messages.append(bytes(buffer[start:end]))
+
+        def on_pong(self) -> None:
+            pass
+
+        def take_notes(self) -> Iterator[bytes]:
+            return iter(())
+
+    link, collector = Link(True), Collector()
+    link._is_upgrading, link.handler = False, collector
+    frames = b"\x01\x03abc" + b"\x89\x01p" + b"\x00\x02de" + b"\x80\x01f" + b"\x81\x7e\x01\x00" + b"x" * 256
+    for at in range(len(frames)):
+        link.feed(frames[at : at + 1])
+    assert collector.messages == [b"abcdef", b"x" * 256]
+    assert link._pong == b"p"
+    assert not link.closed.done()
+    link.feed(b"\x81\x80")
+    assert link.closed.result().endswith("it is masked")
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str, Path]]:
+    """A server with TLS and a token."""
+    directory = tmp_path_factory.mktemp("certs")
+    for arguments in (["server", "127.0.0.1", "localhost"], ["client", "me"]):
+        subprocess.run([remex(), "cert", "new", *arguments, "--dir", str(directory)], check=True, capture_output=True)
+    token = subprocess.run([remex(), "token", "new"], check=True, capture_output=True, text=True).stdout.split()[0]
+    tokens = directory / "tokens"
+    tokens.write_text(token + "\n")
+    tokens.chmod(0o600)
+    files = sorted(path.name for path in directory.iterdir())
+    certificate = next(directory / name for name in files if name.startswith("server") and not name.endswith(".key"))
+    arguments = ["--ws-auth", "capability-token", "--ws-token-file", str(tokens)]
+    arguments += ["--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key"))]
+    server = Server(*arguments, websocket="wss")
+    yield server, token, directory
+    server.stop()
+
+
+async def test_tls_with_a_token(secure: tuple[Server, str, Path]) -> None:
+    server, token, directory = secure
+    ca = directory / "ca.pem"
+    async with remex_client.connect(server.websocket, token=token, ca=ca) as host:
+        assert (await host.run("head -c 2000000 /dev/zero | wc -c")).text.strip() == "2000000"
+        assert len((await host.run("head -c 2000000 /dev/zero")).stdout) == 2_000_000
+        result = await host.run(["cat"], input=bytes(2_000_000))
+        assert len(result.stdout) == 2_000_000
+    with pytest.raises(UnauthorizedError, match="requires a token"):
+        await remex_client.connect(server.websocket, ca=ca)
+    with pytest.raises(UnauthorizedError, match="refused the token"):
+        await remex_client.connect(server.websocket, ca=ca, token="wrong")
+    with pytest.raises(UnreachableError, match="certificate"):
+        await remex_client.connect(server.websocket, token=token)
+
+
+async def test_a_header_with_a_line_end_is_refused(server: Server) -> None:
+    with pytest.raises(UsageError):
+        await remex_client.connect(server.websocket, token="a\r\nb: c")
+
+
+async def test_unknown_members_of_the_handshake_are_ignored(server: Server) -> None:
+    async with remex_client.connect(server.unix) as host:
+        assert host.welcome["server"]["name"] == "remex"
+        assert json.dumps(await host.info())
