@@ -104,7 +104,9 @@ def _schema(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 class Model(Protocol):
     """A language model: it answers with text, or calls a tool."""
 
-    async def next(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> str | tuple[str, dict[str, Any]]:
+    async def next(
+        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]
+    ) -> str | tuple[str, dict[str, Any]]:
         """Returns an answer, or the name of a tool with its arguments."""
         ...
 
@@ -117,7 +119,11 @@ async def converse(model: Model, tools: Tools, question: str) -> str:
         if isinstance(answer, str):
             return answer
         name, arguments = answer
-        call = {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        call = {
+            "id": f"call-{number}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
         messages.append({"role": "assistant", "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": call["id"], "content": await tools.call(name, arguments)})
     raise RuntimeError("the model did not come to an answer")
@@ -131,7 +137,9 @@ class ScriptedModel:
         #: The messages of each turn.
         self.seen: list[list[Message]] = []
 
-    async def next(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> str | tuple[str, dict[str, Any]]:
+    async def next(
+        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]
+    ) -> str | tuple[str, dict[str, Any]]:
         """Returns the next line of the script."""
         self.seen.append(list(messages))
         return next(self._script)

@@ -158,7 +158,10 @@ class Source:
         result = self.note(node.returns)
         signature = self.signature(without_private(node.args))
         about = docstring(ast.get_docstring(node) or "", 8, sync=True)
-        head = "".join(f"    @{decorator}\n" for decorator in decorators) + f"    def {node.name}({signature}) -> {result}:"
+        head = (
+            "".join(f"    @{decorator}\n" for decorator in decorators)
+            + f"    def {node.name}({signature}) -> {result}:"
+        )
         if "overload" in decorators:
             self.used.add("overload")
             return f"{head} ..."
@@ -228,7 +231,12 @@ def docstring(text: str, indent: int, sync: bool = False) -> str:
         return ""
     if sync:
         text = text.replace("async with await ", "with ").replace("async with ", "with ").replace("async for ", "for ")
-        text = text.replace("= await ", "= ").replace(" in await ", " in ").replace("(await ", "(").replace("    await ", "    ")
+        text = (
+            text.replace("= await ", "= ")
+            .replace(" in await ", " in ")
+            .replace("(await ", "(")
+            .replace("    await ", "    ")
+        )
     space = " " * indent
     lines = text.replace("\\", "\\\\").split("\n")
     inner = "\n".join([lines[0], *(f"{space}{line}" if line else "" for line in lines[1:])])

@@ -159,7 +159,7 @@ def test_a_gap_separates_the_beginning_from_the_end() -> None:
         (b"\x1b[1;31merror:\x1b[0m no space\n", b"error: no space\n"),
         (b"10%\r100%\nx\n", b"100%\nx\n"),
         (b"ab\x08c\n", b"ac\n"),
-        (b"gone\x1b[2K\rnew\x1b[K\n", b"new \n"),
+        (b"gone\x1b[2K\rnew\x1b[K\n", b"new\n"),
         (b"\x1b]0;title\x07text\x1b]8;;http://x\x1b\\link\n", b"textlink\n"),
         (b"bell\x07 tab\t \xc3\xa9\n", b"bell tab\t \xc3\xa9\n"),
         (b"line\r\nnext", b"line\nnext"),

@@ -71,7 +71,14 @@ async def test_names_are_managed(host: Host, tmp_path: Path) -> None:
     assert (tmp_path / "a" / "file").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "a" / "file").stat().st_mtime == 1_600_000_000.5
     walk = await files.walk(tmp_path)
-    assert sorted(path.removeprefix(f"{tmp_path}/") for path, _ in walk.entries) == ["a", "a/b", "a/file", "c", "c/b", "c/other"]
+    assert sorted(path.removeprefix(f"{tmp_path}/") for path, _ in walk.entries) == [
+        "a",
+        "a/b",
+        "a/file",
+        "c",
+        "c/b",
+        "c/other",
+    ]
     with pytest.raises(RefusedError):
         await files.remove(tmp_path / "a")
     await files.remove(tmp_path / "a", recursive=True)
@@ -203,7 +210,7 @@ async def test_changes_are_told(host: Host, tmp_path: Path) -> None:
 
 class _Web(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
+        body = self.rfile.read(int(self.headers["content-length"] or 0))
         self.send_response(200)
         self.send_header("x-digest", hashlib.sha256(body).hexdigest())
         self.end_headers()

@@ -227,16 +227,14 @@ async def test_a_fragmented_message_of_a_websocket_is_joined() -> None:
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str, Path]]:
     """A server with TLS and a token."""
     directory = tmp_path_factory.mktemp("certs")
-    for arguments in (["server", "127.0.0.1", "localhost"], ["client", "me"]):
+    for arguments in (["server", "localhost", "127.0.0.1"], ["client", "me"]):
         subprocess.run([remex(), "cert", "new", *arguments, "--dir", str(directory)], check=True, capture_output=True)
     token = subprocess.run([remex(), "token", "new"], check=True, capture_output=True, text=True).stdout.split()[0]
     tokens = directory / "tokens"
     tokens.write_text(token + "\n")
     tokens.chmod(0o600)
-    files = sorted(path.name for path in directory.iterdir())
-    certificate = next(directory / name for name in files if name.startswith("server") and not name.endswith(".key"))
-    arguments = ["--ws-auth", "capability-token", "--ws-token-file", str(tokens)]
-    arguments += ["--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key"))]
+    arguments = ["--tls-cert", str(directory / "localhost.pem"), "--tls-key", str(directory / "localhost.key")]
+    arguments += ["--ws-auth", "capability-token", "--ws-token-file", str(tokens)]
     server = Server(*arguments, websocket="wss")
     yield server, token, directory
     server.stop()
@@ -256,6 +254,20 @@ async def test_tls_with_a_token(secure: tuple[Server, str, Path]) -> None:
         await remex_client.connect(server.websocket, ca=ca, token="wrong")
     with pytest.raises(UnreachableError, match="certificate"):
         await remex_client.connect(server.websocket, token=token)
+
+
+async def test_tls_with_a_client_certificate(secure: tuple[Server, str, Path]) -> None:
+    _, _, directory = secure
+    files = {"--tls-cert": "localhost.pem", "--tls-key": "localhost.key", "--tls-client-ca": "ca.pem"}
+    server = Server(*(word for flag, name in files.items() for word in (flag, str(directory / name))), websocket="wss")
+    try:
+        mine = (str(directory / "me.pem"), str(directory / "me.key"))
+        async with remex_client.connect(server.websocket, ca=directory / "ca.pem", client_cert=mine) as host:
+            assert (await host.sessions())[0].identity != "owner"
+        with pytest.raises(UnreachableError):
+            await remex_client.connect(server.websocket, ca=directory / "ca.pem")
+    finally:
+        server.stop()
 
 
 async def test_a_header_with_a_line_end_is_refused(server: Server) -> None:

@@ -5,7 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _ALWAYS = frozenset(
-    ["process/read", "process/seek", "process/wait", "process/snapshot", "process/list", "process/collect", "process/terminate", "process/closeStdin", "process/release", "process/resize", "session/list", "session/end", "fs/readFile", "fs/getMetadata", "fs/canonicalize", "fs/readDirectory", "fs/walk", "fs/readLink", "fs/hash", "fs/setPermissions", "fs/setTimes", "environment/info", "environment/status", "environmentConfig/read", "capabilityRoots/discoverV1", "capabilities/discoverV2"]
+    [
+        "process/read",
+        "process/seek",
+        "process/wait",
+        "process/snapshot",
+        "process/list",
+        "process/collect",
+        "process/terminate",
+        "process/closeStdin",
+        "process/release",
+        "process/resize",
+        "session/list",
+        "session/end",
+        "fs/readFile",
+        "fs/getMetadata",
+        "fs/canonicalize",
+        "fs/readDirectory",
+        "fs/walk",
+        "fs/readLink",
+        "fs/hash",
+        "fs/setPermissions",
+        "fs/setTimes",
+        "environment/info",
+        "environment/status",
+        "environmentConfig/read",
+        "capabilityRoots/discoverV1",
+        "capabilities/discoverV2",
+    ]
 )
 
 
@@ -28,7 +55,23 @@ def may_repeat(method: str, params: Mapping[str, object]) -> bool:
 
 #: Requests that never wait for a free slot, so that a process can be ended whatever else is going on.
 CONTROL = frozenset(
-    ["process/signal", "process/terminate", "process/closeStdin", "process/release", "process/forget", "process/resize", "process/list", "process/collect", "session/list", "session/end", "session/observe", "session/unobserve", "environment/status", "fs/close", "fs/unwatch"]
+    [
+        "process/signal",
+        "process/terminate",
+        "process/closeStdin",
+        "process/release",
+        "process/forget",
+        "process/resize",
+        "process/list",
+        "process/collect",
+        "session/list",
+        "session/end",
+        "session/observe",
+        "session/unobserve",
+        "environment/status",
+        "fs/close",
+        "fs/unwatch",
+    ]
 )
 
 #: Requests that may wait for a process or a web server.
