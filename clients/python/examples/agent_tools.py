@@ -3,10 +3,10 @@
 `Tools.schemas()` describes them as JSON Schema, as the APIs of OpenAI and Anthropic want it; a framework that inspects
 functions, such as pydantic-ai, takes the methods themselves:
 
-    agent = pydantic_ai.Agent(model, tools=[tools.run_command, tools.continue_command, tools.read_file, tools.write_file])
+    agent = pydantic_ai.Agent(model, tools=list(tools.functions().values()))
 
-The loop in `converse` is the usual one. `Model` is where the API of a provider goes; `ScriptedModel` follows a script, so
-that this file runs without a network:
+The loop in `converse` is the usual one. `Model` is where the API of a provider goes; `ScriptedModel` follows a script,
+so that this file runs without a network:
 
     python examples/agent_tools.py unix:///run/remex.sock
 """

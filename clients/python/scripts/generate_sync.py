@@ -51,7 +51,10 @@ from __future__ import annotations
 CONNECT = '''
 
 def connect({signature}) -> Host:
-    """Connects to a server; use it in `with`, or call `close` or `end`. The arguments are those of `remex_client.connect`."""
+    """Connects to a server; use it in `with`, or call `close` or `end`.
+
+    The arguments are those of `remex_client.connect`.
+    """
 
     async def make() -> _host.Host:
         return await _host.connect({arguments})
@@ -145,7 +148,8 @@ class Source:
                 f"    def __next__(self) -> {result}:\n        return self._next(self._inner)\n"
             )
         if node.name == "__aenter__":
-            return f"    def __enter__(self) -> {owner}:\n        self._run(self._inner.__aenter__())\n        return self\n"
+            enter = "self._run(self._inner.__aenter__())"
+            return f"    def __enter__(self) -> {owner}:\n        {enter}\n        return self\n"
         if node.name == "__aexit__":
             arguments = "kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None"
             call = "self._run(self._inner.__aexit__(kind, error, trace))"

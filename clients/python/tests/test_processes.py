@@ -10,7 +10,7 @@ import pytest
 from harness import Server, within
 
 import remex_client
-from remex_client import Chunk, Exit, GapError, Host, Match, RefusedError, UsageError
+from remex_client import Chunk, Exit, GapError, Host, Match, RefusedError, TimedOutError, UsageError
 
 
 async def test_a_command_as_text_is_a_line_for_the_shell(host: Host) -> None:
@@ -21,7 +21,7 @@ async def test_a_command_as_text_is_a_line_for_the_shell(host: Host) -> None:
 
 
 async def test_check_raises_with_what_the_command_said(host: Host) -> None:
-    with pytest.raises(remex_client.CommandFailedError, match="exit code 3.*: oops") as failure:
+    with pytest.raises(remex_client.CommandFailedError, match=r"exit code 3.*: oops") as failure:
         await host.run("echo oops >&2; exit 3", check=True)
     assert failure.value.result.code == 3
 
@@ -62,7 +62,7 @@ async def test_a_terminal_is_driven_by_prompts(host: Host) -> None:
 
 async def test_a_wait_that_takes_too_long_times_out(host: Host) -> None:
     async with await host.start(["sleep", "1000"]) as process:
-        with pytest.raises(asyncio.TimeoutError):
+        with pytest.raises(TimedOutError):
             await process.wait_for("never", timeout=0.05)
     assert (await within(10, "the exit", process.wait())).signal == "SIGKILL"
 

@@ -7,8 +7,8 @@
         print(result.code, result.text)
 
 Start at `connect`, which gives a `Host`. `remex_client.sync` has the same without `await`,
-`remex_client.asyncio_subprocess` has the shapes of `asyncio.subprocess`, `remex_client.agent` serves the tool calls of a
-language model, and `remex_client.models` has the types of the protocol.
+`remex_client.asyncio_subprocess` has the shapes of `asyncio.subprocess`, `remex_client.agent` serves the tool calls of
+a language model, and `remex_client.models` has the types of the protocol.
 """
 
 from ._errors import (

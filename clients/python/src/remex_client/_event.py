@@ -48,8 +48,8 @@ class Exit:
     """How a process ended.
 
     `code` is the exit status, or 128 plus the number of the signal. `cause` is `exit`, `signal`, `timeout`,
-    `idleTimeout`, `terminated`, `outOfMemory`, `serverLost`, `unknown` (a word of a newer server), or None if the server
-    did not say.
+    `idleTimeout`, `terminated`, `outOfMemory`, `serverLost`, `unknown` (a word of a newer server), or None if the
+    server did not say.
     """
 
     code: int

@@ -1,7 +1,7 @@
 """One connection: lines on a socket or on the streams of a program, or a WebSocket.
 
-A link splits what it receives into messages without copying them, and gathers what it sends during one turn of the event
-loop into one write. Start at `Link`.
+A link splits what it receives into messages without copying them, and gathers what it sends during one turn of the
+event loop into one write. Start at `Link`.
 """
 
 from __future__ import annotations
@@ -149,13 +149,7 @@ class Link(asyncio.BufferedProtocol):
         self.buffer_updated(len(data))
 
     def eof_received(self) -> None:
-        if not self.is_websocket and self._end > self._start:
-            # An unterminated last line counts, unless the connection was cut in the middle of it.
-            if self._buffer[self._end - 1] == 0x7D and self.handler is not None:
-                try:
-                    self.handler.on_message(self._buffer, self._start, self._end)
-                except ValueError:
-                    pass
+        # An unterminated last line does not count: the connection may have been cut in the middle of it.
         self.abort("the server closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:

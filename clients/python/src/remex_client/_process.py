@@ -19,6 +19,7 @@ from ._errors import (
     ProtocolError,
     RefusedError,
     RemexError,
+    TimedOutError,
     UsageError,
     is_kind,
     is_unknown_process,
@@ -479,15 +480,18 @@ class Process(ProcessRef):
     ) -> Match | Exit:
         r"""Waits until output after an event matches, and returns the match, or the exit if that comes first.
 
-        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are searched
-        separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice, give the
-        `seq` of the last match as `after`. Raises `TimeoutError` after `timeout` seconds.
+        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are
+        searched separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice,
+        give the `seq` of the last match as `after`. Raises `TimedOutError` after `timeout` seconds.
 
             prompt = await shell.wait_for(r"\$ $")
             await shell.stdin.write(b"make\n")
             await shell.wait_for(r"\$ $", after=prompt.seq)
         """
-        return await asyncio.wait_for(self._wait_for(pattern, after), timeout)
+        try:
+            return await asyncio.wait_for(self._wait_for(pattern, after), timeout)
+        except asyncio.TimeoutError:
+            raise TimedOutError(f"process `{self.id}` did not print {pattern!r} within {timeout:g} s") from None
 
     async def _wait_for(self, pattern: str | bytes | re.Pattern[bytes], after: int) -> Match | Exit:
         if isinstance(pattern, str):
@@ -815,8 +819,8 @@ class Stdin:
     async def write(self, data: bytes) -> None:
         """Writes; returns when everything is on its way, and waits while the process does not read.
 
-        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether the
-        server has taken everything.
+        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
+        the server has taken everything.
         """
         async with self._lock:
             for at in range(0, len(data), _WRITE_BYTES):

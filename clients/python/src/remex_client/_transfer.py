@@ -478,7 +478,7 @@ async def download(
 ) -> int:
     """Copies a file of the remote host to a local one."""
     # A link is followed, and what it points to is replaced.
-    to = os.path.realpath(destination)
+    to = await local(f"find `{destination}`", os.path.realpath, destination)
     temporary, size = local_sibling(to), 0
     async with RemoteReader(session, path) as reader:
         metadata = reader._opened()

@@ -221,9 +221,9 @@ class Process(ProcessRef):
     def wait_for(self, pattern: str | bytes | re.Pattern[bytes], *, after: int=0, timeout: float | None=None) -> Match | Exit:
         """Waits until output after an event matches, and returns the match, or the exit if that comes first.
 
-        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are searched
-        separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice, give the
-        `seq` of the last match as `after`. Raises `TimeoutError` after `timeout` seconds.
+        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are
+        searched separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice,
+        give the `seq` of the last match as `after`. Raises `TimedOutError` after `timeout` seconds.
 
             prompt = shell.wait_for(r"\\$ $")
             shell.stdin.write(b"make\\n")
@@ -331,8 +331,8 @@ class Stdin(Face[_process.Stdin]):
     def write(self, data: bytes) -> None:
         """Writes; returns when everything is on its way, and waits while the process does not read.
 
-        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether the
-        server has taken everything.
+        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
+        the server has taken everything.
         """
         self._run(self._inner.write(data))
 
@@ -827,7 +827,10 @@ class Agent(Face[agent.Agent]):
 
 
 def connect(target: str | Sequence[str] | Target, *, token: str | None=None, ca: str | os.PathLike[str] | None=None, client_cert: tuple[str, str] | None=None, ssl_context: ssl.SSLContext | None=None, headers: Mapping[str, str] | None=None, session_name: str | None=None, resume: str | None=None, take_over: str | None=None, resume_or_new: str | None=None, detach_ttl: float | None=None, client_name: str='remex-python', connect_timeout: float=10.0, connect_retry: float=0.0, initialize_timeout: float=10.0, request_timeout: float | None=None, reconnect_timeout: float=60.0, keep_alive_interval: float=15.0, keep_alive_timeout: float=10.0) -> Host:
-    """Connects to a server; use it in `with`, or call `close` or `end`. The arguments are those of `remex_client.connect`."""
+    """Connects to a server; use it in `with`, or call `close` or `end`.
+
+    The arguments are those of `remex_client.connect`.
+    """
 
     async def make() -> _host.Host:
         return await _host.connect(target, token=token, ca=ca, client_cert=client_cert, ssl_context=ssl_context, headers=headers, session_name=session_name, resume=resume, take_over=take_over, resume_or_new=resume_or_new, detach_ttl=detach_ttl, client_name=client_name, connect_timeout=connect_timeout, connect_retry=connect_retry, initialize_timeout=initialize_timeout, request_timeout=request_timeout, reconnect_timeout=reconnect_timeout, keep_alive_interval=keep_alive_interval, keep_alive_timeout=keep_alive_timeout)
