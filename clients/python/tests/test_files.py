@@ -208,6 +208,23 @@ async def test_changes_are_told(host: Host, tmp_path: Path) -> None:
     await watch.close()
 
 
+async def test_a_watcher_that_falls_behind_is_told_to_look_at_everything(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remex_client._session._ROUTE_ITEMS", 1)
+    watch = await host.files.watch(tmp_path)
+    for number in range(3):
+        seen = host._session._received
+        (tmp_path / str(number)).write_text("x")
+        while host._session._received == seen:
+            await asyncio.sleep(0.01)
+    looks = [await within(10, "a look", watch.__anext__()) for _ in range(2)]
+    assert [look.overflow for look in looks] == [False, True]
+    (tmp_path / "later").write_text("x")
+    changes = await within(10, "the change", watch.__anext__())
+    assert [change.path for change in changes.changes] == [str(tmp_path / "later")]
+
+
 class _Web(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"] or 0))

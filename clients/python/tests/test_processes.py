@@ -60,6 +60,17 @@ async def test_a_terminal_is_driven_by_prompts(host: Host) -> None:
     assert (await within(10, "the exit", shell.wait())).code == 5
 
 
+async def test_a_command_may_run_on_a_terminal(host: Host) -> None:
+    result = await within(10, "the result", host.run("test -t 0 && echo $TERM", tty=(24, 80)))
+    assert (result.terminal, result.text, result.stdout) == (b"xterm-256color\r\n", "xterm-256color\r\n", b"")
+
+
+async def test_what_is_no_text_is_a_usage_error_and_nothing_is_sent(host: Host) -> None:
+    with pytest.raises(UsageError):
+        await host.run(["true"], env={"A": "\udcff"})
+    assert (await within(10, "another command", host.run(["true"]))).ok
+
+
 async def test_a_wait_that_takes_too_long_times_out(host: Host) -> None:
     async with await host.start(["sleep", "1000"]) as process:
         with pytest.raises(TimedOutError):

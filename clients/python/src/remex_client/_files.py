@@ -370,7 +370,7 @@ class Watch:
         self._path = path
         self._recursive = recursive
         self._id = 0
-        self._route = Route()
+        self._route = Route("fs/watch")
 
     def __aiter__(self) -> Watch:
         return self
@@ -380,7 +380,7 @@ class Watch:
             try:
                 return _changes(await self._route.next())
             except RequestInterruptedError:
-                self._id = 0
+                await self.close()
         await self._set()
         return Changes((), True)
 
@@ -393,7 +393,7 @@ class Watch:
     async def _set(self) -> None:
         while True:
             watch_id = self._session.number()
-            route = self._session.routes["watch", watch_id] = Route()
+            route = self._session.routes["watch", watch_id] = Route("fs/watch")
             params = {"watchId": watch_id, "path": self._path, "recursive": self._recursive}
             try:
                 await self._session.call("fs/watch", params)

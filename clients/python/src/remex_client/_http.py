@@ -108,7 +108,7 @@ class Http:
         session = self._session
         params = self._params(method, url, headers, secret_headers, body, timeout, redirects)
         params["streamResponse"] = True
-        route = Route()
+        route = Route("http/request")
         key: RouteKey = ("http", params["requestId"])
         session.routes[key] = route
         try:

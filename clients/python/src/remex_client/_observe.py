@@ -55,7 +55,7 @@ class ObservedEvents:
     def __init__(self, session: Session, session_id: str) -> None:
         self._session = session
         self._session_id = session_id
-        self._route = Route()
+        self._route = Route("session/observe")
         self._replays: dict[str, Replay] = {}
         self._ready: deque[tuple[str, Event]] = deque()
 
@@ -110,7 +110,7 @@ class ObservedEvents:
         known = {process_id: replay.cursor + 1 for process_id, replay in self._replays.items()}
         params = {"sessionId": self._session_id, "fromSeq": known, "othersFromSeq": 1}
         while True:
-            self._route = Route()
+            self._route = Route("session/observe")
             self._session.routes["session", self._session_id] = self._route
             try:
                 await self._session.call("session/observe", params)

@@ -434,7 +434,12 @@ class Process(ProcessRef):
 
     async def _write_all(self, input: bytes) -> None:
         await self.stdin.write(input)
-        await self.stdin.close()
+        try:
+            await self.stdin.close()
+        except RefusedError as error:
+            # That of a terminal cannot be closed.
+            if not is_kind(error, "notSupported", "unknownMethod"):
+                raise
 
     async def _collect(self) -> Result:
         parts: dict[str, list[bytes]] = {"stdout": [], "stderr": [], "pty": [], "unknown": []}

@@ -13,6 +13,7 @@ import random
 import re
 import secrets
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,6 +59,10 @@ _PROTOCOL_ERRORS_WITHIN = 60.0
 #: Fewer than the 1,024 requests beyond which a server stops reading.
 _PLAIN_CALLS = 384
 _PARKED_CALLS = 384
+
+#: What may wait for a watcher or an observer.
+_ROUTE_ITEMS = 4096
+_ROUTE_BYTES = 4 << 20
 
 _HANDSHAKE = 0
 _TAKEN_OVER = "another client took the session over"
@@ -124,24 +129,39 @@ class Call:
 
 
 class Route:
-    """The notifications for one watch or one streamed body; it ends with the connection."""
+    """The notifications for a watch, a streamed body or an observed session; it ends with the connection.
 
-    def __init__(self) -> None:
-        self._items: list[Mapping[str, Any] | RemexError] = []
+    The server does not wait for who watches or observes. One that falls too far behind is treated like one whose
+    connection was lost: it begins anew, and learns that something is missing.
+    """
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+        self._items: deque[tuple[Mapping[str, Any] | RemexError, int]] = deque()
+        self._bytes = 0
         self._has_ended = False
         self._arrived = asyncio.Event()
 
-    def push(self, item: Mapping[str, Any]) -> None:
-        """Adds a notification."""
-        if not self._has_ended:
-            self._items.append(item)
-            self._arrived.set()
+    def push(self, item: Mapping[str, Any], size: int = 0) -> None:
+        """Adds a notification of about this size."""
+        if self._has_ended:
+            return
+        if len(self._items) >= _ROUTE_ITEMS or self._bytes >= _ROUTE_BYTES:
+            self.interrupt()
+            return
+        self._items.append((item, size))
+        self._bytes += size
+        self._arrived.set()
+
+    def interrupt(self) -> None:
+        """Ends the route: what follows does not arrive here."""
+        self.end(RequestInterruptedError(self._method))
 
     def end(self, error: RemexError) -> None:
         """Ends the route; the error comes behind what has arrived."""
         if not self._has_ended:
             self._has_ended = True
-            self._items.append(error)
+            self._items.append((error, 0))
             self._arrived.set()
 
     async def next(self) -> Mapping[str, Any]:
@@ -149,10 +169,11 @@ class Route:
         while not self._items:
             self._arrived.clear()
             await self._arrived.wait()
-        item = self._items[0]
+        item, size = self._items[0]
         if isinstance(item, RemexError):
-            raise item
-        del self._items[0]
+            raise item.with_traceback(None)
+        self._items.popleft()
+        self._bytes -= size
         return item
 
 
@@ -514,7 +535,7 @@ class Session:
         if session_id is not None:
             # Of a session that this client observes, whose processes may have the same ids.
             if (route := self.routes.get(("session", session_id))) is not None:
-                route.push({"processId": process_id, "event": event})
+                route.push({"processId": process_id, "event": event}, len(getattr(event, "data", b"")))
             return
         self._on_process_event(process_id, event)
 
@@ -807,9 +828,8 @@ class Session:
         routes, self.routes = self.routes, {}
         for call in failed:
             self._complete(call, None, RequestInterruptedError(call.method))
-        methods = {"http": "http/request", "watch": "fs/watch", "session": "session/observe"}
-        for (kind, _), route in routes.items():
-            route.end(RequestInterruptedError(methods[kind]))
+        for route in routes.values():
+            route.interrupt()
 
     def _on_lost(self, lost: SessionLostError) -> None:
         """Fails everything that waits."""
@@ -844,8 +864,11 @@ _NOTIFICATIONS: dict[str, Callable[[Session, dict[str, Any]], None]] = {
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Encodes a message."""
-    return json.dumps(message, separators=(",", ":")).encode()
+    """Encodes a message. The server could not say which request a malformed message is, so it must not be sent."""
+    try:
+        return json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"cannot send `{message.get('method')}`: {error}") from error
 
 
 def _lost(reason: LostReason, message: str) -> SessionLostError:
