@@ -14,7 +14,8 @@ OUTPUT = PACKAGE / "sync.py"
 
 #: The classes that get a synchronous face, by module, in the order of the file.
 CLASSES = {
-    "_process": ["PolledEvents", "Events", "Chunks", "Lines", "Reader", "Stdin", "ProcessRef", "Process"],
+    "_streams": ["PolledEvents", "Events", "Chunks", "Lines", "Reader", "Stdin"],
+    "_process": ["ProcessRef", "Process"],
     "_transfer": ["RemoteReader", "RemoteWriter"],
     "_files": ["Watch", "Files"],
     "_http": ["StreamingResponse", "Http"],

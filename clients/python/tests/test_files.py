@@ -211,7 +211,7 @@ async def test_changes_are_told(host: Host, tmp_path: Path) -> None:
 async def test_a_watcher_that_falls_behind_is_told_to_look_at_everything(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remex_client._session._ROUTE_ITEMS", 1)
+    monkeypatch.setattr("remex_client._route._ROUTE_ITEMS", 1)
     watch = await host.files.watch(tmp_path)
     for number in range(3):
         seen = host._session._received

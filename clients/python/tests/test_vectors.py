@@ -12,9 +12,9 @@ from harness import ROOT, ScriptedServer, vectors, within
 
 import remex_client
 from remex_client import Chunk, Closed, Exited, Gap, ProtocolError, RefusedError, models
+from remex_client._call import may_repeat
 from remex_client._codec import decode_base64, encode_base64, path_from_wire, path_to_wire
 from remex_client._event import decode_chunk
-from remex_client._repeat import may_repeat
 
 
 def shown(event: remex_client.Event) -> dict[str, Any]:

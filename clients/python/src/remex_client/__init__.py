@@ -36,22 +36,9 @@ from ._files import Change, Changes, DirEntry, Files, Metadata, Walk, Watch, con
 from ._host import Command, Connecting, Host, connect
 from ._http import Http, Response, StreamingResponse
 from ._observe import ObservedEvents, SessionInfo
-from ._process import (
-    Chunks,
-    Events,
-    Line,
-    Lines,
-    Match,
-    PolledEvents,
-    Process,
-    ProcessInfo,
-    ProcessRef,
-    Reader,
-    Result,
-    Snapshot,
-    Stdin,
-)
-from ._session import ConnectionState
+from ._options import ConnectionState
+from ._process import Match, Process, ProcessInfo, ProcessRef, Result, Snapshot
+from ._streams import Chunks, Events, Line, Lines, PolledEvents, Reader, Stdin
 from ._target import Program, Target, Unix, WebSocket
 from ._transfer import Progress, RemoteReader, RemoteWriter
 from ._tree import TreeCopied

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from . import models
 from ._codec import StrPath, decode_base64, encode_base64, milliseconds, path_from_wire, path_to_wire
 from ._errors import NotFoundError, ProtocolError, RequestInterruptedError, UsageError
-from ._session import Route
+from ._route import Route
 from ._transfer import LocalPath, Progress, RemoteReader, RemoteWriter, download, upload
 from ._tree import SkipUnchanged, TreeCopied, download_tree, upload_tree
 

@@ -15,9 +15,10 @@ from ._errors import RefusedError, RemexError, UsageError, is_kind
 from ._files import Files
 from ._http import Http
 from ._observe import ObservedEvents, SessionInfo
+from ._options import ConnectionState, Options, SessionMode
 from ._process import Process, ProcessInfo, ProcessRef, Result
 from ._queue import EventQueue
-from ._session import AFTER_EVERYTHING, ConnectionState, Options, Session, SessionMode
+from ._session import AFTER_EVERYTHING, Session
 from ._target import Program, Target, Unix, WebSocket, parse
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ._codec import decode_base64, encode_base64, milliseconds
 from ._errors import ProtocolError, RefusedError, RemexError
-from ._session import Route, RouteKey
+from ._route import Route, RouteKey
 
 if TYPE_CHECKING:
     from ._session import Session

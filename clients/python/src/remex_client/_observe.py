@@ -10,7 +10,8 @@ from . import models
 from ._errors import RefusedError, RemexError, RequestInterruptedError, UsageError, is_unknown_process
 from ._event import Event
 from ._replay import Replay, Unlisted
-from ._session import AFTER_EVERYTHING, Route
+from ._route import Route
+from ._session import AFTER_EVERYTHING
 
 if TYPE_CHECKING:
     from ._session import Session

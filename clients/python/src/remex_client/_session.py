@@ -13,11 +13,10 @@ import random
 import re
 import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from ._call import CONTROL, PARKED, Call, encode
 from ._codec import decode_base64
 from ._errors import (
     LostReason,
@@ -36,8 +35,9 @@ from ._errors import (
 )
 from ._event import Chunk, Event, Exited, decode_chunk, decode_closed, decode_exit, decode_gap, number, stream_of
 from ._link import Link
+from ._options import ConnectionState, Options, SessionMode
 from ._queue import EventQueue
-from ._repeat import CONTROL, PARKED, may_repeat
+from ._route import Route, RouteKey
 from ._target import Connection, Program, Target, dial
 
 log = logging.getLogger("remex_client")
@@ -60,10 +60,6 @@ _PROTOCOL_ERRORS_WITHIN = 60.0
 _PLAIN_CALLS = 384
 _PARKED_CALLS = 384
 
-#: What may wait for a watcher or an observer.
-_ROUTE_ITEMS = 4096
-_ROUTE_BYTES = 4 << 20
-
 _HANDSHAKE = 0
 _TAKEN_OVER = "another client took the session over"
 _UNKNOWN_METHOD = -32601
@@ -76,108 +72,6 @@ AFTER_EVERYTHING = (1 << 64) - 2
 _OUTPUT = re.compile(
     rb'\{"method":"process/output","params":\{"processId":"([^"\\]*)","seq":(\d{1,18}),"stream":"(\w+)","chunk":"'
 )
-
-SessionMode = Literal["new", "resume", "takeOver", "resumeOrNew"]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a caller of `connect` may set; times are in seconds."""
-
-    client_name: str = "remex-python"
-    session_mode: SessionMode = "new"
-    session: str | None = None
-    detach_ttl: float | None = None
-    connect_timeout: float = 10.0
-    connect_retry: float = 0.0
-    initialize_timeout: float = 10.0
-    request_timeout: float | None = None
-    reconnect_timeout: float = 60.0
-    keep_alive_interval: float = 15.0
-    keep_alive_timeout: float = 10.0
-
-
-@dataclass(frozen=True)
-class ConnectionState:
-    """Whether a client is connected: `connected`, `reconnecting` since a `time.monotonic()`, or `lost`."""
-
-    state: Literal["connected", "reconnecting", "lost"]
-    since: float
-    lost: SessionLostError | None = None
-
-
-class Call:
-    """A request that waits for its answer."""
-
-    __slots__ = ("id", "is_sent", "message", "method", "on_done", "repeats", "slots")
-
-    def __init__(
-        self,
-        id: int,
-        method: str,
-        params: Mapping[str, object],
-        on_done: Callable[[Any, RemexError | None], None],
-        slots: asyncio.Semaphore | None,
-    ) -> None:
-        self.id = id
-        self.method = method
-        self.message = encode({"id": id, "method": method, "params": params})
-        self.repeats = may_repeat(method, params)
-        self.on_done = on_done
-        self.slots = slots
-        self.is_sent = False
-
-
-class Route:
-    """The notifications for a watch, a streamed body or an observed session; it ends with the connection.
-
-    The server does not wait for who watches or observes. One that falls too far behind is treated like one whose
-    connection was lost: it begins anew, and learns that something is missing.
-    """
-
-    def __init__(self, method: str) -> None:
-        self._method = method
-        self._items: deque[tuple[Mapping[str, Any] | RemexError, int]] = deque()
-        self._bytes = 0
-        self._has_ended = False
-        self._arrived = asyncio.Event()
-
-    def push(self, item: Mapping[str, Any], size: int = 0) -> None:
-        """Adds a notification of about this size."""
-        if self._has_ended:
-            return
-        if len(self._items) >= _ROUTE_ITEMS or self._bytes >= _ROUTE_BYTES:
-            self.interrupt()
-            return
-        self._items.append((item, size))
-        self._bytes += size
-        self._arrived.set()
-
-    def interrupt(self) -> None:
-        """Ends the route: what follows does not arrive here."""
-        self.end(RequestInterruptedError(self._method))
-
-    def end(self, error: RemexError) -> None:
-        """Ends the route; the error comes behind what has arrived."""
-        if not self._has_ended:
-            self._has_ended = True
-            self._items.append((error, 0))
-            self._arrived.set()
-
-    async def next(self) -> Mapping[str, Any]:
-        """Waits for the next notification; raises the error that ended the route, again and again."""
-        while not self._items:
-            self._arrived.clear()
-            await self._arrived.wait()
-        item, size = self._items[0]
-        if isinstance(item, RemexError):
-            raise item.with_traceback(None)
-        self._items.popleft()
-        self._bytes -= size
-        return item
-
-
-RouteKey = tuple[Literal["watch", "http", "session"], int | str]
 
 
 class Session:
@@ -861,14 +755,6 @@ _NOTIFICATIONS: dict[str, Callable[[Session, dict[str, Any]], None]] = {
     "http/request/bodyDelta": Session._on_body,
     "session/ended": Session._on_session_ended,
 }
-
-
-def encode(message: Mapping[str, Any]) -> bytes:
-    """Encodes a message. The server could not say which request a malformed message is, so it must not be sent."""
-    try:
-        return json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"cannot send `{message.get('method')}`: {error}") from error
 
 
 def _lost(reason: LostReason, message: str) -> SessionLostError:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ._host import Command, Host
 from ._process import Process as RemoteProcess
-from ._process import Reader, Stdin
+from ._streams import Reader, Stdin
 
 __all__ = ["DEVNULL", "PIPE", "STDOUT", "Process", "StreamWriter", "create_subprocess_exec", "create_subprocess_shell"]
 

@@ -18,22 +18,139 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, overload
 
-from . import _files, _host, _http, _observe, _process, _transfer, agent, models
+from . import _files, _host, _http, _observe, _process, _streams, _transfer, agent, models
 from ._codec import StrPath
 from ._event import Chunk, Closed, Event, Exit, Stream
 from ._files import Changes, DirEntry, Metadata, Walk
 from ._host import Command
 from ._http import Headers, Response
 from ._observe import SessionInfo
+from ._options import ConnectionState
 from ._portal import Face, Portal
-from ._process import Line, Match, ProcessInfo, Result, Snapshot, _MAX_LINE_BYTES
+from ._process import Match, ProcessInfo, Result, Snapshot
 from ._queue import WINDOW_BYTES
-from ._session import ConnectionState
+from ._streams import Line, MAX_LINE_BYTES
 from ._target import Target
 from ._text import TruncatedText
 from ._transfer import LocalPath, Progress
 from ._tree import SkipUnchanged, TreeCopied
 from .agent import Limits, ListedProcess, Step
+
+
+class Events(Face[_streams.Events]):
+    """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> Event:
+        return self._next(self._inner)
+
+    def next(self) -> Event | None:
+        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        return self._run(self._inner.next())
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._call(lambda: self._inner.close())
+
+
+class PolledEvents(Face[_streams.PolledEvents]):
+    """The events of a process of another session, in order; what was dropped is a `Gap`."""
+
+    def __iter__(self) -> PolledEvents:
+        return self
+
+    def __next__(self) -> Event:
+        return self._next(self._inner)
+
+
+class Chunks(Face[_streams.Chunks]):
+    """The output of a process, in order and exactly once. At a gap it raises `GapError`, and can be continued."""
+
+    def __iter__(self) -> Chunks:
+        return self
+
+    def __next__(self) -> Chunk:
+        return self._next(self._inner)
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._call(lambda: self._inner.close())
+
+
+class Lines(Face[_streams.Lines]):
+    """The lines of a process. At a gap it raises `GapError`, and can be continued."""
+
+    def __iter__(self) -> Lines:
+        return self
+
+    def __next__(self) -> Line:
+        return self._next(self._inner)
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._call(lambda: self._inner.close())
+
+
+class Reader(Face[_streams.Reader]):
+    """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
+
+    At a gap, reading raises `GapError` once, and then continues behind it.
+    """
+
+    def at_eof(self) -> bool:
+        """Returns whether everything was read."""
+        return self._call(lambda: self._inner.at_eof())
+
+    def read(self, n: int=-1) -> bytes:
+        """Reads up to `n` bytes, as soon as there are some; without `n`, everything up to the end."""
+        return self._run(self._inner.read(n))
+
+    def readexactly(self, n: int) -> bytes:
+        """Reads exactly `n` bytes; raises `asyncio.IncompleteReadError` if the stream ends before that."""
+        return self._run(self._inner.readexactly(n))
+
+    def readline(self) -> bytes:
+        """Reads a line with its end; less at the end of the stream."""
+        return self._run(self._inner.readline())
+
+    def readuntil(self, separator: bytes=b'\n') -> bytes:
+        """Reads up to a separator, and with it; raises `asyncio.IncompleteReadError` at the end of the stream."""
+        return self._run(self._inner.readuntil(separator))
+
+    def __iter__(self) -> Reader:
+        return self
+
+    def __next__(self) -> bytes:
+        return self._next(self._inner)
+
+
+class Stdin(Face[_streams.Stdin]):
+    """The input of a process.
+
+    Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
+    """
+
+    @property
+    def is_open(self) -> bool:
+        return self._inner.is_open
+
+    def write(self, data: bytes) -> None:
+        """Writes; returns when everything is on its way, and waits while the process does not read.
+
+        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
+        the server has taken everything.
+        """
+        self._run(self._inner.write(data))
+
+    def drain(self) -> None:
+        """Waits until the server has taken everything."""
+        self._run(self._inner.drain())
+
+    def close(self) -> None:
+        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead."""
+        self._run(self._inner.close())
 
 
 class ProcessRef(Face[_process.ProcessRef]):
@@ -118,16 +235,6 @@ class ProcessRef(Face[_process.ProcessRef]):
         return face
 
 
-class PolledEvents(Face[_process.PolledEvents]):
-    """The events of a process of another session, in order; what was dropped is a `Gap`."""
-
-    def __iter__(self) -> PolledEvents:
-        return self
-
-    def __next__(self) -> Event:
-        return self._next(self._inner)
-
-
 class Process(ProcessRef):
     """A process of this session.
 
@@ -193,7 +300,7 @@ class Process(ProcessRef):
         """
         return Chunks(self._portal, self._call(lambda: self._inner.chunks(stream)))
 
-    def lines(self, stream: Stream | None=None, *, max_bytes: int=_MAX_LINE_BYTES) -> Lines:
+    def lines(self, stream: Stream | None=None, *, max_bytes: int=MAX_LINE_BYTES) -> Lines:
         """Returns the lines of the output from the beginning; longer ones come in pieces of `max_bytes`.
 
         At a gap, it raises `GapError` once, and then continues behind it.
@@ -237,112 +344,6 @@ class Process(ProcessRef):
         Unread output does not hold the process up from here on.
         """
         return self._run(self._inner.wait_for_silence(seconds))
-
-
-class Events(Face[_process.Events]):
-    """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
-
-    def __iter__(self) -> Events:
-        return self
-
-    def __next__(self) -> Event:
-        return self._next(self._inner)
-
-    def next(self) -> Event | None:
-        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
-        return self._run(self._inner.next())
-
-    def close(self) -> None:
-        """Lifts the backpressure of this consumer."""
-        self._call(lambda: self._inner.close())
-
-
-class Chunks(Face[_process.Chunks]):
-    """The output of a process, in order and exactly once. At a gap it raises `GapError`, and can be continued."""
-
-    def __iter__(self) -> Chunks:
-        return self
-
-    def __next__(self) -> Chunk:
-        return self._next(self._inner)
-
-    def close(self) -> None:
-        """Lifts the backpressure of this consumer."""
-        self._call(lambda: self._inner.close())
-
-
-class Lines(Face[_process.Lines]):
-    """The lines of a process. At a gap it raises `GapError`, and can be continued."""
-
-    def __iter__(self) -> Lines:
-        return self
-
-    def __next__(self) -> Line:
-        return self._next(self._inner)
-
-    def close(self) -> None:
-        """Lifts the backpressure of this consumer."""
-        self._call(lambda: self._inner.close())
-
-
-class Reader(Face[_process.Reader]):
-    """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
-
-    At a gap, reading raises `GapError` once, and then continues behind it.
-    """
-
-    def at_eof(self) -> bool:
-        """Returns whether everything was read."""
-        return self._call(lambda: self._inner.at_eof())
-
-    def read(self, n: int=-1) -> bytes:
-        """Reads up to `n` bytes, as soon as there are some; without `n`, everything up to the end."""
-        return self._run(self._inner.read(n))
-
-    def readexactly(self, n: int) -> bytes:
-        """Reads exactly `n` bytes; raises `asyncio.IncompleteReadError` if the stream ends before that."""
-        return self._run(self._inner.readexactly(n))
-
-    def readline(self) -> bytes:
-        """Reads a line with its end; less at the end of the stream."""
-        return self._run(self._inner.readline())
-
-    def readuntil(self, separator: bytes=b'\n') -> bytes:
-        """Reads up to a separator, and with it; raises `asyncio.IncompleteReadError` at the end of the stream."""
-        return self._run(self._inner.readuntil(separator))
-
-    def __iter__(self) -> Reader:
-        return self
-
-    def __next__(self) -> bytes:
-        return self._next(self._inner)
-
-
-class Stdin(Face[_process.Stdin]):
-    """The input of a process.
-
-    Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
-    """
-
-    @property
-    def is_open(self) -> bool:
-        return self._inner.is_open
-
-    def write(self, data: bytes) -> None:
-        """Writes; returns when everything is on its way, and waits while the process does not read.
-
-        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
-        the server has taken everything.
-        """
-        self._run(self._inner.write(data))
-
-    def drain(self) -> None:
-        """Waits until the server has taken everything."""
-        self._run(self._inner.drain())
-
-    def close(self) -> None:
-        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead."""
-        self._run(self._inner.close())
 
 
 class RemoteReader(Face[_transfer.RemoteReader]):

@@ -1,8 +1,13 @@
-"""Which requests may be sent again after a disconnect: section 18.1 of PROTOCOL.md."""
+"""Requests, and which of them may be sent again after a disconnect: section 18.1 of PROTOCOL.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._errors import RemexError, UsageError
 
 _ALWAYS = frozenset(
     [
@@ -76,3 +81,33 @@ CONTROL = frozenset(
 
 #: Requests that may wait for a process or a web server.
 PARKED = frozenset(["process/write", "process/wait", "http/request"])
+
+
+class Call:
+    """A request that waits for its answer."""
+
+    __slots__ = ("id", "is_sent", "message", "method", "on_done", "repeats", "slots")
+
+    def __init__(
+        self,
+        id: int,
+        method: str,
+        params: Mapping[str, object],
+        on_done: Callable[[Any, RemexError | None], None],
+        slots: asyncio.Semaphore | None,
+    ) -> None:
+        self.id = id
+        self.method = method
+        self.message = encode({"id": id, "method": method, "params": params})
+        self.repeats = may_repeat(method, params)
+        self.on_done = on_done
+        self.slots = slots
+        self.is_sent = False
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Encodes a message. The server could not say which request a malformed message is, so it must not be sent."""
+    try:
+        return json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"cannot send `{message.get('method')}`: {error}") from error

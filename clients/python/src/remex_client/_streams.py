@@ -1,0 +1,439 @@
+"""The streams of a process: events, chunks, lines and bytes of its output, and its input. Start at `Events`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ._codec import encode_base64
+from ._errors import GapError, ProtocolError, RefusedError, RemexError, is_unknown_process
+from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
+from ._queue import WINDOW_BYTES, EventQueue
+
+if TYPE_CHECKING:
+    from ._process import Process, ProcessRef
+    from ._session import Session
+
+#: The longest single write, and how many may be unanswered.
+WRITE_BYTES = 64 << 10
+_WRITES = 8
+
+#: A line that is longer comes in pieces.
+MAX_LINE_BYTES = 64 << 10
+
+#: How long one request waits for something to happen.
+POLL = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of output without its end; invalid UTF-8 is replaced."""
+
+    stream: Stream
+    #: The event that completed it.
+    seq: int
+    text: str
+    #: Whether it is too long, and the next piece of the same stream continues it.
+    is_continued: bool = False
+
+
+class Events:
+    """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
+
+    def __init__(self, session: Session, queue: EventQueue, after: int, owner: Process) -> None:
+        self._session = session
+        self._queue = queue
+        #: Keeps the handle, and with it the queue, alive.
+        self._owner = owner
+        self._after = after
+        self._consumer = queue.subscribe(after)
+        #: Earlier events are no longer here, and are read from the server.
+        self._past: deque[Event] = deque()
+        self._past_until = queue.removed_seq
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self.next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def next(self) -> Event | None:
+        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        while True:
+            if self._past:
+                event = self._past.popleft()
+            elif self._after < self._past_until:
+                await self._read_past()
+                continue
+            else:
+                taken = self._queue.take(self._consumer)
+                if taken is None:
+                    if self._queue.closed is not None:
+                        return None
+                    await self._queue.wait(self._consumer)
+                    continue
+                event = taken
+            if event.seq > self._after:
+                self._after = event.seq
+                return event
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._queue.unsubscribe(self._consumer)
+
+    def __del__(self) -> None:
+        consumer = getattr(self, "_consumer", None)
+        if consumer is not None:
+            queue = self._queue
+            later(self._session, lambda: queue.unsubscribe(consumer))
+
+    async def _read_past(self) -> None:
+        until = self._past_until
+        params = {"processId": self._queue.id, "afterSeq": self._after, "maxBytes": WINDOW_BYTES}
+        try:
+            reply = await self._session.call("process/read", params, timeout=False)
+        except RefusedError as error:
+            if not is_unknown_process(error):
+                raise
+            reply = {"chunks": [], "nextSeq": until + 1}
+        try:
+            gap = decode_gap(reply["gap"]) if reply.get("gap") is not None else None
+            chunks = [chunk for chunk in map(decode_chunk, reply["chunks"]) if chunk.seq <= until]
+            next_seq = int(reply["nextSeq"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"cannot decode the answer to `process/read`: {error}") from error
+        at = self._after
+        if gap is not None:
+            at = min(gap.to_seq, until)
+            self._past.append(Gap(gap.from_seq, at, gap.bytes, gap.cause))
+        for chunk in chunks:
+            at = self._pass(at, chunk.seq - 1)
+            self._past.append(chunk)
+            at = chunk.seq
+        at = self._pass(at, min(until, next_seq - 1))
+        if at == self._after:
+            # The server has no events in this range.
+            self._pass(at, until)
+
+    def _pass(self, after: int, until: int) -> int:
+        """Adds events for numbers that are no output: the exit, the close, or what the server no longer has."""
+        while after < until:
+            seq = after + 1
+            exit, closed = self._queue.exit, self._queue.closed
+            if exit is not None and exit[0] == seq:
+                self._past.append(Exited(seq, exit[1]))
+                after = seq
+            elif closed is not None and closed.seq == seq:
+                self._past.append(closed)
+                after = seq
+            else:
+                known = [at for at in (exit[0] if exit else 0, closed.seq if closed else 0) if at > seq]
+                after = min([until, *(at - 1 for at in known)])
+                self._past.append(Gap(seq, after, None))
+        return after
+
+
+class PolledEvents:
+    """The events of a process of another session, in order; what was dropped is a `Gap`."""
+
+    def __init__(self, process: ProcessRef, after: int) -> None:
+        self._process = process
+        self._after = after
+        self._ready: deque[Event] = deque()
+        self._has_exited = self._is_closed = False
+
+    def __aiter__(self) -> PolledEvents:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._ready:
+            if self._is_closed:
+                raise StopAsyncIteration
+            for event in await self._process.read(self._after, wait=POLL):
+                if isinstance(event, Exited):
+                    if self._has_exited:
+                        continue
+                    self._has_exited = True
+                self._is_closed = self._is_closed or isinstance(event, Closed)
+                self._ready.append(event)
+                self._after = max(self._after, event.seq)
+        return self._ready.popleft()
+
+
+class Chunks:
+    """The output of a process, in order and exactly once. At a gap it raises `GapError`, and can be continued."""
+
+    def __init__(self, events: Events, stream: Stream | None = None) -> None:
+        self._events = events
+        self._stream = stream
+
+    def __aiter__(self) -> Chunks:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while True:
+            event = await self._events.next()
+            if isinstance(event, Chunk):
+                if self._stream is None or event.stream == self._stream:
+                    return event
+            elif isinstance(event, Gap):
+                raise GapError(event.bytes)
+            elif event is None:
+                raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._events.close()
+
+
+class Lines:
+    """The lines of a process. At a gap it raises `GapError`, and can be continued."""
+
+    def __init__(self, events: Events, stream: Stream | None, max_bytes: int) -> None:
+        self._events = events
+        self._stream = stream
+        # A character has up to four bytes, and a piece ends between two of them.
+        self._max_bytes = max(4, max_bytes)
+        self._partial: dict[Stream, bytes] = {}
+        self._ready: deque[Line | GapError] = deque()
+
+    def __aiter__(self) -> Lines:
+        return self
+
+    async def __anext__(self) -> Line:
+        while not self._ready:
+            event = await self._events.next()
+            if event is None:
+                raise StopAsyncIteration
+            if isinstance(event, Chunk):
+                if self._stream is None or event.stream == self._stream:
+                    self._take(event)
+            elif isinstance(event, Gap):
+                self._finish(event.seq)
+                self._ready.append(GapError(event.bytes))
+            elif isinstance(event, Closed):
+                self._finish(event.seq)
+        line = self._ready.popleft()
+        if isinstance(line, GapError):
+            raise line
+        return line
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._events.close()
+
+    def _take(self, chunk: Chunk) -> None:
+        *whole, rest = (self._partial.pop(chunk.stream, b"") + chunk.data).split(b"\n")
+        for raw in whole:
+            raw = self._split(chunk, raw)
+            self._ready.append(_line(chunk.stream, chunk.seq, raw[:-1] if raw.endswith(b"\r") else raw))
+        self._partial[chunk.stream] = self._split(chunk, rest)
+
+    def _split(self, chunk: Chunk, raw: bytes) -> bytes:
+        """Gives pieces of what is too long for a line, and returns the rest."""
+        while len(raw) > self._max_bytes:
+            end = self._max_bytes
+            # Back to the beginning of a character, if that is near.
+            while end > self._max_bytes - 3 and raw[end] & 0xC0 == 0x80:
+                end -= 1
+            if raw[end] & 0xC0 == 0x80:
+                end = self._max_bytes
+            self._ready.append(_line(chunk.stream, chunk.seq, raw[:end], True))
+            raw = raw[end:]
+        return raw
+
+    def _finish(self, seq: int) -> None:
+        for stream, raw in self._partial.items():
+            if raw:
+                self._ready.append(_line(stream, seq, raw))
+        self._partial.clear()
+
+
+class Reader:
+    """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
+
+    At a gap, reading raises `GapError` once, and then continues behind it.
+    """
+
+    def __init__(self, chunks: Chunks) -> None:
+        self._chunks = chunks
+        self._rest = b""
+        self._has_ended = False
+
+    def at_eof(self) -> bool:
+        """Returns whether everything was read."""
+        return self._has_ended and not self._rest
+
+    async def read(self, n: int = -1) -> bytes:
+        """Reads up to `n` bytes, as soon as there are some; without `n`, everything up to the end."""
+        if n == 0:
+            return b""
+        if n < 0:
+            parts = [self._rest]
+            self._rest = b""
+            while await self._more():
+                parts.append(self._rest)
+                self._rest = b""
+            return b"".join(parts)
+        if not self._rest:
+            await self._more()
+        data, self._rest = self._rest[:n], self._rest[n:]
+        return data
+
+    async def readexactly(self, n: int) -> bytes:
+        """Reads exactly `n` bytes; raises `asyncio.IncompleteReadError` if the stream ends before that."""
+        while len(self._rest) < n:
+            if not await self._more():
+                data, self._rest = self._rest, b""
+                raise asyncio.IncompleteReadError(data, n)
+        data, self._rest = self._rest[:n], self._rest[n:]
+        return data
+
+    async def readline(self) -> bytes:
+        """Reads a line with its end; less at the end of the stream."""
+        return await self.readuntil(b"\n", _is_strict=False)
+
+    async def readuntil(self, separator: bytes = b"\n", *, _is_strict: bool = True) -> bytes:
+        """Reads up to a separator, and with it; raises `asyncio.IncompleteReadError` at the end of the stream."""
+        searched = 0
+        while True:
+            at = self._rest.find(separator, searched)
+            if at >= 0:
+                end = at + len(separator)
+                data, self._rest = self._rest[:end], self._rest[end:]
+                return data
+            searched = max(0, len(self._rest) - len(separator) + 1)
+            if not await self._more():
+                data, self._rest = self._rest, b""
+                if _is_strict:
+                    raise asyncio.IncompleteReadError(data, None)
+                return data
+
+    def __aiter__(self) -> Reader:
+        return self
+
+    async def __anext__(self) -> bytes:
+        line = await self.readline()
+        if not line:
+            raise StopAsyncIteration
+        return line
+
+    async def _more(self) -> bool:
+        if self._has_ended:
+            return False
+        try:
+            chunk = await self._chunks.__anext__()
+        except StopAsyncIteration:
+            self._has_ended = True
+            return False
+        self._rest += chunk.data
+        return True
+
+
+class Stdin:
+    """The input of a process.
+
+    Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
+    """
+
+    def __init__(self, session: Session, process_id: str, is_open: bool) -> None:
+        self._session = session
+        self._process_id = process_id
+        #: Whether it may be written to.
+        self.is_open = is_open
+        self._unanswered: deque[asyncio.Future[Any]] = deque()
+        #: So that two writes at the same time do not mix.
+        self._lock = asyncio.Lock()
+
+    async def write(self, data: bytes) -> None:
+        """Writes; returns when everything is on its way, and waits while the process does not read.
+
+        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
+        the server has taken everything.
+        """
+        async with self._lock:
+            for at in range(0, len(data), WRITE_BYTES):
+                self._check_open()
+                await self._settle(_WRITES - 1)
+                params = {"processId": self._process_id, **write_params(self._session, data[at : at + WRITE_BYTES])}
+                # The first write of a process does not wait for those of others, which may not read.
+                _, reply = await self._session.enqueue("process/write", params, is_control=not self._unanswered)
+                self._unanswered.append(reply)
+
+    async def drain(self) -> None:
+        """Waits until the server has taken everything."""
+        async with self._lock:
+            await self._settle(0)
+
+    async def close(self) -> None:
+        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead."""
+        if self.is_open:
+            self.is_open = False
+            async with self._lock:
+                await self._settle(0)
+                await self._session.call("process/closeStdin", {"processId": self._process_id})
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise _stdin_closed(self._process_id)
+
+    async def _settle(self, left: int) -> None:
+        """Takes answers until at most `left` are missing."""
+        while self._unanswered:
+            reply = self._unanswered[0]
+            if not reply.done():
+                if len(self._unanswered) <= left:
+                    return
+                await asyncio.wait([reply])
+            self._unanswered.popleft()
+            check_accepted(reply.result(), self._process_id)
+
+
+def later(session: Session, work: Callable[[], None]) -> None:
+    """Does something on the event loop soon: the garbage collector may run in any thread."""
+    try:
+        session.loop.call_soon_threadsafe(work)
+    except RuntimeError:
+        pass  # the loop is closed
+
+
+def _line(stream: Stream, seq: int, raw: bytes, is_continued: bool = False) -> Line:
+    return Line(stream, seq, raw.decode("utf-8", "replace"), is_continued)
+
+
+def write_params(session: Session, data: bytes) -> dict[str, Any]:
+    return {"chunk": encode_base64(data), "writeId": session.name("w")}
+
+
+def check_accepted(reply: Mapping[str, Any], process_id: str) -> None:
+    # A newer server may have another word for it.
+    if reply.get("status") == "accepted" or reply.get("accepted") is True:
+        return
+    if reply.get("status") == "unknownProcess":
+        raise RefusedError(-32600, "unknownProcess", f"the server does not know process `{process_id}`")
+    raise _stdin_closed(process_id)
+
+
+def _stdin_closed(process_id: str) -> RemexError:
+    return RefusedError(-32600, "stdinClosed", f"the input of process `{process_id}` is closed")
+
+
+def events_of(reply: Mapping[str, Any], after: int) -> list[Event]:
+    """Returns the events of an answer to `process/read`."""
+    events: list[Event] = [] if reply.get("gap") is None else [decode_gap(reply["gap"])]
+    chunks = [decode_chunk(chunk) for chunk in reply["chunks"]]
+    events.extend(chunks)
+    if not chunks:
+        # The answer describes the log, not this reader: more may follow as long as there are chunks.
+        last = max(after, int(reply["nextSeq"]) - 1)
+        if reply.get("exited"):
+            events.append(Exited(last, decode_exit(reply)))
+        if reply.get("closed"):
+            events.append(decode_closed(last, reply))
+    return events
