@@ -195,6 +195,31 @@ async def test_too_many_invalid_messages_end_the_session() -> None:
         assert host.disconnects == 8
 
 
+@pytest.mark.parametrize("length", [0, 1, 3, 125, 126, 65535, 65536, 70001])
+def test_frames_of_a_client_are_masked(length: int) -> None:
+    from remex_client._link import frame
+
+    payload = bytes(number % 251 for number in range(length))
+    framed = frame(1, payload)
+    extra = 0 if length < 126 else 2 if length < 65536 else 8
+    short = length if extra == 0 else 126 if extra == 2 else 127
+    assert (framed[0], framed[1]) == (0x81, 0x80 | short)
+    assert extra == 0 or int.from_bytes(framed[2 : 2 + extra], "big") == length
+    key, masked = framed[2 + extra : 6 + extra], framed[6 + extra :]
+    assert bytes(byte ^ key[index % 4] for index, byte in enumerate(masked)) == payload
+
+
+def test_bytes_are_sent_as_base64() -> None:
+    from remex_client._call import encode
+
+    message = {"id": 1, "method": "m", "params": {"a": "é", "b": b"hi\n", "c": b""}}
+    assert json.loads(encode(message)) == {"id": 1, "method": "m", "params": {"a": "é", "b": "aGkK", "c": ""}}
+    assert json.loads(encode({"id": 1, "method": "m", "params": {"b": b"a"}}))["params"] == {"b": "YQ=="}
+    for invalid in ("\udcff", float("nan"), object()):
+        with pytest.raises(UsageError):
+            encode({"id": 1, "method": "m", "params": {"a": invalid}})
+
+
 async def test_a_fragmented_message_of_a_websocket_is_joined() -> None:
     from remex_client._link import Link
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import models
-from ._codec import StrPath, decode_base64, encode_base64, milliseconds, path_from_wire, path_to_wire
+from ._codec import StrPath, decode_base64, milliseconds, path_from_wire, path_to_wire
 from ._errors import NotFoundError, ProtocolError, RequestInterruptedError, UsageError
 from ._route import Route
 from ._transfer import LocalPath, Progress, RemoteReader, RemoteWriter, download, upload
@@ -152,7 +152,7 @@ class Files:
         """
         params = {
             "path": path_to_wire(path),
-            "dataBase64": encode_base64(data),
+            "dataBase64": bytes(data),
             "atomic": atomic or None,
             "ifMatch": if_match,
             "createMode": create_mode,
@@ -294,7 +294,7 @@ class Files:
     async def symlink(self, path: StrPath, target: str | bytes) -> None:
         """Makes a symbolic link at `path` that points to `target`."""
         raw = target if isinstance(target, bytes) else target.encode("utf-8", "surrogateescape")
-        await self._call("fs/symlink", path=path_to_wire(path), targetBase64=encode_base64(raw))
+        await self._call("fs/symlink", path=path_to_wire(path), targetBase64=raw)
 
     async def read_link(self, path: StrPath) -> str:
         """Returns where a symbolic link points."""

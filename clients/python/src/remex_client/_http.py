@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._codec import decode_base64, encode_base64, milliseconds
+from ._codec import decode_base64, milliseconds
 from ._errors import ProtocolError, RefusedError, RemexError
 from ._route import Route, RouteKey
 
@@ -143,7 +143,7 @@ class Http:
             "redirectPolicy": redirects,
         }
         if body is not None:
-            params["bodyBase64"] = encode_base64(body)
+            params["bodyBase64"] = bytes(body)
         if timeout is not None:
             params["timeoutMs"] = milliseconds(timeout)
         return params

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._codec import encode_base64
 from ._errors import GapError, ProtocolError, RefusedError, RemexError, is_unknown_process
 from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
 from ._queue import WINDOW_BYTES, EventQueue
@@ -408,7 +407,7 @@ def _line(stream: Stream, seq: int, raw: bytes, is_continued: bool = False) -> L
 
 
 def write_params(session: Session, data: bytes) -> dict[str, Any]:
-    return {"chunk": encode_base64(data), "writeId": session.name("w")}
+    return {"chunk": bytes(data), "writeId": session.name("w")}
 
 
 def check_accepted(reply: Mapping[str, Any], process_id: str) -> None:

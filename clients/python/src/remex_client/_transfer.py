@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from . import models
-from ._codec import decode_base64, encode_base64, join, path_from_wire, split
+from ._codec import decode_base64, join, path_from_wire, split
 from ._codec import path_to_wire as wire
 from ._errors import (
     ChangedError,
@@ -307,7 +307,7 @@ class RemoteWriter:
         self._unanswered.append((offset, block, await self._send(offset, block)))
 
     async def _send(self, offset: int, block: bytes) -> asyncio.Future[Any]:
-        params = {"handleId": self._handle, "offset": offset, "chunk": encode_base64(block)}
+        params = {"handleId": self._handle, "offset": offset, "chunk": block}
         return (await self._session.enqueue("fs/writeBlock", params))[1]
 
     async def _settle(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import models
-from ._codec import decode_base64, encode_base64, join, path_from_wire
+from ._codec import decode_base64, join, path_from_wire
 from ._codec import path_to_wire as wire
 from ._errors import ChangedError, NotFoundError, ProtocolError, RefusedError, RequestInterruptedError, UsageError
 from ._transfer import (
@@ -196,7 +196,7 @@ class _Upload(_Copy):
         try:
             # The server handles requests for one path in order, so one round trip is enough.
             steps: list[tuple[str, dict[str, Any]]] = [
-                ("fs/writeFile", {"path": path, "dataBase64": encode_base64(data), "createMode": PRIVATE}),
+                ("fs/writeFile", {"path": path, "dataBase64": data, "createMode": PRIVATE}),
                 ("fs/setPermissions", {"path": path, "mode": status.st_mode & PERMISSIONS}),
                 ("fs/setTimes", times),
             ]
@@ -253,7 +253,7 @@ class _Upload(_Copy):
 
     async def place_link(self, temporary: Temporary, to: str, target: bytes) -> None:
         if await self.link_target(temporary.path) is None:
-            params = {"path": wire(temporary.path), "targetBase64": encode_base64(target)}
+            params = {"path": wire(temporary.path), "targetBase64": target}
             await self.session.call("fs/symlink", params)
         await self.session.call("fs/rename", {"sourcePath": wire(temporary.path), "destinationPath": wire(to)})
 
