@@ -70,7 +70,7 @@ async def test_the_shapes_of_asyncio_subprocess(host: Host) -> None:
     process.stdin.write(b"one\n")
     await process.stdin.drain()
     assert await process.stdout.readline() == b"one\n"
-    assert await process.communicate(b"two\n") == (b"one\ntwo\n", None)
+    assert await process.communicate(b"two\n") == (b"two\n", None)
     assert (await process.wait(), process.returncode) == (0, 0)
 
     both = await asyncio_subprocess.create_subprocess_shell(
@@ -78,6 +78,12 @@ async def test_the_shapes_of_asyncio_subprocess(host: Host) -> None:
     )
     assert await both.communicate() == (b"out\nerr\n", None)
     assert both.returncode == 3
+
+    large = await asyncio_subprocess.create_subprocess_exec(host, "cat", stdin=pipe, stdout=pipe, stderr=pipe)
+    stdout, stderr = await within(20, "megabytes", large.communicate(bytes(3_000_000)))
+    assert (len(stdout or b""), stderr) == (3_000_000, b"")
+    silent = await asyncio_subprocess.create_subprocess_shell(host, "head -c 3000000 /dev/zero; exit 2")
+    assert await within(20, "the exit", silent.wait()) == 2
 
     sleeper = await asyncio_subprocess.create_subprocess_exec(host, "sleep", "1000", env={})
     await sleeper.send_signal(signal.SIGTERM)

@@ -93,6 +93,13 @@ async def test_streams_are_read_like_those_of_asyncio(host: Host) -> None:
     assert [line async for line in process.stderr] == [b"err\n"]
 
 
+async def test_communicate_is_not_held_up_by_a_reader_that_no_one_reads(host: Host) -> None:
+    process = await host.start("echo first; head -c 2000000 /dev/zero")
+    assert await process.stdout.readline() == b"first\n"
+    result = await within(20, "the output", process.communicate())
+    assert len(result.stdout) == 2_000_006
+
+
 async def test_lines_that_are_too_long_come_in_pieces_of_whole_characters(host: Host) -> None:
     process = await host.start("printf 'aéé\\nx'")
     lines = [(line.text, line.is_continued) async for line in process.lines(max_bytes=4)]

@@ -373,11 +373,19 @@ class Process(ProcessRef):
         self._queue.on_polled(max([after, *(event.seq for event in events)]))
         return events
 
+    def discard_output(self) -> None:
+        """Lets the process go on although no one reads its output, which stays readable as far as it is retained."""
+        self._queue.release()
+
     async def communicate(self, input: bytes = b"") -> Result:
         """Writes the input and closes it, and returns all output from the beginning when everything has ended.
 
-        Raises `GapError` if output is missing.
+        Raises `GapError` if output is missing. `stdout` and `stderr` begin anew afterwards.
         """
+        # Readers that no one reads from any more would hold up the process.
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
         write = asyncio.create_task(self._write_all(input)) if self.stdin.is_open else None
         try:
             result = await self._collect()

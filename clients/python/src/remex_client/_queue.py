@@ -206,10 +206,14 @@ class EventQueue:
         """Adds a consumer of future events; unread output no longer waits for a first consumer."""
         consumer = Consumer(self._removed + len(self._queue))
         self._consumers.append(consumer)
+        self.release()
+        return consumer
+
+    def release(self) -> None:
+        """Stops keeping events for a first consumer."""
         self._awaits_consumer = False
         self._drop_consumed()
         self._act()
-        return consumer
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Removes a consumer, which lifts its backpressure."""

@@ -33,7 +33,18 @@ from ._errors import (
     is_unknown_process,
     refused,
 )
-from ._event import Chunk, Event, Exited, decode_chunk, decode_closed, decode_exit, decode_gap, number, stream_of
+from ._event import (
+    Chunk,
+    Closed,
+    Event,
+    Exited,
+    decode_chunk,
+    decode_closed,
+    decode_exit,
+    decode_gap,
+    number,
+    stream_of,
+)
 from ._link import Link
 from ._options import ConnectionState, Options, SessionMode
 from ._queue import EventQueue
@@ -439,6 +450,8 @@ class Session:
             queue.on_event(event)
         else:
             # Without a handle it keeps running, and its output is discarded.
+            if isinstance(event, Closed):
+                self._unfollowed.discard(process_id)
             self.report_consumed(process_id, event.seq)
 
     def _on_output(self, params: dict[str, Any]) -> None:

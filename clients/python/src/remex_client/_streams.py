@@ -265,6 +265,10 @@ class Reader:
         self._rest = b""
         self._has_ended = False
 
+    def close(self) -> None:
+        """Lifts the backpressure of this reader."""
+        self._chunks.close()
+
     def at_eof(self) -> bool:
         """Returns whether everything was read."""
         return self._has_ended and not self._rest

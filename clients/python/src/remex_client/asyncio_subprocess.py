@@ -11,10 +11,12 @@ is inherited from this program, so output that is not piped is discarded; after 
 
 from __future__ import annotations
 
+import asyncio
 import signal as signals
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
+from ._errors import RefusedError, is_kind
 from ._host import Command, Host
 from ._process import Process as RemoteProcess
 from ._streams import Reader, Stdin
@@ -126,6 +128,7 @@ class Process:
         self.stdin = StreamWriter(process.stdin) if has_stdin else None
         self.stdout: Reader | None = process.stdout if has_stdout else None
         self.stderr: Reader | None = process.stderr if has_stderr else None
+        process.discard_output()
 
     @property
     def pid(self) -> int | None:
@@ -148,8 +151,20 @@ class Process:
 
     async def communicate(self, input: bytes | None = None) -> tuple[bytes | None, bytes | None]:
         """Writes the input, reads the output to its end, and waits for the exit."""
-        result = await self.remote.communicate(input or b"")
-        return (result.stdout if self.stdout else None, result.stderr if self.stderr else None)
+        _, stdout, stderr = await asyncio.gather(self._feed(input), _read(self.stdout), _read(self.stderr))
+        await self.wait()
+        return stdout, stderr
+
+    async def _feed(self, input: bytes | None) -> None:
+        if self.stdin is None:
+            return
+        self.stdin.write(input or b"")
+        try:
+            await self.stdin.wait_closed()
+        except RefusedError as error:
+            # As in the standard library, a process need not read its input.
+            if not is_kind(error, "stdinClosed", "unknownProcess"):
+                raise
 
     async def send_signal(self, signal: int | signals.Signals) -> None:
         """Sends a signal to the process group."""
@@ -162,3 +177,7 @@ class Process:
     async def kill(self) -> None:
         """Kills the process with everything that it started."""
         await self.remote.kill()
+
+
+async def _read(reader: Reader | None) -> bytes | None:
+    return None if reader is None else await reader.read()

@@ -99,6 +99,10 @@ class Reader(Face[_streams.Reader]):
     At a gap, reading raises `GapError` once, and then continues behind it.
     """
 
+    def close(self) -> None:
+        """Lifts the backpressure of this reader."""
+        self._call(lambda: self._inner.close())
+
     def at_eof(self) -> bool:
         """Returns whether everything was read."""
         return self._call(lambda: self._inner.at_eof())
@@ -310,10 +314,14 @@ class Process(ProcessRef):
     def read(self, after: int=0, *, max_bytes: int=WINDOW_BYTES, wait: float=0.0) -> list[Event]:
         return self._run(self._inner.read(after, max_bytes=max_bytes, wait=wait))
 
+    def discard_output(self) -> None:
+        """Lets the process go on although no one reads its output, which stays readable as far as it is retained."""
+        self._call(lambda: self._inner.discard_output())
+
     def communicate(self, input: bytes=b'') -> Result:
         """Writes the input and closes it, and returns all output from the beginning when everything has ended.
 
-        Raises `GapError` if output is missing.
+        Raises `GapError` if output is missing. `stdout` and `stderr` begin anew afterwards.
         """
         return self._run(self._inner.communicate(input))
 
