@@ -1,0 +1,91 @@
+/**
+ * The remex client for browsers: `ws://` and `wss://` only, without local files.
+ *
+ * The server has to list the origin of the page: `remex serve --allow-origin https://app.example.com`. Pages cannot
+ * send headers with a WebSocket, so they cannot present a token: put a proxy in front of the server that adds it, or use
+ * client certificates.
+ *
+ * @module
+ */
+import { UnreachableError, UsageError } from "./errors.js";
+import { Files } from "./files.js";
+import type { HostOptions } from "./host.js";
+import { Host, openHost } from "./host.js";
+import type { Dial, Link, Receiver } from "./link.js";
+import { CLOSE_TIMEOUT_MS, deliver } from "./link.js";
+
+export * from "./common.js";
+
+/** Options of {@link connect}. */
+export interface ConnectOptions extends HostOptions {}
+
+/**
+ * Connects to a server and opens a session.
+ *
+ * ```ts
+ * await using host = await connect("wss://build.example:7070");
+ * console.log((await host.run(["uname", "-a"])).text);
+ * ```
+ */
+export async function connect(target: string, options: ConnectOptions = {}): Promise<Host> {
+  if (!/^wss?:\/\//.test(target)) {
+    throw new UsageError(`cannot use \`${target}\` as a server`, { hint: "write `ws://host:port` or `wss://host:port`" });
+  }
+  if ("token" in options) {
+    throw new UsageError("a page cannot send a token with a WebSocket", { hint: "let a proxy in front of the server add it" });
+  }
+  const dial: Dial = Object.assign((signal: AbortSignal) => open(target, signal), { target });
+  return openHost(dial, options, (engine) => new Host(engine, new Files(engine)));
+}
+
+function open(target: string, signal: AbortSignal): Promise<Link> {
+  return new Promise((resolve, reject) => {
+    const socket = new WebSocket(target);
+    const onAbort = (): void => {
+      socket.close();
+      reject(signal.reason);
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
+    socket.onopen = () => {
+      signal.removeEventListener("abort", onAbort);
+      resolve(new BrowserLink(socket));
+    };
+    socket.onclose = () => {
+      signal.removeEventListener("abort", onAbort);
+      const hint = "check that the server lists the origin of this page: `--allow-origin`";
+      reject(new UnreachableError(`cannot connect to ${target}`, { hint }));
+    };
+  });
+}
+
+/** A connection over the `WebSocket` of the browser, which answers the pings of the server itself. */
+class BrowserLink implements Link {
+  readonly hasServerPings = true;
+  readonly #socket: WebSocket;
+  readonly #ended: Promise<string>;
+
+  constructor(socket: WebSocket) {
+    this.#socket = socket;
+    this.#ended = new Promise((resolve) => {
+      socket.onclose = ({ code, reason }) => resolve(`the server closed the connection${reason ? `: ${reason}` : ` (code ${code})`}`);
+    });
+  }
+
+  start(receiver: Receiver): void {
+    this.#socket.onmessage = ({ data }) => deliver(String(data), receiver);
+    void this.#ended.then((reason) => receiver.onEnd(reason));
+  }
+
+  send(text: string): void {
+    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(text);
+  }
+
+  async close(): Promise<void> {
+    this.#socket.close(1000);
+    await Promise.race([this.#ended, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
+  }
+
+  destroy(): void {
+    this.#socket.close();
+  }
+}

@@ -1,0 +1,72 @@
+/**
+ * What the engine has to know about each method: whether a call may be repeated, and how many may be unanswered.
+ *
+ * @module
+ */
+import type { Methods } from "./protocol.js";
+
+/** The name of a method. */
+export type Method = keyof Methods;
+
+/** The params of a method. */
+export type Params<M extends Method> = Methods[M]["params"];
+
+/** The result of a method. */
+export type Result<M extends Method> = Methods[M]["result"];
+
+const ALWAYS_REPEATABLE = new Set<Method>([
+  "process/read", "process/seek", "process/wait", "process/snapshot", "process/list", "session/list", "process/collect",
+  "process/terminate", "process/closeStdin", "process/release", "process/resize", "session/end", "fs/readFile",
+  "fs/getMetadata", "fs/canonicalize", "fs/readDirectory", "fs/walk", "fs/readLink", "fs/hash", "fs/setPermissions",
+  "fs/setTimes", "environment/info", "environment/status", "environmentConfig/read", "capabilityRoots/discoverV1",
+  "capabilities/discoverV2",
+]);
+
+/** Returns whether carrying out a call twice has the same outcome as once: section 18.1 of the protocol. */
+export function isRepeatable(method: Method, params: object): boolean {
+  const members = params as Record<string, unknown>;
+  switch (method) {
+    case "process/start":
+      return members["startId"] != null;
+    case "process/write":
+      return members["writeId"] != null;
+    case "fs/writeFile":
+      return members["ifMatch"] == null;
+    case "fs/createDirectory":
+      return members["recursive"] !== false;
+    case "http/request":
+      return members["streamResponse"] !== true && ["GET", "HEAD", "OPTIONS"].includes(String(members["method"]));
+    default:
+      return ALWAYS_REPEATABLE.has(method);
+  }
+}
+
+/**
+ * A group of calls that share a number of slots.
+ *
+ * The server stops reading at 1,024 unanswered requests, so calls that may take long must leave room for the others.
+ */
+export type Lane = "control" | "plain" | "files" | "parked";
+
+/** How many calls of a lane may be unanswered; further ones wait in order. Control calls never wait. */
+export const LANE_SLOTS: Readonly<Record<Lane, number>> = { control: Infinity, plain: 128, files: 256, parked: 384 };
+
+/** Returns the lane of a call. */
+export function laneOf(method: Method, params: object): Lane {
+  switch (method) {
+    case "process/write":
+    case "process/wait":
+    case "http/request":
+      return "parked";
+    case "process/read":
+      return (params as Params<"process/read">).waitMs == null ? "plain" : "parked";
+    case "process/start":
+    case "process/snapshot":
+    case "process/seek":
+    case "environment/info":
+    case "initialize":
+      return "plain";
+    default:
+      return /^(fs|environmentConfig|capabilit)/.test(method) ? "files" : "control";
+  }
+}

@@ -1,0 +1,27 @@
+/**
+ * What both entries, of Node and of browsers, export.
+ *
+ * @module
+ */
+export type { BytesLike } from "./bytes.js";
+export type { Method, Params, Result } from "./calls.js";
+export type { CallOptions, ConnectionState } from "./engine.js";
+export * from "./errors.js";
+export type { Chunk, ClosedEvent, Exit, ExitedEvent, GapEvent, OutputEvent, ProcessEvent, ReadBatch } from "./events.js";
+export { Files } from "./files.js";
+export type { DirectoryEntry, Progress, Source, TransferOptions } from "./files.js";
+export { Host } from "./host.js";
+export type { HostOptions } from "./host.js";
+export { Http } from "./http.js";
+export type { HttpRequest, HttpResponse, HttpStream } from "./http.js";
+export type { Line } from "./lines.js";
+export { joinPath } from "./path.js";
+export type { Path } from "./path.js";
+export { Process } from "./process.js";
+export type { EventOptions, Match, Output, Snapshot, TerminalSize } from "./process.js";
+export { RemoteReader, RemoteWriter } from "./remote-file.js";
+export type { WriterOptions } from "./remote-file.js";
+export type { Argv, RunOptions, StartOptions } from "./start.js";
+export { Stdin } from "./stdin.js";
+export { Watch } from "./watch.js";
+export type { Changes } from "./watch.js";

@@ -1,0 +1,803 @@
+/**
+ * One session with one server, over one connection at a time: calls, routing of notifications, reconnects.
+ *
+ * Start at {@link Engine}. It does no I/O itself: a {@link Dial} makes connections.
+ *
+ * @module
+ */
+import type { Lane, Method, Params, Result } from "./calls.js";
+import { LANE_SLOTS, isRepeatable, laneOf } from "./calls.js";
+import type { SessionLostReason } from "./errors.js";
+import {
+  InterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
+  UnreachableError, UsageError, isRefused,
+} from "./errors.js";
+import { EventQueue, READ_BYTES } from "./event-queue.js";
+import type { OutputEvent, ProcessEvent } from "./events.js";
+import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
+import type { Dial, Link, Receiver } from "./link.js";
+import type { FsChangedParams, HttpRequestBodyDeltaParams, InitializeResult } from "./protocol.js";
+
+/** The state of the connection of a client. */
+export type ConnectionState = "connected" | "reconnecting" | "lost";
+
+/** Options of the engine; all of them have a default. */
+export interface EngineOptions {
+  /** The name that the client sends to the server. */
+  clientName: string;
+  /** The session to resume, by id or name. */
+  resumeSessionId?: string | undefined;
+  /** Whether to take the resumed session from a client that holds it. */
+  takeover: boolean;
+  /** The session to resume by name, or to create with this name if there is none. */
+  resumeOrCreate?: string | undefined;
+  /** A name for a new session. */
+  sessionName?: string | undefined;
+  detachTtlMs?: number | undefined;
+  connectTimeoutMs: number;
+  handshakeTimeoutMs: number;
+  connectRetryMs: number;
+  requestTimeoutMs?: number | undefined;
+  reconnectTimeoutMs: number;
+  keepAliveIntervalMs: number;
+  keepAliveTimeoutMs: number;
+}
+
+/** Options of a call. */
+export interface CallOptions {
+  /** Cancels the call; what has begun on the server may still take effect. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Receives the notifications of a stream, a watch or an observed session until its connection ends. */
+export interface Route {
+  onBody?(delta: HttpRequestBodyDeltaParams): void;
+  onChanged?(changed: FsChangedParams): void;
+  /** It cannot go on: the connection ended, the session is lost, or a notification was invalid. */
+  onFailure(error: RemexError): void;
+}
+
+interface PendingCall {
+  readonly id: number;
+  readonly method: Method;
+  readonly text: string;
+  readonly isRepeatable: boolean;
+  readonly lane: Lane;
+  state: "waiting" | "queued" | "sent";
+  resolve(result: unknown): void;
+  reject(error: unknown): void;
+}
+
+/** The id of the handshake; those of calls begin at 1. */
+const HANDSHAKE_ID = 0;
+/** The id under which the server answers what it could not read. */
+const MALFORMED_ID = -1;
+const TAKEN_OVER = "another client took the session over";
+const FIRST_BACKOFF_MS = 50;
+const MAX_BACKOFF_MS = 2000;
+/** A server that sends but never answers counts as unresponsive after this many keep-alive timeouts. */
+const UNRESPONSIVE = 6;
+/** This many protocol errors within a minute end the session. */
+const MAX_PROTOCOL_ERRORS = 8;
+/** A position beyond every event: the server takes it for the newest. */
+const AFTER_EVERYTHING = Number.MAX_SAFE_INTEGER;
+/** Waiting for these takes as long as a process, a web server or the end of everything takes. */
+const WITHOUT_TIMEOUT = new Set<Method>(["process/wait", "process/write", "process/closeStdin", "http/request", "session/end"]);
+
+/** The connection, its calls and its queues. */
+export class Engine {
+  readonly options: EngineOptions;
+  readonly target: string;
+  /** How often the connection was lost so far. */
+  disconnects = 0;
+  state: ConnectionState = "reconnecting";
+  readonly stateListeners = new Set<(state: ConnectionState) => void>();
+
+  readonly #dial: Dial;
+  readonly #names = randomWord();
+  #nameCount = 0;
+  #nextId = 1;
+  #welcome: InitializeResult | undefined;
+  #connection: Connection | undefined;
+  #lost: SessionLostError | undefined;
+  /** Whether the session is asked to end, or has ended. */
+  #end: "no" | "requested" | "done" = "no";
+  readonly #closing = new AbortController();
+  #running: Promise<void> = Promise.resolve();
+  /** In the order of the calls. */
+  readonly #pending = new Map<number, PendingCall>();
+  readonly #used: Record<Lane, number> = { control: 0, plain: 0, files: 0, parked: 0 };
+  readonly #waiting: Record<Lane, PendingCall[]> = { control: [], plain: [], files: [], parked: [] };
+  readonly #queues = new Map<string, EventQueue>();
+  /** Processes of the session that run without a queue; their output is discarded. */
+  readonly #unfollowed = new Set<string>();
+  readonly #routes = new Map<string, Route>();
+  readonly #enabled = { cancel: false, consumed: false };
+  #protocolErrors: number[] = [];
+
+  constructor(dial: Dial, options: EngineOptions) {
+    this.#dial = dial;
+    this.target = dial.target;
+    this.options = options;
+  }
+
+  /** The answer of the server to the first handshake. */
+  get welcome(): InitializeResult {
+    if (this.#welcome === undefined) throw new UsageError("there is no session yet");
+    return this.#welcome;
+  }
+
+  /** Returns a name that no other client of the session uses. */
+  name(prefix: string): string {
+    return `${prefix}-${this.#names}-${++this.#nameCount}`;
+  }
+
+  // Calls.
+
+  /** Makes a call, with a timeout if the options have one. */
+  call<M extends Method>(method: M, params: Params<M>, options?: CallOptions & { lane?: Lane }): Promise<Result<M>> {
+    const limit = WITHOUT_TIMEOUT.has(method) ? undefined : this.options.requestTimeoutMs;
+    if (limit === undefined) return this.#call(method, params, options);
+    const timeout = AbortSignal.timeout(limit);
+    const signal = options?.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
+    return this.#call(method, params, { ...options, signal }).catch((error: unknown) => {
+      throw error === timeout.reason ? new TimedOutError(`\`${method}\``, limit, { isCall: true }) : error;
+    });
+  }
+
+  #call<M extends Method>(method: M, params: Params<M>, options?: CallOptions & { lane?: Lane }): Promise<Result<M>> {
+    return new Promise((resolve, reject) => {
+      const signal = options?.signal;
+      if (signal?.aborted) return reject(signal.reason);
+      if (this.#lost) return reject(this.#lost);
+      const id = this.#nextId++;
+      const text = `{"id":${id},"method":"${method}","params":${JSON.stringify(params)}}`;
+      const limit = this.welcome.limits?.messageBytes;
+      if (limit && text.length > limit) {
+        const hint = "send less at once";
+        return reject(new UsageError(`\`${method}\` needs a message of ${text.length} bytes, but the server accepts at most ${limit}`, { hint }));
+      }
+      const call: PendingCall = {
+        id, method, text, isRepeatable: isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
+        state: "waiting",
+        resolve: resolve as (result: unknown) => void,
+        reject,
+      };
+      if (signal) this.#cancelOn(signal, call);
+      if (this.#used[call.lane] < LANE_SLOTS[call.lane]) this.#admit(call);
+      else this.#waiting[call.lane].push(call);
+    });
+  }
+
+  #cancelOn(signal: AbortSignal, call: PendingCall): void {
+    const onAbort = (): void => {
+      if (call.state === "sent" && this.#enabled.cancel) this.cancel(call.id);
+      if (call.state === "waiting") this.#waiting[call.lane].splice(this.#waiting[call.lane].indexOf(call), 1);
+      else this.#complete(call.id);
+      reject(signal.reason);
+    };
+    const { resolve, reject } = call;
+    signal.addEventListener("abort", onAbort, { once: true });
+    call.resolve = (result) => {
+      signal.removeEventListener("abort", onAbort);
+      resolve(result);
+    };
+    call.reject = (error) => {
+      signal.removeEventListener("abort", onAbort);
+      reject(error);
+    };
+  }
+
+  /** Gives a call its slot, and sends it if there is a connection. */
+  #admit(call: PendingCall): void {
+    this.#used[call.lane] += 1;
+    this.#pending.set(call.id, call);
+    call.state = "queued";
+    if (this.#connection) this.#send(this.#connection, call);
+  }
+
+  #send(connection: Connection, call: PendingCall): void {
+    call.state = "sent";
+    connection.send(call.text);
+  }
+
+  /** Removes a call and gives its slot to the next one. */
+  #complete(id: number): PendingCall | undefined {
+    const call = this.#pending.get(id);
+    if (call === undefined) return undefined;
+    this.#pending.delete(id);
+    this.#used[call.lane] -= 1;
+    const next = this.#waiting[call.lane].shift();
+    if (next) this.#admit(next);
+    return call;
+  }
+
+  /** Asks the server to cancel a request or the stream that it opened. */
+  cancel(id: number): void {
+    if (this.#enabled.cancel) this.#notify("request/cancel", { id });
+  }
+
+  /** Returns the id that the next call will have. */
+  get nextCallId(): number {
+    return this.#nextId;
+  }
+
+  #notify(method: string, params: object): void {
+    this.#connection?.send(`{"method":"${method}","params":${JSON.stringify(params)}}`);
+  }
+
+  // Queues and routes.
+
+  addQueue(id: string, retainBytes?: number): EventQueue {
+    const taken = this.#queues.get(id);
+    if (taken && !taken.closed) throw new UsageError(`process \`${id}\` already has a handle`, { hint: "use that handle" });
+    const queue = new EventQueue(id, this, retainBytes);
+    this.#queues.set(id, queue);
+    this.#unfollowed.delete(id);
+    return queue;
+  }
+
+  /** Returns the queue of a process that has one. */
+  queueOf(id: string): EventQueue | undefined {
+    return this.#queues.get(id);
+  }
+
+  /** Removes a queue; a process that still runs goes on, and its output is discarded. */
+  removeQueue(queue: EventQueue, options: { isRunning: boolean }): void {
+    if (this.#queues.get(queue.id) !== queue) return;
+    this.#queues.delete(queue.id);
+    if (options.isRunning && !queue.closed) {
+      this.#unfollowed.add(queue.id);
+      this.consumed(queue.id, AFTER_EVERYTHING);
+    }
+  }
+
+  finished(queue: EventQueue): void {
+    this.removeQueue(queue, { isRunning: false });
+  }
+
+  /** Reads for a queue. */
+  read(queue: EventQueue, afterSeq: number): void {
+    this.#call("process/read", { processId: queue.id, afterSeq, maxBytes: READ_BYTES }, { lane: "control" })
+      .then(readBatch)
+      .then(
+        (batch) => queue.onRead(batch),
+        (error: unknown) => queue.onReadError(asRemexError(error)),
+      );
+  }
+
+  /** Reports how far a process is consumed. */
+  consumed(processId: string, seq: number): void {
+    if (this.#enabled.consumed) this.#notify("flow/consumed", { processId, seq });
+  }
+
+  /** Reports how far a body is consumed. */
+  bodyConsumed(requestId: string, seq: number): void {
+    if (this.#enabled.consumed) this.#notify("flow/bodyConsumed", { requestId, seq });
+  }
+
+  addRoute(key: string, route: Route): void {
+    this.#routes.set(key, route);
+  }
+
+  removeRoute(key: string): void {
+    this.#routes.delete(key);
+  }
+
+  // Connections.
+
+  /** Makes the first connection, with retries if the options ask for them. */
+  async connect(signal?: AbortSignal): Promise<void> {
+    const began = performance.now();
+    let backoff = FIRST_BACKOFF_MS;
+    for (;;) {
+      try {
+        await this.#connectSession(signal);
+        break;
+      } catch (error) {
+        const left = this.options.connectRetryMs - (performance.now() - began);
+        if (!(error instanceof RemexError && error.isRetryable) || left <= 0) throw error;
+        // The last attempt begins at the end of the time.
+        await sleep(Math.min(jittered(backoff), left), signal);
+        backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
+      }
+    }
+    this.#running = this.#run();
+  }
+
+  async #connectSession(signal?: AbortSignal): Promise<void> {
+    const { resumeOrCreate: name, resumeSessionId, sessionName } = this.options;
+    if (name === undefined) return this.#connectOnce(resumeSessionId, sessionName, signal);
+    // Between a resume and a start another client may create the session, so a resume may be needed twice.
+    for (let isLast = false; ; isLast = true) {
+      try {
+        return await this.#connectOnce(name, undefined, signal);
+      } catch (error) {
+        if (!isRefused(error, "unknownSession")) throw error;
+      }
+      try {
+        return await this.#connectOnce(undefined, name, signal);
+      } catch (error) {
+        if (isLast || !isRefused(error, "sessionNameTaken")) throw error;
+      }
+    }
+  }
+
+  /** Connects and performs the handshake; afterwards {@link Engine.#connection} is set. */
+  async #connectOnce(resume: string | undefined, sessionName: string | undefined, signal?: AbortSignal): Promise<void> {
+    const { connectTimeoutMs, handshakeTimeoutMs } = this.options;
+    const link = await this.#withTimeout(`connecting to ${this.target}`, connectTimeoutMs, signal, (ended) => this.#dial(ended));
+    const isTakeover = this.options.takeover && resume !== undefined && this.#welcome === undefined;
+    const params: Params<"initialize"> = {
+      clientName: this.options.clientName,
+      resumeSessionId: resume ?? null,
+      capabilities: ["processGap", "cancel", "consumed", ...(link.hasServerPings ? [] : ["acks" as const])],
+      takeover: isTakeover || undefined,
+      detachTtlMs: this.options.detachTtlMs,
+      sessionName,
+    };
+    try {
+      await this.#withTimeout("the handshake", handshakeTimeoutMs, signal, (ended) => this.#handshake(link, params, ended));
+    } catch (error) {
+      link.destroy();
+      throw error;
+    }
+  }
+
+  #handshake(link: Link, params: Params<"initialize">, ended: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const onAbort = (): void => reject(ended.reason);
+      ended.addEventListener("abort", onAbort, { once: true });
+      const connection = new Connection(this, link, {
+        // What follows the answer may arrive with it, so the connection is taken over before anything is awaited.
+        onWelcome: (welcome) => {
+          ended.removeEventListener("abort", onAbort);
+          if (ended.aborted) return;
+          if (this.#welcome !== undefined && welcome.sessionId !== this.#welcome.sessionId) {
+            return reject(new SessionLostError("forgotten", "the server started another session"));
+          }
+          this.#onConnected(connection, welcome);
+          resolve();
+        },
+        onFailure: (error) => {
+          ended.removeEventListener("abort", onAbort);
+          reject(error);
+        },
+      });
+      connection.start(JSON.stringify({ id: HANDSHAKE_ID, method: "initialize", params }));
+    });
+  }
+
+  /** Runs a step of connecting until it is done, the time is over, or the client is closed. */
+  async #withTimeout<T>(what: string, ms: number, signal: AbortSignal | undefined, step: (ended: AbortSignal) => Promise<T>): Promise<T> {
+    const timeout = AbortSignal.timeout(ms);
+    const ended = AbortSignal.any([timeout, this.#closing.signal, ...(signal ? [signal] : [])]);
+    try {
+      return await step(ended);
+    } catch (error) {
+      if (!ended.aborted) throw error;
+      throw ended.reason === timeout.reason ? new TimedOutError(what, ms) : ended.reason;
+    }
+  }
+
+  #onConnected(connection: Connection, welcome: InitializeResult): void {
+    connection.send('{"method":"initialized"}');
+    const enabled = welcome.capabilities?.enabled ?? [];
+    this.#enabled.cancel = enabled.includes("cancel");
+    this.#enabled.consumed = enabled.includes("consumed");
+    this.#welcome ??= welcome;
+    this.#connection = connection;
+    for (const call of this.#pending.values()) this.#send(connection, call);
+    for (const queue of this.#queues.values()) queue.onReconnect();
+    for (const id of this.#unfollowed) this.consumed(id, AFTER_EVERYTHING);
+    this.#setState("connected");
+  }
+
+  /** Watches the connection, and reconnects until the session is lost. */
+  async #run(): Promise<void> {
+    let backoff = 0;
+    for (;;) {
+      const connection = this.#connection!;
+      const connectedAt = performance.now();
+      const error = await connection.ended;
+      this.#connection = undefined;
+      if (this.#end === "done" || this.#closing.signal.aborted) return this.#onLost(closedError());
+      if (error instanceof SessionLostError) return this.#onLost(error);
+      this.#onDisconnected();
+      backoff = Math.max(0, backoff - (performance.now() - connectedAt));
+      const outcome = await this.#reconnect(error, backoff);
+      if (outcome instanceof SessionLostError) return this.#onLost(outcome);
+      backoff = outcome;
+    }
+  }
+
+  /** Reconnects and resumes the session; returns the next backoff, or why the session is lost. */
+  async #reconnect(cause: RemexError, firstBackoff: number): Promise<number | SessionLostError> {
+    const began = performance.now();
+    const limit = this.options.reconnectTimeoutMs;
+    const left = (): number => limit - (performance.now() - began);
+    let [backoff, last] = [firstBackoff, cause];
+    for (;;) {
+      try {
+        // There is time for an attempt afterwards, however little is left.
+        await sleep(Math.min(jittered(backoff), Math.max(0, left()) / 2), this.#closing.signal);
+        backoff = Math.min(Math.max(backoff * 2, FIRST_BACKOFF_MS), MAX_BACKOFF_MS);
+        await this.#connectOnce(this.welcome.sessionId, undefined, AbortSignal.timeout(Math.max(1, Math.ceil(left()))));
+        return backoff;
+      } catch (error) {
+        if (this.#closing.signal.aborted) return closedError();
+        if (error instanceof SessionLostError) return error;
+        if (isRefused(error, "unknownSession")) return new SessionLostError("forgotten", error.message, error);
+        // The server may not have detected the disconnect yet.
+        const isFinal = error instanceof UnauthorizedError || error instanceof ProtocolError || error instanceof UsageError
+          || (error instanceof RefusedError && !isRefused(error, "sessionAttached") && !isRefused(error, "shuttingDown"));
+        if (isFinal) return new SessionLostError("rejected", `the server rejected the client: ${error.message}`, error);
+        if (error instanceof RemexError) last = error;
+      }
+      if (left() <= FIRST_BACKOFF_MS) {
+        const message = `cannot reconnect to ${this.target} within ${limit} ms: ${last.message}`;
+        return new SessionLostError("reconnectTimedOut", message, last);
+      }
+    }
+  }
+
+  #onDisconnected(): void {
+    this.disconnects += 1;
+    for (const queue of this.#queues.values()) queue.onDisconnect();
+    for (const call of [...this.#pending.values()]) {
+      if (call.state !== "sent") continue;
+      if (call.isRepeatable) {
+        call.state = "queued";
+      } else {
+        this.#complete(call.id);
+        call.reject(new InterruptedError(call.method));
+      }
+    }
+    this.#failRoutes(new UnreachableError("the connection was lost"));
+    this.#setState("reconnecting");
+  }
+
+  #onLost(error: SessionLostError): void {
+    this.#lost = error;
+    this.#connection = undefined;
+    const waiting = Object.values(this.#waiting).flat();
+    const failed = [...this.#pending.values(), ...waiting];
+    this.#pending.clear();
+    for (const lane of Object.values(this.#waiting)) lane.length = 0;
+    for (const call of failed) call.reject(error);
+    for (const queue of this.#queues.values()) queue.fail(error);
+    this.#queues.clear();
+    this.#failRoutes(error);
+    this.#setState("lost");
+  }
+
+  #failRoutes(error: RemexError): void {
+    const routes = [...this.#routes.values()];
+    this.#routes.clear();
+    for (const route of routes) route.onFailure(error);
+  }
+
+  #setState(state: ConnectionState): void {
+    this.state = state;
+    for (const listener of this.stateListeners) listener(state);
+  }
+
+  /** Closes the connection and waits until it is closed; the session survives for its time to live. */
+  async close(): Promise<void> {
+    const connection = this.#connection;
+    this.#closing.abort(closedError());
+    if (connection) {
+      await connection.close();
+    }
+    await this.#running;
+  }
+
+  /** Ends the session and its processes, and closes the connection. */
+  async end(): Promise<void> {
+    try {
+      this.#end = "requested";
+      await this.call("session/end", { sessionId: this.welcome.sessionId });
+    } catch (error) {
+      // The connection was lost after the server had ended the session, or it is of the base dialect.
+      const isEnded = error instanceof SessionLostError || isRefused(error, "unknownSession") || isRefused(error, "unknownMethod");
+      if (!isEnded) throw error;
+    } finally {
+      await this.close();
+    }
+  }
+
+  // What arrives.
+
+  /** Handles the output of a process of this session. */
+  onOutput(processId: string, event: OutputEvent): void {
+    this.#onEvent(processId, event);
+  }
+
+  #onEvent(processId: string, event: ProcessEvent): void {
+    const queue = this.#queues.get(processId);
+    if (queue) return queue.onEvent(event);
+    // A process without a handle keeps running, and its output is discarded.
+    if (event.type === "closed") this.#unfollowed.delete(processId);
+    this.consumed(processId, event.seq);
+  }
+
+  /** Handles an answer. */
+  onAnswer(id: unknown, message: { result?: unknown; error?: unknown }): void {
+    const call = typeof id === "number" ? this.#complete(id) : undefined;
+    // An answer without a call arrived after the call was cancelled.
+    if (call === undefined) return;
+    // The server disconnects its client next, which is no reason to reconnect.
+    if (call.method === "session/end" && this.#end === "requested") this.#end = "done";
+    if (message.error !== undefined) call.reject(toRefusal(message.error));
+    else call.resolve(message.result ?? {});
+  }
+
+  /** Handles a notification; one that is invalid fails what it names, and nothing else. */
+  onNotification(method: string, params: Record<string, unknown>): void {
+    try {
+      this.#dispatch(method, params);
+    } catch (error) {
+      this.#onInvalid(method, params, asRemexError(error));
+    }
+  }
+
+  #dispatch(method: string, params: Record<string, unknown>): void {
+    switch (method) {
+      case "process/output":
+        return this.#ownEvent(params, () => chunkEvent(params as never));
+      case "process/exited":
+        return this.#ownEvent(params, () => exitedEvent(params as never));
+      case "process/closed":
+        return this.#ownEvent(params, () => closedEvent(params as never));
+      case "process/gap":
+        return this.#ownEvent(params, () => gapEvent(params as never));
+      case "flow/mark":
+        return this.#notify("flow/ack", { mark: params["mark"] });
+      case "http/request/bodyDelta":
+        return this.#routes.get(`http:${String(params["requestId"])}`)?.onBody?.(params as never);
+      case "fs/changed":
+        return this.#routes.get(`watch:${String(params["watchId"])}`)?.onChanged?.(params as never);
+      default:
+        // A newer server may send notifications that this client does not know.
+        return undefined;
+    }
+  }
+
+  #ownEvent(params: Record<string, unknown>, decode: () => ProcessEvent): void {
+    // An observed session has processes of its own, with ids of its own; this client observes none.
+    if (params["sessionId"] != null) return;
+    if (typeof params["processId"] !== "string") throw new ProtocolError("`processId` is not a string");
+    this.#onEvent(params["processId"], decode());
+  }
+
+  #onInvalid(method: string, params: Record<string, unknown>, error: RemexError): void {
+    const wrong = new ProtocolError(`cannot decode \`${method}\`: ${error.message}`);
+    const { processId, requestId, watchId } = params;
+    if (typeof processId === "string") {
+      this.#queues.get(processId)?.fail(wrong);
+    } else if (requestId !== undefined || watchId !== undefined) {
+      const key = requestId === undefined ? `watch:${String(watchId)}` : `http:${String(requestId)}`;
+      const route = this.#routes.get(key);
+      this.#routes.delete(key);
+      route?.onFailure(wrong);
+    } else {
+      throw wrong;
+    }
+  }
+
+  /** Counts a message that names nothing that it could fail; returns the error that ends the connection. */
+  protocolError(error: ProtocolError): RemexError {
+    const now = performance.now();
+    this.#protocolErrors = [...this.#protocolErrors.filter((at) => now - at < 60_000), now];
+    if (this.#protocolErrors.length < MAX_PROTOCOL_ERRORS) return error;
+    return new SessionLostError("protocol", error.message, error);
+  }
+}
+
+interface Handshake {
+  onWelcome(welcome: InitializeResult): void;
+  onFailure(error: unknown): void;
+}
+
+/** One connection: the handshake, then messages until the end. */
+class Connection implements Receiver {
+  /** Why it ended. */
+  readonly ended: Promise<RemexError>;
+  readonly #engine: Engine;
+  readonly #link: Link;
+  #handshake: Handshake | undefined;
+  #end!: (error: RemexError) => void;
+  #hasEnded = false;
+  #received = 0;
+  #answers = 0;
+  #keepAlive: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(engine: Engine, link: Link, handshake: Handshake) {
+    this.#engine = engine;
+    this.#link = link;
+    this.#handshake = handshake;
+    this.ended = new Promise((resolve) => (this.#end = resolve));
+  }
+
+  start(initialize: string): void {
+    this.#link.start(this);
+    this.#link.send(initialize);
+  }
+
+  send(text: string): void {
+    if (!this.#hasEnded) this.#link.send(text);
+  }
+
+  async close(): Promise<void> {
+    this.#stop();
+    await this.#link.close();
+    this.#end(closedError());
+  }
+
+  onOutput(processId: string, event: OutputEvent): void {
+    this.#received += 1;
+    if (!this.#handshake && !this.#hasEnded) this.#engine.onOutput(processId, event);
+  }
+
+  onPong(): void {
+    this.#received += 1;
+    this.#answers += 1;
+  }
+
+  onMessage(text: string): void {
+    if (this.#hasEnded) return;
+    this.#received += 1;
+    try {
+      this.#onMessage(parse(text));
+    } catch (error) {
+      if (!(error instanceof RemexError)) throw error;
+      this.#drop(error instanceof ProtocolError ? this.#engine.protocolError(error) : error);
+    }
+  }
+
+  #onMessage(message: Record<string, unknown>): void {
+    const { id, method } = message;
+    if (typeof method !== "string") {
+      if (this.#handshake) return this.#onHandshakeAnswer(this.#handshake, id, message);
+      this.#answers += 1;
+      const error = message["error"] as { message?: unknown } | undefined;
+      // Lines have no other way to say why the server closes the connection.
+      if (id === MALFORMED_ID && error?.message === TAKEN_OVER) throw takenOver();
+      this.#engine.onAnswer(id, message);
+    } else if (id !== undefined && id !== null) {
+      const refusal = { code: -32601, message: "this client accepts no requests" };
+      this.send(JSON.stringify({ id, error: refusal }));
+    } else if (!this.#handshake) {
+      const params = message["params"] ?? {};
+      if (typeof params === "object") this.#engine.onNotification(method, params as Record<string, unknown>);
+    }
+  }
+
+  #onHandshakeAnswer(handshake: Handshake, id: unknown, message: Record<string, unknown>): void {
+    if (id !== HANDSHAKE_ID && id !== MALFORMED_ID) return;
+    if (message["error"] !== undefined) {
+      this.#stop();
+      return handshake.onFailure(toRefusal(message["error"]));
+    }
+    const welcome = message["result"] as InitializeResult | undefined;
+    if (typeof welcome?.sessionId !== "string") {
+      this.#stop();
+      return handshake.onFailure(new ProtocolError("cannot decode the answer to `initialize`"));
+    }
+    this.#handshake = undefined;
+    this.#scheduleKeepAlive();
+    handshake.onWelcome(welcome);
+  }
+
+  onEnd(reason: string): void {
+    if (this.#hasEnded) return;
+    this.#drop(reason.includes(TAKEN_OVER) ? takenOver() : new UnreachableError(`${this.#engine.target}: ${reason}`), reason);
+  }
+
+  /** Drops the connection because of an error. */
+  #drop(error: RemexError, reason?: string): void {
+    this.#stop();
+    const handshake = this.#handshake;
+    if (handshake && reason !== undefined && this.#link.explainEnd) {
+      this.#link.explainEnd(reason).then(handshake.onFailure, handshake.onFailure);
+      return;
+    }
+    this.#link.destroy();
+    handshake?.onFailure(error);
+    this.#end(error);
+  }
+
+  #stop(): void {
+    this.#hasEnded = true;
+    clearTimeout(this.#keepAlive);
+  }
+
+  /** Pings the server after a while, and ends the connection if it does not answer. */
+  #scheduleKeepAlive(): void {
+    const { keepAliveIntervalMs, keepAliveTimeoutMs } = this.#engine.options;
+    this.#after(keepAliveIntervalMs, () => {
+      const [answers, asked] = [this.#answers, performance.now()];
+      if (this.#link.ping) this.#link.ping();
+      else this.send(`{"id":${HANDSHAKE_ID},"method":"environment/status"}`);
+      const check = (received: number): void => {
+        if (this.#answers !== answers) return this.#scheduleKeepAlive();
+        // Other messages show that the server is alive, not that it receives: they extend the time, but not forever.
+        const silence = performance.now() - asked;
+        if (this.#received === received || silence >= keepAliveTimeoutMs * UNRESPONSIVE) {
+          return this.#drop(new UnreachableError(`${this.#engine.target}: the server did not respond for ${Math.round(silence)} ms`));
+        }
+        const soFar = this.#received;
+        this.#after(keepAliveTimeoutMs, () => check(soFar));
+      };
+      const soFar = this.#received;
+      this.#after(keepAliveTimeoutMs, () => check(soFar));
+    });
+  }
+
+  #after(ms: number, then: () => void): void {
+    this.#keepAlive = setTimeout(then, ms);
+    // In Node the socket keeps the program alive, not this timer.
+    (this.#keepAlive as { unref?(): void }).unref?.();
+  }
+}
+
+function parse(text: string): Record<string, unknown> {
+  let message: unknown;
+  try {
+    message = JSON.parse(text);
+  } catch (error) {
+    throw new ProtocolError(`a message is not JSON: ${(error as Error).message}`);
+  }
+  if (typeof message === "object" && message !== null && !Array.isArray(message)) {
+    const members = message as Record<string, unknown>;
+    if ("method" in members || "result" in members || "error" in members) return members;
+  }
+  throw new ProtocolError("a message is neither a request nor an answer");
+}
+
+/** Returns the error of an answer; one that does not decode is a protocol error of this call only. */
+function toRefusal(error: unknown): RemexError {
+  const { code, message, data } = (error ?? {}) as { code?: unknown; message?: unknown; data?: { kind?: unknown; hint?: unknown } | null };
+  if (typeof code !== "number" || typeof message !== "string") return new ProtocolError("cannot decode an error response");
+  const kind = typeof data?.kind === "string" ? data.kind : code === -32601 ? "unknownMethod" : "internal";
+  return new RefusedError({ code, message, kind, hint: typeof data?.hint === "string" ? data.hint : undefined });
+}
+
+function asRemexError(error: unknown): RemexError {
+  return error instanceof RemexError ? error : new ProtocolError(error instanceof Error ? error.message : String(error));
+}
+
+function closedError(): SessionLostError {
+  return new SessionLostError("closed" satisfies SessionLostReason, "the client is closed");
+}
+
+function takenOver(): SessionLostError {
+  return new SessionLostError("takenOver", TAKEN_OVER);
+}
+
+/** Returns between half of the pause and all of it, so that the clients of one server do not reconnect at once. */
+function jittered(ms: number): number {
+  return ms * (0.5 + Math.random() / 2);
+}
+
+/** Waits; rejects with the reason of the signal. */
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason);
+    const onAbort = (): void => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", onAbort);
+      resolve();
+    }, ms);
+    signal?.addEventListener("abort", onAbort, { once: true });
+  });
+}
+
+/** Returns a word that no one else has. */
+export function randomWord(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(8));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,234 @@
+/**
+ * The errors of the client: one hierarchy below {@link RemexError}.
+ *
+ * @module
+ */
+
+import type { RpcErrorKind } from "./protocol.js";
+
+/** The word in `data.kind` of a refusal; a newer server may send others. */
+export type ErrorKind = RpcErrorKind;
+
+/** Why a session is lost. */
+export type SessionLostReason =
+  /** The client was closed by its owner. */
+  | "closed"
+  /** The session no longer exists on the server: it expired, was ended, or the server restarted. */
+  | "forgotten"
+  /** The client could not reconnect in time. */
+  | "reconnectTimedOut"
+  /** Another client took the session over. */
+  | "takenOver"
+  /** The server violated the protocol repeatedly. */
+  | "protocol"
+  /** The server rejected the client when it reconnected. */
+  | "rejected";
+
+/** Any failure of this library; its subclasses say what failed. */
+export class RemexError extends Error {
+  /** What to do about it, if that is known. */
+  readonly hint: string | undefined;
+
+  constructor(message: string, options?: { hint?: string | undefined; cause?: unknown }) {
+    super(message, options?.cause === undefined ? undefined : { cause: options.cause });
+    this.name = new.target.name;
+    this.hint = options?.hint;
+  }
+
+  /** Whether the same may succeed later without anything being changed. */
+  get isRetryable(): boolean {
+    return false;
+  }
+
+  /** Whether the call may have taken effect on the remote host all the same. */
+  get mayHaveHappened(): boolean {
+    return false;
+  }
+}
+
+const RETRYABLE_KINDS = new Set<ErrorKind>([
+  "sessionAttached", "processStarting", "tooManyProcesses", "limitExceeded", "contentChanged", "noSpace", "shuttingDown",
+]);
+
+/**
+ * The server refused the call.
+ *
+ * ```ts
+ * try {
+ *   await host.files.read("/no/such/file");
+ * } catch (error) {
+ *   if (error instanceof RefusedError && error.kind === "notFound") console.log("there is none");
+ *   else throw error;
+ * }
+ * ```
+ */
+export class RefusedError extends RemexError {
+  /** The stable number of the error. */
+  readonly code: number;
+  /** The stable word of the error. */
+  readonly kind: ErrorKind;
+
+  constructor(refusal: { code: number; message: string; kind: ErrorKind; hint?: string | undefined }) {
+    super(refusal.message, { hint: refusal.hint });
+    this.code = refusal.code;
+    this.kind = refusal.kind;
+  }
+
+  override get isRetryable(): boolean {
+    return RETRYABLE_KINDS.has(this.kind);
+  }
+
+  override get mayHaveHappened(): boolean {
+    return this.kind === "cancelled" || this.kind === "internal" || this.kind === "io";
+  }
+}
+
+/** The arguments of the call are invalid; nothing was sent. */
+export class UsageError extends RemexError {}
+
+/** The server cannot be reached, or is not a remex server. */
+export class UnreachableError extends RemexError {
+  override get isRetryable(): boolean {
+    return true;
+  }
+}
+
+/** The server requires a token, or rejected the one presented. */
+export class UnauthorizedError extends RemexError {
+  /** The HTTP status: 401 or 403. */
+  readonly status: number;
+
+  constructor(target: string, status: number, isTokenPresented: boolean) {
+    const what = isTokenPresented ? "refused the token" : "requires a token";
+    super(`${target} ${what} (status ${status})`, { hint: isTokenPresented ? "get a valid token" : "pass a token" });
+    this.status = status;
+  }
+}
+
+/** The program of the connection exited before the handshake was complete. */
+export class ProgramEndedError extends RemexError {
+  /** The end of its standard error. */
+  readonly stderr: string;
+
+  constructor(program: string, status: string, stderr: string) {
+    const said = stderr.trim();
+    super(`${program} exited before it responded (${status})${said === "" ? "" : `: ${said}`}`);
+    this.stderr = stderr;
+  }
+
+  override get isRetryable(): boolean {
+    return true;
+  }
+}
+
+/** A timeout of the client expired. */
+export class TimedOutError extends RemexError {
+  readonly #isCall: boolean;
+
+  constructor(what: string, afterMs: number, options?: { isCall?: boolean }) {
+    super(`${what} timed out after ${afterMs} ms`);
+    this.#isCall = options?.isCall ?? false;
+  }
+
+  override get isRetryable(): boolean {
+    return true;
+  }
+
+  override get mayHaveHappened(): boolean {
+    return this.#isCall;
+  }
+}
+
+/** The server violated the protocol. */
+export class ProtocolError extends RemexError {
+  constructor(what: string) {
+    super(`protocol error: ${what}`, { hint: "check that this is a remex server, and its version" });
+  }
+
+  override get mayHaveHappened(): boolean {
+    return true;
+  }
+}
+
+/**
+ * The connection was lost during the call, so it is unknown whether the call took effect.
+ *
+ * Only calls that cannot be repeated safely fail like this; the others are sent again.
+ */
+export class InterruptedError extends RemexError {
+  /** The method of the call. */
+  readonly method: string;
+
+  constructor(method: string) {
+    super(`the connection was lost during \`${method}\`, so it is unknown whether it took effect`, {
+      hint: "check whether it took effect, then repeat it if not",
+    });
+    this.method = method;
+  }
+
+  override get isRetryable(): boolean {
+    return true;
+  }
+
+  override get mayHaveHappened(): boolean {
+    return true;
+  }
+}
+
+/** The session is lost, and everything in it as far as this client is concerned. */
+export class SessionLostError extends RemexError {
+  /** Why it is lost; `cause` has the error behind it, if there is one. */
+  readonly reason: SessionLostReason;
+
+  constructor(reason: SessionLostReason, message: string, cause?: unknown) {
+    super(message, { cause });
+    this.reason = reason;
+  }
+
+  override get isRetryable(): boolean {
+    return this.reason === "reconnectTimedOut" || this.reason === "forgotten";
+  }
+
+  override get mayHaveHappened(): boolean {
+    return true;
+  }
+}
+
+/** Output is missing: the server dropped it before it was read. */
+export class GapError extends RemexError {
+  /** How much is missing, if the server knows. */
+  readonly bytes: number | undefined;
+
+  constructor(bytes: number | undefined) {
+    const amount = bytes === undefined ? "an unknown number of bytes" : `${bytes} bytes`;
+    super(`${amount} of output were dropped before they were read`, { hint: "retain more output, or read it sooner" });
+    this.bytes = bytes;
+  }
+}
+
+/** A file changed while it was being transferred. */
+export class ChangedError extends RemexError {
+  /** The file. */
+  readonly path: string;
+
+  constructor(path: string) {
+    super(`\`${path}\` changed during the transfer`, { hint: "try again when nothing writes to it" });
+    this.path = path;
+  }
+
+  override get isRetryable(): boolean {
+    return true;
+  }
+}
+
+/** A local read or write failed; `cause` is the error of the system. */
+export class LocalError extends RemexError {
+  constructor(action: string, cause: unknown) {
+    super(`cannot ${action}: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+  }
+}
+
+/** Returns whether the server refused a call with this kind. */
+export function isRefused(error: unknown, kind: ErrorKind): error is RefusedError {
+  return error instanceof RefusedError && error.kind === kind;
+}

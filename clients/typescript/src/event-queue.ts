@@ -1,0 +1,390 @@
+/**
+ * The events of one process, between the connection and its consumers.
+ *
+ * The connection adds events in the order of arrival. {@link Replay} puts them in the order of their numbers, without
+ * duplicates, and says what has to be read. Consumers take them, each at its own pace; what all of them have taken is
+ * removed and reported to the server. Nothing here does I/O: {@link QueueOutlet} sends.
+ *
+ * @module
+ */
+import type { RemexError } from "./errors.js";
+import { InterruptedError, isRefused } from "./errors.js";
+import type { ClosedEvent, Exit, ExitedEvent, GapEvent, ProcessEvent, ReadBatch } from "./events.js";
+
+/** A server with the capability `consumed` streams at most this much beyond what is consumed. */
+const WINDOW_BYTES = 256 << 10;
+const WINDOW_EVENTS = 4096;
+
+/** The limits for events that wait until earlier ones arrive. */
+const AHEAD_BYTES = 2 * WINDOW_BYTES;
+const AHEAD_EVENTS = 2 * WINDOW_EVENTS;
+
+/** The limits for events that wait for the slowest consumer; a server with `consumed` never sends that much. */
+const QUEUE_BYTES = 1 << 20;
+const QUEUE_EVENTS = 16 << 10;
+
+/** How much one `process/read` asks for. */
+export const READ_BYTES = WINDOW_BYTES;
+
+type Unlisted = { readonly fromSeq: number; readonly toSeq: number };
+
+function sizeOf(event: ProcessEvent): number {
+  return event.type === "output" ? event.bytes.length : 0;
+}
+
+function firstSeq(event: ProcessEvent): number {
+  return event.type === "gap" ? event.fromSeq : event.seq;
+}
+
+/** Merges streamed events with those that were read, as section 18.2 of the protocol describes. */
+export class Replay {
+  /** The last event that was given out. */
+  cursor = 0;
+  /** The newest event that is known. */
+  #latest = 0;
+  /** The last event that an answer to a read has covered. */
+  #covered = 0;
+  /** Events beyond the cursor, by their first number. */
+  readonly #held: ProcessEvent[] = [];
+  #heldBytes = 0;
+  #reading: "idle" | "wanted" | "inProgress" = "idle";
+
+  /** Returns whether this event is the next one, and nothing else is held or has to be given out before it. */
+  isNext(seq: number): boolean {
+    return seq === this.cursor + 1 && this.#held.length === 0 && this.#covered <= this.cursor;
+  }
+
+  /** Gives out an event for which {@link Replay.isNext} holds. */
+  pass(seq: number): void {
+    this.cursor = seq;
+    if (seq > this.#latest) this.#latest = seq;
+  }
+
+  /** Adds an event or gap that was streamed. */
+  add(event: ProcessEvent): void {
+    this.#hold(event);
+    // What is dropped here is read later.
+    while (this.#held.length > 1 && (this.#held.length > AHEAD_EVENTS || this.#heldBytes > AHEAD_BYTES)) {
+      const farthest = this.#held[this.#held.length - 1]!;
+      if (firstSeq(farthest) <= this.#covered) break;
+      this.#held.pop();
+      this.#heldBytes -= sizeOf(farthest);
+    }
+  }
+
+  /** Adds the answer to a read; `isNewest` says that nothing can be missing behind it. */
+  addRead(batch: ReadBatch, isNewest: boolean): void {
+    if (batch.gap) this.#hold(batch.gap);
+    for (const chunk of batch.chunks) this.#hold(chunk);
+    this.#covered = Math.max(this.#covered, batch.nextSeq - 1);
+    this.#latest = Math.max(this.#latest, this.#covered);
+    this.#reading = isNewest ? "idle" : "wanted";
+  }
+
+  /** Takes the next event, or a range of numbers that an answer covered without listing them: an exit or a close. */
+  next(): ProcessEvent | Unlisted | undefined {
+    for (;;) {
+      const fromSeq = this.cursor + 1;
+      const first = this.#held[0];
+      if (first === undefined || firstSeq(first) > fromSeq) {
+        if (this.#covered < fromSeq) return undefined;
+        const toSeq = first === undefined ? this.#covered : Math.min(this.#covered, firstSeq(first) - 1);
+        this.cursor = toSeq;
+        return { fromSeq, toSeq };
+      }
+      this.#held.shift();
+      this.#heldBytes -= sizeOf(first);
+      if (firstSeq(first) < fromSeq) {
+        // A gap that ends beyond the cursor has a wrong size: its rest has to be read.
+        if (first.seq >= fromSeq) this.#covered = this.cursor;
+        continue;
+      }
+      this.cursor = first.seq;
+      return first;
+    }
+  }
+
+  /** Returns after which event to read, if something is missing and no read is on its way; the caller then reads. */
+  takeRead(): number | undefined {
+    const isMissing = this.#reading === "wanted" || this.#latest > this.cursor;
+    if (!isMissing || this.#reading === "inProgress") return undefined;
+    this.#reading = "inProgress";
+    return this.cursor;
+  }
+
+  /** Records that events may be missing that no later one would reveal. */
+  interrupt(): void {
+    this.#reading = "wanted";
+  }
+
+  #hold(event: ProcessEvent): void {
+    const from = firstSeq(event);
+    if (event.seq <= this.cursor || event.seq < from) return;
+    this.#latest = Math.max(this.#latest, event.seq);
+    let at = this.#held.length;
+    while (at > 0 && firstSeq(this.#held[at - 1]!) >= from) at--;
+    const same = this.#held[at];
+    let replaced = 0;
+    if (same !== undefined && firstSeq(same) === from) {
+      if (same.seq >= event.seq) return;
+      this.#heldBytes -= sizeOf(same);
+      replaced = 1;
+    }
+    this.#heldBytes += sizeOf(event);
+    this.#held.splice(at, replaced, event);
+  }
+}
+
+/** Sends what a queue wants to be sent. */
+export interface QueueOutlet {
+  /** Reads events after this one, and hands the answer to {@link EventQueue.onRead} or {@link EventQueue.onReadError}. */
+  read(queue: EventQueue, afterSeq: number): void;
+  /** Reports that everything up to this event is consumed. */
+  consumed(processId: string, seq: number): void;
+  /** The process is closed, and everything is consumed. */
+  finished(queue: EventQueue): void;
+}
+
+/** The position of one consumer in a queue. */
+export interface Consumer {
+  /** The index of the next event, counted from the first event ever queued. */
+  next: number;
+  /** Called once when there may be something to take. */
+  wake: (() => void) | undefined;
+}
+
+/** The ordered events of one process. */
+export class EventQueue {
+  readonly id: string;
+  exit: ExitedEvent | undefined;
+  closed: ClosedEvent | undefined;
+  failed: RemexError | undefined;
+  /** When output last arrived, in milliseconds of `performance.now()`. */
+  lastOutputAt = performance.now();
+
+  readonly #outlet: QueueOutlet;
+  readonly #replay = new Replay();
+  readonly #queue: ProcessEvent[] = [];
+  #queuedBytes = 0;
+  /** How many events have left the queue: the index of its first. */
+  #removed = 0;
+  #removedSeq = 0;
+  readonly #consumers = new Set<Consumer>();
+  /** Until the first consumer arrives, events are kept for it. */
+  #isFirstAwaited = true;
+  #unreportedBytes = 0;
+  #unreportedEvents = 0;
+  readonly #reportBytes: number;
+  /** The first event that this connection streamed; the server streams all later ones too. */
+  #liveFrom: number | undefined;
+  /** Whether the server has confirmed the process, so that it can be read. */
+  #isStarted = false;
+  #isResumed = false;
+  #isFinished = false;
+
+  constructor(id: string, outlet: QueueOutlet, retainBytes?: number) {
+    this.id = id;
+    this.#outlet = outlet;
+    this.#reportBytes = Math.min(WINDOW_BYTES / 4, Math.ceil((retainBytes ?? WINDOW_BYTES) / 4));
+  }
+
+  /** Records that the server has the process; with a history, it may have earlier output. */
+  onStarted(options: { hasHistory: boolean }): void {
+    this.#isStarted = true;
+    if (options.hasHistory) this.#interrupt();
+    this.#act();
+  }
+
+  /** Handles a streamed event. */
+  onEvent(event: ProcessEvent): void {
+    if (this.failed) {
+      // No consumer will see it, so it must not block the process.
+      this.#outlet.consumed(this.id, event.seq);
+      return;
+    }
+    if (this.#queuedBytes >= QUEUE_BYTES || this.#queue.length >= QUEUE_EVENTS) {
+      // Only a server of the base dialect sends beyond the window; a read fetches the event later.
+      this.#interrupt();
+      return;
+    }
+    this.#liveFrom ??= event.seq;
+    if (event.type === "output") this.lastOutputAt = performance.now();
+    if (event.type !== "gap" && this.#replay.isNext(event.seq)) {
+      this.#replay.pass(event.seq);
+      this.#push(event);
+      this.#afterPush();
+    } else {
+      this.#replay.add(event);
+      this.#deliver(undefined);
+    }
+    this.#act();
+  }
+
+  /** Handles the answer to a read. */
+  onRead(batch: ReadBatch): void {
+    if (this.failed) return;
+    if (batch.chunks.length > 0) this.lastOutputAt = performance.now();
+    // A limited read does not say what follows its last chunk: an exit, or nothing.
+    const isNewest = batch.chunks.length === 0 || (this.#liveFrom !== undefined && batch.nextSeq >= this.#liveFrom);
+    this.#replay.addRead(batch, isNewest);
+    this.#deliver(batch);
+    this.#act();
+  }
+
+  /** Handles the failure of a read. */
+  onReadError(error: RemexError): void {
+    if (error instanceof InterruptedError || isRefused(error, "processStarting")) {
+      this.#interrupt();
+      this.#act();
+    } else if (!(isRefused(error, "unknownProcess") && this.closed)) {
+      this.fail(error);
+    }
+  }
+
+  onDisconnect(): void {
+    this.#interrupt();
+  }
+
+  onReconnect(): void {
+    this.#isResumed = true;
+    this.#act();
+    // The last report may not have reached the server.
+    if (this.#removedSeq > 0) this.#outlet.consumed(this.id, this.#removedSeq);
+  }
+
+  /** Ends the queue with an error, after what is queued; later events are discarded. */
+  fail(error: RemexError): void {
+    if (this.closed || this.failed) return;
+    this.failed = error;
+    const newest = this.#queue.at(-1)?.seq ?? this.#removedSeq;
+    if (newest > 0) this.#outlet.consumed(this.id, newest);
+    this.#wakeAll();
+  }
+
+  /** Adds a consumer of the events after `afterSeq`; those up to `historyUpTo` it has to read from the server. */
+  subscribe(afterSeq: number): { consumer: Consumer; historyUpTo: number } {
+    let skipped = 0;
+    while (skipped < this.#queue.length && this.#queue[skipped]!.seq <= afterSeq) skipped++;
+    const consumer: Consumer = { next: this.#removed + skipped, wake: undefined };
+    this.#consumers.add(consumer);
+    const historyUpTo = this.#removedSeq;
+    this.release();
+    return { consumer, historyUpTo };
+  }
+
+  /** Adds a consumer of future events only. */
+  subscribeAtEnd(): Consumer {
+    const consumer: Consumer = { next: this.#removed + this.#queue.length, wake: undefined };
+    this.#consumers.add(consumer);
+    return consumer;
+  }
+
+  unsubscribe(consumer: Consumer): void {
+    if (!this.#consumers.delete(consumer)) return;
+    this.#dropTaken();
+    this.#act();
+  }
+
+  /** Takes the next event: `undefined` if it has to be awaited, `null` after the last; throws the failure. */
+  take(consumer: Consumer): ProcessEvent | undefined | null {
+    const event = this.#queue[consumer.next - this.#removed];
+    if (event === undefined) {
+      if (this.failed) throw this.failed;
+      return this.closed ? null : undefined;
+    }
+    consumer.next += 1;
+    this.#dropTaken();
+    this.#act();
+    return event;
+  }
+
+  /** Stops keeping events for a first consumer. */
+  release(): void {
+    this.#isFirstAwaited = false;
+    this.#dropTaken();
+    this.#act();
+  }
+
+  #interrupt(): void {
+    this.#replay.interrupt();
+    this.#liveFrom = undefined;
+  }
+
+  #deliver(batch: ReadBatch | undefined): void {
+    for (let step = this.#replay.next(); step !== undefined; step = this.#replay.next()) {
+      if ("type" in step) this.#push(step);
+      else this.#pushUnlisted(step, batch);
+    }
+    this.#afterPush();
+  }
+
+  /** Makes the events of numbers that a read skipped: an exit, a close, or output that a server has dropped. */
+  #pushUnlisted({ fromSeq, toSeq }: Unlisted, batch: ReadBatch | undefined): void {
+    const exit: Exit | undefined = this.exit ? undefined : batch?.exit;
+    const closed = this.closed ? undefined : batch?.closed;
+    const states = (exit ? 1 : 0) + (closed ? 1 : 0);
+    const surplus = toSeq + 1 - fromSeq - states;
+    let next = fromSeq;
+    if (surplus > 0) {
+      next += surplus;
+      const seq = next - 1;
+      this.#push({ type: "gap", seq, fromSeq, toSeq: seq, bytes: undefined, cause: undefined } satisfies GapEvent);
+    }
+    if (exit && next <= toSeq) this.#push({ type: "exited", seq: next++, exit });
+    if (closed && next <= toSeq) this.#push({ ...closed, seq: next });
+  }
+
+  #push(event: ProcessEvent): void {
+    if (event.type === "exited") this.exit = event;
+    if (event.type === "closed") this.closed = event;
+    this.#queuedBytes += sizeOf(event);
+    this.#queue.push(event);
+  }
+
+  #afterPush(): void {
+    if (this.#consumers.size === 0) this.#dropTaken();
+    this.#wakeAll();
+  }
+
+  #wakeAll(): void {
+    for (const consumer of this.#consumers) {
+      const { wake } = consumer;
+      consumer.wake = undefined;
+      wake?.();
+    }
+  }
+
+  /** Drops events that every consumer has taken. */
+  #dropTaken(): void {
+    if (this.#isFirstAwaited) return;
+    let slowest = this.#removed + this.#queue.length;
+    for (const consumer of this.#consumers) slowest = Math.min(slowest, consumer.next);
+    while (this.#removed < slowest) {
+      const event = this.#queue.shift()!;
+      const size = sizeOf(event);
+      this.#removed += 1;
+      this.#removedSeq = event.seq;
+      this.#queuedBytes -= size;
+      this.#unreportedBytes += size;
+      this.#unreportedEvents += 1;
+    }
+  }
+
+  /** Sends what is due. */
+  #act(): void {
+    if (this.#unreportedBytes >= this.#reportBytes || this.#unreportedEvents >= WINDOW_EVENTS / 4) {
+      this.#unreportedBytes = this.#unreportedEvents = 0;
+      this.#outlet.consumed(this.id, this.#removedSeq);
+    }
+    if (this.closed && this.#queue.length === 0 && !this.#isFinished) {
+      this.#isFinished = true;
+      // After a resume the server keeps a closed process until it is consumed.
+      if (this.#isResumed) this.#outlet.consumed(this.id, this.#removedSeq);
+      this.#outlet.finished(this);
+    }
+    if (!this.#isStarted || this.closed || this.failed) return;
+    if (this.#queuedBytes >= QUEUE_BYTES / 2 || this.#queue.length >= QUEUE_EVENTS / 2) return;
+    const afterSeq = this.#replay.takeRead();
+    if (afterSeq !== undefined) this.#outlet.read(this, afterSeq);
+  }
+}

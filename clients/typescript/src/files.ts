@@ -1,0 +1,307 @@
+/**
+ * The files of the remote host.
+ *
+ * @module
+ */
+import type { BytesLike } from "./bytes.js";
+import { encodeBase64, toBytes, toText } from "./bytes.js";
+import type { Params } from "./calls.js";
+import type { CallOptions, Engine } from "./engine.js";
+import { isRefused } from "./errors.js";
+import { base64 } from "./events.js";
+import type { Path } from "./path.js";
+import { fromWirePath, toWirePath } from "./path.js";
+import type { FsDirectoryEntry, FsHashResult, FsMetadata, FsWalkOptions, FsWalkResult } from "./protocol.js";
+import type { Destination, WriterOptions } from "./remote-file.js";
+import { RemoteReader, RemoteWriter, findDestination } from "./remote-file.js";
+import { Watch } from "./watch.js";
+
+/** Data of any length: bytes, a stream, or anything that yields bytes. */
+export type Source = BytesLike | Blob | AsyncIterable<Uint8Array> | Iterable<Uint8Array> | ReadableStream<Uint8Array>;
+
+/** How far a transfer is. */
+export interface Progress {
+  /** The bytes that have arrived. */
+  readonly bytes: number;
+  /** The bytes that there are, if known. */
+  readonly totalBytes: number | undefined;
+}
+
+/** Options of a transfer. */
+export interface TransferOptions extends CallOptions {
+  onProgress?: ((progress: Progress) => void) | undefined;
+}
+
+/** An entry of a directory. */
+export interface DirectoryEntry {
+  /** Its name, for people; bytes that are not UTF-8 are replaced. */
+  readonly name: string;
+  /** Its exact path: plain, or a `file:` URI if it is not UTF-8. */
+  readonly path: string;
+  readonly isDirectory: boolean;
+  readonly isFile: boolean;
+  readonly isSymlink: boolean;
+  /** Of the entry itself, also if it is a link. */
+  readonly metadata: FsMetadata | undefined;
+}
+
+/** How many entries one page of a directory has. */
+const PAGE_LEN = 5000;
+
+/** The options of a walk that the caller leaves out: the limits of the protocol. */
+const WALK: FsWalkOptions = {
+  maxDepth: 64, maxDirectories: 10_000, maxEntries: 50_000, followDirectorySymlinks: false, pruneHiddenDirectories: false,
+};
+
+/**
+ * The files of the remote host.
+ *
+ * Paths are absolute, `file:` URIs, or the bytes of a name that is not UTF-8.
+ *
+ * ```ts
+ * await host.files.write("/tmp/greeting", "hello\n", { atomic: true });
+ * console.log(await host.files.readText("/tmp/greeting"));
+ * ```
+ */
+export class Files {
+  /** @internal */
+  readonly engine: Engine;
+
+  /** @internal */
+  constructor(engine: Engine) {
+    this.engine = engine;
+  }
+
+  // Whole files.
+
+  /** Reads a whole file, of at most 512 MiB; {@link Files.open} reads files of any size. */
+  async read(path: Path, options?: CallOptions): Promise<Uint8Array> {
+    const { dataBase64 } = await this.engine.call("fs/readFile", { path: toWirePath(path) }, options);
+    return base64(dataBase64, "dataBase64");
+  }
+
+  /** Reads a whole file as UTF-8; invalid bytes become U+FFFD. */
+  async readText(path: Path, options?: CallOptions): Promise<string> {
+    return toText(await this.read(path, options));
+  }
+
+  /**
+   * Writes a whole file; {@link Files.create} writes files of any size.
+   *
+   * Returns the hash of the content if `ifMatch` was given. With `ifMatch` a disconnect meanwhile is an
+   * `InterruptedError`; otherwise the write is repeated.
+   */
+  async write(path: Path, data: BytesLike, options?: CallOptions & {
+    /** Replaces the file in one step, so that every reader finds the old content or the new. */
+    atomic?: boolean | undefined;
+    /** The hash that the content must have, `sha256:…`, or `absent` if there must be no file; otherwise `contentChanged`. */
+    ifMatch?: string | undefined;
+    /** The permissions of a new file, minus the umask. */
+    createMode?: number | undefined;
+  }): Promise<string | undefined> {
+    const { signal, ...rest } = options ?? {};
+    const params = { path: toWirePath(path), dataBase64: encodeBase64(toBytes(data)), ...rest };
+    return (await this.engine.call("fs/writeFile", params, { signal })).hash ?? undefined;
+  }
+
+  /** Returns the SHA-256 of a file or of a part of it, computed on the remote host. */
+  hash(path: Path, options?: CallOptions & { offset?: number | undefined; len?: number | undefined }): Promise<FsHashResult> {
+    const { signal, ...range } = options ?? {};
+    return this.engine.call("fs/hash", { path: toWirePath(path), ...range }, { signal });
+  }
+
+  // Files of any size.
+
+  /**
+   * Opens a file for reading, of any size and in constant memory; it survives disconnects.
+   *
+   * ```ts
+   * await using file = await host.files.open("/var/log/messages");
+   * for await (const bytes of file) console.log(bytes.length);
+   * ```
+   */
+  open(path: Path, options?: CallOptions & { offset?: number | undefined }): Promise<RemoteReader> {
+    return RemoteReader.open(this, toWirePath(path), options ?? {});
+  }
+
+  /**
+   * Opens a file for writing, of any size and in constant memory; it survives disconnects.
+   *
+   * The content goes to a temporary file beside it, which replaces the file when it is closed.
+   *
+   * ```ts
+   * await using file = await host.files.create("/tmp/large");
+   * for (let i = 0; i < 1000; i++) await file.write("line\n");
+   * await file.close();
+   * ```
+   */
+  async create(path: Path, options?: WriterOptions): Promise<RemoteWriter> {
+    return RemoteWriter.open(this, await findDestination(this, path, options ?? {}), options?.signal);
+  }
+
+  /** Writes a file of any size from bytes or a stream; returns its length. */
+  async upload(source: Source, path: Path, options?: WriterOptions & TransferOptions): Promise<number> {
+    return this.send(source, await findDestination(this, path, options ?? {}), options);
+  }
+
+  /** @internal Writes a file; `check` is called before it is put in place. */
+  async send(source: Source, destination: Destination, options?: TransferOptions, check?: () => Promise<void>): Promise<number> {
+    const total = typeof source === "string" || source instanceof Uint8Array || source instanceof ArrayBuffer ? toBytes(source).length : undefined;
+    await using writer = await RemoteWriter.open(this, destination, options?.signal);
+    for await (const bytes of chunksOf(source)) {
+      await writer.write(bytes);
+      options?.onProgress?.({ bytes: writer.written, totalBytes: total });
+    }
+    await check?.();
+    await writer.close();
+    options?.onProgress?.({ bytes: writer.written, totalBytes: total ?? writer.written });
+    return writer.written;
+  }
+
+  // Names.
+
+  /** Returns what a path leads to; of a link, its target. */
+  metadata(path: Path, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<FsMetadata> {
+    const { signal, ...rest } = options ?? {};
+    return this.engine.call("fs/getMetadata", { path: toWirePath(path), ...rest }, { signal });
+  }
+
+  /** Returns whether a path leads to something. */
+  async exists(path: Path, options?: CallOptions): Promise<boolean> {
+    return (await this.find(path, options)) !== undefined;
+  }
+
+  /** Returns what a path leads to, or `undefined` if there is nothing. */
+  async find(path: Path, options?: CallOptions): Promise<FsMetadata | undefined> {
+    try {
+      return await this.metadata(path, options);
+    } catch (error) {
+      if (isRefused(error, "notFound")) return undefined;
+      throw error;
+    }
+  }
+
+  /** Returns the path with all links resolved; it must exist. */
+  async canonicalize(path: Path, options?: CallOptions): Promise<string> {
+    return fromWirePath((await this.engine.call("fs/canonicalize", { path: toWirePath(path) }, options)).path);
+  }
+
+  /** Removes a file, a link or a directory with everything in it; what does not exist is no error unless `force` is false. */
+  async remove(path: Path, options?: CallOptions & { recursive?: boolean | undefined; force?: boolean | undefined }): Promise<void> {
+    const { signal, ...rest } = options ?? {};
+    await this.engine.call("fs/remove", { path: toWirePath(path), ...rest }, { signal });
+  }
+
+  /** Copies a file, a link, or with `recursive` a directory, on the remote host. */
+  async copy(from: Path, to: Path, options?: CallOptions & { recursive?: boolean | undefined }): Promise<void> {
+    const params = { sourcePath: toWirePath(from), destinationPath: toWirePath(to), recursive: options?.recursive ?? false };
+    await this.engine.call("fs/copy", params, options);
+  }
+
+  /** Renames a file, link or directory in one step; with `overwrite: false` the destination must not exist. */
+  async rename(from: Path, to: Path, options?: CallOptions & { overwrite?: boolean | undefined }): Promise<void> {
+    const params = { sourcePath: toWirePath(from), destinationPath: toWirePath(to), overwrite: options?.overwrite };
+    await this.engine.call("fs/rename", params, options);
+  }
+
+  /** Makes a symbolic link at `path`. */
+  async symlink(path: Path, target: Path, options?: CallOptions): Promise<void> {
+    const to = typeof target === "string" ? { target } : { targetBase64: encodeBase64(target) };
+    await this.engine.call("fs/symlink", { path: toWirePath(path), ...to } as Params<"fs/symlink">, options);
+  }
+
+  /** Returns the target of a symbolic link, as bytes if it is not UTF-8. */
+  async readLink(path: Path, options?: CallOptions): Promise<Path> {
+    const { target, targetBase64 } = await this.engine.call("fs/readLink", { path: toWirePath(path) }, options);
+    const bytes = base64(targetBase64, "targetBase64");
+    return toText(bytes) === target && !target.includes("\ufffd") ? target : bytes;
+  }
+
+  /** Sets permissions, 0 to 0o7777. */
+  async setPermissions(path: Path, mode: number, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<void> {
+    const { signal, ...rest } = options ?? {};
+    await this.engine.call("fs/setPermissions", { path: toWirePath(path), mode, ...rest }, { signal });
+  }
+
+  /** Sets times, in milliseconds since the epoch; one that is absent stays. */
+  async setTimes(path: Path, times: { modifiedAtMs?: number | undefined; accessedAtMs?: number | undefined }, options?: CallOptions): Promise<void> {
+    await this.engine.call("fs/setTimes", { path: toWirePath(path), ...times }, options);
+  }
+
+  // Directories.
+
+  /** Makes a directory; unless `recursive` is false, with its parents, and it may exist. */
+  async mkdir(path: Path, options?: CallOptions & { recursive?: boolean | undefined; followSymlinks?: boolean | undefined }): Promise<void> {
+    const { signal, ...rest } = options ?? {};
+    await this.engine.call("fs/createDirectory", { path: toWirePath(path), ...rest }, { signal });
+  }
+
+  /**
+   * Lists a directory in the byte order of names, in constant memory.
+   *
+   * ```ts
+   * for await (const entry of host.files.list("/etc")) console.log(entry.name, entry.isDirectory);
+   * ```
+   */
+  async *list(path: Path, options?: CallOptions & { details?: boolean | undefined }): AsyncGenerator<DirectoryEntry, void, void> {
+    let cursor: string | undefined;
+    do {
+      const params = { path: toWirePath(path), limit: PAGE_LEN, cursor, details: options?.details };
+      const page = await this.engine.call("fs/readDirectory", params, options);
+      for (const entry of page.entries) yield toEntry(entry);
+      cursor = page.nextCursor ?? undefined;
+    } while (cursor !== undefined);
+  }
+
+  /** Lists a tree, breadth first, in one answer; `truncated` says that a limit was reached. */
+  async walk(path: Path, options?: CallOptions & Partial<FsWalkOptions>): Promise<FsWalkResult> {
+    const { signal, ...rest } = options ?? {};
+    const result = await this.engine.call("fs/walk", { path: toWirePath(path), options: { ...WALK, ...rest } }, { signal });
+    return { ...result, entries: result.entries.map((entry) => ({ ...entry, path: fromWirePath(entry.path) })) };
+  }
+
+  /**
+   * Watches a file or directory; returns when every later change will be seen.
+   *
+   * ```ts
+   * for await (const { changes, overflow } of await host.files.watch("/src", { signal })) {
+   *   if (overflow) console.log("look at everything again");
+   *   for (const { path, kind } of changes) console.log(kind, path);
+   * }
+   * ```
+   */
+  watch(path: Path, options?: CallOptions & { recursive?: boolean | undefined }): Promise<Watch> {
+    return Watch.open(this.engine, path, options ?? {});
+  }
+}
+
+function toEntry(entry: FsDirectoryEntry): DirectoryEntry {
+  return {
+    name: entry.fileName,
+    path: fromWirePath(entry.path),
+    isDirectory: entry.isDirectory,
+    isFile: entry.isFile,
+    isSymlink: entry.isSymlink ?? false,
+    metadata: entry.metadata ?? undefined,
+  };
+}
+
+/** Returns any source as chunks. */
+async function* chunksOf(source: Source): AsyncGenerator<Uint8Array, void, void> {
+  if (typeof source === "string" || source instanceof Uint8Array || source instanceof ArrayBuffer) yield toBytes(source);
+  else if (source instanceof Blob) yield* readStream(source.stream());
+  else if (Symbol.asyncIterator in source) yield* source;
+  else if (Symbol.iterator in source) yield* source;
+  else yield* readStream(source);
+}
+
+/** Not every browser can iterate over a stream. */
+async function* readStream(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+  const reader = stream.getReader();
+  try {
+    for (let step = await reader.read(); !step.done; step = await reader.read()) yield step.value;
+  } finally {
+    reader.releaseLock();
+  }
+}
+

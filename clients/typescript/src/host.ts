@@ -1,0 +1,223 @@
+/**
+ * A client: one session with one server.
+ *
+ * @module
+ */
+import type { Method, Params, Result } from "./calls.js";
+import type { CallOptions, ConnectionState, Engine, EngineOptions } from "./engine.js";
+import { Engine as SessionEngine } from "./engine.js";
+import { UsageError, isRefused } from "./errors.js";
+import { Files } from "./files.js";
+import { Http } from "./http.js";
+import type { Dial } from "./link.js";
+import type { Output } from "./process.js";
+import { Process } from "./process.js";
+import type { EnvironmentInfo, InitializeResult, ProcessEntry, ProcessScope, SessionEntry } from "./protocol.js";
+import type { Argv, RunOptions, StartOptions } from "./start.js";
+import { start } from "./start.js";
+
+/** Options of a connection, on every platform. */
+export interface HostOptions extends CallOptions {
+  /** The name that the client sends to the server; `remex-client` by default. */
+  clientName?: string | undefined;
+  /** The session to resume, by id or name; a new one by default. */
+  resumeSessionId?: string | undefined;
+  /** With `resumeSessionId`: take the session from a client that is attached to it. */
+  takeover?: boolean | undefined;
+  /** The name of a session to resume, or to create if there is none. */
+  resumeOrCreate?: string | undefined;
+  /** A name for a new session, which can be used instead of its id. */
+  sessionName?: string | undefined;
+  /** How long the session survives without a connection; the server's default, 30 s, unless set. */
+  detachTtlMs?: number | undefined;
+  /** The timeout for establishing one connection; 10 s by default. */
+  connectTimeoutMs?: number | undefined;
+  /** The timeout for the handshake on a new connection; 10 s by default. */
+  handshakeTimeoutMs?: number | undefined;
+  /** How long to try again when the first connection fails in a way that may pass; not at all by default. */
+  connectRetryMs?: number | undefined;
+  /** The timeout of a call, including the time spent reconnecting; none by default. */
+  requestTimeoutMs?: number | undefined;
+  /** How long to try to reconnect after a disconnect; 60 s by default. */
+  reconnectTimeoutMs?: number | undefined;
+  /** The interval of keep-alive pings; 15 s by default. */
+  keepAliveIntervalMs?: number | undefined;
+  /** How long to wait for the answer to a ping before the connection counts as lost; 10 s by default. */
+  keepAliveTimeoutMs?: number | undefined;
+}
+
+/**
+ * One session with one server.
+ *
+ * After a disconnect it reconnects and resumes the session: calls and consumers notice only a pause, unless a call cannot
+ * be repeated ({@link InterruptedError}) or the session is lost ({@link SessionLostError}).
+ *
+ * {@link Host.close}, also at the end of `await using`, closes the connection; the session and its processes survive for
+ * its time to live. {@link Host.end} ends them.
+ */
+export class Host implements AsyncDisposable {
+  /** The files of the remote host. */
+  readonly files: Files;
+  /** HTTP requests from the remote host. */
+  readonly http: Http;
+  /** @internal */
+  readonly engine: Engine;
+
+  /** @internal Use {@link connect}. */
+  constructor(engine: Engine, files: Files) {
+    this.engine = engine;
+    this.files = files;
+    this.http = new Http(engine);
+  }
+
+  /** The id of the session; another client resumes it with `resumeSessionId`. */
+  get sessionId(): string {
+    return this.engine.welcome.sessionId;
+  }
+
+  /** The server's answer to the handshake: its name, version, capabilities and limits. */
+  get welcome(): InitializeResult {
+    return this.engine.welcome;
+  }
+
+  /** The state of the connection. */
+  get state(): ConnectionState {
+    return this.engine.state;
+  }
+
+  /** How often the connection was lost so far. */
+  get disconnects(): number {
+    return this.engine.disconnects;
+  }
+
+  /** Calls a function whenever the state of the connection changes; returns how to stop that. */
+  onStateChange(listener: (state: ConnectionState) => void): () => void {
+    this.engine.stateListeners.add(listener);
+    return () => void this.engine.stateListeners.delete(listener);
+  }
+
+  /**
+   * Runs a command to its end, and returns its output and how it ended.
+   *
+   * A command that fails is not an error: look at `ok` or `exitCode`. A signal kills the process tree.
+   *
+   * ```ts
+   * const { ok, text, errorText } = await host.run(["make", "test"], { cwd: "/src", timeoutMs: 60_000 });
+   * ```
+   */
+  async run(argv: Argv, options: RunOptions = {}): Promise<Output> {
+    const { input } = options;
+    const process = await start(this.engine, argv, input === undefined ? options : { ...options, stdin: "pipe" });
+    try {
+      const written = input === undefined ? undefined : feed(process, input, Boolean(options.tty));
+      const output = await process.collect({ signal: options.signal });
+      const failure = await written;
+      if (failure !== undefined && output.ok) throw failure;
+      return output;
+    } catch (error) {
+      process.kill().catch(() => undefined);
+      throw error;
+    } finally {
+      process.detach();
+    }
+  }
+
+  /**
+   * Starts a process; at most once, also if the connection is lost meanwhile.
+   *
+   * ```ts
+   * const shell = await host.start(["bash"], { tty: { rows: 24, cols: 80 } });
+   * await shell.stdin.write("ls\n");
+   * ```
+   */
+  start(argv: Argv, options: StartOptions = {}): Promise<Process> {
+    return start(this.engine, argv, options);
+  }
+
+  /**
+   * Returns a handle of a process that exists: of this session, for example after a resume, or of another one of the
+   * same owner, by the id or name of that session.
+   */
+  async attach(processId: string, options?: CallOptions & { sessionId?: string | undefined }): Promise<Process> {
+    const sessionId = options?.sessionId === this.sessionId ? undefined : options?.sessionId;
+    const { processes } = await this.engine.call("process/list", { sessionId }, options);
+    const entry = processes.find((process) => process.processId === processId);
+    if (!entry) throw new UsageError(`there is no process \`${processId}\``, { hint: "list the processes" });
+    const pid = entry.pid ?? undefined;
+    if (sessionId !== undefined) return new Process(this.engine, { processId, sessionId }, undefined, pid);
+    const queue = this.engine.addQueue(processId);
+    queue.onStarted({ hasHistory: true });
+    return new Process(this.engine, { processId }, queue, pid);
+  }
+
+  /** Lists processes, the oldest first: those of this session, of all sessions of this identity, or of everyone. */
+  async processes(options?: CallOptions & { scope?: ProcessScope | undefined; sessionId?: string | undefined }): Promise<ProcessEntry[]> {
+    const { signal, ...params } = options ?? {};
+    return (await this.engine.call("process/list", params, { signal })).processes;
+  }
+
+  /** Lists the sessions of this identity, the oldest first. */
+  async sessions(options?: CallOptions): Promise<SessionEntry[]> {
+    return (await this.engine.call("session/list", {}, options)).sessions;
+  }
+
+  /** Ends another session of this identity with all its processes. */
+  async endSession(sessionId: string, options?: CallOptions): Promise<void> {
+    await this.engine.call("session/end", { sessionId }, options);
+  }
+
+  /** Returns information about the remote host. */
+  info(options?: CallOptions): Promise<EnvironmentInfo> {
+    return this.engine.call("environment/info", {}, options);
+  }
+
+  /** Makes any call of the protocol; the other methods are usually more convenient. */
+  call<M extends Method>(method: M, params: Params<M>, options?: CallOptions): Promise<Result<M>> {
+    return this.engine.call(method, params, options);
+  }
+
+  /** Closes the connection; the session survives for its time to live, `detachTtlMs`. */
+  close(): Promise<void> {
+    return this.engine.close();
+  }
+
+  /** Ends the session and all its processes, and closes the connection. */
+  end(): Promise<void> {
+    return this.engine.end();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
+
+/** Writes all input and closes it; returns a failure, which matters only if the process succeeded. */
+async function feed(process: Process, input: NonNullable<RunOptions["input"]>, isTerminal: boolean): Promise<unknown> {
+  try {
+    await process.stdin.write(input);
+    await (isTerminal ? process.stdin.write("\x04") : process.stdin.close());
+    return undefined;
+  } catch (error) {
+    // A process may exit without reading; its exit status says more than the broken pipe.
+    return isRefused(error, "stdinClosed") || isRefused(error, "unknownProcess") ? undefined : error;
+  }
+}
+
+/** Connects and performs the handshake. */
+export async function openHost<H extends Host>(dial: Dial, options: HostOptions, make: (engine: Engine) => H): Promise<H> {
+  const { signal, ...rest } = options;
+  const defined = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
+  const defaults: EngineOptions = {
+    clientName: "remex-client",
+    takeover: false,
+    connectTimeoutMs: 10_000,
+    handshakeTimeoutMs: 10_000,
+    connectRetryMs: 0,
+    reconnectTimeoutMs: 60_000,
+    keepAliveIntervalMs: 15_000,
+    keepAliveTimeoutMs: 10_000,
+  };
+  const engine = new SessionEngine(dial, { ...defaults, ...defined });
+  await engine.connect(signal);
+  return make(engine);
+}

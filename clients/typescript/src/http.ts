@@ -1,0 +1,186 @@
+/**
+ * HTTP requests from the remote host.
+ *
+ * @module
+ */
+import type { BytesLike } from "./bytes.js";
+import { encodeBase64, toBytes, toText, concat } from "./bytes.js";
+import type { Params } from "./calls.js";
+import type { CallOptions, Engine } from "./engine.js";
+import { ProtocolError, RemexError } from "./errors.js";
+import { base64, integer } from "./events.js";
+import type { HttpRequestHeader, HttpRequestResult, HttpResponseHeader } from "./protocol.js";
+
+/** A request. */
+export interface HttpRequest extends CallOptions {
+  /** `GET` by default. */
+  method?: string | undefined;
+  /** A record, or a list of `{name, value, valueEnvVar?}` to repeat names or to append a variable of the server. */
+  headers?: Record<string, string> | readonly HttpRequestHeader[] | undefined;
+  body?: BytesLike | undefined;
+  /** The timeout for the whole exchange, including the body. */
+  timeoutMs?: number | undefined;
+  /** `follow` by default. */
+  redirect?: "follow" | "stop" | undefined;
+}
+
+/** A response whose body is complete. */
+export interface HttpResponse {
+  readonly status: number;
+  /** Names are in lower case; order and repeats are kept. */
+  readonly headers: readonly HttpResponseHeader[];
+  readonly body: Uint8Array;
+  /** The body as text. */
+  readonly text: string;
+}
+
+/** A response whose body is read as it arrives. */
+export interface HttpStream {
+  readonly status: number;
+  readonly headers: readonly HttpResponseHeader[];
+  /** Read it to its end or cancel it; it fails if the connection to the server is lost. */
+  readonly body: ReadableStream<Uint8Array>;
+}
+
+/** How many parts are consumed before that is reported; 16 may be in flight. */
+const REPORT_PARTS = 4;
+
+/** Makes HTTP requests from the remote host. */
+export class Http {
+  readonly #engine: Engine;
+
+  /** @internal */
+  constructor(engine: Engine) {
+    this.#engine = engine;
+  }
+
+  /**
+   * Makes a request and returns its response with the whole body, of at most 32 MiB; any status is a response.
+   *
+   * After a disconnect, GET, HEAD and OPTIONS are sent again; others fail with `InterruptedError`.
+   */
+  async request(url: string | URL, request: HttpRequest = {}): Promise<HttpResponse> {
+    const reply = await this.#engine.call("http/request", params(url, request, this.#engine.name("h")), request);
+    const body = base64(reply.bodyBase64, "bodyBase64");
+    return { ...head(reply), body, get text() { return toText(body); } };
+  }
+
+  /**
+   * Makes a request and returns its response as soon as the head has arrived; the body has any length.
+   *
+   * ```ts
+   * const { status, body } = await host.http.stream("http://127.0.0.1:8080/large");
+   * for await (const chunk of body) console.log(chunk.length);
+   * ```
+   */
+  async stream(url: string | URL, request: HttpRequest = {}): Promise<HttpStream> {
+    const requestId = this.#engine.name("h");
+    const id = this.#engine.nextCallId;
+    const body = new Body(this.#engine, requestId, id);
+    try {
+      const reply = await this.#engine.call("http/request", { ...params(url, request, requestId), streamResponse: true }, request);
+      request.signal?.addEventListener("abort", () => body.cancel(request.signal?.reason), { once: true });
+      return { ...head(reply), body: body.readable };
+    } catch (error) {
+      body.end();
+      throw error;
+    }
+  }
+}
+
+type BodyState = { is: "open" } | { is: "done" } | { is: "failed"; error: unknown };
+
+/** The parts of a streamed body, in order. */
+class Body {
+  readonly readable: ReadableStream<Uint8Array>;
+  readonly #engine: Engine;
+  readonly #key: string;
+  readonly #requestId: string;
+  readonly #callId: number;
+  #parts: Uint8Array[] = [];
+  #arrived = 0;
+  #reported = 0;
+  #state: BodyState = { is: "open" };
+  #wake: (() => void) | undefined;
+
+  constructor(engine: Engine, requestId: string, callId: number) {
+    this.#engine = engine;
+    this.#requestId = requestId;
+    this.#callId = callId;
+    this.#key = `http:${requestId}`;
+    engine.addRoute(this.#key, {
+      onBody: (delta) => {
+        const [seq, bytes] = [integer(delta.seq, "seq"), base64(delta.deltaBase64, "deltaBase64")];
+        // Parts cannot be read again.
+        if (seq !== this.#arrived + 1) throw new ProtocolError(`part ${this.#arrived + 1} of a body is missing`);
+        this.#arrived = seq;
+        if (bytes.length > 0) this.#parts.push(bytes);
+        if (delta.error != null) this.#finish({ is: "failed", error: new RemexError(delta.error) });
+        else if (delta.done) this.#finish({ is: "done" });
+        this.#wake?.();
+      },
+      onFailure: (error) => this.#finish({ is: "failed", error }),
+    });
+    this.readable = new ReadableStream<Uint8Array>({
+      pull: (controller) => this.#pull(controller),
+      cancel: () => this.cancel(undefined),
+    }, { highWaterMark: 0 });
+  }
+
+  async #pull(controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> {
+    while (this.#parts.length === 0 && this.#state.is === "open") {
+      await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+    if (this.#parts.length > 0) {
+      const parts = this.#parts;
+      this.#parts = [];
+      if (this.#state.is === "open" && this.#arrived - this.#reported >= REPORT_PARTS) {
+        this.#reported = this.#arrived;
+        this.#engine.bodyConsumed(this.#requestId, this.#arrived);
+      }
+      controller.enqueue(concat(parts));
+    } else if (this.#state.is === "failed") {
+      throw this.#state.error;
+    } else {
+      controller.close();
+    }
+  }
+
+  cancel(reason: unknown): void {
+    if (this.#state.is !== "open") return;
+    this.#engine.cancel(this.#callId);
+    this.#finish(reason === undefined ? { is: "done" } : { is: "failed", error: reason });
+  }
+
+  end(): void {
+    this.#finish({ is: "done" });
+  }
+
+  #finish(state: BodyState): void {
+    if (this.#state.is !== "open") return;
+    this.#state = state;
+    this.#engine.removeRoute(this.#key);
+    this.#wake?.();
+  }
+}
+
+function params(url: string | URL, request: HttpRequest, requestId: string): Params<"http/request"> {
+  const { headers } = request;
+  return {
+    method: request.method ?? "GET",
+    url: String(url),
+    requestId,
+    headers: isList(headers) ? [...headers] : Object.entries(headers ?? {}).map(([name, value]) => ({ name, value })),
+    bodyBase64: request.body === undefined ? undefined : encodeBase64(toBytes(request.body)),
+    timeoutMs: request.timeoutMs,
+    redirectPolicy: request.redirect,
+  };
+}
+
+function isList(headers: HttpRequest["headers"]): headers is readonly HttpRequestHeader[] {
+  return Array.isArray(headers);
+}
+
+function head(reply: HttpRequestResult): Pick<HttpResponse, "status" | "headers"> {
+  return { status: integer(reply.status, "status"), headers: reply.headers };
+}

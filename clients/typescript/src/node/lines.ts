@@ -1,0 +1,88 @@
+/**
+ * Messages as lines, over a unix socket or the standard streams of a program.
+ *
+ * @module
+ */
+import type { Readable, Writable } from "node:stream";
+import type { Link, Receiver } from "../link.js";
+import { CLOSE_TIMEOUT_MS } from "../link.js";
+import { ReceiveBuffer, deliverBytes } from "./receive-buffer.js";
+
+/** A connection of lines. */
+export class LineLink implements Link {
+  readonly hasServerPings = false;
+  readonly #input: Readable;
+  readonly #output: Writable;
+  readonly #received = new ReceiveBuffer();
+  /** Up to where the unparsed bytes have no line end. */
+  #searched = 0;
+  #queued: string[] = [];
+  #receiver: Receiver | undefined;
+  #endReason: string | undefined;
+  readonly #ended: Promise<void>;
+
+  constructor(input: Readable, output: Writable) {
+    this.#input = input;
+    this.#output = output;
+    this.#ended = new Promise((resolve) => {
+      const onEnd = (reason: string): void => {
+        this.#endReason ??= reason;
+        resolve();
+        this.#receiver?.onEnd(this.#endReason);
+      };
+      input.on("error", (error) => onEnd(error.message));
+      input.on("end", () => onEnd("the server closed the connection"));
+      input.on("close", () => onEnd("the server closed the connection"));
+      output.on("error", (error) => onEnd(error.message));
+    });
+    input.pause();
+  }
+
+  start(receiver: Receiver): void {
+    this.#receiver = receiver;
+    if (this.#endReason !== undefined) return receiver.onEnd(this.#endReason);
+    this.#input.on("data", (chunk: Buffer) => this.#onData(chunk));
+    this.#input.resume();
+  }
+
+  #onData(chunk: Buffer): void {
+    const received = this.#received;
+    const searched = this.#searched - received.start;
+    received.push(chunk);
+    let from = received.start + Math.max(0, searched);
+    for (;;) {
+      const at = received.bytes.subarray(0, received.end).indexOf(0x0a, from);
+      if (at < 0) break;
+      const { start } = received;
+      received.start = from = at + 1;
+      const end = at > start && received.bytes[at - 1] === 0x0d ? at - 1 : at;
+      if (end > start) deliverBytes(received.bytes, start, end, this.#receiver!);
+    }
+    this.#searched = received.end;
+  }
+
+  send(text: string): void {
+    this.#queued.push(text);
+    if (this.#queued.length === 1) queueMicrotask(() => this.#flush());
+  }
+
+  #flush(): void {
+    const queued = this.#queued;
+    this.#queued = [];
+    if (queued.length > 0 && this.#output.writable) this.#output.write(`${queued.join("\n")}\n`);
+  }
+
+  async close(): Promise<void> {
+    this.#flush();
+    this.#output.end();
+    const timer = setTimeout(() => this.destroy(), CLOSE_TIMEOUT_MS);
+    await this.#ended;
+    clearTimeout(timer);
+    this.destroy();
+  }
+
+  destroy(): void {
+    this.#input.destroy();
+    this.#output.destroy();
+  }
+}

@@ -1,0 +1,274 @@
+/**
+ * A WebSocket client (RFC 6455) over a socket of Node.
+ *
+ * The built-in `WebSocket` of Node cannot send headers or trust a private CA, and exists from Node 22 on only. This one
+ * is as much of the standard as the protocol needs: text messages, pings, close, no extensions.
+ *
+ * @module
+ */
+import { createHash, randomBytes } from "node:crypto";
+import type { Socket } from "node:net";
+import { UnauthorizedError, UnreachableError } from "../errors.js";
+import type { Link, Receiver } from "../link.js";
+import { CLOSE_TIMEOUT_MS } from "../link.js";
+import { ReceiveBuffer, deliverBytes } from "./receive-buffer.js";
+
+const TEXT = 1;
+const BINARY = 2;
+const CLOSE = 8;
+const PING = 9;
+const PONG = 10;
+
+/** The longest message that is accepted: a file of 512 MiB in base64 is the longest answer. */
+const MAX_MESSAGE_LEN = 1 << 30;
+const MAX_HEAD_LEN = 64 << 10;
+const ACCEPT_SUFFIX = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/** Where a WebSocket is, and who asks for it. */
+export interface Upgrade {
+  /** For messages to people. */
+  target: string;
+  /** The host and port of the `Host` header. */
+  host: string;
+  /** Path and query. */
+  path: string;
+  token: string | undefined;
+}
+
+/** A WebSocket connection. */
+export class WebSocketLink implements Link {
+  readonly hasServerPings = true;
+  readonly #socket: Socket;
+  readonly #received: ReceiveBuffer;
+  /** The pieces of a message that arrives in several frames. */
+  #fragments: Buffer[] = [];
+  #queued: Frame[] = [];
+  #receiver: Receiver | undefined;
+  #endReason: string | undefined;
+  readonly #ended: Promise<void>;
+  #onEnded!: () => void;
+
+  private constructor(socket: Socket, received: ReceiveBuffer) {
+    this.#socket = socket;
+    this.#received = received;
+    this.#ended = new Promise((resolve) => (this.#onEnded = resolve));
+  }
+
+  /**
+   * Upgrades a connected socket; `received` is where its bytes arrive, and `onBytes` is told to call what it gets
+   * whenever there are more.
+   */
+  static upgrade(socket: Socket, received: ReceiveBuffer, upgrade: Upgrade, onBytes: (callback: () => void) => void): Promise<WebSocketLink> {
+    const key = randomBytes(16).toString("base64");
+    const accept = createHash("sha1").update(key + ACCEPT_SUFFIX).digest("base64");
+    return new Promise((resolve, reject) => {
+      const link = new WebSocketLink(socket, received);
+      let isOpen = false;
+      const onEnd = (reason: string): void => {
+        if (isOpen) link.#onSocketEnd(reason);
+        else reject(new UnreachableError(`cannot connect to ${upgrade.target}: ${reason}`));
+      };
+      socket.on("error", (error) => onEnd(error.message));
+      socket.on("close", () => onEnd("the server closed the connection"));
+      socket.on("end", () => onEnd("the server closed the connection"));
+      onBytes(() => {
+        if (isOpen) return link.#parse();
+        const end = received.bytes.subarray(0, received.end).indexOf("\r\n\r\n", received.start, "latin1");
+        if (end < 0) {
+          if (received.end - received.start > MAX_HEAD_LEN) socket.destroy(new Error("the response has no end"));
+          return;
+        }
+        const head = received.bytes.toString("latin1", received.start, end);
+        received.start = end + 4;
+        const error = checkResponse(head, accept, upgrade);
+        if (error) {
+          reject(error);
+          socket.destroy();
+          return;
+        }
+        isOpen = true;
+        resolve(link);
+      });
+      socket.write(request(upgrade, key));
+    });
+  }
+
+  start(receiver: Receiver): void {
+    this.#receiver = receiver;
+    if (this.#received.end > this.#received.start) this.#parse();
+    if (this.#endReason !== undefined) receiver.onEnd(this.#endReason);
+  }
+
+  #onSocketEnd(reason: string): void {
+    this.#endReason ??= reason;
+    this.#onEnded();
+    this.#receiver?.onEnd(this.#endReason);
+  }
+
+  #parse(): void {
+    const received = this.#received;
+    while (this.#receiver && this.#endReason === undefined) {
+      const { bytes, start } = received;
+      const available = received.end - start;
+      if (available < 2) break;
+      const [first, second] = [bytes[start]!, bytes[start + 1]!];
+      let [headLen, length] = [2, second & 0x7f];
+      if (length === 126) {
+        if (available < 4) break;
+        [headLen, length] = [4, bytes.readUInt16BE(start + 2)];
+      } else if (length === 127) {
+        if (available < 10) break;
+        [headLen, length] = [10, Number(bytes.readBigUInt64BE(start + 2))];
+      }
+      if (second & 0x80 || first & 0x70) return this.#violation("a frame is masked or has reserved bits");
+      if (length > MAX_MESSAGE_LEN) return this.#violation(`a message has ${length} bytes`);
+      if (available < headLen + length) {
+        received.wanted = headLen + length - available;
+        break;
+      }
+      received.start = start + headLen + length;
+      this.#onFrame(first, start + headLen, start + headLen + length);
+    }
+  }
+
+  #onFrame(first: number, start: number, end: number): void {
+    const [isFinal, opcode] = [(first & 0x80) !== 0, first & 0x0f];
+    const { bytes } = this.#received;
+    switch (opcode) {
+      case TEXT:
+      case BINARY:
+        if (isFinal) return deliverBytes(bytes, start, end, this.#receiver!);
+        this.#fragments = [Buffer.from(bytes.subarray(start, end))];
+        return;
+      case 0: {
+        this.#fragments.push(Buffer.from(bytes.subarray(start, end)));
+        if (!isFinal) return;
+        const whole = Buffer.concat(this.#fragments);
+        this.#fragments = [];
+        return deliverBytes(whole, 0, whole.length, this.#receiver!);
+      }
+      case PING:
+        return this.#queue({ opcode: PONG, payload: Buffer.from(bytes.subarray(start, end)) });
+      case PONG:
+        return this.#receiver!.onPong();
+      case CLOSE: {
+        const code = end - start >= 2 ? bytes.readUInt16BE(start) : 1000;
+        const reason = bytes.toString("utf8", Math.min(start + 2, end), end);
+        this.#queue({ opcode: CLOSE, payload: Buffer.from(bytes.subarray(start, Math.min(start + 2, end))) });
+        this.#flush();
+        this.#socket.end();
+        return this.#onSocketEnd(`the server closed the connection${reason === "" ? ` (code ${code})` : `: ${reason}`}`);
+      }
+      default:
+        return this.#violation(`a frame has the opcode ${opcode}`);
+    }
+  }
+
+  #violation(what: string): void {
+    this.#socket.destroy();
+    this.#onSocketEnd(`the server sent an invalid frame: ${what}`);
+  }
+
+  send(text: string): void {
+    this.#queue({ opcode: TEXT, payload: text });
+  }
+
+  ping(): void {
+    this.#queue({ opcode: PING, payload: "" });
+  }
+
+  #queue(frame: Frame): void {
+    this.#queued.push(frame);
+    if (this.#queued.length === 1) queueMicrotask(() => this.#flush());
+  }
+
+  #flush(): void {
+    const queued = this.#queued;
+    this.#queued = [];
+    if (queued.length > 0 && this.#socket.writable) this.#socket.write(encode(queued));
+  }
+
+  async close(): Promise<void> {
+    this.#queue({ opcode: CLOSE, payload: Buffer.from([0x03, 0xe8]) });
+    this.#flush();
+    const timer = setTimeout(() => this.destroy(), CLOSE_TIMEOUT_MS);
+    await this.#ended;
+    clearTimeout(timer);
+    this.destroy();
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+}
+
+interface Frame {
+  opcode: number;
+  payload: string | Buffer;
+}
+
+/** Returns frames in one piece, masked as the standard requires of clients. */
+function encode(frames: readonly Frame[]): Buffer {
+  const lengths = frames.map(({ payload }) => (typeof payload === "string" ? Buffer.byteLength(payload) : payload.length));
+  const total = lengths.reduce((sum, length) => sum + length + 14, 0);
+  const out = Buffer.allocUnsafeSlow(total);
+  const keys = randomBytes(4 * frames.length);
+  let at = 0;
+  frames.forEach(({ opcode, payload }, index) => {
+    const length = lengths[index]!;
+    out[at++] = 0x80 | opcode;
+    if (length < 126) {
+      out[at++] = 0x80 | length;
+    } else if (length < 65536) {
+      out[at++] = 0x80 | 126;
+      at = out.writeUInt16BE(length, at);
+    } else {
+      out[at++] = 0x80 | 127;
+      at = out.writeBigUInt64BE(BigInt(length), at);
+    }
+    at += keys.copy(out, at, 4 * index, 4 * index + 4);
+    if (typeof payload === "string") out.write(payload, at, length === payload.length ? "latin1" : "utf8");
+    else payload.copy(out, at);
+    mask(out, at, at + length, at - 4);
+    at += length;
+  });
+  return out.subarray(0, at);
+}
+
+/** Masks bytes with the four bytes at `keyAt`, a word at a time. */
+function mask(bytes: Buffer, start: number, end: number, keyAt: number): void {
+  const key = bytes.subarray(keyAt, keyAt + 4);
+  let at = start;
+  const byteAt = (index: number): void => {
+    bytes[index]! ^= key[(index - start) & 3]!;
+  };
+  // `allocUnsafeSlow` begins on a word.
+  for (; at < end && (at & 3) !== 0; at++) byteAt(at);
+  const rotated = new Uint8Array(4);
+  for (let index = 0; index < 4; index++) rotated[index] = key[(at - start + index) & 3]!;
+  const word = new Uint32Array(rotated.buffer)[0]!;
+  const words = new Uint32Array(bytes.buffer, 0, end >> 2);
+  for (let index = at >> 2; index < end >> 2; index++) words[index]! ^= word;
+  for (at = Math.max(at, end & ~3); at < end; at++) byteAt(at);
+}
+
+function request({ host, path, token }: Upgrade, key: string): string {
+  const authorization = token === undefined ? "" : `Authorization: Bearer ${token}\r\n`;
+  return `GET ${path} HTTP/1.1\r\nHost: ${host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ${key}\r\nSec-WebSocket-Version: 13\r\n${authorization}\r\n`;
+}
+
+/** Returns what is wrong with the response to the upgrade. */
+function checkResponse(head: string, accept: string, { target, token }: Upgrade): Error | undefined {
+  const [statusLine = "", ...fields] = head.split("\r\n");
+  const status = Number(/^HTTP\/1\.[01] (\d{3})/.exec(statusLine)?.[1]);
+  const field = (name: string): string | undefined =>
+    fields.find((line) => line.toLowerCase().startsWith(`${name}:`))?.slice(name.length + 1).trim();
+  if (status === 101) {
+    if (field("sec-websocket-accept") === accept) return undefined;
+    return new UnreachableError(`cannot connect to ${target}: the server accepted another WebSocket`);
+  }
+  if (status === 401 || status === 403) return new UnauthorizedError(target, status, token !== undefined);
+  const hint = status === 426 ? "use `wss://`" : undefined;
+  const what = Number.isNaN(status) ? "this is not an HTTP server" : `the server answered with status ${status}`;
+  return new UnreachableError(`cannot connect to ${target}: ${what}`, { hint });
+}

@@ -1,0 +1,62 @@
+/**
+ * Paths of the remote host.
+ *
+ * @module
+ */
+import { toText } from "./bytes.js";
+import { ProtocolError } from "./errors.js";
+
+/** An absolute path, a `file:` URI, or the bytes of an absolute path that is not UTF-8. */
+export type Path = string | Uint8Array;
+
+const PLAIN = /[A-Za-z0-9\-._~!$&'()*+,;=:@/]/;
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** Returns a path as it is sent. */
+export function toWirePath(path: Path): string {
+  if (typeof path === "string") return path;
+  return `file://${Array.from(path, escapeByte).join("")}`;
+}
+
+function escapeByte(byte: number): string {
+  const character = String.fromCharCode(byte);
+  return PLAIN.test(character) ? character : `%${byte.toString(16).toUpperCase().padStart(2, "0")}`;
+}
+
+/** Returns a path that the server sent as a plain path, or as the URI that it is if it is not UTF-8. */
+export function fromWirePath(uri: unknown): string {
+  if (typeof uri !== "string" || uri === "") throw new ProtocolError("a path is not a string");
+  if (!/^file:/i.test(uri)) return uri;
+  const path = uri.replace(/^file:(\/\/[^/]*)?/i, "");
+  if (!path.includes("%")) return path;
+  const bytes: number[] = [];
+  for (let at = 0; at < path.length; ) {
+    const escaped = /^%[0-9A-Fa-f]{2}/.exec(path.slice(at, at + 3));
+    if (escaped) {
+      bytes.push(Number.parseInt(path.slice(at + 1, at + 3), 16));
+      at += 3;
+    } else {
+      const character = String.fromCodePoint(path.codePointAt(at)!);
+      bytes.push(...new TextEncoder().encode(character));
+      at += character.length;
+    }
+  }
+  try {
+    return decoder.decode(new Uint8Array(bytes));
+  } catch {
+    return uri;
+  }
+}
+
+/** Returns the path of an entry of a directory; `/` is the separator on the remote host, wherever the client runs. */
+export function joinPath(directory: Path, name: string): string {
+  const base = typeof directory === "string" ? directory : toWirePath(directory);
+  const isUri = /^file:/i.test(base);
+  const part = isUri ? Array.from(new TextEncoder().encode(name), escapeByte).join("") : name;
+  return base.endsWith("/") ? base + part : `${base}/${part}`;
+}
+
+/** Returns a path for messages to people. */
+export function showPath(path: Path): string {
+  return typeof path === "string" ? path : toText(path);
+}

@@ -1,0 +1,139 @@
+/**
+ * Starting processes.
+ *
+ * @module
+ */
+import type { BytesLike } from "./bytes.js";
+import { encodeBase64, toText } from "./bytes.js";
+import type { Params } from "./calls.js";
+import type { CallOptions, Engine } from "./engine.js";
+import { RefusedError, UsageError, isRefused } from "./errors.js";
+import type { Path } from "./path.js";
+import { toWirePath } from "./path.js";
+import type { TerminalSize } from "./process.js";
+import { Process } from "./process.js";
+import type { ProcessEnvInherit, ProcessOverflow, ProcessResourceLimits, ProcessStartResult, SandboxContext } from "./protocol.js";
+
+/** A program and its arguments; bytes for words that are not UTF-8. */
+export type Argv = readonly (string | Uint8Array)[];
+
+/** Options of a start. */
+export interface StartOptions extends CallOptions {
+  /** Its id in the session; a random one by default. */
+  id?: string | undefined;
+  /** The working directory; that of the server by default. */
+  cwd?: Path | undefined;
+  /** Variables to set, beyond what is inherited. */
+  env?: Record<string, string> | undefined;
+  /** What to inherit of the server's environment; `all` by default. */
+  inherit?: ProcessEnvInherit | undefined;
+  /** Whether to inherit variables with KEY, SECRET or TOKEN in their names; not by default. */
+  inheritSecrets?: boolean | undefined;
+  /** Variables not to inherit, as globs. */
+  envExclude?: readonly string[] | undefined;
+  /** The only variables to keep, as globs. */
+  envIncludeOnly?: readonly string[] | undefined;
+  /** A terminal instead of pipes; `true` is one of 24 rows and 80 columns. */
+  tty?: boolean | Partial<TerminalSize> | undefined;
+  /** `"pipe"` keeps the standard input writable; it is empty by default. That of a terminal is always writable. */
+  stdin?: "pipe" | "empty" | undefined;
+  /** The name that the program sees as its own. */
+  arg0?: string | undefined;
+  /** Kills the process tree after this time. */
+  timeoutMs?: number | undefined;
+  /** Kills the process tree after this time without output. */
+  idleTimeoutMs?: number | undefined;
+  /** How long after the exit to wait for a background process that holds the output open; until it ends by default. */
+  lingerMs?: number | undefined;
+  /** Whether it outlives the server; by default if the server can keep it. */
+  durable?: boolean | undefined;
+  /** Whether the output of a durable process is on disk before it is announced. */
+  sync?: boolean | undefined;
+  /** Resource limits. */
+  limits?: ProcessResourceLimits | undefined;
+  /** The confinement, as section 6.3 of the protocol describes it. */
+  sandbox?: SandboxContext | undefined;
+  /** Gives the process tree pids of its own. */
+  isolatePids?: boolean | undefined;
+  /** How much output stays readable, in bytes; 1 MiB by default. */
+  retainBytes?: number | undefined;
+  /** How long it stays readable after the close; 30 s by default. */
+  retainMs?: number | undefined;
+  /** What a full log does; `pause`, the default, makes the process wait for this client. */
+  overflow?: ProcessOverflow | undefined;
+  /** Words for people and tools, listed with the process. */
+  labels?: Record<string, string> | undefined;
+}
+
+/** Options of a run. */
+export interface RunOptions extends StartOptions {
+  /** What to write to its standard input, which is then closed. */
+  input?: BytesLike | undefined;
+}
+
+/** What programs on a terminal are told to draw for; nearly every terminal emulator understands it. */
+const DEFAULT_TERM = "xterm-256color";
+
+/** Starts a process, at most once, also if the connection is lost meanwhile. */
+export async function start(engine: Engine, argv: Argv, options: StartOptions): Promise<Process> {
+  const params = startParams(engine, argv, options);
+  const { processId } = params;
+  const cap = engine.welcome.limits?.retainBytes;
+  const queue = engine.addQueue(processId, options.retainBytes === undefined ? cap : Math.min(options.retainBytes, cap ?? Infinity));
+  const { disconnects } = engine;
+  let started: Partial<Pick<ProcessStartResult, "pid" | "replayed">>;
+  try {
+    started = await engine.call("process/start", params, { signal: options.signal });
+  } catch (error) {
+    // A server of the base dialect does not know `startId`: a repeated start finds its own process.
+    const isOwn = isRefused(error, "processExists") && engine.disconnects !== disconnects;
+    if (!isOwn) {
+      // After a refusal nothing was started; otherwise it may be running, and nobody reads its output.
+      engine.removeQueue(queue, { isRunning: !(error instanceof RefusedError) });
+      if (options.signal?.aborted) engine.call("process/terminate", { processId }).catch(() => undefined);
+      throw error;
+    }
+    started = { replayed: true };
+  }
+  queue.onStarted({ hasHistory: started.replayed ?? false });
+  return new Process(engine, { processId }, queue, started.pid ?? undefined);
+}
+
+function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<"process/start"> {
+  if (typeof argv === "string" || argv.length === 0) {
+    throw new UsageError("a command is an array of the program and its arguments", { hint: 'pass `["sh", "-c", "…"]` for a shell' });
+  }
+  const { tty } = options;
+  const size = typeof tty === "object" ? tty : {};
+  const isBytes = argv.some((word) => typeof word !== "string");
+  return {
+    processId: options.id ?? engine.name("p"),
+    startId: engine.name("s"),
+    argv: argv.map((word) => (typeof word === "string" ? word : toText(word))),
+    argvBase64: isBytes ? argv.map((word) => encodeBase64(typeof word === "string" ? new TextEncoder().encode(word) : word)) : undefined,
+    cwd: options.cwd === undefined ? (engine.welcome.environmentInfo?.cwd ?? "/") : toWirePath(options.cwd),
+    env: tty ? { TERM: DEFAULT_TERM, ...options.env } : (options.env ?? {}),
+    envPolicy: {
+      inherit: options.inherit ?? "all",
+      ignoreDefaultExcludes: options.inheritSecrets ?? false,
+      exclude: [...(options.envExclude ?? [])],
+      set: {},
+      includeOnly: [...(options.envIncludeOnly ?? [])],
+    },
+    tty: Boolean(tty),
+    pipeStdin: !tty && options.stdin === "pipe",
+    rows: size.rows,
+    cols: size.cols,
+    arg0: options.arg0,
+    timeoutMs: options.timeoutMs,
+    idleTimeoutMs: options.idleTimeoutMs,
+    lingerMs: options.lingerMs,
+    durable: options.durable,
+    sync: options.sync,
+    limits: options.limits,
+    sandbox: options.sandbox,
+    isolatePids: options.isolatePids,
+    output: { retainBytes: options.retainBytes, retainMs: options.retainMs, overflow: options.overflow },
+    labels: options.labels,
+  };
+}

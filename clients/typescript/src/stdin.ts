@@ -1,0 +1,135 @@
+/**
+ * Writing to the standard input of a process.
+ *
+ * @module
+ */
+import type { BytesLike } from "./bytes.js";
+import { encodeBase64, toBytes } from "./bytes.js";
+import type { CallOptions, Engine } from "./engine.js";
+import { RefusedError } from "./errors.js";
+import type { Params } from "./calls.js";
+import type { ProcessWriteResult } from "./protocol.js";
+
+/** The longest single write, in bytes. */
+const WRITE_LEN = 256 << 10;
+
+/** How many writes of one process may be unanswered. */
+const MAX_UNANSWERED = 8;
+
+interface QueuedWrite {
+  readonly bytes: Uint8Array;
+  readonly signal: AbortSignal | undefined;
+  resolve(): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * The standard input of a process.
+ *
+ * Bytes arrive in order and exactly once, also across disconnects.
+ *
+ * ```ts
+ * const process = await host.start(["cat"], { stdin: "pipe" });
+ * await process.stdin.write("hello\n");
+ * await process.stdin.close();
+ * ```
+ */
+export class Stdin {
+  readonly #engine: Engine;
+  readonly #ids: { processId: string; sessionId?: string | undefined };
+  readonly #queue: QueuedWrite[] = [];
+  #unanswered = 0;
+
+  /** @internal */
+  constructor(engine: Engine, ids: { processId: string; sessionId?: string | undefined }) {
+    this.#engine = engine;
+    this.#ids = ids;
+  }
+
+  /**
+   * Writes, and returns when the server has accepted all of it; waits while the process does not read.
+   *
+   * Without `await`, several writes are on their way at once and arrive in the order of the calls. A signal cancels
+   * what the server has not accepted yet.
+   */
+  async write(data: BytesLike, options?: CallOptions): Promise<void> {
+    const bytes = toBytes(data);
+    const parts: Promise<void>[] = [];
+    for (let at = 0; at < bytes.length || at === 0; at += WRITE_LEN) {
+      parts.push(this.#enqueue(bytes.subarray(at, at + WRITE_LEN), options?.signal));
+    }
+    // All of them are looked at, so that none fails without a listener.
+    const failed = (await Promise.allSettled(parts)).find((part) => part.status === "rejected");
+    if (failed) throw failed.reason;
+  }
+
+  /** Closes the input after everything written; a terminal has no such end: write the end-of-file key, `"\x04"`. */
+  async close(options?: CallOptions): Promise<void> {
+    await this.#drained();
+    await this.#engine.call("process/closeStdin", this.#ids, options);
+  }
+
+  /** A `WritableStream` of the input: `await response.body.pipeTo(process.stdin.writable())`. */
+  writable(): WritableStream<BytesLike> {
+    const unanswered = new Set<Promise<void>>();
+    let failure: { error: unknown } | undefined;
+    return new WritableStream<BytesLike>({
+      write: async (data) => {
+        if (failure) throw failure.error;
+        const write = this.write(data)
+          .catch((error: unknown) => void (failure ??= { error }))
+          .finally(() => unanswered.delete(write));
+        unanswered.add(write);
+        // The stream goes on while there is room.
+        while (unanswered.size >= MAX_UNANSWERED) await Promise.race(unanswered);
+      },
+      close: async () => {
+        await Promise.all(unanswered);
+        if (failure) throw failure.error;
+        await this.close();
+      },
+      abort: () => this.close(),
+    });
+  }
+
+  #enqueue(bytes: Uint8Array, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#queue.push({ bytes, signal, resolve, reject });
+      this.#pump();
+    });
+  }
+
+  /** Sends what may be sent. */
+  #pump(): void {
+    while (this.#unanswered < MAX_UNANSWERED) {
+      const write = this.#queue.shift();
+      if (write === undefined) return;
+      const params: Params<"process/write"> = { ...this.#ids, chunk: encodeBase64(write.bytes), writeId: this.#engine.name("w") };
+      // The first write of each process never waits for those of other processes, which may be blocked.
+      const lane = this.#unanswered === 0 ? "control" : "parked";
+      this.#unanswered += 1;
+      this.#engine
+        .call("process/write", params, { lane, signal: write.signal })
+        .then((reply) => checkAccepted(reply, this.#ids.processId))
+        .then(write.resolve, write.reject)
+        .finally(() => {
+          this.#unanswered -= 1;
+          this.#pump();
+        });
+    }
+  }
+
+  async #drained(): Promise<void> {
+    if (this.#queue.length > 0) await this.#enqueue(new Uint8Array(0), undefined).catch(() => undefined);
+  }
+}
+
+function checkAccepted(reply: ProcessWriteResult, processId: string): void {
+  // A newer server may have another word for it.
+  if (reply.status === "accepted" || reply.accepted) return;
+  const [kind, message] =
+    reply.status === "unknownProcess" ? ["unknownProcess", `the server does not know process \`${processId}\``]
+    : reply.status === "stdinClosed" ? ["stdinClosed", `the input of process \`${processId}\` is closed`]
+    : ["internal", `process \`${processId}\` did not accept a write (${reply.status})`];
+  throw new RefusedError({ code: -32600, kind: kind!, message: message! });
+}
