@@ -7,7 +7,7 @@ import type { BytesLike } from "./bytes.js";
 import { encodeBase64, toBytes, toText, concat } from "./bytes.js";
 import type { Params } from "./calls.js";
 import type { CallOptions, Engine } from "./engine.js";
-import { ProtocolError, RemexError } from "./errors.js";
+import { ProtocolError, RefusedError } from "./errors.js";
 import { base64, integer } from "./events.js";
 import type { HttpRequestHeader, HttpRequestResult, HttpResponseHeader } from "./protocol.js";
 
@@ -115,7 +115,7 @@ class Body {
         if (seq !== this.#arrived + 1) throw new ProtocolError(`part ${this.#arrived + 1} of a body is missing`);
         this.#arrived = seq;
         if (bytes.length > 0) this.#parts.push(bytes);
-        if (delta.error != null) this.#finish({ is: "failed", error: new RemexError(delta.error) });
+        if (delta.error != null) this.#finish({ is: "failed", error: incomplete(delta.error) });
         else if (delta.done) this.#finish({ is: "done" });
         this.#wake?.();
       },
@@ -162,6 +162,10 @@ class Body {
     this.#engine.removeRoute(this.#key);
     this.#wake?.();
   }
+}
+
+function incomplete(reason: string): RefusedError {
+  return new RefusedError({ code: -32603, kind: "httpFailed", message: `the body of the response is incomplete: ${reason}` });
 }
 
 function params(url: string | URL, request: HttpRequest, requestId: string): Params<"http/request"> {
