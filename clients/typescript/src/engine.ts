@@ -242,6 +242,12 @@ export class Engine {
     return this.#queues.get(id);
   }
 
+  /** Removes the queue of a handle that is gone, unless another handle has it. */
+  releaseQueue(queue: EventQueue): void {
+    queue.handles -= 1;
+    if (queue.handles <= 0) this.removeQueue(queue, { isRunning: true });
+  }
+
   /** Removes a queue; a process that still runs goes on, and its output is discarded. */
   removeQueue(queue: EventQueue, options: { isRunning: boolean }): void {
     if (this.#queues.get(queue.id) !== queue) return;

@@ -161,6 +161,8 @@ export class EventQueue {
   failed: RemexError | undefined;
   /** When output last arrived, in milliseconds of `performance.now()`. */
   lastOutputAt = performance.now();
+  /** How many handles share it. */
+  handles = 0;
 
   readonly #outlet: QueueOutlet;
   readonly #replay = new Replay();

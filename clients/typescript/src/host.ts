@@ -145,8 +145,11 @@ export class Host implements AsyncDisposable {
     if (!entry) throw new UsageError(`there is no process \`${processId}\``, { hint: "list the processes" });
     const pid = entry.pid ?? undefined;
     if (sessionId !== undefined) return new Process(this.engine, { processId, sessionId }, undefined, pid);
-    const queue = this.engine.addQueue(processId);
-    queue.onStarted({ hasHistory: true });
+    let queue = this.engine.queueOf(processId);
+    if (!queue) {
+      queue = this.engine.addQueue(processId);
+      queue.onStarted({ hasHistory: true });
+    }
     return new Process(this.engine, { processId }, queue, pid);
   }
 

@@ -71,7 +71,7 @@ const POLL_MS = 20_000;
 
 /** Stops following processes whose handles are gone, so that their output does not block them. */
 const handles = new FinalizationRegistry<{ engine: Engine; queue: EventQueue }>(({ engine, queue }) => {
-  engine.removeQueue(queue, { isRunning: true });
+  engine.releaseQueue(queue);
 });
 
 /**
@@ -112,7 +112,10 @@ export class Process implements AsyncDisposable {
     this.sessionId = ids.sessionId;
     this.pid = pid;
     this.stdin = new Stdin(engine, ids);
-    if (queue) handles.register(this, { engine, queue }, this);
+    if (queue) {
+      queue.handles += 1;
+      handles.register(this, { engine, queue }, this);
+    }
   }
 
   // Output.
@@ -301,8 +304,7 @@ export class Process implements AsyncDisposable {
 
   /** Stops following the process, which goes on; its output stays readable as far as it is retained. */
   detach(): void {
-    handles.unregister(this);
-    if (this.#queue) this.#engine.removeQueue(this.#queue, { isRunning: true });
+    if (this.#queue && handles.unregister(this)) this.#engine.releaseQueue(this.#queue);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -30,7 +30,7 @@ const MAX_LINKS = 40;
 export const PRIVATE_MODE = 0o600;
 
 /** Counts disconnects since the last progress. */
-class RetryBudget {
+export class RetryBudget {
   #count = 0;
 
   /** Throws the error, unless it is a disconnect after which a retry may succeed. */

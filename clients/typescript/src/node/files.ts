@@ -34,7 +34,7 @@ export class LocalFiles extends Files {
     await using source = await LocalSource.open(from);
     const { mode, modifiedAtMs } = attributesOf(source.stats);
     const destination = await findDestination(this, to, { permissions: mode, modifiedAtMs, ...options });
-    return this.sendFile(source, destination, options);
+    return await this.sendFile(source, destination, options);
   }
 
   /** @internal */

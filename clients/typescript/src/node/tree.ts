@@ -12,7 +12,7 @@ import type { Path } from "../path.js";
 import { fromWirePath, joinPath, toWirePath } from "../path.js";
 import { encodeBase64, toBytes } from "../bytes.js";
 import type { FsMetadata } from "../protocol.js";
-import { PRIVATE_MODE, Temporary } from "../remote-file.js";
+import { PRIVATE_MODE, RetryBudget, Temporary } from "../remote-file.js";
 import type { Attributes, LocalFiles } from "./files.js";
 import { LocalSource, LocalTemporary, attributesOf, findLocal, local, setLocalAttributes } from "./files.js";
 
@@ -60,8 +60,9 @@ export interface TreeReport {
   failures: { path: string; error: RemexError }[];
 }
 
-/** How many files are copied at once. */
-const CONCURRENCY = 32;
+/** How many files are copied, and how many directories are read, at once. */
+const MAX_COPIES = 32;
+const MAX_LISTINGS = 4;
 
 /** Files up to this size are sent in one message. */
 const SMALL_LEN = 512 << 10;
@@ -98,13 +99,34 @@ interface Direction {
   copyLink(item: Item): Promise<boolean>;
 }
 
+/** Lets a number of tasks run at once; the others wait in order. */
+class Semaphore {
+  #free: number;
+  readonly #waiting: (() => void)[] = [];
+
+  constructor(slots: number) {
+    this.#free = slots;
+  }
+
+  async acquire(): Promise<void> {
+    if (this.#free > 0) this.#free -= 1;
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+
+  release(): void {
+    const next = this.#waiting.shift();
+    if (next) next();
+    else this.#free += 1;
+  }
+}
+
 /** Walks the source and copies entries, a bounded number at a time. */
 class TreeCopy {
   readonly report: TreeReport = { files: 0, directories: 0, links: 0, bytes: 0, unchanged: 0, excluded: 0, special: 0, failures: [] };
   readonly #direction: Direction;
   readonly #options: TreeOptions;
-  #running = 0;
-  readonly #waiting: (() => void)[] = [];
+  readonly #copies = new Semaphore(MAX_COPIES);
+  readonly #listings = new Semaphore(MAX_LISTINGS);
 
   constructor(direction: Direction, options: TreeOptions) {
     this.#direction = direction;
@@ -113,37 +135,43 @@ class TreeCopy {
 
   /** Copies a directory; its own attributes are set last, because writing into it changes its time. */
   async directory(from: string, to: string, attributes: Attributes, state: DirectoryState, below: string): Promise<void> {
-    const direction = this.#direction;
     const tasks: Promise<void>[] = [];
+    const add = (task: Promise<void>): void => {
+      // It may fail before it is awaited.
+      task.catch(() => undefined);
+      tasks.push(task);
+    };
     const directories: SourceEntry[] = [];
-    const failedBefore = this.report.failures.length;
-    for await (const listed of direction.list(from, below)) {
-      this.#options.signal?.throwIfAborted();
-      if ("error" in listed) {
-        this.#fail(listed.path, listed.error);
-      } else if (this.#options.filter && !this.#options.filter(listed)) {
-        this.report.excluded += 1;
-      } else if (listed.kind === "other") {
-        this.report.special += 1;
-      } else if (listed.kind === "directory") {
-        directories.push(listed);
-      } else {
-        const item: Item = { entry: listed, from: direction.joinFrom(from, listed.name), to: direction.joinTo(to, listed.name), directory: state };
-        await this.#slot();
-        tasks.push(this.#guarded(listed.path, () => this.#entry(item)).finally(() => this.#release()));
+    await this.#listings.acquire();
+    try {
+      for await (const listed of this.#direction.list(from, below)) {
+        this.#options.signal?.throwIfAborted();
+        if ("error" in listed) this.#fail(listed.path, listed.error);
+        else if (this.#options.filter && !this.#options.filter(listed)) this.report.excluded += 1;
+        else if (listed.kind === "other") this.report.special += 1;
+        else if (listed.kind === "directory") directories.push(listed);
+        else {
+          const item: Item = { entry: listed, ...this.#paths(from, to, listed.name), directory: state };
+          await this.#copies.acquire();
+          add(this.#guarded(listed.path, () => this.#entry(item)).finally(() => this.#copies.release()));
+        }
       }
+    } finally {
+      this.#listings.release();
     }
+    for (const entry of directories) add(this.#guarded(entry.path, () => this.#subdirectory(entry, this.#paths(from, to, entry.name), state)));
     await Promise.all(tasks);
-    for (const entry of directories) {
-      await this.#guarded(entry.path, async () => {
-        const [source, destination] = [direction.joinFrom(from, entry.name), direction.joinTo(to, entry.name)];
-        const made = await direction.makeDirectory(destination, entry.attributes, state);
-        this.report.directories += 1;
-        await this.directory(source, destination, entry.attributes, made, entry.path);
-      });
-    }
-    // The time of an incomplete directory would make it look complete.
-    if (this.report.failures.length === failedBefore || below !== "") await direction.finishDirectory(to, attributes);
+    await this.#direction.finishDirectory(to, attributes);
+  }
+
+  async #subdirectory(entry: SourceEntry, { from, to }: { from: string; to: string }, parent: DirectoryState): Promise<void> {
+    const state = await this.#direction.makeDirectory(to, entry.attributes, parent);
+    this.report.directories += 1;
+    await this.directory(from, to, entry.attributes, state, entry.path);
+  }
+
+  #paths(from: string, to: string, name: string): { from: string; to: string } {
+    return { from: this.#direction.joinFrom(from, name), to: this.#direction.joinTo(to, name) };
   }
 
   async #entry(item: Item): Promise<void> {
@@ -175,17 +203,6 @@ class TreeCopy {
   #fail(path: string, error: RemexError): void {
     if (this.#options.stopAtFirstFailure || error instanceof SessionLostError || error instanceof ProtocolError) throw error;
     this.report.failures.push({ path, error });
-  }
-
-  async #slot(): Promise<void> {
-    if (this.#running >= CONCURRENCY) await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    else this.#running += 1;
-  }
-
-  #release(): void {
-    const next = this.#waiting.shift();
-    if (next) next();
-    else this.#running -= 1;
   }
 }
 
@@ -269,7 +286,7 @@ class Upload implements Direction {
       await using source = await LocalSource.open(from, constants.O_NOFOLLOW);
       const { mode, modifiedAtMs } = attributesOf(source.stats);
       const destination = { asked: to, path: to, permissions: mode, modifiedAtMs };
-      if (source.stats.size > SMALL_LEN) return this.#files.sendFile(source, destination, this.#call);
+      if (source.stats.size > SMALL_LEN) return await this.#files.sendFile(source, destination, this.#call);
       const content = await source.readAll();
       try {
         await source.check();
@@ -339,13 +356,18 @@ class Upload implements Direction {
       const there = await this.#files.readLink(to, this.#call).catch(() => undefined);
       if (there !== undefined && Buffer.compare(toBytes(there), target) === 0) return false;
     }
-    const temporary = new Temporary(this.#files, to);
-    try {
-      await this.#files.symlink(temporary.path, target, this.#call);
-      await temporary.putInPlace(to, undefined, this.#call);
-      return true;
-    } finally {
-      temporary.discard();
+    for (const retries = new RetryBudget(); ; ) {
+      const temporary = new Temporary(this.#files, to);
+      try {
+        await this.#files.symlink(temporary.path, target, this.#call);
+        await temporary.putInPlace(to, undefined, this.#call);
+        return true;
+      } catch (error) {
+        // Another name is free, whether this link was made or not.
+        retries.note(error);
+      } finally {
+        temporary.discard();
+      }
     }
   }
 }
