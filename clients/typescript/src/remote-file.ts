@@ -15,10 +15,10 @@ import { showPath, toWirePath } from "./path.js";
 import type { FsMetadata } from "./protocol.js";
 
 /** The length of a block, in bytes. */
-const BLOCK_LEN = 512 << 10;
+const BLOCK_LEN = 256 << 10;
 
 /** How many blocks are in flight, to hide the latency of the connection. */
-const WINDOW = 4;
+const WINDOW = 8;
 
 /** How many disconnects in a row a transfer survives without progress. */
 const MAX_RETRIES = 8;

@@ -191,7 +191,7 @@ export class LocalTemporary {
     const file = this.#file!;
     const finish = async (): Promise<void> => {
       await file.chmod((mode ?? 0o644) & 0o777);
-      if (modifiedAtMs !== undefined) await file.utimes(new Date(), modifiedAtMs / 1000);
+      if (modifiedAtMs !== undefined) await file.utimes(new Date(), toSeconds(modifiedAtMs));
       await file.close();
       this.#file = undefined;
       await rename(this.path, path);
@@ -206,9 +206,14 @@ export class LocalTemporary {
   }
 }
 
+/** Returns a time in seconds that the system does not round down to the millisecond before. */
+function toSeconds(ms: number): number {
+  return ms / 1000 + 5e-7;
+}
+
 /** Sets permissions and time of a local directory or file, which is not a link. */
 export async function setLocalAttributes(path: string, { mode, modifiedAtMs }: Attributes): Promise<void> {
-  if (modifiedAtMs !== undefined) await local(`write \`${path}\``, utimes(path, new Date(), modifiedAtMs / 1000));
+  if (modifiedAtMs !== undefined) await local(`write \`${path}\``, utimes(path, new Date(), toSeconds(modifiedAtMs)));
   if (mode !== undefined) await local(`write \`${path}\``, chmod(path, mode));
 }
 

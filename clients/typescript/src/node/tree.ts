@@ -65,7 +65,7 @@ const MAX_COPIES = 32;
 const MAX_LISTINGS = 4;
 
 /** Files up to this size are sent in one message. */
-const SMALL_LEN = 512 << 10;
+const SMALL_LEN = 256 << 10;
 
 /** How often a small file that changes meanwhile is read again. */
 const MAX_READS = 4;

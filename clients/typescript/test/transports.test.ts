@@ -1,0 +1,103 @@
+// Every transport of the real server, with tokens and certificates, and what goes wrong with them.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { ProgramEndedError, RefusedError, SessionLostError, UnauthorizedError, UnreachableError, UsageError, connect } from "../src/index.js";
+import { RemexServer, TemporaryDirectory, remexProgram, within } from "./server.js";
+
+async function hello(target: string | string[], options: Parameters<typeof connect>[1] = {}): Promise<void> {
+  await using host = await within("a connection", connect(target, options));
+  const { text, exitCode } = await within("a run", host.run(["echo", "hello"]));
+  assert.deepEqual([text, exitCode], ["hello\n", 0]);
+  const { stdout } = await within("much output", host.run(["head", "-c", "5000000", "/dev/zero"]));
+  assert.equal(stdout.length, 5_000_000);
+}
+
+test("unix sockets", async () => {
+  await using server = await RemexServer.start(["unix://{dir}/s.sock"]);
+  await hello(server.url);
+});
+
+test("WebSockets with a token", async () => {
+  await using directory = await TemporaryDirectory.make();
+  const token = randomBytes(32).toString("hex");
+  const file = join(directory.path, "tokens");
+  writeFileSync(file, `${token}\n`, { mode: 0o600 });
+  await using server = await RemexServer.start(["ws://127.0.0.1:0"], "--ws-auth", "capability-token", "--ws-token-file", file);
+  await hello(server.url, { token });
+  await hello(server.url, { token: async () => token });
+  await assert.rejects(connect(server.url), (error: unknown) => error instanceof UnauthorizedError && /requires a token/.test(error.message));
+  await assert.rejects(connect(server.url, { token: "wrong" }), (error: unknown) => error instanceof UnauthorizedError && error.status === 401);
+  await assert.rejects(connect(server.url, { token: "a\r\nb" }), UsageError);
+});
+
+test("TLS with a private CA and client certificates", async () => {
+  await using directory = await TemporaryDirectory.make();
+  const certs = join(directory.path, "certs");
+  execFileSync(remexProgram(), ["cert", "new", "server", "localhost", "--dir", certs]);
+  execFileSync(remexProgram(), ["cert", "new", "client", "me", "--dir", certs]);
+  const pem = (name: string): Buffer => readFileSync(join(certs, name));
+  await using server = await RemexServer.start(["wss://127.0.0.1:0"], "--tls-cert", join(certs, "localhost.pem"), "--tls-key", join(certs, "localhost.key"), "--tls-client-ca", join(certs, "ca.pem"));
+  const url = server.url.replace("127.0.0.1", "localhost");
+  const tls = { ca: pem("ca.pem"), cert: pem("me.pem"), key: pem("me.key") };
+  await hello(url, { tls });
+  await assert.rejects(connect(url), (error: unknown) => error instanceof UnreachableError && /certificate/.test(error.message));
+  await assert.rejects(connect(url, { tls: { ca: tls.ca } }), UnreachableError);
+});
+
+test("programs on standard streams", async () => {
+  await hello([remexProgram(), "serve", "--listen", "stdio"]);
+  await assert.rejects(connect(["sh", "-c", "echo no such host >&2; exit 255"]), (error: unknown) =>
+    error instanceof ProgramEndedError && error.stderr === "no such host\n" && /status 255/.test(error.message));
+  await assert.rejects(connect(["/no/such/program"]), UnreachableError);
+});
+
+test("addresses that mean nothing are refused at once", async () => {
+  for (const target of ["http://host", "ws://", "unix://relative", "nonsense", "ws://name:password@host:1", []]) {
+    await assert.rejects(connect(target), UsageError, JSON.stringify(target));
+  }
+  await assert.rejects(connect("ws://127.0.0.1:1"), (error: unknown) => error instanceof UnreachableError && error.isRetryable);
+  await assert.rejects(connect("unix:///no/such/socket"), UnreachableError);
+});
+
+test("an attempt to connect can be aborted", async () => {
+  const reason = new Error("enough");
+  const attempt = connect(["sleep", "1000"], { signal: abortedAfter(50, reason) });
+  await assert.rejects(within("the abort", attempt), reason);
+  await assert.rejects(within("the timeout", connect(["sleep", "1000"], { handshakeTimeoutMs: 50 })), /the handshake timed out after 50 ms/);
+});
+
+function abortedAfter(ms: number, reason: Error): AbortSignal {
+  const controller = new AbortController();
+  setTimeout(() => controller.abort(reason), ms);
+  return controller.signal;
+}
+
+test("sessions are resumed, taken over, named, and ended", async () => {
+  await using server = await RemexServer.start(["ws://127.0.0.1:0"]);
+  const first = await connect(server.url, { resumeOrCreate: "nightly", detachTtlMs: 60_000 });
+  const process = await first.start(["sh", "-c", "echo one; read x; echo two $x"], { stdin: "pipe", id: "build" });
+  await process.waitFor("one");
+  await first.close();
+  await assert.rejects(process.wait(), (error: unknown) => error instanceof SessionLostError && error.reason === "closed");
+
+  const second = await connect(server.url, { resumeOrCreate: "nightly" });
+  assert.equal(second.sessionId, first.sessionId);
+  const again = await second.attach("build");
+  const third = await connect(server.url, { resumeSessionId: "nightly", takeover: true });
+  await assert.rejects(within("the takeover", again.wait()), (error: unknown) => error instanceof SessionLostError && error.reason === "takenOver");
+  assert.equal(second.state, "lost");
+
+  const other = await connect(server.url);
+  const foreign = await other.attach("build", { sessionId: "nightly" });
+  await foreign.stdin.write("three\n");
+  assert.equal((await within("the output", foreign.collect())).text, "one\ntwo three\n");
+  assert.equal((await within("the output", (await third.attach("build")).collect())).text, "one\ntwo three\n");
+  assert.deepEqual((await other.sessions()).map((session) => session.name ?? null), ["nightly", null]);
+  await third.end();
+  await other.end();
+  await assert.rejects(connect(server.url, { resumeSessionId: "nightly" }), (error: unknown) => error instanceof RefusedError && error.kind === "unknownSession");
+});
