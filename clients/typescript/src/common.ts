@@ -25,3 +25,6 @@ export type { Argv, RunOptions, StartOptions } from "./start.js";
 export { Stdin } from "./stdin.js";
 export { Watch } from "./watch.js";
 export type { Changes } from "./watch.js";
+export { Agent } from "./agent.js";
+export type { AgentLimits, AgentProcess, AgentProgress, Step, Window } from "./agent.js";
+export type { TruncatedText } from "./agent-text.js";
