@@ -1,0 +1,73 @@
+// Runs the built browser entry in a page of a headless browser. Not part of `npm test`: it needs Chromium.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { createReadStream } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join, normalize } from "node:path";
+import { test } from "node:test";
+import { RemexServer, TemporaryDirectory, repository, within } from "../server.js";
+
+const dist = join(repository, "clients/typescript/dist");
+
+const PAGE = `<!doctype html><script type="module">
+  import { connect, Agent } from "/dist/browser.js";
+  const report = (body) => fetch("/report", { method: "POST", body: JSON.stringify(body) });
+  try {
+    const host = await connect(new URLSearchParams(location.search).get("target"));
+    const { text, exitCode } = await host.run(["sh", "-c", "echo hello from $0; exit 3"]);
+    const process = await host.start(["head", "-c", "20000000", "/dev/zero"]);
+    let length = 0;
+    const reader = process.stdout.getReader();
+    for (let step = await reader.read(); !step.done; step = await reader.read()) length += step.value.length;
+    const echoed = (await host.run(["cat"], { input: "grüße 🎉" })).text;
+    const directory = new URLSearchParams(location.search).get("directory");
+    await host.files.upload(new Blob(["a blob"]), directory + "/blob");
+    const file = await host.files.readText(directory + "/blob");
+    const refused = await connect("ws://127.0.0.1:1").catch((error) => error.name);
+    const token = await connect("ws://127.0.0.1:1", { token: "x" }).catch((error) => error.name);
+    await host.end();
+    await report({ text, exitCode, length, echoed, file, refused, token, state: host.state });
+  } catch (error) {
+    await report({ error: String(error), stack: error.stack });
+  }
+</script>`;
+
+test("a page runs commands over a WebSocket", async () => {
+  let onReport: (report: unknown) => void;
+  const reported = new Promise((resolve) => (onReport = resolve));
+  const web = createServer((request, response) => {
+    const path = normalize(new URL(request.url ?? "/", "http://page").pathname);
+    if (path === "/report") {
+      let body = "";
+      request.setEncoding("utf8").on("data", (text: string) => (body += text));
+      request.on("end", () => onReport(JSON.parse(body)));
+      response.end();
+    } else if (path.startsWith("/dist/")) {
+      response.setHeader("content-type", "text/javascript");
+      createReadStream(join(dist, path.slice("/dist/".length))).on("error", () => response.writeHead(404).end()).pipe(response);
+    } else {
+      response.setHeader("content-type", "text/html; charset=utf-8").end(PAGE);
+    }
+  });
+  await new Promise<void>((done) => web.listen(0, "127.0.0.1", done));
+  const origin = `http://127.0.0.1:${(web.address() as AddressInfo).port}`;
+  await using server = await RemexServer.start(["ws://127.0.0.1:0"], "--allow-origin", origin);
+  await using scratch = await TemporaryDirectory.make();
+  const query = new URLSearchParams({ target: server.url, directory: scratch.path });
+  const flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", `--user-data-dir=${scratch.path}/profile`];
+  const browser = spawn(process.env["CHROMIUM"] ?? "chromium", [...flags, `${origin}/?${query}`], { stdio: "ignore" });
+  const failed = new Promise<never>((_, reject) => browser.once("error", reject));
+  try {
+    assert.deepEqual(await within("the report of the page", Promise.race([reported, failed]), 60_000), {
+      text: "hello from sh\n", exitCode: 3, length: 20_000_000, echoed: "grüße 🎉", file: "a blob",
+      refused: "UnreachableError", token: "UsageError", state: "lost",
+    });
+  } finally {
+    const exited = new Promise((done) => browser.once("exit", done));
+    browser.kill("SIGKILL");
+    await exited;
+    web.closeAllConnections();
+    web.close();
+  }
+});
