@@ -63,6 +63,8 @@ export function toBytes(data: BytesLike): Uint8Array {
 
 /** Returns UTF-8 as text; invalid bytes become U+FFFD. */
 export function toText(bytes: Uint8Array): string {
+  // Several times faster for short texts.
+  if (NodeBuffer && bytes instanceof NodeBuffer) return bytes.toString("utf8");
   return decoder.decode(bytes);
 }
 

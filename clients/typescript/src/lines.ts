@@ -20,17 +20,59 @@ export interface Line {
 /** The default of the longest line, in bytes. */
 const MAX_LINE_LEN = 64 << 10;
 
-/** Returns the lines of events; fails with {@link GapError} where output is missing. */
-export async function* linesOf(events: AsyncIterable<ProcessEvent>, maxLen = MAX_LINE_LEN): AsyncGenerator<Line, void, void> {
-  const splitters = new Map<string, LineSplitter>();
-  for await (const event of events) {
-    if (event.type === "output") {
-      let splitter = splitters.get(event.stream);
-      if (!splitter) splitters.set(event.stream, (splitter = new LineSplitter(event.stream, Math.max(maxLen, 4))));
-      yield* splitter.push(event.bytes, event.seq);
-    } else if (event.type !== "exited") {
-      for (const splitter of splitters.values()) yield* splitter.finish(event.seq);
-      if (event.type === "gap") throw new GapError(event.bytes);
+/** The lines of events; fails with {@link GapError} where output is missing. Many lines come with one event. */
+export class Lines implements AsyncIterableIterator<Line> {
+  readonly #events: AsyncIterableIterator<ProcessEvent>;
+  readonly #maxLen: number;
+  readonly #splitters = new Map<string, LineSplitter>();
+  #ready: Line[] = [];
+  #taken = 0;
+  #gap: GapError | undefined;
+
+  constructor(events: AsyncIterableIterator<ProcessEvent>, maxLen = MAX_LINE_LEN) {
+    this.#events = events;
+    this.#maxLen = Math.max(maxLen, 4);
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  next(): Promise<IteratorResult<Line, undefined>> {
+    const line = this.#take();
+    return line ? Promise.resolve({ done: false, value: line }) : this.#next();
+  }
+
+  async return(): Promise<IteratorResult<Line, undefined>> {
+    await this.#events.return?.();
+    return { done: true, value: undefined };
+  }
+
+  #take(): Line | undefined {
+    const line = this.#ready[this.#taken];
+    if (line) this.#taken += 1;
+    return line;
+  }
+
+  async #next(): Promise<IteratorResult<Line, undefined>> {
+    for (;;) {
+      const line = this.#take();
+      if (line) return { done: false, value: line };
+      if (this.#gap) {
+        await this.return();
+        throw this.#gap;
+      }
+      const { done, value: event } = await this.#events.next();
+      if (done) return { done: true, value: undefined };
+      if (this.#taken === this.#ready.length) [this.#ready, this.#taken] = [[], 0];
+      if (event.type === "output") {
+        let splitter = this.#splitters.get(event.stream);
+        if (!splitter) this.#splitters.set(event.stream, (splitter = new LineSplitter(event.stream, this.#maxLen)));
+        splitter.push(event.bytes, event.seq, this.#ready);
+      } else if (event.type !== "exited") {
+        for (const splitter of this.#splitters.values()) splitter.finish(event.seq, this.#ready);
+        if (event.type === "gap") this.#gap = new GapError(event.bytes);
+      }
     }
   }
 }
@@ -47,7 +89,7 @@ class LineSplitter {
     this.#maxLen = maxLen;
   }
 
-  *push(bytes: Uint8Array, seq: number): Generator<Line, void, void> {
+  push(bytes: Uint8Array, seq: number, lines: Line[]): void {
     let start = 0;
     while (start < bytes.length) {
       const at = bytes.indexOf(0x0a, start);
@@ -55,7 +97,7 @@ class LineSplitter {
       if (this.#partialLen + end - start > this.#maxLen) {
         const taken = start + this.#maxLen - this.#partialLen;
         this.#keep(bytes.subarray(start, taken));
-        yield this.#continued(seq);
+        lines.push(this.#continued(seq));
         start = taken;
       } else if (at < 0) {
         // The memory of the chunk is not kept for a short rest.
@@ -64,14 +106,14 @@ class LineSplitter {
       } else {
         const whole = this.#partialLen === 0 ? bytes.subarray(start, at) : this.#take(bytes.subarray(start, at));
         const len = whole[whole.length - 1] === 0x0d ? whole.length - 1 : whole.length;
-        yield this.#line(whole.subarray(0, len), seq, false);
+        lines.push(this.#line(whole.subarray(0, len), seq, false));
         start = at + 1;
       }
     }
   }
 
-  *finish(seq: number): Generator<Line, void, void> {
-    if (this.#partialLen > 0) yield this.#line(this.#take(), seq, false);
+  finish(seq: number, lines: Line[]): void {
+    if (this.#partialLen > 0) lines.push(this.#line(this.#take(), seq, false));
   }
 
   #keep(bytes: Uint8Array): void {

@@ -13,7 +13,7 @@ import { READ_BYTES } from "./event-queue.js";
 import type { Chunk, Exit, ProcessEvent, ReadBatch } from "./events.js";
 import { base64, readBatch, toExit } from "./events.js";
 import type { Line } from "./lines.js";
-import { linesOf } from "./lines.js";
+import { Lines } from "./lines.js";
 import type { ProcessEntry, ProcessSeekPosition, ProcessSeekResult, ProcessSignalName } from "./protocol.js";
 import { Stdin } from "./stdin.js";
 
@@ -162,7 +162,7 @@ export class Process implements AsyncDisposable {
     /** Longer lines come in pieces; 64 KiB by default. */
     maxLen?: number | undefined;
   }): AsyncIterableIterator<Line> {
-    return linesOf(this.events(options), options?.maxLen);
+    return new Lines(this.events(options), options?.maxLen);
   }
 
   /** Collects all of its output until it is closed; fails with {@link GapError} if some is missing. */

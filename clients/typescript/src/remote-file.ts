@@ -18,7 +18,7 @@ import type { FsMetadata } from "./protocol.js";
 const BLOCK_LEN = 256 << 10;
 
 /** How many blocks are in flight, to hide the latency of the connection. */
-const WINDOW = 8;
+const WINDOW = 4;
 
 /** How many disconnects in a row a transfer survives without progress. */
 const MAX_RETRIES = 8;
@@ -29,8 +29,10 @@ const MAX_LINKS = 40;
 /** The permissions of a file until its content is complete. */
 export const PRIVATE_MODE = 0o600;
 
-/** Counts disconnects since the last progress. */
+/** Counts disconnects since the last progress, and says how many blocks may be in flight. */
 export class RetryBudget {
+  /** One after a disconnect, so that a connection that lasts for a block only is enough to make progress. */
+  window = WINDOW;
   #count = 0;
 
   /** Throws the error, unless it is a disconnect after which a retry may succeed. */
@@ -38,10 +40,12 @@ export class RetryBudget {
     const isDisconnect = error instanceof InterruptedError || isRefused(error, "unknownHandle");
     if (!isDisconnect || this.#count >= MAX_RETRIES) throw error;
     this.#count += 1;
+    this.window = 1;
   }
 
   progress(): void {
     this.#count = 0;
+    this.window = Math.min(this.window + 1, WINDOW);
   }
 }
 
@@ -138,7 +142,7 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
   async #nextBlock(): Promise<Uint8Array> {
     const { engine } = this.#files;
     // Beyond the original size one block at a time: usually there is nothing.
-    while (this.#blocks.length === 0 || (this.#blocks.length < WINDOW && this.#asked <= this.#metadata.size)) {
+    while (this.#blocks.length === 0 || (this.#blocks.length < this.#retries.window && this.#asked <= this.#metadata.size)) {
       const params = { handleId: this.#handleId, offset: this.#asked, len: BLOCK_LEN };
       this.#blocks.push(inFlight(engine.call("fs/readBlock", params, { signal: this.#signal })));
       this.#asked += BLOCK_LEN;
@@ -292,7 +296,7 @@ export class RemoteWriter implements AsyncDisposable {
   readonly #signal: AbortSignal | undefined;
   readonly #retries = new RetryBudget();
   #handleId = "";
-  #unanswered: { offset: number; chunk: Uint8Array; reply: Promise<unknown> }[] = [];
+  #unanswered: { offset: number; chunk: Uint8Array; reply: Promise<unknown> | undefined }[] = [];
   /** Bytes that do not fill a block yet. */
   #rest: Uint8Array[] = [];
   #restLen = 0;
@@ -403,12 +407,16 @@ export class RemoteWriter implements AsyncDisposable {
     this.#restLen = 0;
     const offset = this.#offset;
     this.#offset += chunk.length;
-    this.#unanswered.push({ offset, chunk, reply: this.#send(offset, chunk) });
+    this.#unanswered.push({ offset, chunk, reply: undefined });
+    this.#sendBlocks();
   }
 
-  #send(offset: number, chunk: Uint8Array): Promise<unknown> {
-    const params = { handleId: this.#handleId, offset, chunk: encodeBase64(chunk) };
-    return inFlight(this.#engine.call("fs/writeBlock", params, { signal: this.#signal }));
+  #sendBlocks(): void {
+    for (const block of this.#unanswered.slice(0, this.#retries.window)) {
+      if (block.reply) continue;
+      const params = { handleId: this.#handleId, offset: block.offset, chunk: encodeBase64(block.chunk) };
+      block.reply = inFlight(this.#engine.call("fs/writeBlock", params, { signal: this.#signal }));
+    }
   }
 
   /** Waits for the oldest block; after a disconnect, sends all unanswered ones again. */
@@ -420,8 +428,9 @@ export class RemoteWriter implements AsyncDisposable {
     } catch (error) {
       this.#retries.note(error);
       await this.#open();
-      for (const block of this.#unanswered) block.reply = this.#send(block.offset, block.chunk);
+      for (const block of this.#unanswered) block.reply = undefined;
     }
+    this.#sendBlocks();
   }
 
   async #open(): Promise<void> {

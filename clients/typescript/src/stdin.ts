@@ -11,7 +11,7 @@ import type { Params } from "./calls.js";
 import type { ProcessWriteResult } from "./protocol.js";
 
 /** The longest single write, in bytes. */
-const WRITE_LEN = 256 << 10;
+const WRITE_LEN = 64 << 10;
 
 /** How many writes of one process may be unanswered. */
 const MAX_UNANSWERED = 8;
