@@ -7,11 +7,12 @@
  *
  * @module
  */
+import { encodeBase64 } from "./bytes.js";
 import { UnreachableError, UsageError } from "./errors.js";
 import { Files } from "./files.js";
 import type { HostOptions } from "./host.js";
 import { Host, openHost } from "./host.js";
-import type { Dial, Link, Receiver } from "./link.js";
+import type { Dial, Link, Outgoing, Receiver } from "./link.js";
 import { CLOSE_TIMEOUT_MS, deliver } from "./link.js";
 
 export * from "./common.js";
@@ -76,8 +77,9 @@ class BrowserLink implements Link {
     void this.#ended.then((reason) => receiver.onEnd(reason));
   }
 
-  send(text: string): void {
-    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(text);
+  send(message: Outgoing): void {
+    if (this.#socket.readyState !== WebSocket.OPEN) return;
+    this.#socket.send(typeof message === "string" ? message : message.head + encodeBase64(message.bytes) + message.tail);
   }
 
   async close(): Promise<void> {

@@ -15,7 +15,8 @@ import {
 import { EventQueue, READ_BYTES } from "./event-queue.js";
 import type { OutputEvent, ProcessEvent } from "./events.js";
 import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
-import type { Dial, Link, Receiver } from "./link.js";
+import type { Dial, Link, Outgoing, Receiver } from "./link.js";
+import { outgoingLength } from "./link.js";
 import type { FsChangedParams, HttpRequestBodyDeltaParams, InitializeResult } from "./protocol.js";
 
 /** The state of the connection of a client. */
@@ -60,7 +61,7 @@ export interface Route {
 interface PendingCall {
   readonly id: number;
   readonly method: Method;
-  readonly text: string;
+  readonly message: Outgoing;
   readonly isRepeatable: boolean;
   readonly lane: Lane;
   state: "waiting" | "queued" | "sent";
@@ -136,29 +137,42 @@ export class Engine {
 
   /** Makes a call, with a timeout if the options have one. */
   call<M extends Method>(method: M, params: Params<M>, options?: CallOptions & { lane?: Lane }): Promise<Result<M>> {
+    return this.#withRequestTimeout(method, options?.signal, (signal) => this.#call(method, params, { ...options, signal }));
+  }
+
+  /** Makes a call with bytes as one of its params: they become base64 when they are sent, not before. */
+  callWithBytes<M extends Method, K extends keyof Params<M> & string>(
+    method: M, params: Omit<Params<M>, K>, member: K, bytes: Uint8Array, options?: CallOptions & { lane?: Lane },
+  ): Promise<Result<M>> {
+    const binary = { member, bytes };
+    return this.#withRequestTimeout(method, options?.signal, (signal) => this.#call(method, params as Params<M>, { ...options, signal }, binary));
+  }
+
+  #withRequestTimeout<T>(method: Method, given: AbortSignal | undefined, call: (signal: AbortSignal | undefined) => Promise<T>): Promise<T> {
     const limit = WITHOUT_TIMEOUT.has(method) ? undefined : this.options.requestTimeoutMs;
-    if (limit === undefined) return this.#call(method, params, options);
+    if (limit === undefined) return call(given);
     const timeout = AbortSignal.timeout(limit);
-    const signal = options?.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
-    return this.#call(method, params, { ...options, signal }).catch((error: unknown) => {
+    return call(given ? AbortSignal.any([given, timeout]) : timeout).catch((error: unknown) => {
       throw error === timeout.reason ? new TimedOutError(`\`${method}\``, limit, { isCall: true }) : error;
     });
   }
 
-  #call<M extends Method>(method: M, params: Params<M>, options?: CallOptions & { lane?: Lane }): Promise<Result<M>> {
+  #call<M extends Method>(
+    method: M, params: Params<M>, options?: CallOptions & { lane?: Lane }, binary?: { member: string; bytes: Uint8Array },
+  ): Promise<Result<M>> {
     return new Promise((resolve, reject) => {
       const signal = options?.signal;
       if (signal?.aborted) return reject(signal.reason);
       if (this.#lost) return reject(this.#lost);
       const id = this.#nextId++;
-      const text = `{"id":${id},"method":"${method}","params":${JSON.stringify(params)}}`;
-      const limit = this.welcome.limits?.messageBytes;
-      if (limit && text.length > limit) {
+      const message = request(id, method, params, binary);
+      const [length, limit] = [outgoingLength(message), this.welcome.limits?.messageBytes];
+      if (limit && length > limit) {
         const hint = "send less at once";
-        return reject(new UsageError(`\`${method}\` needs a message of ${text.length} bytes, but the server accepts at most ${limit}`, { hint }));
+        return reject(new UsageError(`\`${method}\` needs a message of ${length} bytes, but the server accepts at most ${limit}`, { hint }));
       }
       const call: PendingCall = {
-        id, method, text, isRepeatable: isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
+        id, method, message, isRepeatable: isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
         state: "waiting",
         resolve: resolve as (result: unknown) => void,
         reject,
@@ -198,7 +212,7 @@ export class Engine {
 
   #send(connection: Connection, call: PendingCall): void {
     call.state = "sent";
-    connection.send(call.text);
+    connection.send(call.message);
   }
 
   /** Removes a call and gives its slot to the next one. */
@@ -630,8 +644,8 @@ class Connection implements Receiver {
     this.#link.send(initialize);
   }
 
-  send(text: string): void {
-    if (!this.#hasEnded) this.#link.send(text);
+  send(message: Outgoing): void {
+    if (!this.#hasEnded) this.#link.send(message);
   }
 
   async close(): Promise<void> {
@@ -745,6 +759,14 @@ class Connection implements Receiver {
     // In Node the socket keeps the program alive, not this timer.
     (this.#keepAlive as { unref?(): void }).unref?.();
   }
+}
+
+function request(id: number, method: string, params: object, binary: { member: string; bytes: Uint8Array } | undefined): Outgoing {
+  const json = JSON.stringify(params);
+  const head = `{"id":${id},"method":"${method}","params":`;
+  if (!binary) return `${head}${json}}`;
+  const comma = json === "{}" ? "" : ",";
+  return { head: `${head}${json.slice(0, -1)}${comma}"${binary.member}":"`, bytes: binary.bytes, tail: '"}}' };
 }
 
 function parse(text: string): Record<string, unknown> {

@@ -100,8 +100,8 @@ export class Files {
     createMode?: number | undefined;
   }): Promise<string | undefined> {
     const { signal, ...rest } = options ?? {};
-    const params = { path: toWirePath(path), dataBase64: encodeBase64(toBytes(data)), ...rest };
-    return (await this.engine.call("fs/writeFile", params, { signal })).hash ?? undefined;
+    const params = { path: toWirePath(path), ...rest };
+    return (await this.engine.callWithBytes("fs/writeFile", params, "dataBase64", toBytes(data), { signal })).hash ?? undefined;
   }
 
   /** Returns the SHA-256 of a file or of a part of it, computed on the remote host. */

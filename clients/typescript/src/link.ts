@@ -6,6 +6,15 @@
 import { decodeBase64 } from "./bytes.js";
 import type { OutputEvent } from "./events.js";
 
+/** A message to send: text, or text around bytes that are sent as base64. */
+export type Outgoing = string | { readonly head: string; readonly bytes: Uint8Array; readonly tail: string };
+
+/** Returns the length of a message, in characters. */
+export function outgoingLength(message: Outgoing): number {
+  if (typeof message === "string") return message.length;
+  return message.head.length + Math.ceil(message.bytes.length / 3) * 4 + message.tail.length;
+}
+
 /** Receives what arrives on a link. */
 export interface Receiver {
   /** One message as text. */
@@ -25,7 +34,7 @@ export interface Link {
   /** Starts to deliver what arrives. */
   start(receiver: Receiver): void;
   /** Queues one message. */
-  send(text: string): void;
+  send(message: Outgoing): void;
   /** Sends a ping that {@link Receiver.onPong} follows; absent if the transport has none. */
   ping?(): void;
   /** Closes the connection after what was queued, and waits until it is closed. */

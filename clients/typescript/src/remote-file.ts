@@ -4,7 +4,7 @@
  * @module
  */
 import type { BytesLike } from "./bytes.js";
-import { concat, encodeBase64, toBytes } from "./bytes.js";
+import { concat, toBytes } from "./bytes.js";
 import type { CallOptions, Engine } from "./engine.js";
 import { randomWord } from "./engine.js";
 import { ChangedError, InterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
@@ -414,8 +414,8 @@ export class RemoteWriter implements AsyncDisposable {
   #sendBlocks(): void {
     for (const block of this.#unanswered.slice(0, this.#retries.window)) {
       if (block.reply) continue;
-      const params = { handleId: this.#handleId, offset: block.offset, chunk: encodeBase64(block.chunk) };
-      block.reply = inFlight(this.#engine.call("fs/writeBlock", params, { signal: this.#signal }));
+      const params = { handleId: this.#handleId, offset: block.offset };
+      block.reply = inFlight(this.#engine.callWithBytes("fs/writeBlock", params, "chunk", block.chunk, { signal: this.#signal }));
     }
   }
 

@@ -4,10 +4,9 @@
  * @module
  */
 import type { BytesLike } from "./bytes.js";
-import { encodeBase64, toBytes } from "./bytes.js";
+import { toBytes } from "./bytes.js";
 import type { CallOptions, Engine } from "./engine.js";
 import { RefusedError } from "./errors.js";
-import type { Params } from "./calls.js";
 import type { ProcessWriteResult } from "./protocol.js";
 
 /** The longest single write, in bytes. */
@@ -76,7 +75,8 @@ export class Stdin {
     return new WritableStream<BytesLike>({
       write: async (data) => {
         if (failure) throw failure.error;
-        const write = this.write(data)
+        // The stream may reuse its buffer before the server has accepted it.
+        const write = this.write(toBytes(data).slice())
           .catch((error: unknown) => void (failure ??= { error }))
           .finally(() => unanswered.delete(write));
         unanswered.add(write);
@@ -104,12 +104,12 @@ export class Stdin {
     while (this.#unanswered < MAX_UNANSWERED) {
       const write = this.#queue.shift();
       if (write === undefined) return;
-      const params: Params<"process/write"> = { ...this.#ids, chunk: encodeBase64(write.bytes), writeId: this.#engine.name("w") };
+      const params = { ...this.#ids, writeId: this.#engine.name("w") };
       // The first write of each process never waits for those of other processes, which may be blocked.
       const lane = this.#unanswered === 0 ? "control" : "parked";
       this.#unanswered += 1;
       this.#engine
-        .call("process/write", params, { lane, signal: write.signal })
+        .callWithBytes("process/write", params, "chunk", write.bytes, { lane, signal: write.signal })
         .then((reply) => checkAccepted(reply, this.#ids.processId))
         .then(write.resolve, write.reject)
         .finally(() => {

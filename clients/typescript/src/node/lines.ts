@@ -4,8 +4,9 @@
  * @module
  */
 import type { Readable, Writable } from "node:stream";
-import type { Link, Receiver } from "../link.js";
+import type { Link, Outgoing, Receiver } from "../link.js";
 import { CLOSE_TIMEOUT_MS } from "../link.js";
+import { encodedLength, writeMessage } from "./encode.js";
 import { ReceiveBuffer, deliverBytes } from "./receive-buffer.js";
 
 /** A connection of lines. */
@@ -16,7 +17,7 @@ export class LineLink implements Link {
   readonly #received = new ReceiveBuffer();
   /** Up to where the unparsed bytes have no line end. */
   #searched = 0;
-  #queued: string[] = [];
+  #queued: Outgoing[] = [];
   #receiver: Receiver | undefined;
   #endReason: string | undefined;
   readonly #ended: Promise<void>;
@@ -61,15 +62,23 @@ export class LineLink implements Link {
     this.#searched = received.end;
   }
 
-  send(text: string): void {
-    this.#queued.push(text);
+  send(message: Outgoing): void {
+    this.#queued.push(message);
     if (this.#queued.length === 1) queueMicrotask(() => this.#flush());
   }
 
   #flush(): void {
     const queued = this.#queued;
     this.#queued = [];
-    if (queued.length > 0 && this.#output.writable) this.#output.write(`${queued.join("\n")}\n`);
+    if (queued.length === 0 || !this.#output.writable) return;
+    const lengths = queued.map(encodedLength);
+    const out = Buffer.allocUnsafeSlow(lengths.reduce((sum, length) => sum + length + 1, 0));
+    let at = 0;
+    queued.forEach((message, index) => {
+      at = writeMessage(out, at, message, lengths[index]!);
+      out[at++] = 0x0a;
+    });
+    this.#output.write(out);
   }
 
   async close(): Promise<void> {

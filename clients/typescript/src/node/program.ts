@@ -34,7 +34,7 @@ export async function openProgram(argv: readonly string[], signal: AbortSignal):
   return {
     hasServerPings: link.hasServerPings,
     start: (receiver) => link.start(receiver),
-    send: (text) => link.send(text),
+    send: (message) => link.send(message),
     async close() {
       const timer = setTimeout(() => kill(child, isUnix), CLOSE_TIMEOUT_MS);
       await link.close();

@@ -10,7 +10,7 @@ import type { CallOptions } from "../engine.js";
 import { ChangedError, LocalError, ProtocolError, RemexError, SessionLostError, UsageError } from "../errors.js";
 import type { Path } from "../path.js";
 import { fromWirePath, joinPath, toWirePath } from "../path.js";
-import { encodeBase64, toBytes } from "../bytes.js";
+import { toBytes } from "../bytes.js";
 import type { FsMetadata } from "../protocol.js";
 import { PRIVATE_MODE, RetryBudget, Temporary } from "../remote-file.js";
 import type { Attributes, LocalFiles } from "./files.js";
@@ -316,7 +316,7 @@ class Upload implements Direction {
     try {
       // The server handles requests for one path in order.
       await Promise.all([
-        engine.call("fs/writeFile", { path, dataBase64: encodeBase64(content), createMode: PRIVATE_MODE }, this.#call),
+        engine.callWithBytes("fs/writeFile", { path, createMode: PRIVATE_MODE }, "dataBase64", content, this.#call),
         engine.call("fs/setPermissions", { path, mode: mode! }, this.#call),
         engine.call("fs/setTimes", { path, modifiedAtMs }, this.#call),
       ]);

@@ -9,8 +9,9 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Socket } from "node:net";
 import { UnauthorizedError, UnreachableError } from "../errors.js";
-import type { Link, Receiver } from "../link.js";
+import type { Link, Outgoing, Receiver } from "../link.js";
 import { CLOSE_TIMEOUT_MS } from "../link.js";
+import { encodedLength, writeMessage } from "./encode.js";
 import { ReceiveBuffer, deliverBytes } from "./receive-buffer.js";
 
 const TEXT = 1;
@@ -169,8 +170,8 @@ export class WebSocketLink implements Link {
     this.#onSocketEnd(`the server sent an invalid frame: ${what}`);
   }
 
-  send(text: string): void {
-    this.#queue({ opcode: TEXT, payload: text });
+  send(message: Outgoing): void {
+    this.#queue({ opcode: TEXT, payload: message });
   }
 
   ping(): void {
@@ -204,12 +205,12 @@ export class WebSocketLink implements Link {
 
 interface Frame {
   opcode: number;
-  payload: string | Buffer;
+  payload: Outgoing | Buffer;
 }
 
 /** Returns frames in one piece, masked as the standard requires of clients. */
 function encode(frames: readonly Frame[]): Buffer {
-  const lengths = frames.map(({ payload }) => (typeof payload === "string" ? Buffer.byteLength(payload) : payload.length));
+  const lengths = frames.map(({ payload }) => (Buffer.isBuffer(payload) ? payload.length : encodedLength(payload)));
   const total = lengths.reduce((sum, length) => sum + length + 14, 0);
   const out = Buffer.allocUnsafeSlow(total);
   const keys = randomBytes(4 * frames.length);
@@ -227,8 +228,8 @@ function encode(frames: readonly Frame[]): Buffer {
       at = out.writeBigUInt64BE(BigInt(length), at);
     }
     at += keys.copy(out, at, 4 * index, 4 * index + 4);
-    if (typeof payload === "string") out.write(payload, at, length === payload.length ? "latin1" : "utf8");
-    else payload.copy(out, at);
+    if (Buffer.isBuffer(payload)) payload.copy(out, at);
+    else writeMessage(out, at, payload, length);
     mask(out, at, at + length, at - 4);
     at += length;
   });
