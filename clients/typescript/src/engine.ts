@@ -7,7 +7,7 @@
  */
 import type { Lane, Method, Params, Result } from "./calls.js";
 import { LANE_SLOTS, isRepeatable, laneOf } from "./calls.js";
-import type { SessionLostReason } from "./errors.js";
+import { Connection, HANDSHAKE_ID, closedError, toRefusal } from "./connection.js";
 import {
   InterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
   UnreachableError, UsageError, isRefused,
@@ -15,7 +15,7 @@ import {
 import { EventQueue, READ_BYTES } from "./event-queue.js";
 import type { OutputEvent, ProcessEvent } from "./events.js";
 import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
-import type { Dial, Link, Outgoing, Receiver } from "./link.js";
+import type { Dial, Link, Outgoing } from "./link.js";
 import { outgoingLength } from "./link.js";
 import type { FsChangedParams, HttpRequestBodyDeltaParams, InitializeResult } from "./protocol.js";
 
@@ -69,15 +69,8 @@ interface PendingCall {
   reject(error: unknown): void;
 }
 
-/** The id of the handshake; those of calls begin at 1. */
-const HANDSHAKE_ID = 0;
-/** The id under which the server answers what it could not read. */
-const MALFORMED_ID = -1;
-const TAKEN_OVER = "another client took the session over";
 const FIRST_BACKOFF_MS = 50;
 const MAX_BACKOFF_MS = 2000;
-/** A server that sends but never answers counts as unresponsive after this many keep-alive timeouts. */
-const UNRESPONSIVE = 6;
 /** This many protocol errors within a minute end the session. */
 const MAX_PROTOCOL_ERRORS = 8;
 /** A position beyond every event: the server takes it for the newest. */
@@ -499,7 +492,8 @@ export class Engine {
 
   #setState(state: ConnectionState): void {
     this.state = state;
-    for (const listener of this.stateListeners) listener(state);
+    // A listener that fails must not stop the engine.
+    for (const listener of this.stateListeners) queueMicrotask(() => listener(state));
   }
 
   /** Closes the connection and waits until it is closed; the session survives for its time to live. */
@@ -548,7 +542,7 @@ export class Engine {
     if (call === undefined) return;
     // The server disconnects its client next, which is no reason to reconnect.
     if (call.method === "session/end" && this.#end === "requested") this.#end = "done";
-    if (message.error !== undefined) call.reject(toRefusal(message.error));
+    if (message.error != null) call.reject(toRefusal(message.error));
     else call.resolve(message.result ?? {});
   }
 
@@ -614,153 +608,6 @@ export class Engine {
   }
 }
 
-interface Handshake {
-  onWelcome(welcome: InitializeResult): void;
-  onFailure(error: unknown): void;
-}
-
-/** One connection: the handshake, then messages until the end. */
-class Connection implements Receiver {
-  /** Why it ended. */
-  readonly ended: Promise<RemexError>;
-  readonly #engine: Engine;
-  readonly #link: Link;
-  #handshake: Handshake | undefined;
-  #end!: (error: RemexError) => void;
-  #hasEnded = false;
-  #received = 0;
-  #answers = 0;
-  #keepAlive: ReturnType<typeof setTimeout> | undefined;
-
-  constructor(engine: Engine, link: Link, handshake: Handshake) {
-    this.#engine = engine;
-    this.#link = link;
-    this.#handshake = handshake;
-    this.ended = new Promise((resolve) => (this.#end = resolve));
-  }
-
-  start(initialize: string): void {
-    this.#link.start(this);
-    this.#link.send(initialize);
-  }
-
-  send(message: Outgoing): void {
-    if (!this.#hasEnded) this.#link.send(message);
-  }
-
-  async close(): Promise<void> {
-    this.#stop();
-    await this.#link.close();
-    this.#end(closedError());
-  }
-
-  onOutput(processId: string, event: OutputEvent): void {
-    this.#received += 1;
-    if (!this.#handshake && !this.#hasEnded) this.#engine.onOutput(processId, event);
-  }
-
-  onPong(): void {
-    this.#received += 1;
-    this.#answers += 1;
-  }
-
-  onMessage(text: string): void {
-    if (this.#hasEnded) return;
-    this.#received += 1;
-    try {
-      this.#onMessage(parse(text));
-    } catch (error) {
-      if (!(error instanceof RemexError)) throw error;
-      this.#drop(error instanceof ProtocolError ? this.#engine.protocolError(error) : error);
-    }
-  }
-
-  #onMessage(message: Record<string, unknown>): void {
-    const { id, method } = message;
-    if (typeof method !== "string") {
-      if (this.#handshake) return this.#onHandshakeAnswer(this.#handshake, id, message);
-      this.#answers += 1;
-      const error = message["error"] as { message?: unknown } | undefined;
-      // Lines have no other way to say why the server closes the connection.
-      if (id === MALFORMED_ID && error?.message === TAKEN_OVER) throw takenOver();
-      this.#engine.onAnswer(id, message);
-    } else if (id !== undefined && id !== null) {
-      const refusal = { code: -32601, message: "this client accepts no requests" };
-      this.send(JSON.stringify({ id, error: refusal }));
-    } else if (!this.#handshake) {
-      const params = message["params"] ?? {};
-      if (typeof params === "object") this.#engine.onNotification(method, params as Record<string, unknown>);
-    }
-  }
-
-  #onHandshakeAnswer(handshake: Handshake, id: unknown, message: Record<string, unknown>): void {
-    if (id !== HANDSHAKE_ID && id !== MALFORMED_ID) return;
-    if (message["error"] !== undefined) {
-      this.#stop();
-      return handshake.onFailure(toRefusal(message["error"]));
-    }
-    const welcome = message["result"] as InitializeResult | undefined;
-    if (typeof welcome?.sessionId !== "string") {
-      this.#stop();
-      return handshake.onFailure(new ProtocolError("cannot decode the answer to `initialize`"));
-    }
-    this.#handshake = undefined;
-    this.#scheduleKeepAlive();
-    handshake.onWelcome(welcome);
-  }
-
-  onEnd(reason: string): void {
-    if (this.#hasEnded) return;
-    this.#drop(reason.includes(TAKEN_OVER) ? takenOver() : new UnreachableError(`${this.#engine.target}: ${reason}`), reason);
-  }
-
-  /** Drops the connection because of an error. */
-  #drop(error: RemexError, reason?: string): void {
-    this.#stop();
-    const handshake = this.#handshake;
-    if (handshake && reason !== undefined && this.#link.explainEnd) {
-      this.#link.explainEnd(reason).then(handshake.onFailure, handshake.onFailure);
-      return;
-    }
-    this.#link.destroy();
-    handshake?.onFailure(error);
-    this.#end(error);
-  }
-
-  #stop(): void {
-    this.#hasEnded = true;
-    clearTimeout(this.#keepAlive);
-  }
-
-  /** Pings the server after a while, and ends the connection if it does not answer. */
-  #scheduleKeepAlive(): void {
-    const { keepAliveIntervalMs, keepAliveTimeoutMs } = this.#engine.options;
-    this.#after(keepAliveIntervalMs, () => {
-      const [answers, asked] = [this.#answers, performance.now()];
-      if (this.#link.ping) this.#link.ping();
-      else this.send(`{"id":${HANDSHAKE_ID},"method":"environment/status"}`);
-      const check = (received: number): void => {
-        if (this.#answers !== answers) return this.#scheduleKeepAlive();
-        // Other messages show that the server is alive, not that it receives: they extend the time, but not forever.
-        const silence = performance.now() - asked;
-        if (this.#received === received || silence >= keepAliveTimeoutMs * UNRESPONSIVE) {
-          return this.#drop(new UnreachableError(`${this.#engine.target}: the server did not respond for ${Math.round(silence)} ms`));
-        }
-        const soFar = this.#received;
-        this.#after(keepAliveTimeoutMs, () => check(soFar));
-      };
-      const soFar = this.#received;
-      this.#after(keepAliveTimeoutMs, () => check(soFar));
-    });
-  }
-
-  #after(ms: number, then: () => void): void {
-    this.#keepAlive = setTimeout(then, ms);
-    // In Node the socket keeps the program alive, not this timer.
-    (this.#keepAlive as { unref?(): void }).unref?.();
-  }
-}
-
 function request(id: number, method: string, params: object, binary: { member: string; bytes: Uint8Array } | undefined): Outgoing {
   const json = JSON.stringify(params);
   const head = `{"id":${id},"method":"${method}","params":`;
@@ -769,38 +616,8 @@ function request(id: number, method: string, params: object, binary: { member: s
   return { head: `${head}${json.slice(0, -1)}${comma}"${binary.member}":"`, bytes: binary.bytes, tail: '"}}' };
 }
 
-function parse(text: string): Record<string, unknown> {
-  let message: unknown;
-  try {
-    message = JSON.parse(text);
-  } catch (error) {
-    throw new ProtocolError(`a message is not JSON: ${(error as Error).message}`);
-  }
-  if (typeof message === "object" && message !== null && !Array.isArray(message)) {
-    const members = message as Record<string, unknown>;
-    if ("method" in members || "result" in members || "error" in members) return members;
-  }
-  throw new ProtocolError("a message is neither a request nor an answer");
-}
-
-/** Returns the error of an answer; one that does not decode is a protocol error of this call only. */
-function toRefusal(error: unknown): RemexError {
-  const { code, message, data } = (error ?? {}) as { code?: unknown; message?: unknown; data?: { kind?: unknown; hint?: unknown } | null };
-  if (typeof code !== "number" || typeof message !== "string") return new ProtocolError("cannot decode an error response");
-  const kind = typeof data?.kind === "string" ? data.kind : code === -32601 ? "unknownMethod" : "internal";
-  return new RefusedError({ code, message, kind, hint: typeof data?.hint === "string" ? data.hint : undefined });
-}
-
 function asRemexError(error: unknown): RemexError {
   return error instanceof RemexError ? error : new ProtocolError(error instanceof Error ? error.message : String(error));
-}
-
-function closedError(): SessionLostError {
-  return new SessionLostError("closed" satisfies SessionLostReason, "the client is closed");
-}
-
-function takenOver(): SessionLostError {
-  return new SessionLostError("takenOver", TAKEN_OVER);
 }
 
 /** Returns between half of the pause and all of it, so that the clients of one server do not reconnect at once. */
