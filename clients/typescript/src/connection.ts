@@ -19,7 +19,8 @@ const UNRESPONSIVE = 6;
 
 /** Waits for the answer to `initialize`. */
 export interface Handshake {
-  onWelcome(welcome: InitializeResult): void;
+  /** Takes the connection over; returns false if it comes too late. */
+  onWelcome(welcome: InitializeResult): boolean;
   onFailure(error: unknown): void;
 }
 
@@ -109,8 +110,8 @@ export class Connection implements Receiver {
       return handshake.onFailure(new ProtocolError("cannot decode the answer to `initialize`"));
     }
     this.#handshake = undefined;
-    this.#scheduleKeepAlive();
-    handshake.onWelcome(welcome);
+    if (handshake.onWelcome(welcome)) this.#scheduleKeepAlive();
+    else this.#stop();
   }
 
   onEnd(reason: string): void {

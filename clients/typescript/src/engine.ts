@@ -365,12 +365,14 @@ export class Engine {
         // What follows the answer may arrive with it, so the connection is taken over before anything is awaited.
         onWelcome: (welcome) => {
           ended.removeEventListener("abort", onAbort);
-          if (ended.aborted) return;
+          if (ended.aborted) return false;
           if (this.#welcome !== undefined && welcome.sessionId !== this.#welcome.sessionId) {
-            return reject(new SessionLostError("forgotten", "the server started another session"));
+            reject(new SessionLostError("forgotten", "the server started another session"));
+            return false;
           }
           this.#onConnected(connection, welcome);
           resolve();
+          return true;
         },
         onFailure: (error) => {
           ended.removeEventListener("abort", onAbort);
