@@ -402,8 +402,10 @@ export class Engine {
     this.#enabled.consumed = enabled.includes("consumed");
     this.#welcome ??= welcome;
     this.#connection = connection;
-    for (const call of this.#pending.values()) this.#send(connection, call);
+    const unanswered = [...this.#pending.values()];
+    // First what is missed: if the connection is cut again soon, that is progress, and repeated writes may be long.
     for (const queue of this.#queues.values()) queue.onReconnect();
+    for (const call of unanswered) this.#send(connection, call);
     for (const id of this.#unfollowed) this.consumed(id, AFTER_EVERYTHING);
     this.#setState("connected");
   }
