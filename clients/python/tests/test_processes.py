@@ -94,7 +94,7 @@ async def test_streams_are_read_like_those_of_asyncio(host: Host) -> None:
 
 
 async def test_communicate_is_not_held_up_by_a_reader_that_no_one_reads(host: Host) -> None:
-    process = await host.start("echo first; head -c 2000000 /dev/zero")
+    process = await host.start("echo first; head -c 2000000 /dev/zero", retain_bytes=4 << 20)
     assert await process.stdout.readline() == b"first\n"
     result = await within(20, "the output", process.communicate())
     assert len(result.stdout) == 2_000_006

@@ -394,6 +394,8 @@ impl Calls {
         let opened =
             match self.sessions.open(&request, &self.credential.identity, self.context.connection()).await {
                 Ok(opened) => opened,
+                // Dropping the responder answers nothing then.
+                Err(_) if self.context.outbox().leaves_unanswered() => return,
                 Err(error) => return responder.error(&error),
             };
         let capabilities = request.capabilities.unwrap_or_default();

@@ -408,6 +408,11 @@ impl Outbox {
         self.leaves_unanswered.store(true, Ordering::SeqCst);
     }
 
+    /// Returns whether the next server answers what is not answered yet.
+    pub(crate) fn leaves_unanswered(&self) -> bool {
+        self.leaves_unanswered.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn is_disconnected(&self) -> bool {
         self.is_disconnected.load(Ordering::SeqCst)
     }

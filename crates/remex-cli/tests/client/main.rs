@@ -14,6 +14,7 @@ mod faults;
 mod fs;
 mod http;
 mod in_process;
+mod languages;
 mod limits;
 mod sessions;
 #[path = "../support/mod.rs"]

@@ -3,7 +3,7 @@
 use std::{
     any::TypeId,
     io,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::Instant,
 };
 
@@ -263,7 +263,7 @@ impl CancelCheck {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        if self.id.is_some() && !self.outbox.leaves_unanswered.load(Ordering::SeqCst) {
+        if self.id.is_some() && !self.outbox.leaves_unanswered() {
             let is_broken = std::thread::panicking();
             self.send_error(&if is_broken { defect() } else { cancelled() });
         }

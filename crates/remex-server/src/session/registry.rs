@@ -140,17 +140,22 @@ impl SessionRegistry {
         connection: ConnectionId,
     ) -> Result<OpenedSession, RpcError> {
         let on_detach = self.on_detach(request, identity);
-        if self.host.is_stopping() && self.can_save(identity, on_detach) {
-            // The next server will answer when the client has reconnected.
-            let mut phase = self.host.phase().subscribe();
-            let _ = phase.wait_for(|phase| *phase == Phase::Disconnecting).await;
-        }
         let opened = match request.resume_session_id.session() {
-            None => self.create_session(request, identity, connection, on_detach)?,
+            None => self.create_session(request, identity, connection, on_detach),
             Some(wanted) => {
                 let on_detach = request.detach_ttl_ms.map(|_| on_detach);
-                self.resume_session(wanted, request, identity, connection, on_detach).await?
+                self.resume_session(wanted, request, identity, connection, on_detach).await
             }
+        };
+        let opened = match opened {
+            Err(error) if error.kind == ErrorKind::ShuttingDown && self.can_save(identity, on_detach) => {
+                // The next server will answer when the client has reconnected, however late this connection came.
+                if let Some(outbox) = self.connections.get(connection) {
+                    outbox.leave_unanswered();
+                }
+                return Err(error);
+            }
+            opened => opened?,
         };
         self.save_opened(&opened).await;
         Ok(opened)

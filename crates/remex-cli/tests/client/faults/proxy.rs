@@ -56,6 +56,8 @@ struct State {
     courses: std::collections::VecDeque<Course>,
     /// Draws more courses when there are none left; without it they are smooth.
     more: Option<Chance>,
+    /// Whether a smooth one follows those that are drawn.
+    pauses: bool,
     door: Door,
     /// What comes next this way is cut after so many bytes.
     snare: Option<(Way, usize)>,
@@ -101,9 +103,18 @@ impl Proxy {
         Self::start(Address::parse(server), Vec::new(), Some(chance), tally).await
     }
 
+    /// Stands before the server at this address; connections go wrong, but after some that do one is smooth, so that even
+    /// what takes long comes to its end.
+    pub(crate) async fn before_faulty_at_times(server: &str, chance: Chance, tally: &Arc<Tally>) -> Self {
+        let proxy = Self::start(Address::parse(server), Vec::new(), Some(chance), tally).await;
+        proxy.plan.lock().pauses = true;
+        proxy
+    }
+
     async fn start(server: Address, courses: Vec<Course>, more: Option<Chance>, tally: &Arc<Tally>) -> Self {
         let (server_address, courses) = (server.clone(), courses.into());
-        let state = State { server: server_address, courses, more, door: Door::Open, snare: None };
+        let state =
+            State { server: server_address, courses, more, pauses: false, door: Door::Open, snare: None };
         let plan = Arc::new(Plan { state: Mutex::new(state), tally: Arc::clone(tally) });
         match server {
             Address::Tcp(_) => {
@@ -162,6 +173,7 @@ impl Plan {
             && let Some(chance) = &mut state.more
         {
             state.courses.extend(Course::draw(chance));
+            state.courses.extend(state.pauses.then(Course::smooth));
         }
         let mut course = match state.door {
             Door::Open => state.courses.pop_front().unwrap_or_else(Course::smooth),
