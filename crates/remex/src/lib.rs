@@ -23,3 +23,8 @@ mod web;
 
 #[cfg(target_os = "linux")]
 pub use {local::Local, server::config_from_env};
+
+/// Runs what the README shows.
+#[cfg(all(doctest, target_os = "linux"))]
+#[doc = include_str!("../../../README.md")]
+mod readme {}

@@ -108,3 +108,70 @@ fn the_typescript_client_behaves_as_described() {
         command.args(["test", "--silent"]).current_dir(project);
     });
 }
+
+/// Returns the first block of the README in a language, for the server at `address`.
+fn readme_block(language: &str, address: &str) -> String {
+    let readme = std::fs::read_to_string(directory("..").join("README.md")).unwrap();
+    let (_, rest) = readme.split_once(&format!("```{language}\n")).expect("the README shows the language");
+    let (block, _) = rest.split_once("```").unwrap();
+    assert!(block.contains(README_ADDRESS), "the block connects: {block}");
+    block.replace(README_ADDRESS, address)
+}
+
+/// Where the README connects to.
+const README_ADDRESS: &str = "ws://127.0.0.1:7070";
+
+/// What its blocks print.
+const README_OUTPUT: &str = "1\n2\n3\n4\n";
+
+/// Runs a program to its end, and returns what it prints.
+fn said(command: &mut Command) -> String {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn packages_install_in_clean_environments_and_run_what_the_readme_shows() {
+    let (Some(python), Some(_)) = (install("python"), install("node")) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let packages = place.path().join("packages");
+    said(
+        Command::new(directory("..").join("scripts/package-clients"))
+            .arg(&packages)
+            .env("PROGRAM", env!("CARGO_BIN_EXE_remex")),
+    );
+    let package = |beginning: &str, end: &str| {
+        let names = std::fs::read_dir(&packages).unwrap().map(|entry| entry.unwrap().path());
+        let is_wanted = |path: &std::path::PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with(beginning) && name.ends_with(end)
+        };
+        names.into_iter().find(is_wanted).unwrap_or_else(|| panic!("no {beginning}*{end}"))
+    };
+    let server = Server::start();
+
+    let environment = place.path().join("environment");
+    said(Command::new(python).args(["-m", "venv"]).arg(&environment));
+    let python = environment.join("bin/python");
+    let wheels = [package("remex_client-", ".whl"), package("remex_cli-", ".whl")];
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"];
+    said(Command::new(&python).args(pip).args(wheels));
+    let version = said(Command::new(environment.join("bin/remex")).arg("--version"));
+    assert_eq!(version, format!("remex {}\n", env!("CARGO_PKG_VERSION")));
+    let block = readme_block("python", server.address());
+    assert_eq!(said(Command::new(&python).args(["-c", &block])), README_OUTPUT);
+
+    let project = place.path().join("project");
+    std::fs::create_dir(&project).unwrap();
+    std::fs::write(project.join("package.json"), "{\"type\": \"module\"}").unwrap();
+    let npm = ["install", "--offline", "--no-audit", "--no-fund", "--loglevel", "error"];
+    said(Command::new("npm").args(npm).arg(package("remex-client-", ".tgz")).current_dir(&project));
+    std::fs::write(project.join("readme.js"), readme_block("js", server.address())).unwrap();
+    assert_eq!(said(Command::new("node").arg("readme.js").current_dir(&project)), README_OUTPUT);
+    server.stop();
+}
