@@ -7,7 +7,7 @@ import { constants } from "node:fs";
 import { mkdir, opendir, readlink, rename, rm, stat, symlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { CallOptions } from "../engine.js";
-import { ChangedError, LocalError, ProtocolError, RemexError, SessionLostError, UsageError } from "../errors.js";
+import { ChangedError, LocalError, ProtocolError, RefusedError, RemexError, SessionLostError, UsageError } from "../errors.js";
 import type { Path } from "../path.js";
 import { fromWirePath, joinPath, toWirePath } from "../path.js";
 import { toBytes } from "../bytes.js";
@@ -357,17 +357,30 @@ class Upload implements Direction {
       if (there !== undefined && Buffer.compare(toBytes(there), target) === 0) return false;
     }
     for (const retries = new RetryBudget(); ; ) {
-      const temporary = new Temporary(this.#files, to);
       try {
-        await this.#files.symlink(temporary.path, target, this.#call);
-        await temporary.putInPlace(to, undefined, this.#call);
+        await this.#files.symlink(to, target, this.#call);
         return true;
       } catch (error) {
-        // Another name is free, whether this link was made or not.
-        retries.note(error);
-      } finally {
-        temporary.discard();
+        if (!(error instanceof RefusedError) || error.kind !== "alreadyExists") {
+          retries.note(error);
+          continue;
+        }
+        // It may be the one that was made before a disconnect.
+        const there = await this.#files.readLink(to, this.#call).catch(() => undefined);
+        if (there !== undefined && Buffer.compare(toBytes(there), target) === 0) return true;
+        await this.#makeWay(to, error, retries);
       }
+    }
+  }
+
+  /** Removes what is in the way of a link, unless it is a directory. */
+  async #makeWay(to: string, exists: RefusedError, retries: RetryBudget): Promise<void> {
+    const there = await this.#files.find(to, this.#call);
+    if (there?.isDirectory && !there.isSymlink) throw exists;
+    try {
+      await this.#files.remove(to, { ...this.#call, recursive: false });
+    } catch (error) {
+      if (!(error instanceof RefusedError) || error.kind !== "notFound") retries.note(error);
     }
   }
 }

@@ -20,19 +20,19 @@ use crate::{
 /// How many seconds all tests of one client may take.
 const SECONDS: &str = "900";
 
-/// Servers of all kinds, and proxies before some of them.
+/// Servers of all kinds, and a proxy before one of them.
 struct Targets {
     list: Vec<Value>,
     tally: Arc<Tally>,
     _servers: Vec<Server>,
     _secure: (Pki, tempfile::TempDir),
-    _proxies: Vec<Proxy>,
+    _proxy: Proxy,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Targets {
-    /// Starts them; what goes wrong with connections follows from the seed.
-    fn start(seed: u64) -> Self {
+    /// Starts them; what goes wrong with the connections to one of them follows from the seed.
+    fn start(faulty: &str, seed: u64) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (unix, websocket) = (Server::unix(&[]), Server::start());
         let (pki, _) = Pki::new();
@@ -43,29 +43,24 @@ impl Targets {
         let flags = ["--ws-auth", "capability-token", "--ws-token-file", tokens.to_str().unwrap()];
         let secure = pki.serve(&flags);
         let tally = Arc::new(Tally::default());
-        let mut chance = Chance::new(seed);
-        let proxies: Vec<_> = [&unix, &websocket]
-            .into_iter()
-            .map(|server| {
-                let starting = Proxy::before_faulty_at_times(server.address(), chance.branch(), &tally);
-                runtime.block_on(starting)
-            })
-            .collect();
+        let server = if faulty == "unix" { &unix } else { &websocket };
+        let starting = Proxy::before_faulty_at_times(server.address(), Chance::new(seed), &tally);
+        let proxy = runtime.block_on(starting);
         let mut list = vec![
             json!({"name": "unix", "url": unix.address()}),
             json!({"name": "ws", "url": websocket.address()}),
             json!({"name": "wss", "url": secure.address(), "token": token, "ca": pki.arg("ca.pem")}),
             json!({"name": "stdio", "program": [env!("CARGO_BIN_EXE_remex"), "serve", "--listen", "stdio"]}),
         ];
-        for (name, proxy) in ["faulty unix", "faulty ws"].into_iter().zip(&proxies) {
-            list.push(json!({"name": name, "url": proxy.target().to_string(), "faults": true}));
-        }
+        list.push(
+            json!({"name": format!("faulty {faulty}"), "url": proxy.target().to_string(), "faults": true}),
+        );
         Self {
             list,
             tally,
             _servers: vec![unix, websocket, secure],
             _secure: (pki, directory),
-            _proxies: proxies,
+            _proxy: proxy,
             _runtime: runtime,
         }
     }
@@ -93,18 +88,25 @@ fn directory(language: &str) -> std::path::PathBuf {
 }
 
 #[test]
+fn the_clients_in_other_languages_behave_as_described() {
+    // They wait most of the time, so all of them at once.
+    std::thread::scope(|scope| {
+        scope.spawn(the_python_client_behaves_as_described);
+        scope.spawn(the_typescript_client_behaves_as_described);
+    });
+}
+
 fn the_python_client_behaves_as_described() {
     let Some(python) = install("python") else { return };
-    Targets::start(1).test(&python, |command| {
+    Targets::start("ws", 1).test(&python, |command| {
         command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).current_dir(directory("python"));
         command.env("PYTHONPATH", directory("python").join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
     });
 }
 
-#[test]
 fn the_typescript_client_behaves_as_described() {
     let Some(project) = install("node") else { return };
-    Targets::start(2).test(Path::new("npm"), |command| {
+    Targets::start("unix", 2).test(Path::new("npm"), |command| {
         command.args(["test", "--silent"]).current_dir(project);
     });
 }
