@@ -278,8 +278,9 @@ impl Tools {
     fn list_environments(&self) -> Answered {
         let names = self.shared.environments.iter().map(|environment| environment.name().to_owned());
         let environments: Vec<_> = names.collect();
-        let text = format!("{} (default)", environments.join("\n").replacen('\n', " (default)\n", 1));
-        let text = if environments.len() > 1 { text.trim_end_matches(" (default)").to_owned() } else { text };
+        let (default, others) = environments.split_first().expect("there is one, see `Tools::new`");
+        let text =
+            others.iter().fold(format!("{default} (default)"), |text, other| format!("{text}\n{other}"));
         Answered::new(text, &ListedEnvironments { environments })
     }
 

@@ -141,6 +141,12 @@ async fn control_comes_back_and_the_process_is_used_by_its_name() {
     let (text, data) = model.does("send_input", sent).await;
     assert!(text.contains("got one\n[`repl` is running; the awaited text was written]"), "{text}");
     assert_eq!(data["returned"], "matched");
+    // Who waits for output does not hold up the input that brings it.
+    let (waited, sent) = tokio::join!(
+        model.does("read_output", json!({"process": "repl", "wait_for": "got two", "wait_seconds": 10})),
+        model.does("send_input", json!({"process": "repl", "text": "two\n", "wait_seconds": 0})),
+    );
+    assert!(format!("{}{}", waited.0, sent.0).contains("got two"), "{waited:?} {sent:?}");
     let (text, _) = model.does("read_output", json!({"process": "repl", "silence_seconds": 0.05})).await;
     assert_eq!(text, "[`repl` is running, and silent]");
     let (text, _) =

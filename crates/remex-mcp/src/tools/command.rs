@@ -250,8 +250,6 @@ impl Tools {
                 "read the rest of its output with `read_output`, or start it again with `run_command`",
             ));
         }
-        let followed = self.followed(environment.name(), &reference);
-        let mut followed = followed.lock().await;
         let written = async {
             if !params.text.is_empty() {
                 reference.write(params.text.as_bytes()).await?;
@@ -267,6 +265,9 @@ impl Tools {
                 problem.with_hint("start it with `input` `pipe` or `terminal` to write to it")
             }
         })?;
+        // Only now: what waits for output of this process must not hold up its input.
+        let followed = self.followed(environment.name(), &reference);
+        let mut followed = followed.lock().await;
         let report = followed.follow(&reference, environment.name(), &condition, limits, call).await?;
         returned(&report)
     }
