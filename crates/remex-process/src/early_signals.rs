@@ -14,6 +14,9 @@ extern "C" fn note(signal: libc::c_int) {
     NOTED.fetch_or(1 << signal, Ordering::Relaxed);
 }
 
+/// Those that ask for a replacement or a reload. They must not end a program that replaces another before it handles them.
+const PENDING: [libc::c_int; 2] = [libc::SIGUSR2, libc::SIGHUP];
+
 /// Remembers these signals from now on, even if the program that this one replaces has blocked them.
 ///
 /// [`deliver_noted`] delivers them once the real handlers are installed.
@@ -22,7 +25,7 @@ pub fn note_signals(signals: &[i32]) {
         // SAFETY: the handler only changes an atomic number, which is allowed at any moment.
         unsafe { libc::signal(signal, note as extern "C" fn(libc::c_int) as libc::sighandler_t) };
     }
-    change_mask(signals, libc::SIG_UNBLOCK);
+    unblock();
 }
 
 /// Delivers what [`note_signals`] has remembered to the handlers that are installed now.
@@ -34,22 +37,22 @@ pub fn deliver_noted() {
     }
 }
 
-/// Blocks these signals on this thread and in a program that is executed in its place, where they stay pending.
-pub(crate) fn block(signals: &[i32]) {
-    change_mask(signals, libc::SIG_BLOCK);
+/// Blocks SIGUSR2 and SIGHUP on this thread and in a program that is executed in its place, where they stay pending.
+pub(crate) fn block() {
+    change_mask(libc::SIG_BLOCK);
 }
 
-/// Unblocks these signals again.
-pub(crate) fn unblock(signals: &[i32]) {
-    change_mask(signals, libc::SIG_UNBLOCK);
+/// Unblocks them again.
+pub(crate) fn unblock() {
+    change_mask(libc::SIG_UNBLOCK);
 }
 
-fn change_mask(signals: &[i32], how: libc::c_int) {
+fn change_mask(how: libc::c_int) {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigemptyset` initializes the set before it is used. No call can fail with signals that exist.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        for &signal in signals {
+        for signal in PENDING {
             libc::sigaddset(set.as_mut_ptr(), signal);
         }
         libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut());

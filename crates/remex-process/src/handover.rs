@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{CString, OsStr, OsString},
+    ffi::{CString, OsString},
     io,
     os::{
-        fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+        fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
         unix::{ffi::OsStringExt as _, process::CommandExt as _},
     },
     process::Command,
@@ -16,37 +16,18 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 use crate::{early_signals, sys};
 
-/// The first descriptor that a program passes on, as systemd does it.
-const FIRST: RawFd = 3;
-
-/// Executes `command` in place of this program, with `sockets` from descriptor 3 on, as systemd passes them.
+/// Executes `command` in place of this program, which passes on `kept` under the same numbers.
 ///
-/// SIGUSR2 and SIGHUP stay pending until the new program calls [`note_signals`](crate::note_signals). Returns only if it
-/// fails. By then descriptors of this program are replaced, so it must end; nothing else may use descriptors meanwhile.
-pub fn exec_with_sockets(mut command: Command, sockets: Vec<OwnedFd>) -> io::Error {
-    let count = sockets.len();
-    let past = FIRST.saturating_add(RawFd::try_from(count).unwrap_or(RawFd::MAX));
-    let moved: io::Result<Vec<OwnedFd>> =
-        sockets.into_iter().map(|socket| Ok(rustix::io::fcntl_dupfd_cloexec(&socket, past)?)).collect();
-    let moved = match moved {
-        Ok(moved) => moved,
-        Err(error) => return error,
-    };
-    for (socket, number) in moved.iter().zip(FIRST..) {
-        // SAFETY: whoever owns the descriptor with this number does not use it again, because this program is replaced
-        // or ends. The new one is inherited.
-        if unsafe { libc::dup2(socket.as_raw_fd(), number) } < 0 {
-            return io::Error::last_os_error();
-        }
-    }
-    let pid = std::process::id().to_string();
-    command.env("LISTEN_FDS", count.to_string()).env("LISTEN_PID", OsStr::new(&pid));
-    // Those that ask for a replacement or a reload must not end the new program before it handles them.
-    let pending = [libc::SIGUSR2, libc::SIGHUP];
-    early_signals::block(&pending);
-    let failed = command.exec();
-    early_signals::unblock(&pending);
-    failed
+/// Descriptors keep their numbers because threads of this program use theirs until the very end. SIGUSR2 and SIGHUP stay
+/// pending until the new program calls [`note_signals`](crate::note_signals). Returns only if it fails; then nothing has
+/// changed.
+pub fn exec_command_keeping(mut command: Command, kept: &[BorrowedFd<'_>]) -> io::Error {
+    inheriting(kept, || {
+        early_signals::block();
+        let failed = command.exec();
+        early_signals::unblock();
+        failed
+    })
 }
 
 /// Executes `program` in place of this one, which passes on `kept` under the same numbers, and its children.
@@ -61,21 +42,28 @@ pub fn exec_keeping(program: OsString, args: Vec<OsString>, kept: &[BorrowedFd<'
     };
     let mut pointers: Vec<_> = args.iter().map(|arg| arg.as_ptr()).collect();
     pointers.push(ptr::null());
-    let inherit = |flags: FdFlags| kept.iter().try_for_each(|fd| fcntl_setfd(fd, flags));
-    let failed = match inherit(FdFlags::empty()) {
-        Ok(()) => sys::with_all_signals_blocked(|| {
+    inheriting(kept, || {
+        sys::with_all_signals_blocked(|| {
             // SAFETY: both are strings that end with zero, and the list of them ends with a null pointer.
             unsafe { libc::execv(program.as_ptr(), pointers.as_ptr()) };
             io::Error::last_os_error()
-        }),
+        })
+    })
+}
+
+/// Calls `exec` while programs inherit `kept`.
+fn inheriting(kept: &[BorrowedFd<'_>], exec: impl FnOnce() -> io::Error) -> io::Error {
+    let set = |flags: FdFlags| kept.iter().try_for_each(|fd| fcntl_setfd(fd, flags));
+    let failed = match set(FdFlags::empty()) {
+        Ok(()) => exec(),
         Err(error) => error.into(),
     };
     // One that cannot be changed was not changed before.
-    let _ = inherit(FdFlags::CLOEXEC);
+    let _ = set(FdFlags::CLOEXEC);
     failed
 }
 
-/// Takes a descriptor that [`exec_keeping`] has passed on.
+/// Takes a descriptor that [`exec_keeping`] or [`exec_command_keeping`] has passed on.
 ///
 /// # Errors
 /// If it is not open, or was taken already.

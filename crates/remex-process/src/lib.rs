@@ -46,7 +46,7 @@ pub use descriptors::{ChildIo, read, resize};
 pub use early_signals::{deliver_noted, note_signals};
 pub use error::{DenialReason, ExecDenial, Stage, StartError, StartErrorKind};
 pub use exit::{Exit, ExitRecord, ExitStatus, Usage};
-pub use handover::{exec_keeping, exec_with_sockets, take_kept, take_signals};
+pub use handover::{exec_command_keeping, exec_keeping, take_kept, take_signals};
 pub use jail::{Jail, JailError, PROXY_PORT, Step};
 pub use leader::Leader;
 pub use memory::{return_large_blocks, trim_heap};

@@ -69,8 +69,8 @@ mod server;
 mod tests;
 
 pub use remex_process::{
-    deliver_noted, exec_with_sockets, note_signals, raise_file_limit, return_large_blocks, run_briefly,
-    take_signals,
+    deliver_noted, exec_command_keeping, note_signals, raise_file_limit, return_large_blocks, run_briefly,
+    take_kept, take_signals,
 };
 
 pub use audit::AuditConfig;

@@ -82,23 +82,25 @@ async fn upgrade(state: &Path) -> Result<Upgraded, Failure> {
         move |error: io::Error| Failure::io(&what, &error)
     };
     let unreadable = cannot(&format!("read `{}`", lock.display()));
-    let Some(before) = holder(&lock).map_err(unreadable)? else {
-        return Err(Failure::new(
-            format!("no server uses the state directory `{}`", state.display()),
-            "name the directory that the server was started with, or start it",
-        ));
+    let before = tokio::time::timeout(PATIENCE, started(&lock));
+    let before = match before.await {
+        Ok(before) => before.map_err(unreadable)?.ok_or_else(|| {
+            Failure::new(
+                format!("no server uses the state directory `{}`", state.display()),
+                "name the directory that the server was started with, or start it",
+            )
+        })?,
+        Err(_) => {
+            return Err(Failure::new(
+                format!("the server of `{}` does not serve after {} s", state.display(), PATIENCE.as_secs()),
+                "see its log for the reason",
+            ));
+        }
     };
-    let pid: i32 = before.pid.as_raw_nonzero().into();
-    let server = pidfd_open(before.pid, PidfdFlags::empty())
-        .map_err(|error| cannot("find the server")(error.into()))?;
-    let Some(program) =
-        before.program.filter(|_| before.status == SERVING || before.status.starts_with(REFUSED))
-    else {
-        return Err(Failure::new(
-            format!("the server (pid {pid}) is just starting"),
-            "try again in a second",
-        ));
-    };
+    let Holder { pid, program, .. } = before;
+    let server =
+        pidfd_open(pid, PidfdFlags::empty()).map_err(|error| cannot("find the server")(error.into()))?;
+    let pid: i32 = pid.as_raw_nonzero().into();
     let path = program.clone();
     let version = tokio::task::spawn_blocking(move || version_of(&path))
         .await
@@ -110,10 +112,10 @@ async fn upgrade(state: &Path) -> Result<Upgraded, Failure> {
     let replaced = async {
         loop {
             match holder(&lock) {
-                Ok(Some(now)) if now.at != before.at && now.status == SERVING => {
+                Ok(Found::By(now)) if now.at != before.at && now.status == SERVING => {
                     return Ok(now.pid == before.pid);
                 }
-                Ok(Some(now)) if now.at != before.at && now.status.starts_with(REFUSED) => {
+                Ok(Found::By(now)) if now.at != before.at && now.status.starts_with(REFUSED) => {
                     return Err(now.status);
                 }
                 _ if has_ended(&server) => return Ok(false),
@@ -143,30 +145,52 @@ fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// Who holds a lock file, and what that program says.
+/// Waits until the server that holds a lock file has started; returns none if there is no server.
+async fn started(lock: &Path) -> io::Result<Option<Holder>> {
+    loop {
+        match holder(lock)? {
+            Found::Nobody => return Ok(None),
+            Found::By(holder) if holder.status == SERVING || holder.status.starts_with(REFUSED) => {
+                return Ok(Some(holder));
+            }
+            Found::By(_) | Found::Starting => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Who holds a lock file.
+enum Found {
+    Nobody,
+    /// A server that has not said who it is.
+    Starting,
+    By(Holder),
+}
+
+/// The server that holds a lock file, and what it says.
 struct Holder {
     pid: Pid,
-    program: Option<PathBuf>,
-    /// How it is, as [`handover`](super::serve::handover) has it; empty while it starts.
+    program: PathBuf,
+    /// How it is, as [`handover`](super::serve::handover) has it.
     status: String,
     /// When it said so.
     at: SystemTime,
 }
 
 /// Returns who holds a lock file.
-fn holder(lock: &Path) -> io::Result<Option<Holder>> {
+fn holder(lock: &Path) -> io::Result<Found> {
     let file = match fs::File::open(lock) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nobody),
         opened => opened?,
     };
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-        return Ok(None);
+        return Ok(Found::Nobody);
     }
+    let at = file.metadata()?.modified()?;
     let text = fs::read_to_string(lock)?;
     let mut lines = text.lines();
     let pid = lines.next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
-    let Some(pid) = pid else { return Ok(None) };
-    let program = lines.next().map(PathBuf::from);
-    let status = lines.next().unwrap_or_default().to_owned();
-    Ok(Some(Holder { pid, program, status, at: file.metadata()?.modified()? }))
+    let (Some(pid), Some(program), Some(status)) = (pid, lines.next(), lines.next()) else {
+        return Ok(Found::Starting);
+    };
+    Ok(Found::By(Holder { pid, program: program.into(), status: status.to_owned(), at }))
 }

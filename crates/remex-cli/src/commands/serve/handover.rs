@@ -6,7 +6,9 @@
 use std::{
     cell::RefCell,
     ffi::OsString,
-    os::fd::OwnedFd,
+    fmt::Write as _,
+    io,
+    os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -14,12 +16,14 @@ use std::{
 
 use remex_rpc::{Inherited, Listener};
 use remex_server::Server;
+use rustix::net::{AddressFamily, sockopt::socket_domain};
 use tokio::signal::unix::Signal;
 
-use super::{SYSTEMD, cannot, systemd};
+use super::{SYSTEMD, cannot};
 use crate::render::failure::{Failure, Kind};
 
-/// The variable with the URLs of the sockets that are passed, one in each line.
+/// The variable with what is passed: the pid of the program it is meant for, and then a line for each socket with its
+/// descriptor and its URL.
 pub(super) const VARIABLE: &str = "REMEX_HANDOVER";
 
 /// How a server is, in its lock file: it works.
@@ -62,8 +66,13 @@ impl Handover {
     /// Replaces this program; returns only if that fails.
     pub(super) fn exec(self) -> Failure {
         let mut command = Command::new(&self.program);
-        command.args(std::env::args_os().skip(1)).env(VARIABLE, self.urls.join("\n"));
-        let error = remex_server::exec_with_sockets(command, self.sockets);
+        let mut passed = std::process::id().to_string();
+        for (url, socket) in self.urls.iter().zip(&self.sockets) {
+            let _ = write!(passed, "\n{} {url}", socket.as_raw_fd());
+        }
+        command.args(std::env::args_os().skip(1)).env(VARIABLE, passed);
+        let sockets: Vec<_> = self.sockets.iter().map(AsFd::as_fd).collect();
+        let error = remex_server::exec_command_keeping(command, &sockets);
         cannot(&format!("execute `{}`", self.program.display()))(error)
     }
 
@@ -100,15 +109,31 @@ pub(super) async fn wanted(signal: &mut Signal, handover: &Handover, server: &Se
     }
 }
 
-/// Takes what the program before this one has passed, if it was replaced by this one. Must be called before other threads
-/// exist, because it changes the environment.
+/// Takes what the program before this one has passed, if it was replaced by this one.
 pub(super) fn take() -> Result<Option<HandedOver>, Failure> {
-    let Some(urls) = std::env::var_os(VARIABLE) else { return Ok(None) };
-    let urls = OsString::into_string(urls)
+    let Some(passed) = std::env::var_os(VARIABLE) else { return Ok(None) };
+    let passed = OsString::into_string(passed)
         .map_err(|_| Failure::bare(Kind::Failed, format!("{VARIABLE} is not text")))?;
-    let sockets = systemd::take()?;
-    let sockets = urls.lines().map(str::to_owned).zip(sockets.into_iter().map(Some)).collect();
-    Ok(Some(HandedOver { sockets: RefCell::new(sockets) }))
+    let mut lines = passed.lines();
+    // Programs that this one starts inherit the variable, and not the sockets.
+    if lines.next() != Some(std::process::id().to_string().as_str()) {
+        return Ok(None);
+    }
+    let sockets = lines.map(|line| {
+        let (number, url) = line.split_once(' ').unwrap_or((line, ""));
+        let taken = number.parse().map_err(io::Error::other).and_then(take_socket);
+        let socket = taken.map_err(cannot(&format!("go on with the socket of `{url}`")))?;
+        Ok((url.to_owned(), Some(socket)))
+    });
+    Ok(Some(HandedOver { sockets: RefCell::new(sockets.collect::<Result<_, Failure>>()?) }))
+}
+
+fn take_socket(number: RawFd) -> io::Result<Inherited> {
+    let socket = remex_server::take_kept(number)?;
+    Ok(match socket_domain(&socket)? {
+        AddressFamily::UNIX => Inherited::Unix(socket.into()),
+        _ => Inherited::Tcp(socket.into()),
+    })
 }
 
 impl HandedOver {

@@ -1,9 +1,17 @@
 //! Upgrades that go wrong, and those that come at a bad moment.
 
-use std::{fs, process::Output, time::Instant};
+use std::{
+    fs,
+    mem::MaybeUninit,
+    process::{Output, Stdio},
+    time::Instant,
+};
 
 use remex_client::Options;
-use rustix::process::{Signal, kill_process};
+use rustix::{
+    fs::inotify,
+    process::{Signal, kill_process},
+};
 use serde_json::json;
 
 use super::{
@@ -82,6 +90,47 @@ fn an_upgrade_is_done_when_the_server_serves_and_none_is_lost() {
         // At once: it does not only have the sockets, it answers.
         resume(&host, &session);
     }
+}
+
+#[test]
+fn listening_sockets_take_the_place_of_no_descriptor_that_the_server_still_uses() {
+    // Where there are many, threads of the old program have more time to notice.
+    let directory = tempfile::tempdir().unwrap();
+    let sockets: Vec<_> =
+        (0..60).map(|number| format!("unix://{}/{number}.sock", directory.path().display())).collect();
+    let flags: Vec<_> = sockets.iter().flat_map(|socket| ["--listen", socket]).collect();
+    let host = DurableHost::with(&flags);
+    let (_, session) = connect(&host);
+    for _ in 0..10 {
+        let upgraded = upgrade(&host);
+        assert!(upgraded.status.success(), "{upgraded:?} {}", host.said());
+        resume(&host, &session);
+    }
+}
+
+#[test]
+fn an_upgrade_waits_for_a_server_that_is_just_starting() {
+    let host = DurableHost::start();
+    let lock = host.state().join("server.lock");
+    let text = fs::read_to_string(&lock).unwrap();
+    // As if it had not said yet that it serves.
+    fs::write(&lock, text.lines().next().unwrap()).unwrap();
+    let opened = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&opened, &lock, inotify::WatchFlags::OPEN).unwrap();
+    let mut command = program(&["upgrade", "--state", host.state().to_str().unwrap()]);
+    let upgrade = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It opens the file twice to look once.
+    let (mut buffer, mut looks) = ([MaybeUninit::uninit(); 4096], 0);
+    poll("an upgrade that looks again", || {
+        let mut events = inotify::Reader::new(&opened, &mut buffer);
+        while looks < 3 && events.next().is_ok() {
+            looks += 1;
+        }
+        looks == 3
+    });
+    fs::write(&lock, text).unwrap();
+    let upgraded = upgrade.finished();
+    assert!(upgraded.status.success(), "{upgraded:?}");
 }
 
 #[test]
