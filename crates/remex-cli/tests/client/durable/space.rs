@@ -102,7 +102,8 @@ async fn what_a_quota_has_no_room_for_is_a_gap_with_its_cause() {
             Event::Gap(gap) => {
                 assert_eq!(gap.from_seq, next);
                 assert!(matches!(gap.cause, None | Some(GapCause::Quota)), "{gap:?}");
-                (missing, next) = (missing + gap.bytes.unwrap(), gap.to_seq + 1);
+                let bytes = gap.bytes.unwrap_or_else(|| panic!("{gap:?} after {received} and {missing}"));
+                (missing, next) = (missing + bytes, gap.to_seq + 1);
             }
             Event::Exited { .. } => next += 1,
             Event::Closed(_) => break,

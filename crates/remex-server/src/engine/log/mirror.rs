@@ -230,12 +230,11 @@ impl Mirror {
         }
         let (before, last, end) = (cursor.offset, self.last_output(), total(&self.known.produced));
         let mut next = self.files.get_mut().next(&self.dir, cursor, last)?;
-        if let Next::Gap(gap) = &mut next
-            && gap.to_seq >= last
-        {
-            // The files do not tell how much is missing at their end.
-            gap.bytes = gap.bytes.or_else(|| Some(end.saturating_sub(before?)));
-            cursor.offset = Some(end);
+        if let Next::Gap(gap) = &mut next {
+            // The files do not tell how much is missing at their end; they may be ahead of what is known.
+            cursor.offset = cursor.offset.or_else(|| (gap.to_seq >= last).then_some(end));
+            // Nor what was there before they were evicted further.
+            gap.bytes = gap.bytes.or_else(|| cursor.offset?.checked_sub(before?));
         }
         if let Some(end) = cursor.offset {
             note_end(&mut self.ends, cursor.seq, end);
@@ -581,6 +580,53 @@ mod tests {
         (known.newest, known.exited, known.is_closed) = (12, Some(11), true);
         (known.produced.stdout, known.retained) = (10_000, 10_000);
         known
+    }
+
+    /// Appends events of 1000 bytes each, and returns how far the log has come.
+    fn append(writer: &mut Writer, count: usize) -> Progress {
+        for _ in 0..count {
+            let Room::Bytes(room) = writer.room(Hold::Nothing) else { panic!("it is full") };
+            writer
+                .append(remex_log::Stream::Stdout, 1, room, |spare| io::Result::Ok(spare.len().min(1000)))
+                .unwrap();
+        }
+        writer.flush().unwrap();
+        let position = writer.position();
+        let mut known = Progress::start();
+        (known.first_seq, known.first_offset) = (position.first_seq, position.first_offset);
+        (known.newest, known.produced.stdout) = (position.written_seq, position.offset);
+        known
+    }
+
+    #[test]
+    fn what_is_evicted_while_it_is_read_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { retain_bytes: 20_000, segment_bytes: Some(4096) };
+        let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
+        for more in [10, 30, 200] {
+            // The server knows of this, and not yet of what follows.
+            let known = append(&mut writer, 100);
+            assert!(known.first_seq > 1);
+            let mut mirror = Mirror::new(dir.path().to_owned(), known);
+            let mut cursor = mirror.cursor_after(0);
+            let Some(Next::Gap(first)) = mirror.next(&mut cursor) else { panic!("no gap") };
+            let mut seen = first.bytes.unwrap();
+            let newest = append(&mut writer, more);
+            let mut is_advanced = false;
+            loop {
+                match mirror.next(&mut cursor) {
+                    Some(Next::Gap(gap)) => seen += gap.bytes.unwrap_or_else(|| panic!("{gap:?}")),
+                    Some(Next::Output { bytes, .. }) => seen += bytes.len() as u64,
+                    Some(_) => {}
+                    None if is_advanced => break,
+                    None => {
+                        mirror.advance(newest.clone());
+                        is_advanced = true;
+                    }
+                }
+            }
+            assert_eq!(seen, newest.produced.stdout, "{more} more");
+        }
     }
 
     /// Returns the bytes of output, the gap, and the kinds of events after it.
