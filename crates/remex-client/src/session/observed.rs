@@ -113,7 +113,7 @@ impl Observed {
             };
             let is_over = from == ObserveFrom::Now && entry.state == wire_process::State::Closed;
             let progress = if is_over { FollowedState::Closed(None) } else { FollowedState::Open };
-            let started_at_ms = Some(entry.started_at_ms);
+            let started_at_ms = started_at_ms(&entry);
             processes.insert(entry.process_id, Followed { position, started_at_ms, progress });
         }
         let mut observed = Self {
@@ -194,7 +194,7 @@ impl Observed {
             if !process.is(&entry) {
                 process = Followed::default();
             }
-            process.started_at_ms = Some(entry.started_at_ms);
+            process.started_at_ms = started_at_ms(&entry);
             listed.insert(entry.process_id, process);
         }
         self.processes = listed;
@@ -255,6 +255,11 @@ impl Followed {
             (None, FollowedState::Open | FollowedState::Broken) => true,
         }
     }
+}
+
+/// Returns when a process has started; not before it runs, because until then it is only the time of the request.
+fn started_at_ms(entry: &wire_process::Entry) -> Option<u64> {
+    (entry.state != wire_process::State::Starting).then_some(entry.started_at_ms)
 }
 
 /// Returns the first and the last event that this one stands for.

@@ -27,6 +27,21 @@ async fn list_nothing(server: &mut Server) {
     server.answer(&id, json!({"processes": []})).await;
 }
 
+/// Answers with a process `p` that was started at this time, and with what a client asks to observe the session `w`; returns
+/// the parameters of that.
+async fn accept_with(server: &mut Server, state: &str, started_at_ms: u64) -> Value {
+    let (id, _) = server.expect("process/list").await;
+    let process = json!({
+        "processId": "p", "sessionId": "w", "argv": ["true"], "cwd": "file:///", "pid": null, "tty": false,
+        "labels": {}, "state": state, "startedAtMs": started_at_ms, "endedAtMs": null, "exitCode": null,
+        "signal": null, "cause": null, "produced": {"stdout": 0, "stderr": 0, "pty": 0}, "retainedBytes": 0,
+    });
+    server.answer(&id, json!({"processes": [process]})).await;
+    let (id, params) = server.expect("session/observe").await;
+    server.answer(&id, json!({})).await;
+    params
+}
+
 /// Answers what a client asks to observe the session `w`, and returns the parameters of that.
 async fn accept(server: &mut Server) -> Value {
     list_nothing(server).await;
@@ -108,6 +123,30 @@ async fn long_ids_count_as_much_as_output_does() {
             server.send(observed(output("p", 1))).await;
         });
     }
+}
+
+#[tokio::test]
+async fn a_process_that_was_listed_while_it_started_is_the_same_when_it_runs() {
+    let (client, mut server) = Server::connect().await;
+    let (events, _) = tokio::join!(client.observe("w", ObserveFrom::Start), async {
+        let (id, _) = server.expect("session/list").await;
+        server.answer(&id, json!({"sessions": []})).await;
+        list_nothing(&mut server).await;
+        accept_with(&mut server, "starting", 1_000).await
+    });
+    let mut events = events.unwrap();
+    server.send(observed(output("p", 1))).await;
+    assert_eq!(next_output(&mut events).await, ("p".to_owned(), 1));
+    // Too much, so the client asks again.
+    server.send(observed(output(&"x".repeat(9 << 20), 1))).await;
+    tokio::join!(async { assert_eq!(next_output(&mut events).await, ("p".to_owned(), 2)) }, async {
+        let (id, _) = server.expect("session/unobserve").await;
+        server.answer(&id, json!({})).await;
+        // It runs since later than its start was requested.
+        let params = accept_with(&mut server, "running", 1_003).await;
+        assert_eq!(params["fromSeq"], json!({"p": 2}));
+        server.send(observed(output("p", 2))).await;
+    });
 }
 
 #[tokio::test]
