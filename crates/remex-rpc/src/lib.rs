@@ -44,7 +44,7 @@ pub use handshake::{
     refuse_at_once,
 };
 #[cfg(feature = "server")]
-pub use listener::{Accepted, BindError, Inherited, Listener};
+pub use listener::{Accepted, BindError, Inherited, Kept, Listener};
 #[cfg(feature = "server")]
 pub use regular_file::open_regular;
 pub use send_buffer::SendBuffer;

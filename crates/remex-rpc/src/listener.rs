@@ -3,8 +3,9 @@
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::Arc,
 };
 
 use rustix::net::sockopt::socket_acceptconn;
@@ -28,8 +29,21 @@ enum Socket {
     Unix {
         listener: UnixListener,
         /// Removes the file when dropped; `None` for an inherited socket, whose file is not ours.
-        _file: Option<SocketFile>,
+        file: Option<Arc<SocketFile>>,
     },
+}
+
+/// A listening socket for the next program: while this exists, it stays open and under its name.
+#[derive(Debug)]
+pub struct Kept {
+    descriptor: OwnedFd,
+    _file: Option<Arc<SocketFile>>,
+}
+
+impl AsFd for Kept {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
 }
 
 /// A listening socket inherited from the parent process, such as systemd.
@@ -159,7 +173,7 @@ impl Listener {
                     unix::Error::Io(error) => failed(address, &error),
                 })?;
                 Ok(Listener {
-                    socket: Socket::Unix { listener, _file: Some(file) },
+                    socket: Socket::Unix { listener, file: Some(Arc::new(file)) },
                     address: address.clone(),
                 })
             }
@@ -196,7 +210,7 @@ impl Listener {
                     io::Error::new(io::ErrorKind::InvalidInput, "the unix socket has no path")
                 })?;
                 let address = ListenAddress::Unix(path);
-                Ok(Listener { socket: Socket::Unix { listener, _file: None }, address })
+                Ok(Listener { socket: Socket::Unix { listener, file: None }, address })
             }
         }
     }
@@ -207,11 +221,11 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Like [`adopt`](Self::adopt).
+    /// Like [`adopt`](Self::adopt); [`NotFound`](io::ErrorKind::NotFound) if the file of a unix socket was removed.
     pub fn take_over(inherited: Inherited, address: &ListenAddress) -> io::Result<Listener> {
         let mut listener = Self::adopt(inherited)?;
-        if let (Socket::Unix { _file, .. }, ListenAddress::Unix(path)) = (&mut listener.socket, address) {
-            *_file = Some(SocketFile::of(path)?);
+        if let (Socket::Unix { file, .. }, ListenAddress::Unix(path)) = (&mut listener.socket, address) {
+            *file = Some(Arc::new(SocketFile::of(path)?));
             // It was bound under another name and then renamed.
             listener.address = address.clone();
         }
@@ -223,16 +237,18 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Returns another descriptor of the socket, for a program that goes on with it.
+    /// Returns the socket for a program that goes on with it, even if this listener is dropped before.
     ///
     /// # Errors
     ///
     /// If this program has no descriptor left.
-    pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        match &self.socket {
-            Socket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
-            Socket::Unix { listener, .. } => listener.as_fd().try_clone_to_owned(),
-        }
+    pub fn keep(&self) -> io::Result<Kept> {
+        Ok(match &self.socket {
+            Socket::Tcp(listener) => Kept { descriptor: listener.as_fd().try_clone_to_owned()?, _file: None },
+            Socket::Unix { listener, file } => {
+                Kept { descriptor: listener.as_fd().try_clone_to_owned()?, _file: file.clone() }
+            }
+        })
     }
 
     /// Returns the address with the actual port.

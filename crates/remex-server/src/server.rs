@@ -207,13 +207,7 @@ impl Server {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = phase.wait_for(|phase| *phase > Phase::Serving) => {
-                    if self.is_replaced.load(Ordering::Relaxed) {
-                        // Its file must stay where clients look for it.
-                        std::mem::forget(listener);
-                    }
-                    return;
-                }
+                _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
             };
             match accepted {
                 Ok(Accepted::Tcp { stream, peer, local }) => {
@@ -300,8 +294,8 @@ impl Server {
         }
     }
 
-    /// Ends the server so that another program can go on with its listening sockets, which stay open, and with its durable
-    /// processes: clients are told to reconnect.
+    /// Ends the server so that another program can go on with its listening sockets, which the caller has
+    /// [kept](Listener::keep), and with its durable processes: clients are told to reconnect.
     pub async fn hand_over(&self) {
         self.is_replaced.store(true, Ordering::Relaxed);
         self.shut_down().await;

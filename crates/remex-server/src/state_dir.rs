@@ -3,7 +3,7 @@
 //! ```text
 //! version           the form of everything here
 //! tags              the number that marks the processes of the keeper
-//! server.lock       held by the server; its pid, its program and how it is
+//! server.lock       held by the server; its pid, its program how it is, and since when
 //! keeper.lock       held by the keeper
 //! keeper.sock       where the keeper listens
 //! keeper.log        what the keeper has to say
@@ -88,9 +88,12 @@ impl Lock {
         (&self.file).write_all(text.as_bytes())
     }
 
-    /// Says in the lock file which program the server is, and how it is; nobody depends on it but `remex upgrade`.
+    /// Says in the lock file which program the server is, how it is, and when that was; nobody depends on it but
+    /// `remex upgrade`.
     pub(crate) fn say_status(&self, program: &Path, status: &str) {
-        if let Err(error) = self.say(&[&program.to_string_lossy(), status]) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let when = format!("{}.{:09}", now.tv_sec, now.tv_nsec);
+        if let Err(error) = self.say(&[&program.to_string_lossy(), status, &when]) {
             tracing::warn!(%error, "cannot write to the lock file of the server");
         }
     }

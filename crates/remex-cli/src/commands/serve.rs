@@ -216,6 +216,8 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
         () = server.return_freed_memory() => {}
         () = reloads(&mut hangup, &reloader) => {}
     }
+    // From now on, who connects is refused, or waits for the next program.
+    let handover = is_upgrade.then_some(handover);
     let ending = async { if is_upgrade { server.hand_over().await } else { server.shut_down().await } };
     tokio::select! {
         () = ending => {}
@@ -229,7 +231,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
         } => {}
     }
     serving.shutdown().await;
-    Ok(is_upgrade.then_some(handover))
+    Ok(handover)
 }
 
 /// Reloads the configuration at each SIGHUP; never ends.
@@ -250,11 +252,14 @@ async fn listeners(
     let mut listeners = Vec::new();
     for address in addresses.iter().filter(|address| **address != ListenAddress::Stdio) {
         let url = address.to_string();
-        let listener = match handed_over.and_then(|handed_over| handed_over.find(&url)) {
-            Some(socket) => {
-                Listener::take_over(socket, address).map_err(cannot("go on with a listening socket"))?
+        let taken = handed_over.and_then(|handed_over| handed_over.find(&url));
+        let listener = match taken.map(|socket| Listener::take_over(socket, address)) {
+            Some(Ok(listener)) => listener,
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(cannot("go on with a listening socket")(error));
             }
-            None => {
+            // If somebody has removed the file of a socket, it is there again.
+            Some(Err(_)) | None => {
                 let bound = Listener::bind(address).await;
                 bound.map_err(|error| Failure::new(error.message(), error.hint()))?
             }

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use remex_client::Client;
@@ -112,10 +112,10 @@ async fn upgrade(state: &Path) -> Result<Upgraded, Failure> {
     let replaced = async {
         loop {
             match holder(&lock) {
-                Ok(Found::By(now)) if now.at != before.at && now.status == SERVING => {
+                Ok(Found::By(now)) if now.when != before.when && now.status == SERVING => {
                     return Ok(now.pid == before.pid);
                 }
-                Ok(Found::By(now)) if now.at != before.at && now.status.starts_with(REFUSED) => {
+                Ok(Found::By(now)) if now.when != before.when && now.status.starts_with(REFUSED) => {
                     return Err(now.status);
                 }
                 _ if has_ended(&server) => return Ok(false),
@@ -172,8 +172,8 @@ struct Holder {
     program: PathBuf,
     /// How it is, as [`handover`](super::serve::handover) has it.
     status: String,
-    /// When it said so.
-    at: SystemTime,
+    /// When it said so, as text that is compared only.
+    when: String,
 }
 
 /// Returns who holds a lock file.
@@ -185,12 +185,13 @@ fn holder(lock: &Path) -> io::Result<Found> {
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
         return Ok(Found::Nobody);
     }
-    let at = file.metadata()?.modified()?;
     let text = fs::read_to_string(lock)?;
     let mut lines = text.lines();
     let pid = lines.next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
-    let (Some(pid), Some(program), Some(status)) = (pid, lines.next(), lines.next()) else {
+    let (Some(pid), Some(program), Some(status), Some(when)) =
+        (pid, lines.next(), lines.next(), lines.next())
+    else {
         return Ok(Found::Starting);
     };
-    Ok(Found::By(Holder { pid, program: program.into(), status: status.to_owned(), at }))
+    Ok(Found::By(Holder { pid, program: program.into(), status: status.to_owned(), when: when.to_owned() }))
 }

@@ -8,13 +8,13 @@ use std::{
     ffi::OsString,
     fmt::Write as _,
     io,
-    os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd as _, RawFd},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use remex_rpc::{Inherited, Listener};
+use remex_rpc::{Inherited, Kept, Listener};
 use remex_server::Server;
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 use tokio::signal::unix::Signal;
@@ -41,7 +41,7 @@ pub(super) struct Handover {
     /// Where this program was when it started; that file may be another one now.
     program: PathBuf,
     urls: Vec<String>,
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<Kept>,
 }
 
 /// What was passed to this program.
@@ -58,7 +58,7 @@ impl Handover {
 
     /// Adds a listener.
     pub(super) fn add(&mut self, url: &str, listener: &Listener) -> Result<(), Failure> {
-        self.sockets.push(listener.descriptor().map_err(cannot("keep a listening socket"))?);
+        self.sockets.push(listener.keep().map_err(cannot("keep a listening socket"))?);
         self.urls.push(url.to_owned());
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Handover {
         let mut command = Command::new(&self.program);
         let mut passed = std::process::id().to_string();
         for (url, socket) in self.urls.iter().zip(&self.sockets) {
-            let _ = write!(passed, "\n{} {url}", socket.as_raw_fd());
+            let _ = write!(passed, "\n{} {url}", socket.as_fd().as_raw_fd());
         }
         command.args(std::env::args_os().skip(1)).env(VARIABLE, passed);
         let sockets: Vec<_> = self.sockets.iter().map(AsFd::as_fd).collect();

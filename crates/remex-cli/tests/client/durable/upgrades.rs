@@ -24,6 +24,13 @@ fn upgrade(host: &DurableHost) -> Output {
     program(&["upgrade", "--state", host.state().to_str().unwrap()]).finished()
 }
 
+/// Returns since when the server says that it serves.
+fn serving_since(host: &DurableHost) -> Option<String> {
+    let text = fs::read_to_string(host.state().join("server.lock")).ok()?;
+    let mut lines = text.lines().skip(2);
+    (lines.next()? == "serving").then_some(lines.next()?.to_owned())
+}
+
 #[test]
 fn what_is_not_remex_is_refused_at_once_and_the_server_runs_on() {
     let host = DurableHost::renewable(&[]);
@@ -109,9 +116,20 @@ fn listening_sockets_take_the_place_of_no_descriptor_that_the_server_still_uses(
 }
 
 #[test]
+fn a_socket_whose_file_was_removed_is_there_again() {
+    let host = DurableHost::start();
+    let (_, session) = connect(&host);
+    fs::remove_file(host.socket()).unwrap();
+    let upgraded = upgrade(&host);
+    assert!(upgraded.status.success(), "{upgraded:?} {}", host.said());
+    resume(&host, &session);
+}
+
+#[test]
 fn an_upgrade_waits_for_a_server_that_is_just_starting() {
     let host = DurableHost::start();
     let lock = host.state().join("server.lock");
+    poll("a server that serves", || serving_since(&host).is_some());
     let text = fs::read_to_string(&lock).unwrap();
     // As if it had not said yet that it serves.
     fs::write(&lock, text.lines().next().unwrap()).unwrap();
@@ -139,15 +157,14 @@ fn a_reload_during_an_upgrade_does_not_end_the_server() {
     let host = DurableHost::with_config(settings);
     let (_, session) = connect(&host);
     for _ in 0..5 {
+        poll("a server that serves", || serving_since(&host).is_some());
+        let before = serving_since(&host);
         host.upgrade();
         for _ in 0..20 {
             kill_process(host.server(), Signal::HUP).unwrap();
             std::thread::yield_now();
         }
-        let lock = host.state().join("server.lock");
-        poll("a server that serves", || {
-            fs::read_to_string(&lock).is_ok_and(|text| text.ends_with("serving\n"))
-        });
+        poll("the next program", || serving_since(&host).is_some_and(|now| Some(now) != before));
     }
     resume(&host, &session);
 }
