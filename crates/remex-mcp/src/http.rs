@@ -69,9 +69,12 @@ impl Http {
     /// Serves until it is dropped.
     pub async fn serve(self, tools: Tools) -> Infallible {
         let hosts = ["localhost", "127.0.0.1", "::1"].into_iter().map(str::to_owned).chain(self.hosts);
+        // No web page may use it, whatever its token; there are none at its own address.
+        let port = self.listener.local_addr().map_or(0, |address| address.port());
+        let origins = ["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{port}"));
         let config = StreamableHttpServerConfig::default()
             .with_allowed_hosts(hosts.collect::<Vec<_>>())
-            // No web page may use it, whatever its token.
+            .with_allowed_origins(origins)
             .enforce_origin_validation();
         let mcp = Mcp::new(move || Ok(tools.clone()), Arc::default(), config);
         let guard = Arc::new(Guard { token: self.token, mcp });

@@ -21,6 +21,7 @@ use rmcp::{
 };
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::{
@@ -102,11 +103,38 @@ enum Effect {
 }
 
 fn input<T: JsonSchema + 'static>() -> Arc<JsonObject> {
-    schema_for_input::<T>().expect("parameters are objects")
+    plain(&schema_for_input::<T>().expect("parameters are objects"))
 }
 
 fn output<T: JsonSchema + 'static>() -> Arc<JsonObject> {
-    schema_for_output::<T>()
+    plain(&schema_for_output::<T>())
+}
+
+/// Removes what only Rust knows: validators of other languages complain about formats such as `uint64`.
+fn plain(schema: &JsonObject) -> Arc<JsonObject> {
+    fn clean(value: &mut Value) {
+        match value {
+            Value::Object(object) => {
+                let is_number = |format: &Value| {
+                    format
+                        .as_str()
+                        .is_some_and(|format| format.starts_with("uint") || format.starts_with("int"))
+                };
+                if object.get("format").is_some_and(is_number) {
+                    object.remove("format");
+                }
+                object.values_mut().for_each(clean);
+            }
+            Value::Array(values) => values.iter_mut().for_each(clean),
+            _ => {}
+        }
+    }
+    let mut schema = Value::Object(schema.clone());
+    clean(&mut schema);
+    match schema {
+        Value::Object(object) => Arc::new(object),
+        _ => unreachable!("it was an object"),
+    }
 }
 
 const TOOLS: &[Described] = &[
@@ -319,7 +347,7 @@ async fn with<P: DeserializeOwned, F: Future<Output = Answer>>(
     arguments: JsonObject,
     tool: impl FnOnce(P) -> F,
 ) -> Answer {
-    let params = serde_json::from_value(serde_json::Value::Object(arguments)).map_err(|error| {
+    let params = serde_json::from_value(Value::Object(arguments)).map_err(|error| {
         Problem::new(format!("the arguments are wrong: {error}"))
             .with_hint("see the input schema of the tool")
     })?;

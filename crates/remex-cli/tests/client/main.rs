@@ -16,6 +16,7 @@ mod http;
 mod in_process;
 mod languages;
 mod limits;
+mod mcp;
 mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
