@@ -60,6 +60,9 @@ struct Arguments {
     /// Measure remex with a state directory beside remex without, and what only such a server can do
     #[arg(long)]
     durable: bool,
+    /// Measure the clients in Python and TypeScript beside the Rust client; needs Python, Node, and a built client
+    #[arg(long)]
+    languages: bool,
     /// How often everything is measured; the table shows medians [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
@@ -143,6 +146,10 @@ fn selected(arguments: &Arguments) -> Result<Vec<&'static Measure>> {
     if !arguments.durable {
         measures.retain(|measure| !measure.needs_durable());
         ensure!(!measures.is_empty(), "only a durable server can be measured so; add `--durable`");
+    }
+    if !arguments.languages {
+        measures.retain(|measure| !measure.needs_languages());
+        ensure!(!measures.is_empty(), "this needs Python and Node; add `--languages`");
     }
     Ok(measures)
 }

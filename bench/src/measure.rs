@@ -10,6 +10,7 @@ mod echo;
 mod files;
 mod half_open;
 mod idle;
+mod languages;
 mod output;
 mod spawn;
 mod stall;
@@ -63,6 +64,8 @@ pub(crate) const ALL: &[Measure] = &[
     client::FILES_IN_PROCESS,
     client::FILES_UNIX,
     client::FILES_WEBSOCKET,
+    languages::UNIX,
+    languages::WEBSOCKET,
 ];
 
 /// One measurement with all its figures.
@@ -85,6 +88,11 @@ impl Measure {
     pub(crate) fn needs_durable(&self) -> bool {
         self.is_meant_by("durable")
     }
+
+    /// Tells whether it needs Python and Node.
+    pub(crate) fn needs_languages(&self) -> bool {
+        self.is_meant_by("languages")
+    }
 }
 
 /// What one run of a measurement yields, by the name of the figure.
@@ -95,8 +103,7 @@ pub(crate) struct Row {
     pub(crate) what: &'static str,
     pub(crate) unit: Unit,
     pub(crate) figure: &'static str,
-    /// The figure of the bare run that this one is divided by.
-    pub(crate) bare: Option<&'static str>,
+    pub(crate) base: Base,
     pub(crate) goal: Goal,
     /// The same for a durable server, whose figure is divided by that of one that is not.
     pub(crate) durable: Goal,
@@ -105,18 +112,40 @@ pub(crate) struct Row {
 impl Row {
     /// A line with a bare counterpart of the same name.
     const fn against_bare(what: &'static str, unit: Unit, figure: &'static str, goal: Goal) -> Self {
-        Self { what, unit, figure, bare: Some(figure), goal, durable: Goal::None }
+        Self { what, unit, figure, base: Base::Bare(figure), goal, durable: Goal::None }
     }
 
     /// A line that stands alone.
     const fn alone(what: &'static str, unit: Unit, figure: &'static str, goal: Goal) -> Self {
-        Self { what, unit, figure, bare: None, goal, durable: Goal::None }
+        Self { what, unit, figure, base: Base::None, goal, durable: Goal::None }
+    }
+
+    /// A line beside what the Rust client achieves with the same server.
+    const fn against_rust(
+        what: &'static str,
+        unit: Unit,
+        figure: &'static str,
+        of_rust: &'static str,
+        goal: Goal,
+    ) -> Self {
+        Self { what, unit, figure, base: Base::Rust(of_rust), goal, durable: Goal::None }
     }
 
     /// The same line with a goal for a durable server.
     const fn durable(self, goal: Goal) -> Self {
         Self { durable: goal, ..self }
     }
+}
+
+/// The figure that another one is divided by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Base {
+    /// None: it stands alone.
+    None,
+    /// This one of the bare run.
+    Bare(&'static str),
+    /// This one of the same server, which is that of the Rust client.
+    Rust(&'static str),
 }
 
 /// What a figure counts.

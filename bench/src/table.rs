@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    measure::{Goal, Measure, Row, Unit},
+    measure::{Base, Goal, Measure, Row, Unit},
     results::{BARE, DURABLE, REMEX, Results},
 };
 
@@ -96,7 +96,10 @@ impl Verdict {
                 let goal = if is_absolute { goal } else { row.durable };
                 (results.median(measure.name, row.figure, REMEX), goal)
             }
-            (_, goal) => (bare(measure, row, results), goal),
+            (_, goal) => match row.base {
+                Base::Rust(figure) => (results.median(measure.name, figure, subject), goal),
+                Base::Bare(_) | Base::None => (bare(measure, row, results), goal),
+            },
         };
         let ratio = value.zip(base.filter(|base| *base != 0.0)).map(|(value, base)| value / base);
         let reached = match goal {
@@ -111,13 +114,17 @@ impl Verdict {
 }
 
 fn bare(measure: &Measure, row: &Row, results: &Results) -> Option<f64> {
-    row.bare.and_then(|figure| results.median(measure.name, figure, BARE))
+    match row.base {
+        Base::Bare(figure) => results.median(measure.name, figure, BARE),
+        Base::Rust(_) | Base::None => None,
+    }
 }
 
 /// Returns the goal of a line, and that of a durable server if there is one.
 fn goals(row: &Row, subjects: &[&str]) -> String {
     let durable = goal(row.durable, row.unit, REMEX).filter(|_| subjects.contains(&DURABLE));
-    let goals: Vec<_> = goal(row.goal, row.unit, BARE).into_iter().chain(durable).collect();
+    let base = if let Base::Rust(_) = row.base { "Rust" } else { BARE };
+    let goals: Vec<_> = goal(row.goal, row.unit, base).into_iter().chain(durable).collect();
     if goals.is_empty() { MISSING.to_owned() } else { goals.join(", ") }
 }
 
@@ -171,7 +178,7 @@ mod tests {
                 what: "speed",
                 unit: Unit::MibPerSecond,
                 figure: "rate",
-                bare: Some("rate"),
+                base: Base::Bare("rate"),
                 goal: Goal::RatioAtLeast(0.3),
                 durable: Goal::RatioAtLeast(0.9),
             },
@@ -179,7 +186,7 @@ mod tests {
                 what: "ends",
                 unit: Unit::YesOrNo,
                 figure: "ends",
-                bare: None,
+                base: Base::None,
                 goal: Goal::Yes,
                 durable: Goal::None,
             },

@@ -51,6 +51,15 @@ impl Way {
         Ok((own + of_server.unwrap_or_default()).as_secs_f64())
     }
 
+    /// Returns the URL of a server, if it can be reached so without more than that.
+    pub(crate) fn url(self, server: &Server) -> Option<String> {
+        match self {
+            Self::WebSocket => (!server.has_tls()).then(|| format!("ws://{}", server.address())),
+            Self::Unix => server.ours().map(|ours| format!("unix://{}", ours.socket().display())),
+            Self::Stdio | Self::InProcess => None,
+        }
+    }
+
     fn target(self, server: &Server) -> Result<Option<Target>> {
         Ok(match self {
             Self::WebSocket => Some(match server.ours().filter(|_| server.has_tls()) {

@@ -10,15 +10,15 @@ mod run;
 
 use std::time::{Duration, Instant};
 
-use super::{Figures, Goal, Measure, Row, Scale, Unit};
+use super::{Base, Figures, Goal, Measure, Row, Scale, Unit};
 use crate::stats::percentile_us;
 
 pub(super) use self::{
     call::{CALL_IN_PROCESS, CALL_STDIO, CALL_UNIX, CALL_WEBSOCKET},
     files::{FILES_IN_PROCESS, FILES_UNIX, FILES_WEBSOCKET},
     memory::MEMORY,
-    read::{READ_IN_PROCESS, READ_UNIX, READ_WEBSOCKET},
-    run::{RUN_IN_PROCESS, RUN_STDIO, RUN_UNIX, RUN_WEBSOCKET},
+    read::{READ_IN_PROCESS, READ_UNIX, READ_WEBSOCKET, read},
+    run::{RUN_IN_PROCESS, RUN_STDIO, RUN_UNIX, RUN_WEBSOCKET, run},
 };
 
 /// Repetitions before the clock counts.

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Result, anyhow, bail, ensure};
 
-use super::{Figures, Goal, Measure, Row, Scale, Unit};
+use super::{Base, Figures, Goal, Measure, Row, Scale, Unit};
 use crate::{Stdio, bare::Terminal, client::Client, message::Message, server::Server, stats::percentile_us};
 
 /// The byte tells that the terminal is in raw mode, so that nothing but `cat` will echo.
@@ -30,7 +30,7 @@ pub(super) const ECHO: Measure = Measure {
             what: "echo beside `yes`, p50 (against bare p50)",
             unit: Unit::Microseconds,
             figure: "flood-p50",
-            bare: Some("p50"),
+            base: Base::Bare("p50"),
             goal: Goal::None,
             durable: Goal::None,
         },
@@ -38,7 +38,7 @@ pub(super) const ECHO: Measure = Measure {
             what: "echo beside `yes`, p99 (against bare p50)",
             unit: Unit::Microseconds,
             figure: "flood-p99",
-            bare: Some("p50"),
+            base: Base::Bare("p50"),
             goal: Goal::RatioAtMost(30.0),
             durable: Goal::None,
         },
@@ -46,7 +46,7 @@ pub(super) const ECHO: Measure = Measure {
             what: "echo beside `yes` of another connection, p50 (against bare p50)",
             unit: Unit::Microseconds,
             figure: "other-p50",
-            bare: Some("p50"),
+            base: Base::Bare("p50"),
             goal: Goal::None,
             durable: Goal::None,
         },
@@ -54,7 +54,7 @@ pub(super) const ECHO: Measure = Measure {
             what: "echo beside `yes` of another connection, p99 (against bare p50)",
             unit: Unit::Microseconds,
             figure: "other-p99",
-            bare: Some("p50"),
+            base: Base::Bare("p50"),
             goal: Goal::RatioAtMost(30.0),
             durable: Goal::None,
         },

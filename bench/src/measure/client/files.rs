@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, ensure};
 use tempfile::TempDir;
 
-use super::{Figures, Goal, Measure, Row, Scale, Unit};
+use super::{Base, Figures, Goal, Measure, Row, Scale, Unit};
 use crate::{measure::output::MIB, server::Server, way::Way};
 
 const BLOCK: usize = 1 << 20;
@@ -26,7 +26,7 @@ macro_rules! files {
                     what: concat!("client: download of a file, ", $words),
                     unit: Unit::MibPerSecond,
                     figure: "download",
-                    bare: Some("copy"),
+                    base: Base::Bare("copy"),
                     goal: Goal::None,
                     durable: Goal::None,
                 },
@@ -34,7 +34,7 @@ macro_rules! files {
                     what: concat!("client: upload of a file, ", $words),
                     unit: Unit::MibPerSecond,
                     figure: "upload",
-                    bare: Some("copy"),
+                    base: Base::Bare("copy"),
                     goal: Goal::None,
                     durable: Goal::None,
                 },

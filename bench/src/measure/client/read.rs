@@ -43,7 +43,7 @@ pub(crate) const READ_WEBSOCKET: Measure = read!(
     Row::alone("client: that rate over the wire client's", Unit::Count, "over-wire", Goal::None)
 );
 
-fn read(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
+pub(crate) fn read(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
     let producer = Producer::zero(scale);
     let pids = server.pids();
     let mut figures = way.measure(server, move |client| async move {

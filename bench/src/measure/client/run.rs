@@ -35,7 +35,7 @@ pub(crate) const RUN_UNIX: Measure = run!("client-run-unix", Way::Unix, "over a 
 pub(crate) const RUN_WEBSOCKET: Measure = run!("client-run-ws", Way::WebSocket, "over a WebSocket");
 pub(crate) const RUN_STDIO: Measure = run!("client-run-stdio", Way::Stdio, "in a child");
 
-fn run(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
+pub(crate) fn run(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
     let mut samples = Samples::new(scale.spawns);
     way.measure(server, move |client| async move {
         while samples.begin() {

@@ -14,7 +14,7 @@ StrPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _vector_decode: Callable[..., bytes] | None
 encode_base64_bytes: Callable[[bytes], bytes]
-try:  # the extra `fast`
+try:  # It may be missing where somebody installed without dependencies.
     import pybase64
 
     _vector_decode = pybase64.b64decode

@@ -4,7 +4,7 @@
  * @module
  */
 import { isIP, connect as connectSocket } from "node:net";
-import type { Socket, TcpNetConnectOpts } from "node:net";
+import type { IpcNetConnectOpts, Socket, TcpNetConnectOpts } from "node:net";
 import type { ConnectionOptions, TLSSocket } from "node:tls";
 import { connect as connectTls } from "node:tls";
 import { UnreachableError, UsageError } from "../errors.js";
@@ -49,9 +49,12 @@ function named(target: string, dial: (signal: AbortSignal) => Promise<Link>): Di
 }
 
 async function openUnix(target: string, path: string, signal: AbortSignal): Promise<Link> {
-  const socket = connectSocket({ path });
+  const received = new ReceiveBuffer();
+  let link: LineLink | undefined;
+  const socket = connectSocket({ path, onread: readInto(received, () => link?.onBytes()) } as IpcNetConnectOpts);
   await opened(socket, "connect", target, signal);
-  return new LineLink(socket, socket);
+  link = new LineLink(socket, socket, received);
+  return link;
 }
 
 async function openWebSocket(target: string, url: URL, token: string | undefined, tls: TlsOptions | undefined, signal: AbortSignal): Promise<Link> {
@@ -68,15 +71,7 @@ async function openWebSocket(target: string, url: URL, token: string | undefined
       onBytes();
     });
   } else {
-    const onread = {
-      // The system writes behind what is not parsed yet, so that messages need no assembly.
-      buffer: () => received.space(),
-      callback: (length: number) => {
-        received.filled(length);
-        onBytes();
-        return true;
-      },
-    };
+    const onread = readInto(received, () => onBytes());
     socket = connectSocket({ host, port, onread } as TcpNetConnectOpts);
   }
   socket.setNoDelay(true);
@@ -89,6 +84,18 @@ async function openWebSocket(target: string, url: URL, token: string | undefined
   } finally {
     signal.removeEventListener("abort", abort);
   }
+}
+
+/** Has the system write behind what is not parsed yet, so that messages need no assembly. */
+function readInto(received: ReceiveBuffer, onBytes: () => void): { buffer: () => Buffer; callback: (length: number) => boolean } {
+  return {
+    buffer: () => received.space(),
+    callback: (length) => {
+      received.filled(length);
+      onBytes();
+      return true;
+    },
+  };
 }
 
 /** Waits until a socket is connected. */

@@ -14,15 +14,17 @@ export class LineLink implements Link {
   readonly hasServerPings = false;
   readonly #input: Readable;
   readonly #output: Writable;
-  readonly #received = new ReceiveBuffer();
-  /** Up to where the unparsed bytes have no line end. */
+  readonly #received: ReceiveBuffer;
+  /** How many of the unparsed bytes are known to have no line end. */
   #searched = 0;
   #queued: Outgoing[] = [];
   #receiver: Receiver | undefined;
   #endReason: string | undefined;
   readonly #ended: Promise<void>;
 
-  constructor(input: Readable, output: Writable) {
+  /** With a buffer, the system reads into that, and whoever connected calls {@link LineLink.onBytes}. */
+  constructor(input: Readable, output: Writable, received?: ReceiveBuffer) {
+    this.#received = received ?? new ReceiveBuffer();
     this.#input = input;
     this.#output = output;
     this.#ended = new Promise((resolve) => {
@@ -36,30 +38,35 @@ export class LineLink implements Link {
       input.on("close", () => onEnd("the server closed the connection"));
       output.on("error", (error) => onEnd(error.message));
     });
+    if (received) return;
     input.pause();
+    input.on("data", (chunk: Buffer) => {
+      this.#received.push(chunk);
+      this.onBytes();
+    });
   }
 
   start(receiver: Receiver): void {
     this.#receiver = receiver;
     if (this.#endReason !== undefined) return receiver.onEnd(this.#endReason);
-    this.#input.on("data", (chunk: Buffer) => this.#onData(chunk));
     this.#input.resume();
+    this.onBytes();
   }
 
-  #onData(chunk: Buffer): void {
+  /** More bytes are in the buffer. */
+  onBytes(): void {
     const received = this.#received;
-    const searched = this.#searched - received.start;
-    received.push(chunk);
-    let from = received.start + Math.max(0, searched);
+    if (!this.#receiver) return;
+    let from = received.start + this.#searched;
     for (;;) {
       const at = received.bytes.subarray(0, received.end).indexOf(0x0a, from);
       if (at < 0) break;
       const { start } = received;
       received.start = from = at + 1;
       const end = at > start && received.bytes[at - 1] === 0x0d ? at - 1 : at;
-      if (end > start) deliverBytes(received.bytes, start, end, this.#receiver!);
+      if (end > start) deliverBytes(received.bytes, start, end, this.#receiver);
     }
-    this.#searched = received.end;
+    this.#searched = received.end - received.start;
   }
 
   send(message: Outgoing): void {

@@ -213,7 +213,6 @@ function encode(frames: readonly Frame[]): Buffer {
   const lengths = frames.map(({ payload }) => (Buffer.isBuffer(payload) ? payload.length : encodedLength(payload)));
   const total = lengths.reduce((sum, length) => sum + length + 14, 0);
   const out = Buffer.allocUnsafeSlow(total);
-  const keys = randomBytes(4 * frames.length);
   let at = 0;
   frames.forEach(({ opcode, payload }, index) => {
     const length = lengths[index]!;
@@ -227,13 +226,23 @@ function encode(frames: readonly Frame[]): Buffer {
       out[at++] = 0x80 | 127;
       at = out.writeBigUInt64BE(BigInt(length), at);
     }
-    at += keys.copy(out, at, 4 * index, 4 * index + 4);
+    at += nextKey().copy(out, at);
     if (Buffer.isBuffer(payload)) payload.copy(out, at);
     else writeMessage(out, at, payload, length);
     mask(out, at, at + length, at - 4);
     at += length;
   });
   return out.subarray(0, at);
+}
+
+/** Random bytes for the next keys; asking for each alone takes longer than to mask a short message. */
+let keys: Buffer = Buffer.alloc(0);
+let usedKeys = 0;
+
+function nextKey(): Buffer {
+  if (usedKeys === keys.length) [keys, usedKeys] = [randomBytes(4096), 0];
+  usedKeys += 4;
+  return keys.subarray(usedKeys - 4, usedKeys);
 }
 
 /** Masks bytes with the four bytes at `keyAt`, a word at a time. */
