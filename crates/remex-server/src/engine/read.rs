@@ -149,6 +149,7 @@ impl<A: Audience> ProcessState<A> {
             |log: &ProcessLog, seq| matches!(log, ProcessLog::Mirror(own) if own.is_on_disk_only(seq));
         // What came meanwhile is added only if that reads no files.
         if gathered.is_from_disk && !gathered.chunks.is_empty() && is_far(&self.log, gathered.cursor.seq) {
+            gathered.is_early |= !gathered.is_cut;
             gathered.is_cut = true;
         }
         gathered.go_on(&mut self.log, limit_of(read.max_bytes))?;
@@ -264,6 +265,8 @@ struct Gathered {
     /// Whether more is available.
     is_cut: bool,
     is_from_disk: bool,
+    /// Whether more came after the files were read: then the answer is as of that moment, when the process had not ended.
+    is_early: bool,
 }
 
 impl Gathered {
@@ -281,7 +284,16 @@ impl Gathered {
             return Err(NotRead::NoMemory);
         }
         let (gaps, cursor) = (Vec::new(), log.cursor_after(after));
-        Ok(Gathered { chunks, gaps, bytes: 0, cursor, covered: after, is_cut: false, is_from_disk: false })
+        Ok(Gathered {
+            chunks,
+            gaps,
+            bytes: 0,
+            cursor,
+            covered: after,
+            is_cut: false,
+            is_from_disk: false,
+            is_early: false,
+        })
     }
 
     /// Adds what is available, up to `limit` bytes in all.
@@ -317,7 +329,7 @@ impl Gathered {
 }
 
 fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gathered) -> Read {
-    let Gathered { chunks, gaps, covered, is_cut, .. } = gathered;
+    let Gathered { chunks, gaps, covered, is_cut, is_early, .. } = gathered;
     let past_newest = state.log.next_seq();
     let next_seq = match chunks.last() {
         // The base dialect reports this whenever the client set a limit, whether or not something was left out.
@@ -326,12 +338,13 @@ fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gath
         _ => past_newest,
     };
     let read_up_to = if is_cut { next_seq - 1 } else { past_newest - 1 };
-    let exit = state.log.exited().and(state.exit.as_ref());
-    let is_closed = state.log.is_closed();
+    let has_exited = state.log.exited().is_some() && !is_early;
+    let exit = state.exit.as_ref().filter(|_| has_exited);
+    let is_closed = state.log.is_closed() && !is_early;
     let reply = wire::ReadReply {
         chunks,
         next_seq,
-        exited: state.log.exited().is_some(),
+        exited: has_exited,
         exit_code: exit.map(|exit| exit.code),
         closed: is_closed,
         failure: state.is_broken.then(|| FAILURE.to_owned()),
