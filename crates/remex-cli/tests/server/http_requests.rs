@@ -113,6 +113,24 @@ fn a_request_is_sent_as_it_was_given() {
 }
 
 #[test]
+fn a_request_without_the_usual_content_says_that_it_has_none() {
+    let (server, web) = (server(&[]), Web::answering(web_answer(200, &[], "ok")));
+    let client = server.client();
+    for (method, body, length) in [
+        ("POST", Value::Null, Some("0")),
+        ("POST", json!(""), Some("0")),
+        ("PUT", Value::Null, Some("0")),
+        ("PATCH", Value::Null, Some("0")),
+        ("POST", json!(encode("four")), Some("4")),
+        ("GET", Value::Null, None),
+        ("DELETE", Value::Null, None),
+    ] {
+        fetch(&client, &web.url("/"), json!({"method": method, "bodyBase64": body}));
+        assert_eq!(web.next().header("content-length"), length, "{method} {body}");
+    }
+}
+
+#[test]
 fn an_answer_is_handed_on_as_it_came() {
     let headers = b"HTTP/1.1 418 Teapot\r\nX-A: 1\r\nX-a: 2\r\nContent-Encoding: gzip\r\nTab: a\tb\r\nBinary: a\xffb\r\nEmpty:\r\nContent-Length: 4\r\n\r\n\x1f\x8b\0\xff";
     let (server, web) = (server(&[]), Web::answering(headers.as_slice()));

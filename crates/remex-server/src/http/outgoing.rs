@@ -83,6 +83,11 @@ impl Outgoing {
         for header in &request.headers {
             outgoing.add(header, host_env)?;
         }
+        // Some web servers insist on a length where content is usual.
+        let has_content = [Method::POST, Method::PUT, Method::PATCH].contains(&outgoing.method);
+        if has_content && outgoing.body.as_ref().is_none_or(Bytes::is_empty) {
+            outgoing.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         Ok(outgoing)
     }
 
