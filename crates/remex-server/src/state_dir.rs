@@ -3,7 +3,7 @@
 //! ```text
 //! version           the form of everything here
 //! tags              the number that marks the processes of the keeper
-//! server.lock       held by the server; its pid, its program how it is, and since when
+//! server.lock       held by the server; its pid, its program, how it is, and since when
 //! keeper.lock       held by the keeper
 //! keeper.sock       where the keeper listens
 //! keeper.log        what the keeper has to say
