@@ -1,28 +1,95 @@
 //! One tool call: whether it was cancelled, and who hears of its progress.
 
-use std::future::Future;
+use std::{
+    collections::HashSet,
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use hyper::http::request::Parts;
 use rmcp::{
     Peer, RoleServer,
-    model::{ProgressNotificationParam, ProgressToken},
+    model::{ProgressNotificationParam, ProgressToken, RequestId},
     service::RequestContext,
 };
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use crate::Tools;
+
+/// The header of a client with a session.
+const SESSION_HEADER: &str = "mcp-session-id";
+
+/// How long the reason of a cancellation may take to arrive.
+const REASON_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many cancellations are remembered that no call has noticed.
+const MAX_CANCELLED: usize = 1024;
+
+/// Why nobody waits for a call any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The client has cancelled it.
+    Cancelled,
+    /// The client, or this program, ends; what it has started goes on.
+    Gone,
+}
+
+/// The calls that a client has cancelled, so that this differs from a client that goes away.
+#[derive(Debug, Default)]
+pub(crate) struct Cancellations {
+    ids: Mutex<HashSet<RequestId>>,
+    noted: Notify,
+}
+
+impl Cancellations {
+    pub(crate) fn note(&self, id: RequestId) {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        if ids.len() >= MAX_CANCELLED {
+            ids.clear();
+        }
+        ids.insert(id);
+        self.noted.notify_waiters();
+    }
+
+    /// Waits until a call is cancelled.
+    async fn of(&self, id: &RequestId) {
+        loop {
+            let mut noted = pin!(self.noted.notified());
+            noted.as_mut().enable();
+            if self.ids.lock().unwrap_or_else(PoisonError::into_inner).remove(id) {
+                return;
+            }
+            noted.await;
+        }
+    }
+}
 
 /// A tool call that is being answered.
 #[derive(Debug)]
 pub(crate) struct Call {
     peer: Peer<RoleServer>,
     progress_token: Option<ProgressToken>,
+    /// Cancelled also when the client goes away.
     cancellation: CancellationToken,
+    id: RequestId,
+    tools: Tools,
+    /// Whether closing its connection is how the client cancels a call.
+    is_stateless: bool,
 }
 
 impl Call {
-    pub(crate) fn new(context: RequestContext<RoleServer>) -> Self {
+    pub(crate) fn new(context: RequestContext<RoleServer>, tools: &Tools) -> Self {
+        let parts = context.extensions.get::<Parts>();
         Self {
             progress_token: context.meta.get_progress_token(),
+            is_stateless: parts.is_some_and(|parts| !parts.headers.contains_key(SESSION_HEADER)),
             peer: context.peer,
             cancellation: context.ct,
+            id: context.id,
+            tools: tools.clone(),
         }
     }
 
@@ -40,12 +107,32 @@ impl Call {
         let _ = self.peer.notify_progress(params).await;
     }
 
-    /// Waits for a future, unless the call is cancelled first.
-    pub(crate) async fn unless_cancelled<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+    /// Waits for a future, unless nobody waits for the call any more.
+    pub(crate) async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::select! {
             biased;
-            () = self.cancellation.cancelled() => None,
-            done = future => Some(done),
+            stop = self.stopped() => Err(stop),
+            done = future => Ok(done),
         }
+    }
+
+    async fn stopped(&self) -> Stop {
+        self.cancellation.cancelled().await;
+        if self.tools.is_closing() {
+            return Stop::Gone;
+        }
+        let cancelled = self.tools.cancellations.of(&self.id);
+        if self.is_stateless || tokio::time::timeout(REASON_PATIENCE, cancelled).await.is_ok() {
+            Stop::Cancelled
+        } else {
+            Stop::Gone
+        }
+    }
+}
+
+impl Tools {
+    /// Returns the same tools for another client.
+    pub(crate) fn for_client(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), cancellations: Arc::default() }
     }
 }

@@ -85,9 +85,9 @@ impl Environment {
         Ok(connected)
     }
 
-    /// Returns whether it was used before.
-    pub(crate) async fn is_connected(&self) -> bool {
-        self.client.lock().await.is_some()
+    /// Returns whether it was used before; not while it is being connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.client.try_lock().is_ok_and(|client| client.is_some())
     }
 
     /// Prepares a command: its environment, and its directory if none is given.

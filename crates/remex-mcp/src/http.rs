@@ -2,7 +2,13 @@
 //!
 //! Start at [`Http`].
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
@@ -18,7 +24,11 @@ use rmcp::transport::streamable_http_server::{
 };
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    task::AbortHandle,
+};
 use tower_service::Service as _;
 
 use crate::Tools;
@@ -26,11 +36,17 @@ use crate::Tools;
 /// Where the tools are on the server.
 pub const PATH: &str = "/mcp";
 
-/// How many connections there may be at a time.
+/// How many connections of clients that have presented the token there may be at a time.
 const MAX_CONNECTIONS: usize = 512;
 
-/// How long a client may take to send the head of a request.
-const HEAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+/// How many others there may be: one more ends the oldest of them, which had its chance.
+const MAX_STRANGERS: usize = 256;
+
+/// How long a client may take to send the head of a request, and to present the token.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a session without any message lives; longer than the longest call.
+const SESSION_IDLE: Duration = Duration::from_secs(3600);
 
 type Mcp = StreamableHttpService<Tools, LocalSessionManager>;
 
@@ -76,34 +92,23 @@ impl Http {
             .with_allowed_hosts(hosts.collect::<Vec<_>>())
             .with_allowed_origins(origins)
             .enforce_origin_validation();
-        let mcp = Mcp::new(move || Ok(tools.clone()), Arc::default(), config);
-        let guard = Arc::new(Guard { token: self.token, mcp });
-        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut sessions = LocalSessionManager::default();
+        sessions.session_config.keep_alive = Some(SESSION_IDLE);
+        let mcp = Mcp::new(move || Ok(tools.for_client()), Arc::new(sessions), config);
+        let guard = Arc::new(Guard {
+            token: self.token,
+            mcp,
+            slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            strangers: Mutex::default(),
+        });
         loop {
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { continue };
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
+            match self.listener.accept().await {
+                Ok((stream, _)) => guard.welcome(stream),
                 Err(error) => {
                     tracing::warn!("cannot accept a connection: {error}");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                    continue;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
-            };
-            let guard = Arc::clone(&guard);
-            tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let guard = Arc::clone(&guard);
-                    async move { Ok::<_, Infallible>(guard.answer(request).await) }
-                });
-                let served = hyper::server::conn::http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_TIMEOUT)
-                    .serve_connection(TokioIo::new(stream), service);
-                if let Err(error) = served.await {
-                    tracing::debug!("a connection ended: {error}");
-                }
-                drop(slot);
-            });
+            }
         }
     }
 }
@@ -112,10 +117,76 @@ impl Http {
 struct Guard {
     token: [u8; 32],
     mcp: Mcp,
+    slots: Arc<Semaphore>,
+    /// Connections that have not presented the token yet, the oldest first.
+    strangers: Mutex<VecDeque<(Arc<Connection>, AbortHandle)>>,
+}
+
+/// A connection; with a slot once its client has presented the token.
+#[derive(Debug, Default)]
+struct Connection {
+    slot: OnceLock<OwnedSemaphorePermit>,
+    admitted: Notify,
 }
 
 impl Guard {
-    async fn answer(&self, request: Request<Incoming>) -> Response<BoxBody<Bytes, Infallible>> {
+    /// Serves a connection.
+    fn welcome(self: &Arc<Self>, stream: TcpStream) {
+        // Held until the connection is listed, so that it cannot end before.
+        let mut strangers = self.strangers();
+        let (guard, connection) = (Arc::clone(self), Arc::new(Connection::default()));
+        let served = Arc::clone(&connection);
+        let task = tokio::spawn(async move {
+            let service =
+                service_fn(|request| async { Ok::<_, Infallible>(guard.answer(request, &served).await) });
+            let serving = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
+            let stays_a_stranger = async {
+                if tokio::time::timeout(HEAD_TIMEOUT, served.admitted.notified()).await.is_ok() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                ended = serving => {
+                    if let Err(error) = ended {
+                        tracing::debug!("a connection ended: {error}");
+                    }
+                }
+                () = stays_a_stranger => tracing::debug!("a connection ended: it presented no token"),
+            }
+            guard.strangers().retain(|(other, _)| !Arc::ptr_eq(other, &served));
+        });
+        if strangers.len() >= MAX_STRANGERS
+            && let Some((_, oldest)) = strangers.pop_front()
+        {
+            oldest.abort();
+        }
+        strangers.push_back((connection, task.abort_handle()));
+    }
+
+    fn strangers(&self) -> MutexGuard<'_, VecDeque<(Arc<Connection>, AbortHandle)>> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a connection whose client knows the token one of the slots, if there is one.
+    fn admit(&self, connection: &Arc<Connection>) -> bool {
+        if connection.slot.get().is_some() {
+            return true;
+        }
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return false };
+        let _ = connection.slot.set(slot);
+        connection.admitted.notify_one();
+        self.strangers().retain(|(other, _)| !Arc::ptr_eq(other, connection));
+        true
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Response<BoxBody<Bytes, Infallible>> {
         if request.uri().path() != PATH {
             return refuse(StatusCode::NOT_FOUND, "the tools are at /mcp\n");
         }
@@ -126,6 +197,9 @@ impl Guard {
             );
             response.headers_mut().insert(WWW_AUTHENTICATE, "Bearer".parse().expect("it is a header value"));
             return response;
+        }
+        if !self.admit(connection) {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections\n");
         }
         match self.mcp.clone().call(request).await {
             Ok(response) => response,

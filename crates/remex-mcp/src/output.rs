@@ -14,7 +14,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use crate::{answer::Problem, call::Call};
+use crate::{
+    answer::Problem,
+    call::{Call, Stop},
+};
 
 /// How much one read returns at most.
 const READ_BYTES: u64 = 1 << 20;
@@ -27,6 +30,9 @@ const PROGRESS_BYTES: usize = 200;
 
 /// How long the last output of a process that has exited is awaited.
 const CLOSE_GRACE: Duration = Duration::from_millis(250);
+
+/// How long output that is there already is read after the time is over.
+const DRAIN_TIME: Duration = Duration::from_millis(250);
 
 /// How much longer than it was asked to a server may take to answer a read.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,12 +47,12 @@ pub(crate) struct Followed {
 }
 
 /// Until when a call waits, besides its time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Condition {
     /// The end of the process.
     End,
     /// Output that matches this regular expression.
-    Output(String),
+    Output(Box<Search>),
     /// No output for this long.
     Silence(Duration),
 }
@@ -63,9 +69,6 @@ pub(crate) enum Reason {
     Silent,
     /// The time is over.
     Time,
-    /// The call was cancelled.
-    #[serde(skip)]
-    Cancelled,
 }
 
 /// What a process has done during a call.
@@ -122,55 +125,48 @@ impl Waited {
 impl Followed {
     /// Reads on until the condition holds, the process ends or the time is over.
     ///
-    /// What a cancelled call has read is read again by the next one.
+    /// What a call has read that fails, or that nobody waits for any more, is read again by the next one.
     pub(crate) async fn follow(
         &mut self,
         reference: &ProcessRef,
         environment: &str,
-        condition: &Condition,
+        condition: Condition,
         limits: Limits,
         call: &Call,
-    ) -> Result<Report, Problem> {
+    ) -> Result<Result<Report, Stop>, Problem> {
         let began = Instant::now();
-        let unfinished = self.unfinished.take();
+        let unfinished = self.unfinished.clone();
         let text = unfinished.unwrap_or_else(|| Excerpt::new(limits.bytes, ControlSequences::Remove));
+        let silence = match condition {
+            Condition::Silence(silence) => Some(silence),
+            _ => None,
+        };
         let mut reading = Reading {
             reference,
             after: self.after,
             text: text.budget(limits.bytes),
             search: match condition {
-                Condition::Output(pattern) => Some(Search::new(pattern).map_err(|error| {
-                    Problem::new(format!("`{pattern}` is not a regular expression: {}", error.message))
-                        .with_hint(
-                            "escape characters that have a meaning, such as `(` and `$`, with a backslash",
-                        )
-                })?),
+                Condition::Output(search) => Some(search),
                 _ => None,
             },
             last_output: began,
             last_line: Vec::new(),
         };
-        let silence = match condition {
-            Condition::Silence(silence) => Some(*silence),
-            _ => None,
-        };
         let waiting = reading.wait(silence, began + limits.time, began, call);
-        let waited = call.unless_cancelled(waiting).await;
-        let Waited { returned, exit, is_closed } = match waited {
-            Some(waited) => waited?,
-            None => Waited::running(Reason::Cancelled),
+        let Waited { returned, exit, is_closed } = match call.unless_stopped(waiting).await {
+            Ok(waited) => waited?,
+            Err(stop) => return Ok(Err(stop)),
         };
         let Reading { after, mut text, .. } = reading;
-        let output = if returned == Reason::Cancelled || is_closed {
+        self.after = after;
+        let output = if is_closed {
+            self.unfinished = None;
             text.finish()
         } else {
             let taken = text.take();
             self.unfinished = Some(text);
             taken
         };
-        if returned != Reason::Cancelled {
-            self.after = after;
-        }
         let mut report = Report {
             process: reference.process_id().to_owned(),
             environment: environment.to_owned(),
@@ -187,7 +183,7 @@ impl Followed {
             is_closed,
         };
         report.state = report.describe();
-        Ok(report)
+        Ok(Ok(report))
     }
 }
 
@@ -219,7 +215,7 @@ struct Reading<'a> {
     reference: &'a ProcessRef,
     after: u64,
     text: Excerpt,
-    search: Option<Search>,
+    search: Option<Box<Search>>,
     last_output: Instant,
     /// The end of the output, for reports of progress.
     last_line: Vec<u8>,
@@ -261,10 +257,11 @@ impl Reading<'_> {
                 None => false,
             };
             let now = Instant::now();
-            if exit.is_some() && (now >= deadline || ends_at.is_some_and(|at| now >= at)) {
+            if exit.is_some() && (now >= deadline + DRAIN_TIME || ends_at.is_some_and(|at| now >= at)) {
                 return Ok(Waited { returned: Reason::Ended, exit, is_closed: false });
             }
-            if now >= deadline {
+            // What is there already is read even if there is no time to wait for more.
+            if now >= deadline && !(has_more && now < deadline + DRAIN_TIME) {
                 return Ok(Waited::running(Reason::Time));
             }
             if !has_more && silent_at.is_some_and(|at| now >= at) {

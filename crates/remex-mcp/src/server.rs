@@ -3,10 +3,10 @@
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     model::{
-        CallToolRequestParams, CallToolResponse, Implementation, ListToolsResult, PaginatedRequestParams,
-        ServerCapabilities, ServerConfig, Tool,
+        CallToolRequestParams, CallToolResponse, CancelledNotificationParam, Implementation, ListToolsResult,
+        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
     },
-    service::{RequestContext, ServerInitializeError},
+    service::{NotificationContext, RequestContext, ServerInitializeError},
     transport::stdio,
 };
 
@@ -36,12 +36,22 @@ impl ServerHandler for Tools {
         self.list().into_iter().find(|tool| tool.name == name)
     }
 
+    async fn on_cancelled(
+        &self,
+        notification: CancelledNotificationParam,
+        _: NotificationContext<RoleServer>,
+    ) {
+        if let Some(id) = notification.request_id {
+            self.cancellations.note(id);
+        }
+    }
+
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let call = Call::new(context);
+        let call = Call::new(context, self);
         let arguments = request.arguments.unwrap_or_default();
         match Box::pin(self.call(&request.name, arguments, &call)).await {
             Some(answer) => Ok(tool_result(answer).into()),

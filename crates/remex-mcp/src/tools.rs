@@ -8,7 +8,11 @@ mod files;
 use std::{
     borrow::Cow,
     collections::HashMap,
-    sync::{Arc, Mutex as StdMutex, PoisonError},
+    sync::{
+        Arc, Mutex as StdMutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use remex_client::process::ProcessRef;
@@ -26,10 +30,13 @@ use tokio::sync::Mutex;
 
 use crate::{
     answer::{Answer, Answered, Problem},
-    call::Call,
+    call::{Call, Cancellations},
     environment::Environment,
     output::{Followed, Report},
 };
+
+/// How long the end of a connection may take.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How many processes the position in whose output is remembered.
 const MAX_FOLLOWED: usize = 10_000;
@@ -61,6 +68,7 @@ impl Allow {
 #[derive(Debug, Clone)]
 pub struct Tools {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) cancellations: Arc<Cancellations>,
 }
 
 #[derive(Debug)]
@@ -70,6 +78,7 @@ pub(crate) struct Shared {
     allow: Allow,
     /// Where the model is in the output of its processes; locked only for lookups.
     followed: StdMutex<HashMap<Key, Arc<Mutex<Followed>>>>,
+    is_closing: AtomicBool,
 }
 
 /// Environment, session and process.
@@ -265,13 +274,26 @@ impl Tools {
     /// If there is no environment.
     pub fn new(environments: Vec<Environment>, allow: Allow) -> Self {
         assert!(!environments.is_empty(), "a model needs an environment");
-        Self { shared: Arc::new(Shared { environments, allow, followed: StdMutex::default() }) }
+        let followed = StdMutex::default();
+        let shared = Shared { environments, allow, followed, is_closing: AtomicBool::new(false) };
+        Self { shared: Arc::new(shared), cancellations: Arc::default() }
+    }
+
+    /// Declares that this program ends: from now on, the end of a connection cancels no call.
+    pub fn begin_close(&self) {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.shared.is_closing.load(Ordering::Relaxed)
     }
 
     /// Disconnects from all environments; processes keep running.
     pub async fn close(&self) {
+        self.begin_close();
         for environment in &self.shared.environments {
-            environment.close().await;
+            // One that does not respond must not hold up the end.
+            let _ = tokio::time::timeout(CLOSE_PATIENCE, environment.close()).await;
         }
     }
 

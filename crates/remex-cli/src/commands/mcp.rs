@@ -44,10 +44,17 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         signal(SignalKind::terminate()).map_err(|error| Failure::io("wait for SIGTERM", &error))?;
     let mut interrupt =
         signal(SignalKind::interrupt()).map_err(|error| Failure::io("wait for SIGINT", &error))?;
+    let signalled = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        // Before connections end, so that calls are not taken for cancelled.
+        tools.begin_close();
+    };
     tokio::select! {
         served = serving => served?,
-        _ = terminate.recv() => tools.close().await,
-        _ = interrupt.recv() => tools.close().await,
+        () = signalled => tools.close().await,
     }
     Ok(0)
 }

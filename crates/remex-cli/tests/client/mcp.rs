@@ -107,11 +107,24 @@ fn said(mut command: Command) -> String {
     text
 }
 
-/// Uses the tools through an SDK, over stdio and over HTTP.
+/// Returns the arguments of `remex` in the configuration that the README shows.
+fn readme_arguments() -> Vec<String> {
+    let readme =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+    let (_, rest) = readme.split_once("```toml\n").expect("the README shows a configuration");
+    let (block, _) = rest.split_once("```").unwrap();
+    let configuration: toml_edit::DocumentMut = block.parse().unwrap();
+    let server = &configuration["mcp_servers"]["remex"];
+    assert_eq!(server["command"].as_str(), Some("remex"));
+    let args = server["args"].as_array().expect("it has arguments");
+    args.iter().map(|arg| arg.as_str().unwrap().to_owned()).collect()
+}
+
+/// Uses the tools through an SDK, as the README configures it and over HTTP.
 fn use_tools(sdk: impl Fn(&Host) -> Command) {
     let host = Host::new();
     let mut stdio = sdk(&host);
-    stdio.arg(host.path("work")).args(["stdio", env!("CARGO_BIN_EXE_remex"), "mcp"]);
+    stdio.arg(host.path("work")).args(["stdio", env!("CARGO_BIN_EXE_remex")]).args(readme_arguments());
     assert_eq!(said(stdio), "ok\n");
     let host = Host::new();
     let server = host.http();

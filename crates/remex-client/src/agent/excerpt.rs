@@ -20,7 +20,7 @@ use crate::process::Stream;
 /// excerpt.push(Stream::Pty, b"\xa9\r\n");
 /// assert_eq!(excerpt.take().text, "\u{e9}\n");
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Excerpt {
     text: OutputText,
     truncator: Truncator,

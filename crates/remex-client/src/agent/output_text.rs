@@ -11,7 +11,7 @@ use super::{
 use crate::process::Stream;
 
 /// What precedes a text: the incomplete characters, sequences and lines at the end of the output so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct OutputText {
     control_sequences: ControlSequences,
     streams: [StreamText; 4],
@@ -19,7 +19,7 @@ pub(super) struct OutputText {
     line: CurrentLine,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct StreamText {
     /// The incomplete UTF-8 character at the end.
     unfinished: Vec<u8>,

@@ -1,19 +1,24 @@
 //! Commands: run, write to, read, stop, list.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use remex_client::{
     Command,
-    process::{Input, Overflow, Retain, SignalName, TerminalSize, Termination},
+    process::{Input, Overflow, ProcessRef, Retain, SignalName, TerminalSize, Termination},
 };
+use remex_proto::state::matcher::Search;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    time::{Instant, timeout},
+};
 
 use super::Tools;
 use crate::{
     answer::{Answer, Answered, Problem},
-    call::Call,
-    output::{Condition, Limits, Reason, Report},
+    call::{Call, Stop},
+    output::{Condition, Followed, Limits, Report},
     processes,
 };
 
@@ -29,6 +34,12 @@ const MAX_WAIT: f64 = 600.0;
 
 /// How long the output of a process is awaited after it was written to or stopped.
 const SHORT_WAIT: f64 = 1.0;
+
+/// How long a call that does not want to wait has for what takes a moment.
+const MIN_TIME: Duration = Duration::from_millis(100);
+
+/// How long an environment may take to list its processes.
+const LIST_TIME: Duration = Duration::from_secs(5);
 
 /// The default budget, and its bounds, in tokens; a token is about four bytes.
 const DEFAULT_TOKENS: usize = 8_000;
@@ -142,6 +153,8 @@ pub(super) struct ListProcesses {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ListedProcesses {
     processes: Vec<ListedProcess>,
+    /// Environments whose processes could not be listed, and why.
+    failures: Vec<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -160,6 +173,11 @@ impl Tools {
         let environment = self.environment(params.environment.as_deref())?;
         let client = environment.client().await?;
         let limits = limits(params.wait_seconds, DEFAULT_WAIT, params.max_output_tokens)?;
+        let began = Instant::now();
+        if let Some(name) = params.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+            return Err(Problem::new(format!("`{name}` cannot be the name of an environment variable"))
+                .with_hint("use a name without `=`"));
+        }
         if let Some(name) = &params.name {
             processes::check_name(name)?;
             self.free_name(&client, name).await?;
@@ -179,34 +197,37 @@ impl Tools {
             }
         };
         let command = environment.command(&client, command, params.cwd.as_deref())?;
-        let Some(started) = call.unless_cancelled(command.start(&client)).await else {
-            // The request may have arrived: whatever it started ends as soon as it is known.
-            let reference = client.process_ref(client.session_id(), name);
-            let _ = reference.terminate_tree(Termination::Kill).await;
-            return Err(cancelled());
+        let started = match call.unless_stopped(command.start(&client)).await {
+            Ok(started) => started?,
+            Err(stop) => {
+                // The request may have arrived: whatever it started ends as soon as it is known.
+                let reference = client.process_ref(client.session_id(), name);
+                return Err(end_if_cancelled(stop, &reference).await);
+            }
         };
         // Its output is read with the reference, so that nothing waits for a consumer here.
-        let reference = started?.detach();
-        if let Some(stdin) = &params.stdin {
-            let written = async {
-                reference.write(stdin.as_bytes()).await?;
-                if params.input == InputKind::Terminal { Ok(()) } else { reference.close_stdin().await }
-            };
-            match call.unless_cancelled(written).await {
+        let reference = started.detach();
+        let mut has_input_left = false;
+        if let Some(stdin) = params.stdin {
+            let ends = params.input != InputKind::Terminal;
+            let writing = write(&reference, stdin.into_bytes(), ends);
+            match call.unless_stopped(timeout(limits.time, writing)).await {
                 // A program that does not read everything is no failure.
-                Some(_) => {}
-                None => {
-                    let _ = reference.terminate_tree(Termination::Kill).await;
-                    return Err(cancelled());
-                }
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) => has_input_left = true,
+                Err(stop) => return Err(end_if_cancelled(stop, &reference).await),
             }
         }
+        let limits = Limits { time: limits.time.saturating_sub(began.elapsed()), ..limits };
         let followed = self.followed(environment.name(), &reference);
         let mut followed = followed.lock().await;
-        let report = followed.follow(&reference, environment.name(), &Condition::End, limits, call).await?;
-        if report.returned == Reason::Cancelled {
-            reference.terminate_tree(Termination::Kill).await?;
-            return Err(cancelled());
+        let followed = followed.follow(&reference, environment.name(), Condition::End, limits, call).await?;
+        let mut report = match followed {
+            Ok(report) => report,
+            Err(stop) => return Err(end_if_cancelled(stop, &reference).await),
+        };
+        if has_input_left && report.running {
+            report.state.push_str("; it has not read all of its input yet");
         }
         // A process that nobody will ask for again need not be remembered.
         if report.is_closed && params.name.is_none() && report.omitted_bytes == 0 {
@@ -250,13 +271,12 @@ impl Tools {
                 "read the rest of its output with `read_output`, or start it again with `run_command`",
             ));
         }
-        let written = async {
-            if !params.text.is_empty() {
-                reference.write(params.text.as_bytes()).await?;
-            }
-            if params.end_input { reference.close_stdin().await } else { Ok(()) }
-        };
-        let Some(written) = call.unless_cancelled(written).await else { return Err(cancelled()) };
+        let began = Instant::now();
+        let writing = write(&reference, params.text.into_bytes(), params.end_input);
+        let written =
+            call.unless_stopped(timeout(limits.time.max(MIN_TIME), writing)).await.map_err(stopped)?;
+        let has_input_left = written.is_err();
+        let written = written.unwrap_or(Ok(()));
         written.map_err(|error| {
             let problem = Problem::from(error);
             if info.has_terminal {
@@ -266,10 +286,17 @@ impl Tools {
             }
         })?;
         // Only now: what waits for output of this process must not hold up its input.
+        let limits = Limits { time: limits.time.saturating_sub(began.elapsed()), ..limits };
         let followed = self.followed(environment.name(), &reference);
-        let mut followed = followed.lock().await;
-        let report = followed.follow(&reference, environment.name(), &condition, limits, call).await?;
-        returned(&report)
+        let mut followed = turn(&followed, limits, call).await?.ok_or_else(|| {
+            busy(&params.process).with_hint("the text was written; that call returns what comes of it")
+        })?;
+        let followed = followed.follow(&reference, environment.name(), condition, limits, call).await?;
+        let mut report = followed.map_err(stopped)?;
+        if has_input_left && report.running {
+            report.state.push_str("; it has not read all of its input yet");
+        }
+        Ok(answered(&report))
     }
 
     pub(super) async fn read_output(&self, params: ReadOutput, call: &Call) -> Answer {
@@ -279,12 +306,14 @@ impl Tools {
         let limits = limits(params.wait_seconds, DEFAULT_WAIT, params.max_output_tokens)?;
         let (reference, _) = processes::find(&client, &params.process).await?;
         let followed = self.followed(environment.name(), &reference);
-        let mut followed = followed.lock().await;
+        let mut followed = turn(&followed, limits, call)
+            .await?
+            .ok_or_else(|| busy(&params.process).with_hint("wait for that call, or cancel it"))?;
         if params.from_start {
-            *followed = crate::output::Followed::default();
+            *followed = Followed::default();
         }
-        let report = followed.follow(&reference, environment.name(), &condition, limits, call).await?;
-        returned(&report)
+        let report = followed.follow(&reference, environment.name(), condition, limits, call).await?;
+        Ok(answered(&report.map_err(stopped)?))
     }
 
     pub(super) async fn stop_process(&self, params: StopProcess, call: &Call) -> Answer {
@@ -306,11 +335,13 @@ impl Tools {
                 wait += grace.as_secs_f64();
             }
         }
-        let followed = self.followed(environment.name(), &reference);
-        let mut followed = followed.lock().await;
         let limits = limits(Some(wait), wait, None)?;
-        let report = followed.follow(&reference, environment.name(), &Condition::End, limits, call).await?;
-        returned(&report)
+        let followed = self.followed(environment.name(), &reference);
+        let mut followed = turn(&followed, limits, call).await?.ok_or_else(|| {
+            busy(&params.process).with_hint("it was told to end; that call returns its last output")
+        })?;
+        let report = followed.follow(&reference, environment.name(), Condition::End, limits, call).await?;
+        Ok(answered(&report.map_err(stopped)?))
     }
 
     pub(super) async fn list_processes(&self, params: ListProcesses) -> Answer {
@@ -319,18 +350,31 @@ impl Tools {
             None => {
                 let mut environments = vec![self.environment(None)?];
                 for other in &self.shared.environments[1..] {
-                    if other.is_connected().await {
+                    if other.is_connected() {
                         environments.push(other);
                     }
                 }
                 environments
             }
         };
-        let mut listed = Vec::new();
+        let (mut listed, mut failures) = (Vec::new(), Vec::new());
+        let is_only = environments.len() == 1;
         for environment in environments {
-            let client = environment.client().await?;
+            let listing = async { processes::list(&environment.client().await?).await };
+            let found = match timeout(LIST_TIME, listing).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(problem)) if is_only => return Err(problem),
+                Ok(Err(problem)) => {
+                    failures.push(format!("{}: {problem}", environment.name()));
+                    continue;
+                }
+                Err(_) => {
+                    failures.push(format!("{}: it does not respond", environment.name()));
+                    continue;
+                }
+            };
             let now = now_ms().unwrap_or_default();
-            for process in processes::list(&client).await? {
+            for process in found {
                 let until = process.ended_at_ms.unwrap_or(now);
                 listed.push(ListedProcess {
                     running: processes::is_running(&process),
@@ -343,9 +387,12 @@ impl Tools {
                 });
             }
         }
-        let lines: Vec<_> = listed.iter().map(ListedProcess::line).collect();
-        let text = if lines.is_empty() { "there are no processes".to_owned() } else { lines.join("\n") };
-        Ok(Answered::new(text, &ListedProcesses { processes: listed }))
+        let mut lines: Vec<_> = listed.iter().map(ListedProcess::line).collect();
+        if lines.is_empty() {
+            lines.push("there are no processes".to_owned());
+        }
+        lines.extend(failures.iter().map(|failure| format!("[not listed: {failure}]")));
+        Ok(Answered::new(lines.join("\n"), &ListedProcesses { processes: listed, failures }))
     }
 }
 
@@ -374,8 +421,49 @@ fn now_ms() -> Option<u64> {
     u64::try_from(since.as_millis()).ok()
 }
 
-fn cancelled() -> Problem {
-    Problem::new("the call was cancelled")
+fn stopped(stop: Stop) -> Problem {
+    Problem::new(match stop {
+        Stop::Cancelled => "the call was cancelled",
+        Stop::Gone => "the client is gone",
+    })
+}
+
+/// Ends a process whose start was cancelled; one whose client is only gone runs on, and is found again by its name.
+async fn end_if_cancelled(stop: Stop, reference: &ProcessRef) -> Problem {
+    if stop == Stop::Cancelled {
+        let _ = reference.terminate_tree(Termination::Kill).await;
+    }
+    stopped(stop)
+}
+
+/// Writes to a process, also after whoever awaits it has given up: the process may read slowly.
+fn write(
+    reference: &ProcessRef,
+    text: Vec<u8>,
+    ends: bool,
+) -> impl Future<Output = Result<(), remex_client::Error>> + use<> {
+    let reference = reference.clone();
+    let writing = tokio::spawn(async move {
+        if !text.is_empty() {
+            reference.write(&text).await?;
+        }
+        if ends { reference.close_stdin().await } else { Ok(()) }
+    });
+    async { writing.await.unwrap_or(Ok(())) }
+}
+
+/// Waits until no other call reads the output of a process; none if that takes too long.
+async fn turn<'a>(
+    followed: &'a Mutex<Followed>,
+    limits: Limits,
+    call: &Call,
+) -> Result<Option<MutexGuard<'a, Followed>>, Problem> {
+    let waiting = timeout(limits.time.max(MIN_TIME), followed.lock());
+    Ok(call.unless_stopped(waiting).await.map_err(stopped)?.ok())
+}
+
+fn busy(process: &str) -> Problem {
+    Problem::new(format!("another call is waiting for output of `{process}`"))
 }
 
 fn condition(wait_for: Option<String>, silence: Option<f64>) -> Result<Condition, Problem> {
@@ -383,8 +471,15 @@ fn condition(wait_for: Option<String>, silence: Option<f64>) -> Result<Condition
         (Some(_), Some(_)) => {
             Err(Problem::new("`wait_for` and `silence_seconds` exclude each other").with_hint("omit one"))
         }
-        (Some(pattern), None) => Ok(Condition::Output(pattern)),
-        (None, Some(seconds)) => Ok(Condition::Silence(duration("silence_seconds", seconds)?)),
+        (Some(pattern), None) => {
+            let search = Search::new(&pattern).map_err(|error| {
+                let shown: String = pattern.chars().take(100).collect();
+                Problem::new(format!("`{shown}` is not a regular expression: {}", error.message))
+                    .with_hint("escape characters that have a meaning, such as `(` and `$`, with a backslash")
+            })?;
+            Ok(Condition::Output(Box::new(search)))
+        }
+        (None, Some(seconds)) => Ok(Condition::Silence(duration("silence_seconds", seconds.min(MAX_WAIT))?)),
         (None, None) => Ok(Condition::End),
     }
 }
@@ -400,10 +495,6 @@ fn limits(wait: Option<f64>, default_wait: f64, tokens: Option<usize>) -> Result
     let time = duration("wait_seconds", wait.unwrap_or(default_wait).min(MAX_WAIT))?;
     let tokens = tokens.unwrap_or(DEFAULT_TOKENS).clamp(*TOKENS.start(), *TOKENS.end());
     Ok(Limits { time, bytes: tokens * BYTES_PER_TOKEN })
-}
-
-fn returned(report: &Report) -> Answer {
-    if report.returned == Reason::Cancelled { Err(cancelled()) } else { Ok(answered(report)) }
 }
 
 /// Returns a report as the model reads it: the output, and then what became of the process.

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use remex_client::{
@@ -12,6 +13,7 @@ use remex_client::{
         ContentHash, CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask,
         IfMatch, WalkOptions, Write, copy_trees,
     },
+    process::{ExitCause, Termination},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,6 +36,13 @@ const MAX_TEXT: usize = 64 << 10;
 
 /// How many lines of a file are returned without being told.
 const DEFAULT_LINES: u64 = 2000;
+
+/// What a model is told about text that it sees with replacements.
+const NOT_UTF8: &str = "\n[these lines are not UTF-8: replaced characters are shown as \u{fffd}, and writing them back would \
+                        change the file; use a command to edit it]";
+
+/// How long a search may take.
+const SEARCH_TIME: Duration = Duration::from_secs(120);
 
 /// How many entries of a directory are returned.
 const MAX_ENTRIES: usize = 2000;
@@ -65,6 +74,8 @@ pub(super) struct FileText {
     bytes: u64,
     /// The hash of the whole file, for `if_match`.
     hash: String,
+    /// Whether these lines are UTF-8. If not, bytes are replaced in `content`, and writing it back would change the file.
+    is_utf8: bool,
 }
 
 /// The parameters of `write_file`.
@@ -192,23 +203,38 @@ impl Tools {
         let (mut reader, mut content, mut line, mut lines) =
             (BufReader::new(file), Vec::new(), Vec::new(), 0);
         let (mut number, mut more) = (0, false);
+        // The hash of what is read, so that it is never that of another version.
+        let mut hash = (bytes <= MAX_EDITED).then(Sha256::new);
         loop {
             line.clear();
             let read = (&mut reader).take(MAX_TEXT as u64).read_until(b'\n', &mut line).await;
             if read.map_err(|error| unreadable(&path, &error))? == 0 {
                 break;
             }
+            if let Some(hash) = &mut hash {
+                hash.update(&line);
+            }
+            if more {
+                continue;
+            }
             number += 1;
             if line.contains(&0) {
                 return Err(Problem::new(format!("`{}` is not a text file", path.display()))
                     .with_hint("inspect it with a command such as `file` or `xxd`"));
+            }
+            if line.len() == MAX_TEXT && line.last() != Some(&b'\n') {
+                return Err(Problem::new(format!("line {number} of `{}` is too long", path.display()))
+                    .with_hint("read it with a command such as `cut` or `fold`"));
             }
             if number < first {
                 continue;
             }
             if lines == limit || content.len() + line.len() > MAX_TEXT {
                 more = true;
-                break;
+                if hash.is_none() {
+                    break;
+                }
+                continue;
             }
             content.extend_from_slice(&line);
             lines += 1;
@@ -218,7 +244,11 @@ impl Tools {
             return Err(Problem::new(format!("`{}` has only {number} lines", path.display()))
                 .with_hint("choose a smaller `first_line`"));
         }
-        let hash = fs.hash(&path).await?.hash.to_string();
+        let hash = match hash {
+            Some(hash) => ContentHash(hash.finalize().into()).to_string(),
+            None => fs.hash(&path).await?.hash.to_string(),
+        };
+        let is_utf8 = std::str::from_utf8(&content).is_ok();
         let content = String::from_utf8_lossy(&content).into_owned();
         let notice = if more {
             let end = if content.ends_with('\n') { "" } else { "\n" };
@@ -226,16 +256,20 @@ impl Tools {
         } else {
             String::new()
         };
-        let text = format!("{content}{notice}");
+        let encoding = if is_utf8 { "" } else { NOT_UTF8 };
+        let text = format!("{content}{notice}{encoding}");
         let path = path.display().to_string();
-        Ok(Answered::new(text, &FileText { path, content, first_line: first, lines, more, bytes, hash }))
+        let found = FileText { path, content, first_line: first, lines, more, bytes, hash, is_utf8 };
+        Ok(Answered::new(text, &found))
     }
 
     pub(super) async fn write_file(&self, params: WriteFile) -> Answer {
         let (_, client, path) = self.at(params.environment.as_deref(), Some(&params.path)).await?;
         let fs = client.fs();
         let expected = params.if_match.as_deref().map(if_match).transpose()?;
-        if let Some(parent) = path.parent() {
+        if let Some(parent) = path.parent()
+            && !matches!(expected, Some(IfMatch::Content(_)))
+        {
             fs.create_dir_all(parent).await?;
         }
         match expected {
@@ -267,6 +301,9 @@ impl Tools {
             Problem::new(format!("`{}` is not UTF-8", path.display()))
                 .with_hint("edit it with a command such as `perl -pi -e`")
         })?;
+        if params.edits.is_empty() {
+            return Err(Problem::new("there are no edits").with_hint("give at least one in `edits`"));
+        }
         let mut replacements = 0;
         for (number, edit) in (1..).zip(&params.edits) {
             let count = if edit.old.is_empty() { 0 } else { text.matches(&edit.old).count() };
@@ -282,6 +319,14 @@ impl Tools {
                     "give the exact text with its whitespace and enough lines around it, or set `all`; read the file again \
                      if it may have changed",
                 ));
+            }
+            let len =
+                (text.len() - count * edit.old.len()).saturating_add(count.saturating_mul(edit.new.len()));
+            if len as u64 > MAX_EDITED {
+                return Err(Problem::new(format!(
+                    "edit {number} cannot be made: the file would have {len} bytes; nothing was changed"
+                ))
+                .with_hint("use a command such as `sed -i`"));
             }
             text = text.replace(&edit.old, &edit.new);
             replacements += count;
@@ -330,7 +375,9 @@ impl Tools {
         let (environment, client, path) =
             self.at(params.environment.as_deref(), params.path.as_deref()).await?;
         let mut command =
-            Command::new("grep").args(["-rnIE", "--exclude-dir=.git"]).id(processes::name_for("grep"));
+            Command::new("grep").args(["-rnIE", "--devices=skip", "--exclude-dir=.git"]).timeout(SEARCH_TIME);
+        let name = processes::name_for("grep");
+        command = command.id(&name);
         if params.ignore_case {
             command = command.arg("-i");
         }
@@ -355,16 +402,27 @@ impl Tools {
                 }
                 found.push(line.text);
             }
+            // A consumer that does not go on would hold up the rest of the output, and so the end.
+            drop(lines);
             process.kill().await?;
             let exit = process.wait().await?;
-            // It is nobody's process; as long as its output is open, it stays listed.
-            let _ = process.reference().forget().await;
             Ok::<_, Error>((found, more, exit, errors.finish().text))
         };
-        let Some(searched) = call.unless_cancelled(searched).await else {
-            return Err(Problem::new("the search was cancelled"));
-        };
+        let searched = call.unless_stopped(searched).await;
+        let reference = client.process_ref(client.session_id(), name);
+        if !matches!(searched, Ok(Ok(_))) {
+            // Nobody needs it any more, whatever went wrong.
+            let _ = reference.terminate_tree(Termination::Kill).await;
+        }
+        // It is nobody's process; as long as its output is open, it stays listed.
+        let _ = reference.forget().await;
+        let Ok(searched) = searched else { return Err(Problem::new("the search was cancelled")) };
         let (found, more, exit, errors) = searched?;
+        if exit.cause == Some(ExitCause::Timeout) {
+            let seconds = SEARCH_TIME.as_secs();
+            return Err(Problem::new(format!("the search took longer than {seconds} s"))
+                .with_hint("use a simpler pattern, or a narrower path or `include`"));
+        }
         if found.is_empty() && exit.code > 1 {
             return Err(Problem::new(format!("cannot search `{}`: {}", path.display(), errors.trim()))
                 .with_hint("check the path and the pattern, an extended regular expression"));
@@ -387,6 +445,11 @@ impl Tools {
         let (to_environment, to_client, to) =
             self.at(params.to_environment.as_deref(), Some(&params.to_path)).await?;
         let metadata = from_client.fs().metadata_without_links(&from).await?;
+        let is_same_host = from_environment.name() == to_environment.name();
+        if metadata.is_directory && is_same_host && is_within(&to_client, &to, &from).await {
+            return Err(Problem::new(format!("`{}` is in `{}` itself", to.display(), from.display()))
+                .with_hint("copy it to a place outside"));
+        }
         if let Some(parent) = to.parent() {
             to_client.fs().create_dir_all(parent).await?;
         }
@@ -403,7 +466,7 @@ impl Tools {
             there.as_ref().is_some_and(|there| there.is_directory) && task.metadata.is_directory;
         task.there = there;
         let counted = Arc::new(Counted::default());
-        let Some(copied) = call.unless_cancelled(Box::pin(copy_trees(vec![task], &counted))).await else {
+        let Ok(copied) = call.unless_stopped(Box::pin(copy_trees(vec![task], &counted))).await else {
             return Err(Problem::new("the copy was cancelled; what is complete stays"));
         };
         let Ok(()) = copied;
@@ -460,6 +523,22 @@ impl CopyObserver for Counted {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).failures.push(text);
         Ok(())
     }
+}
+
+/// Returns whether a path, which need not exist, is below a directory.
+async fn is_within(client: &Client, path: &Path, directory: &Path) -> bool {
+    let real = async |path: &Path| {
+        let found = client.fs().canonicalize(path).await.ok()?;
+        found.native().ok().map(PathBuf::from)
+    };
+    let Some(directory) = real(directory).await else { return false };
+    // What does not exist yet is below what does.
+    for above in path.ancestors().skip(1) {
+        if let Some(above) = real(above).await {
+            return above.starts_with(&directory);
+        }
+    }
+    false
 }
 
 fn marked(name: &str, is_directory: bool) -> String {

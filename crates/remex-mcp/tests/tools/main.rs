@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 #![cfg(target_os = "linux")]
 
+mod hardships;
+
 use std::{path::Path, time::Duration};
 
 use remex::Local;
@@ -97,6 +99,16 @@ fn object(value: Value) -> JsonObject {
 
 fn text(result: &CallToolResult) -> String {
     result.content[0].as_text().unwrap().text.clone()
+}
+
+/// Waits until something is so.
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(OVERDUE, waiting).await.unwrap_or_else(|_| panic!("waited in vain for {what}"));
 }
 
 #[tokio::test]
@@ -197,21 +209,13 @@ async fn a_cancelled_command_ends_with_everything_that_it_started() {
     let request = ClientRequest::CallToolRequest(Request::new(params));
     let handle =
         model.service.send_cancellable_request(request, PeerRequestOptions::no_options()).await.unwrap();
-    let eventually = async |what: &str, holds: &dyn Fn() -> bool| {
-        let waiting = async {
-            while !holds() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(OVERDUE, waiting).await.unwrap_or_else(|_| panic!("waited in vain for {what}"));
-    };
-    eventually("the start", &|| pids.exists()).await;
+    eventually("the start", || pids.exists()).await;
     let cancelled =
         CancelledNotificationParam::new(Some(handle.id.clone()), Some("no longer needed".to_owned()));
     model.service.notify_cancelled(cancelled).await.unwrap();
     let pids = world.file("pids");
     let is_gone = || pids.split_whitespace().all(|pid| !Path::new("/proc").join(pid).exists());
-    eventually("the end of both processes", &is_gone).await;
+    eventually("the end of both processes", is_gone).await;
 }
 
 #[tokio::test]

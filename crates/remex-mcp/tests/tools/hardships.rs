@@ -1,0 +1,229 @@
+//! Clients that go away, programs that do not read, hosts that do not respond, and files that are odd.
+
+use std::{fs, sync::Arc, time::Instant};
+
+use super::*;
+
+/// A process that was started by `command`, and tells its pid in the file `pid`.
+fn is_alive(world: &World) -> bool {
+    Path::new("/proc").join(world.file("pid").trim()).exists()
+}
+
+#[tokio::test]
+async fn a_command_outlives_a_client_that_goes_away_while_it_waits() {
+    let world = World::new();
+    let model = Arc::new(world.model().await);
+    let command = "echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.02; done; echo done";
+    let waiting = tokio::spawn({
+        let model = Arc::clone(&model);
+        let params = CallToolRequestParams::new("run_command")
+            .with_arguments(object(json!({"command": command, "name": "kept", "wait_seconds": 600})));
+        async move { model.service.call_tool(params).await }
+    });
+    eventually("the start", || world.directory.path().join("pid").exists()).await;
+    model.service.cancellation_token().cancel();
+    timeout(OVERDUE, waiting).await.unwrap().unwrap().unwrap_err();
+    // Those who serve notice that nobody is there any more, and give calls some seconds to end.
+    let model = world.model().await;
+    let (_, data) = model.does("read_output", json!({"process": "kept", "wait_seconds": 8})).await;
+    assert_eq!(data["running"], true, "{data}");
+    assert!(is_alive(&world));
+    fs::write(world.directory.path().join("go"), "").unwrap();
+    let (text, _) = model.does("read_output", json!({"process": "kept"})).await;
+    assert_eq!(text, "done\n[`kept` ended with exit code 0]");
+}
+
+#[tokio::test]
+async fn nothing_is_written_by_a_call_that_is_wrong() {
+    let world = World::new();
+    let model = world.model().await;
+    model
+        .does("run_command", json!({"command": "cat", "name": "cat", "input": "pipe", "wait_seconds": 0}))
+        .await;
+    let why = model.fails("send_input", json!({"process": "cat", "text": "once\n", "wait_for": "("})).await;
+    assert!(why.starts_with("`(` is not a regular expression"), "{why}");
+    let why = model.fails("read_output", json!({"process": "cat", "silence_seconds": -1})).await;
+    assert!(why.contains("is no time"), "{why}");
+    let sent = json!({"process": "cat", "text": "once\n", "end_input": true, "silence_seconds": 1e19});
+    let (text, _) = model.does("send_input", sent).await;
+    assert_eq!(text, "once\n[`cat` ended with exit code 0]");
+}
+
+#[tokio::test]
+async fn a_process_that_has_ended_is_told_so_without_waiting() {
+    let world = World::new();
+    let model = world.model().await;
+    model.does("run_command", json!({"command": "seq 1 300000; exit 2", "name": "ended"})).await;
+    let again = json!({"process": "ended", "from_start": true, "wait_seconds": 0});
+    let (_, data) = model.does("read_output", again).await;
+    assert_eq!((&data["running"], &data["exit_code"]), (&json!(false), &json!(2)));
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_read_holds_up_nobody() {
+    let world = World::new();
+    let model = world.model().await;
+    let (began, input) = (Instant::now(), "x".repeat(4 << 20));
+    let command = json!({"command": "sleep 1000", "name": "deaf", "stdin": input, "wait_seconds": 0.2});
+    let (text, _) = model.does("run_command", command).await;
+    assert!(text.contains("it has not read all of its input yet"), "{text}");
+    let sent = json!({"process": "deaf", "text": input, "wait_seconds": 0.2});
+    model.call("send_input", sent).await;
+    assert!(began.elapsed() < OVERDUE);
+    model.does("stop_process", json!({"process": "deaf", "grace_seconds": 0})).await;
+}
+
+#[tokio::test]
+async fn two_calls_that_read_the_same_output_do_not_hold_up_each_other() {
+    let world = World::new();
+    let model = Arc::new(world.model().await);
+    let command = json!({"command": "echo first; sleep 1000", "name": "slow", "wait_seconds": 0});
+    model.does("run_command", command).await;
+    let waiting = tokio::spawn({
+        let model = Arc::clone(&model);
+        async move { model.does("read_output", json!({"process": "slow", "wait_seconds": 600})).await }
+    });
+    let why = loop {
+        let read = model.call("read_output", json!({"process": "slow", "wait_seconds": 0})).await;
+        if read.is_error == Some(true) {
+            break text(&read);
+        }
+    };
+    assert!(why.starts_with("another call is waiting for output of `slow`"), "{why}");
+    model.call("stop_process", json!({"process": "slow", "signal": "KILL"})).await;
+    let (text, _) = timeout(OVERDUE, waiting).await.unwrap().unwrap();
+    assert!(text.ends_with("was ended by SIGKILL]"), "{text}");
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_respond_does_not_hide_the_others() {
+    let world = World::new();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("ws://{}", silent.local_addr().unwrap());
+    let target = Target::parse(&address).unwrap();
+    let environments = vec![
+        environment("here", world.local.target(), world.directory.path()),
+        environment("silent", target, world.directory.path()),
+    ];
+    let model = Arc::new(Model::of(Tools::new(environments, Allow::everything())).await);
+    model.does("run_command", json!({"command": "sleep 1000", "name": "one", "wait_seconds": 0})).await;
+    let connecting = tokio::spawn({
+        let model = Arc::clone(&model);
+        async move { model.call("run_command", json!({"command": "true", "environment": "silent"})).await }
+    });
+    let (_stream, _) = timeout(OVERDUE, silent.accept()).await.unwrap().unwrap();
+    let (text, _) = model.does("list_processes", json!({})).await;
+    assert!(text.starts_with("one on here: running"), "{text}");
+    connecting.abort();
+    model.does("stop_process", json!({"process": "one", "grace_seconds": 0})).await;
+}
+
+#[tokio::test]
+async fn a_search_returns_whatever_it_finds_and_leaves_nothing_behind() {
+    let world = World::new();
+    let model = world.model().await;
+    fs::write(world.directory.path().join("many"), "match this line\n".repeat(100_000)).unwrap();
+    for _ in 0..3 {
+        let (text, data) = model.does("search_files", json!({"pattern": "match", "path": "many"})).await;
+        assert!(
+            text.ends_with("use a narrower pattern, path or `include`]"),
+            "{}",
+            &text[text.len() - 100..]
+        );
+        assert_eq!(data["more"], true);
+    }
+    let (text, _) = model.does("list_processes", json!({})).await;
+    assert_eq!(text, "there are no processes");
+
+    // This one takes for ever, but not after it is cancelled.
+    fs::write(world.directory.path().join("hard"), "a".repeat(5000)).unwrap();
+    let arguments = json!({"pattern": "(a*)*(a*)*(.*)(.*)\\1\\2\\3x", "path": "hard"});
+    let params = CallToolRequestParams::new("search_files").with_arguments(object(arguments));
+    let request = ClientRequest::CallToolRequest(Request::new(params));
+    let handle =
+        model.service.send_cancellable_request(request, PeerRequestOptions::no_options()).await.unwrap();
+    let mut listed = String::new();
+    while !listed.contains("grep") {
+        listed = model.does("list_processes", json!({})).await.0;
+    }
+    let cancelled = CancelledNotificationParam::new(Some(handle.id.clone()), None);
+    model.service.notify_cancelled(cancelled).await.unwrap();
+    let waiting = async { while model.does("list_processes", json!({})).await.0.contains("grep") {} };
+    timeout(OVERDUE, waiting).await.expect("the search ends");
+}
+
+#[tokio::test]
+async fn files_that_are_odd_are_told_and_not_harmed() {
+    let world = World::new();
+    let model = world.model().await;
+    let place = |name: &str| world.directory.path().join(name);
+    fs::write(place("latin1"), b"caf\xe9\n").unwrap();
+    let (text, data) = model.does("read_file", json!({"path": "latin1"})).await;
+    assert!(text.contains("not UTF-8"), "{text}");
+    assert_eq!(data["is_utf8"], false);
+    fs::write(place("long"), format!("short\n{}\n", "a".repeat(100_000))).unwrap();
+    let why = model.fails("read_file", json!({"path": "long"})).await;
+    assert!(why.starts_with("line 2 of `") && why.contains("is too long"), "{why}");
+    fs::write(place("a"), "a".repeat(1000)).unwrap();
+    let grow = json!({"old": "a", "new": "a".repeat(1000), "all": true});
+    let why = model.fails("edit_file", json!({"path": "a", "edits": [grow, grow, grow]})).await;
+    assert!(why.starts_with("edit 2 cannot be made: the file would have 1000000000 bytes"), "{why}");
+    let why = model.fails("edit_file", json!({"path": "a", "edits": []})).await;
+    assert!(why.starts_with("there are no edits"), "{why}");
+    assert_eq!(world.file("a"), "a".repeat(1000));
+    fs::create_dir_all(place("tree/in")).unwrap();
+    let why = model.fails("copy", json!({"from_path": "tree", "to_path": "tree/in/side/deep"})).await;
+    assert!(why.contains("itself"), "{why}");
+    assert!(!place("tree/in/side").exists());
+    let absent = json!({"path": "no/such/file", "content": "", "if_match": data["hash"]});
+    model.fails("write_file", absent).await;
+    assert!(!place("no").exists());
+    let why = model.fails("run_command", json!({"command": "true", "env": {"A=B": "c"}})).await;
+    assert!(why.starts_with("`A=B` cannot be the name"), "{why}");
+}
+
+#[tokio::test]
+async fn the_hash_of_a_file_is_that_of_the_content_beside_it() {
+    let world = World::new();
+    let model = world.model().await;
+    let (path, next) = (world.directory.path().join("file"), world.directory.path().join("next"));
+    fs::write(&path, "0").unwrap();
+    let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let writing = std::thread::spawn({
+        let done = Arc::clone(&done);
+        move || {
+            for number in 0_u64.. {
+                if done.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                fs::write(&next, number.to_string()).unwrap();
+                fs::rename(&next, &path).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    for _ in 0..100 {
+        let (_, data) = model.does("read_file", json!({"path": "file"})).await;
+        let same = json!({"path": "copy", "content": data["content"]});
+        let (_, copy) = model.does("write_file", same).await;
+        assert_eq!(copy["hash"], data["hash"], "{data}");
+    }
+    done.store(true, std::sync::atomic::Ordering::Relaxed);
+    writing.join().unwrap();
+}
+
+#[tokio::test]
+async fn silent_connections_keep_nobody_out() {
+    let world = World::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let http = Http::new(listener, "s3cret");
+    let address = http.address().unwrap();
+    tokio::spawn(http.serve(world.tools(Allow::everything())));
+    let mut silent = Vec::new();
+    for _ in 0..700 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let answering = post(address, "authorization: Bearer s3cret\r\n", "/mcp");
+    let answer = timeout(Duration::from_secs(20), answering).await.expect("it gets in before others give up");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
