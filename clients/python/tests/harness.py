@@ -160,10 +160,18 @@ def budgets(seed: int, low: int, high: int) -> Callable[[], int]:
 
 
 class ScriptedServer:
-    """A server on a unix socket that a test plays. `answer` gives the result of a request."""
+    """A server on a unix socket that a test plays. `answer` gives the result of a request.
 
-    def __init__(self, answer: Callable[[str, dict[str, Any]], Any]) -> None:
+    `welcome` makes another answer to the handshake of the usual one.
+    """
+
+    def __init__(
+        self, answer: Callable[[str, dict[str, Any]], Any], welcome: Callable[[dict[str, Any]], Any] | None = None
+    ) -> None:
         self._answer = answer
+        self._welcome = welcome
+        #: Set when a client has left.
+        self.left = asyncio.Event()
         self.directory = tempfile.mkdtemp(prefix="remex-")
         self.url = f"unix://{self.directory}/s"
         self.connections = 0
@@ -224,18 +232,19 @@ class ScriptedServer:
                 result = self._result(message)
                 if result is not None:
                     writer.write(json.dumps({"id": message["id"], **result}).encode() + b"\n")
+        self.left.set()
 
     def _result(self, message: dict[str, Any]) -> dict[str, Any] | None:
         if message["method"] == "initialize":
             enabled = ["processGap", "cancel", "consumed", "acks"]
-            return {
-                "result": {
-                    "sessionId": "s",
-                    "capabilities": {"enabled": enabled, "available": enabled},
-                    "server": {"name": "scripted", "version": "0"},
-                }
+            result = {
+                "sessionId": "s",
+                "capabilities": {"enabled": enabled, "available": enabled},
+                "server": {"name": "scripted", "version": "0"},
             }
-        answer = self._answer(message["method"], message.get("params") or {})
-        if answer is None:
-            return None
-        return answer if "error" in answer else {"result": answer}
+            answer = result if self._welcome is None else self._welcome(result)
+        else:
+            answer = self._answer(message["method"], message.get("params") or {})
+            if answer is None:
+                return None
+        return answer if isinstance(answer, dict) and "error" in answer else {"result": answer}

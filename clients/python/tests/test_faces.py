@@ -202,3 +202,51 @@ async def test_the_example_runs_a_scripted_model(server: Server, tmp_path: Path)
 def test_what_is_generated_is_not_stale(script: str) -> None:
     done = subprocess.run([sys.executable, HERE / "scripts" / script, "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+FORK = """
+import os, signal, sys
+from remex_client import UsageError, sync
+
+signal.alarm(20)
+host = sync.connect(sys.argv[1])
+assert host.run(["true"]).ok
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    try:
+        host.run(["true"])
+    except UsageError as error:
+        print(error.hint, flush=True)
+    with sync.connect(sys.argv[1]) as own:
+        print(own.run(["echo", "child"]).text, end="", flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(host.run(["echo", "parent"]).text, end="")
+host.end()
+"""
+
+
+def test_a_forked_process_connects_anew(server: Server) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK, server.unix]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("connect again\nchild\nparent\n", 0), done.stderr
+
+
+def test_a_callback_that_makes_a_call_is_told_so(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").touch()
+    errors: list[UsageError] = []
+
+    def work() -> None:
+        with sync.connect(server.unix) as host:
+            try:
+                host.files.upload_tree(tmp_path / "source", tmp_path / "to", ignore=lambda path: host.run("true").ok)
+            except UsageError as error:
+                errors.append(error)
+
+    # A thread, because a call that waits for itself cannot be interrupted.
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert ["callback" in error.message for error in errors] == [True]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
+import json
 import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
-from harness import within
+from harness import ScriptedServer, within
 
 import remex_client
 from remex_client import ChangedError, Host, RefusedError, UsageError, content_hash
+from remex_client._transfer import BLOCK
 
 
 async def test_a_missing_file_is_a_built_in_error_too(host: Host, tmp_path: Path) -> None:
@@ -269,3 +273,115 @@ async def test_a_body_without_an_end_is_taken_as_far_as_wanted(host: Host, web: 
             if size > 3_000_000:
                 break
     assert (await within(10, "another request", host.http.post(web, b""))).status == 200
+
+
+def metadata_of(size: int) -> dict[str, Any]:
+    return {"size": size, "modifiedAtMs": 0, "isFile": True, "isDirectory": False, "isSymlink": False}
+
+
+async def test_a_write_that_is_cancelled_leaves_the_file_as_it_was() -> None:
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        if method == "fs/writeBlock":
+            return None
+        return metadata_of(0) if method == "fs/getMetadata" else {}
+
+    async def incomplete() -> None:
+        async with host.files.open("/file", "wb") as file:
+            write = asyncio.create_task(file.write(bytes(6 * BLOCK)))
+            await server.received_message(
+                "a full window",
+                lambda sent: sent["method"] == "fs/writeBlock" and sent["params"]["offset"] == 3 * BLOCK,
+            )
+            write.cancel()
+            await asyncio.wait([write], timeout=10)
+            assert write.cancelled()
+            with pytest.raises(UsageError):
+                await file.write(b"more")
+
+    async with ScriptedServer(answer) as server, remex_client.connect(server.url) as host:
+        with pytest.raises(UsageError, match="failed or was cancelled"):
+            await within(20, "the end of the block", incomplete())
+        await server.received_message("the removal", lambda sent: sent["method"] == "fs/remove")
+        assert "fs/rename" not in [message["method"] for message in server.received]
+
+
+@pytest.mark.parametrize("n", [-1, 3 * BLOCK])
+async def test_a_read_that_is_cancelled_loses_nothing(n: int) -> None:
+    content = os.urandom(8 * BLOCK)
+    is_slow = True
+
+    def block(params: dict[str, Any]) -> dict[str, Any]:
+        piece = content[params["offset"] : params["offset"] + params["len"]]
+        return {"chunk": base64.b64encode(piece).decode(), "eof": params["offset"] + params["len"] > len(content)}
+
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        if method == "fs/readBlock":
+            return None if is_slow and params["offset"] > 0 else block(params)
+        return metadata_of(len(content)) if method == "fs/getMetadata" else {}
+
+    async with (
+        ScriptedServer(answer) as server,
+        remex_client.connect(server.url) as host,
+        host.files.open("/file") as file,
+    ):
+        read = asyncio.create_task(file.read(n))
+        # It asks for the fifth block when it has taken the first.
+        await server.received_message(
+            "another request",
+            lambda sent: sent["method"] == "fs/readBlock" and sent["params"]["offset"] == 4 * BLOCK,
+        )
+        read.cancel()
+        await asyncio.wait([read], timeout=10)
+        assert read.cancelled()
+        assert file.tell() == 0
+        is_slow = False
+        for message in server.received:
+            if message["method"] == "fs/readBlock" and message["params"]["offset"] > 0:
+                server.send(json.dumps({"id": message["id"], "result": block(message["params"])}))
+        assert await within(10, "the content", file.read(n)) == content[: n if n > 0 else None]
+
+
+async def test_a_read_that_is_cancelled_while_the_file_is_opened_again_loses_nothing() -> None:
+    content = os.urandom(BLOCK)
+    opened = 0
+
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        nonlocal opened
+        if method == "fs/readBlock":
+            if opened == 1:
+                return None
+            piece = content[params["offset"] : params["offset"] + params["len"]]
+            return {"chunk": base64.b64encode(piece).decode(), "eof": len(piece) < params["len"]}
+        if method == "fs/open":
+            opened += 1
+            return None if opened == 2 else {}
+        return metadata_of(len(content)) if method == "fs/getMetadata" else {}
+
+    async with (
+        ScriptedServer(answer) as server,
+        remex_client.connect(server.url) as host,
+        host.files.open("/file") as file,
+    ):
+        first = next(message for message in server.received if message["method"] == "fs/open")
+        read = asyncio.create_task(file.read())
+        await server.received_message("a request", lambda sent: sent["method"] == "fs/readBlock")
+        server.disconnect()
+        await server.received_message(
+            "the second opening", lambda sent: sent["method"] == "fs/open" and sent["id"] != first["id"]
+        )
+        read.cancel()
+        await asyncio.wait([read], timeout=10)
+        assert read.cancelled()
+        assert await within(10, "the content", file.read()) == content
+
+
+async def test_a_local_fifo_is_not_waited_for(host: Host, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    try:
+        with pytest.raises(UsageError, match="not a regular file"):
+            await within(10, "the refusal", host.files.upload(fifo, tmp_path / "copy"))
+    finally:
+        # A thread that waits for a writer would keep this program from ending.
+        os.close(os.open(fifo, os.O_RDWR | os.O_NONBLOCK))
+    assert not (tmp_path / "copy").exists()

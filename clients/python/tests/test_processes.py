@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
-from harness import Server, within
+from harness import ScriptedServer, Server, within
 
 import remex_client
 from remex_client import Chunk, Exit, GapError, Host, Match, RefusedError, TimedOutError, UsageError
@@ -52,11 +57,11 @@ async def test_a_terminal_is_driven_by_prompts(host: Host) -> None:
     prompt = await within(10, "the prompt", shell.wait_for(r"ready> $"))
     assert isinstance(prompt, Match)
     await shell.stdin.write(b"echo $((6 * 7)); stty size\n")
-    answer = await within(10, "the answer", shell.wait_for(r"\r\n42\r\n24 80", after=prompt.seq))
+    answer = await within(10, "the answer", shell.wait_for(r"\r\n42\r\n24 80", after=prompt))
     assert isinstance(answer, Match)
     await shell.resize(50, 132)
     await shell.stdin.write(b"stty size; exit 5\n")
-    assert isinstance(await within(10, "the size", shell.wait_for("50 132", after=answer.seq)), Match)
+    assert isinstance(await within(10, "the size", shell.wait_for("50 132", after=answer)), Match)
     assert (await within(10, "the exit", shell.wait())).code == 5
 
 
@@ -247,3 +252,108 @@ async def test_another_session_is_observed(server: Server) -> None:
         assert [getattr(event, "data", None) for event in events] == [b"hello\n", None, None]
         assert events[1].exit == Exit(2, None, "exit", events[1].exit.usage)
         await seen.end()
+
+
+def note(method: str, process: remex_client.Process, seq: int, **more: Any) -> str:
+    return json.dumps({"method": method, "params": {"processId": process.id, "seq": seq, **more}})
+
+
+def output(process: remex_client.Process, seq: int, data: bytes) -> str:
+    return note("process/output", process, seq, stream="stdout", chunk=base64.b64encode(data).decode())
+
+
+async def test_reading_everything_keeps_what_came_before_a_gap() -> None:
+    async with ScriptedServer(lambda method, params: {}) as server, remex_client.connect(server.url) as host:
+        process = await host.start(["x"])
+        server.send(output(process, 1, b"before "))
+        server.send(note("process/gap", process, 2, fromSeq=2, toSeq=2, bytes=7))
+        server.send(output(process, 3, b"after"))
+        server.send(note("process/exited", process, 4, exitCode=0))
+        server.send(note("process/closed", process, 5))
+        with pytest.raises(GapError):
+            await within(10, "the gap", process.stdout.read())
+        assert await within(10, "the output", process.stdout.read()) == b"before after"
+        assert process.stdout.at_eof()
+
+
+async def test_reading_everything_may_be_cancelled() -> None:
+    async with ScriptedServer(lambda method, params: {}) as server, remex_client.connect(server.url) as host:
+        process = await host.start(["x"])
+        stdout = process.stdout
+        server.send(output(process, 1, b"before "))
+        await within(10, "the first output", process.wait_for("before"))
+        read = asyncio.create_task(stdout.read())
+        # It takes what is there, and waits for more.
+        await asyncio.sleep(0)
+        read.cancel()
+        await asyncio.wait([read], timeout=10)
+        assert read.cancelled()
+        server.send(output(process, 2, b"after"))
+        server.send(note("process/exited", process, 3, exitCode=0))
+        server.send(note("process/closed", process, 4))
+        assert await within(10, "the output", stdout.read()) == b"before after"
+
+
+async def test_closing_the_input_can_be_tried_again() -> None:
+    is_slow = True
+
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        return None if method == "process/closeStdin" and is_slow else {}
+
+    async with ScriptedServer(answer) as server, remex_client.connect(server.url) as host:
+        process = await host.start(["x"], stdin="pipe")
+        close = asyncio.create_task(process.stdin.close())
+        await server.received_message("the request", lambda sent: sent["method"] == "process/closeStdin")
+        close.cancel()
+        await asyncio.wait([close], timeout=10)
+        assert close.cancelled()
+        assert process.stdin.is_open
+        is_slow = False
+        await within(10, "the second attempt", process.stdin.close())
+        assert not process.stdin.is_open
+        assert [message["method"] for message in server.received].count("process/closeStdin") == 2
+
+
+async def test_a_start_that_times_out_leaves_no_process() -> None:
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        return None if method == "process/start" else {"chunks": [], "nextSeq": 1}
+
+    async with (
+        ScriptedServer(answer) as server,
+        remex_client.connect(server.url, request_timeout=0.1) as host,
+    ):
+        # That of a name may be a process of someone else.
+        with pytest.raises(TimedOutError):
+            await host.start(["x"], name="theirs")
+        with pytest.raises(TimedOutError):
+            await host.start(["x"])
+        ended = await server.received_message("the end", lambda sent: sent["method"] == "process/terminate")
+        starts = [message for message in server.received if message["method"] == "process/start"]
+        assert ended["params"]["processId"] == starts[1]["params"]["processId"]
+
+
+async def test_a_wait_goes_on_behind_the_last_match(host: Host) -> None:
+    async with await host.start("printf 'tick tick\\nport 80\\n'; exec sleep 1000") as process:
+        first = await within(10, "the first", process.wait_for("tick"))
+        assert isinstance(first, Match)
+        assert (first.stream, first.rest) == ("stdout", b" tick\nport 80\n")
+        second = await within(10, "the second", process.wait_for("tick", after=first))
+        assert isinstance(second, Match)
+        with pytest.raises(TimedOutError):
+            await process.wait_for("tick", after=second, timeout=0.05)
+        port = await within(10, "the port", process.wait_for(r"port \d+", after=second))
+        assert isinstance(port, Match)
+        assert port.text == "port 80"
+
+
+async def test_a_wait_ends_with_the_output_and_not_with_the_exit(host: Host, tmp_path: Path) -> None:
+    silent = await host.start("exit 3")
+    exit = await within(10, "the exit", silent.wait_for("never"))
+    assert isinstance(exit, Exit)
+    assert exit.code == 3
+    os.mkfifo(tmp_path / "fifo")
+    parent = await host.start("{ read -r x < fifo; echo got $x; } & exit 4", cwd=tmp_path)
+    assert (await within(10, "the exit", parent.wait())).code == 4
+    late = asyncio.create_task(parent.wait_for("got it"))
+    await within(10, "the write", host.run("echo it > fifo", cwd=tmp_path))
+    assert isinstance(await within(10, "what a background process prints", late), Match)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from harness import ScriptedServer, Server, remex, within
 
 import remex_client
 from remex_client import (
+    ProtocolError,
     RefusedError,
     RequestInterruptedError,
     SessionLostError,
@@ -22,6 +23,7 @@ from remex_client import (
     UnreachableError,
     UsageError,
 )
+from remex_client._link import Link
 
 
 @pytest.mark.parametrize("target", ["ftp://h", "unix://relative", "ws://", "nonsense", []])
@@ -304,3 +306,112 @@ async def test_unknown_members_of_the_handshake_are_ignored(server: Server) -> N
     async with remex_client.connect(server.unix) as host:
         assert host.welcome["server"]["name"] == "remex"
         assert json.dumps(await host.info())
+
+
+@pytest.mark.parametrize(
+    "welcome",
+    [
+        lambda welcome: {"error": None},
+        lambda welcome: None,
+        lambda welcome: [],
+        lambda welcome: {},
+        lambda welcome: {**welcome, "capabilities": {"enabled": 5}},
+        lambda welcome: {**welcome, "capabilities": {"enabled": [[1]]}},
+        lambda welcome: {**welcome, "capabilities": "all"},
+        lambda welcome: {**welcome, "limits": [1]},
+        lambda welcome: {**welcome, "limits": {"messageBytes": "a"}},
+        lambda welcome: {**welcome, "limits": {"retainBytes": "b"}},
+        lambda welcome: {**welcome, "environmentInfo": "x"},
+        lambda welcome: {**welcome, "environmentInfo": {"cwd": 5}},
+    ],
+)
+async def test_a_malformed_welcome_breaks_the_protocol(welcome: Callable[[dict[str, Any]], Any]) -> None:
+    async with ScriptedServer(lambda method, params: {}, welcome) as server:
+        with pytest.raises(ProtocolError, match="initialize"):
+            await within(10, "the refusal", remex_client.connect(server.url)._connect())
+        await within(10, "the end of the connection", server.left.wait())
+
+
+@pytest.mark.parametrize("result", [{"error": None}, [1], "text", {"pid": "one"}])
+async def test_a_malformed_answer_breaks_the_protocol_and_nothing_else(result: Any) -> None:
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        if method == "process/read":
+            return {"chunks": [], "nextSeq": 1}
+        return result if method in ("process/start", "process/list", "fs/hash") else {}
+
+    async with ScriptedServer(answer) as server, remex_client.connect(server.url) as host:
+        with pytest.raises(ProtocolError):
+            await within(10, "the start", host.start(["x"]))
+        await server.received_message("the end", lambda sent: sent["method"] == "process/terminate")
+        with pytest.raises(ProtocolError):
+            await within(10, "the list", host.processes())
+        with pytest.raises(ProtocolError):
+            await within(10, "the hash", host.files.hash("/file"))
+        assert await within(10, "an answer", host.call("environment/status")) == {}
+        assert host.disconnects == 0
+
+
+async def test_reads_that_bring_nothing_end() -> None:
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        return {"chunks": [], "nextSeq": 1, "exited": False, "closed": False} if method == "process/read" else {}
+
+    async with ScriptedServer(answer) as server, remex_client.connect(server.url) as host:
+        process = await host.start(["x"])
+        params = {"processId": process.id, "seq": 5, "stream": "stdout", "chunk": ""}
+        server.send(json.dumps({"method": "process/output", "params": params}))
+        with pytest.raises(ProtocolError, match="lack the event after 0"):
+            await within(10, "the failure", process.wait())
+        assert await within(10, "an answer", host.call("environment/status")) == {}
+
+
+class Collector:
+    """A handler that keeps the messages of a link."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+
+    def on_message(self, buffer: bytearray, start: int, end: int) -> None:
+        self.messages.append(bytes(buffer[start:end]))
+
+    def on_pong(self) -> None:
+        pass
+
+    def take_notes(self) -> Iterator[bytes]:
+        return iter(())
+
+
+UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("is_websocket", "pieces"),
+    [(False, [b"early\n"]), (True, [UPGRADED + b"\x81\x05early"]), (True, [UPGRADED, b"\x81\x05ea", b"rly"])],
+)
+async def test_what_is_sent_before_it_is_asked_for_is_not_lost(is_websocket: bool, pieces: list[bytes]) -> None:
+    link, handler = Link(is_websocket), Collector()
+    for piece in pieces:
+        link.feed(piece)
+    link.attach(handler)
+    assert handler.messages == [b"early"]
+
+
+async def test_a_program_that_greets_breaks_the_protocol() -> None:
+    with pytest.raises(ProtocolError) as failure:
+        await within(10, "the refusal", remex_client.connect(["sh", "-c", "echo Welcome; exec cat"])._connect())
+    assert "greeting" in (failure.value.hint or "")
+
+
+async def test_a_message_takes_memory_as_it_arrives() -> None:
+    link, handler = Link(is_websocket=True), Collector()
+    link.feed(UPGRADED)
+    link.attach(handler)
+    link.feed(b"\x81\x7f" + ((1 << 30) - 1).to_bytes(8, "big"))
+    assert len(link._buffer) <= 1 << 20
+
+    link, message = Link(is_websocket=True), bytes(5_000_000)
+    link.feed(UPGRADED)
+    link.attach(handler)
+    whole = b"\x81\x7f" + len(message).to_bytes(8, "big") + message
+    for at in range(0, len(whole), 100_000):
+        link.feed(whole[at : at + 100_000])
+    assert handler.messages == [message]

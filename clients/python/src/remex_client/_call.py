@@ -87,7 +87,7 @@ PARKED = frozenset(["process/write", "process/wait", "http/request"])
 class Call:
     """A request that waits for its answer."""
 
-    __slots__ = ("id", "is_sent", "message", "method", "on_done", "repeats", "slots")
+    __slots__ = ("id", "is_raw", "is_sent", "message", "method", "on_done", "repeats", "slots")
 
     def __init__(
         self,
@@ -104,6 +104,8 @@ class Call:
         self.on_done = on_done
         self.slots = slots
         self.is_sent = False
+        #: Whether the result may be anything, and not only an object.
+        self.is_raw = False
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 LostReason = Literal["closed", "forgotten", "reconnectTimedOut", "takenOver", "protocol", "rejected"]
@@ -157,6 +159,17 @@ def refused(error: object) -> RemexError:
     kind, hint = data.get("kind"), data.get("hint")
     kind = kind if isinstance(kind, str) else None
     return _BY_KIND.get(kind, RefusedError)(code, kind, message, hint if isinstance(hint, str) else None)
+
+
+@contextmanager
+def decoding(method: str) -> Iterator[None]:
+    """Makes a `ProtocolError` of what goes wrong with an answer that has another form than it should."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, RemexError):
+            raise
+        raise ProtocolError(f"cannot decode the answer to `{method}`: {error!r}") from error
 
 
 def is_kind(error: BaseException | None, *kinds: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import models
 from ._codec import StrPath, decode_base64, milliseconds, path_from_wire, path_to_wire
-from ._errors import NotFoundError, ProtocolError, RequestInterruptedError, UsageError
+from ._errors import NotFoundError, ProtocolError, RequestInterruptedError, UsageError, decoding
 from ._route import Route
 from ._transfer import LocalPath, Progress, RemoteReader, RemoteWriter, download, upload
 from ._tree import SkipUnchanged, TreeCopied, download_tree, upload_tree
@@ -126,10 +126,8 @@ class Files:
     async def read(self, path: StrPath) -> bytes:
         """Returns the content of a file of up to 512 MiB."""
         reply = await self._session.call("fs/readFile", {"path": path_to_wire(path)}, timeout=False)
-        try:
+        with decoding("fs/readFile"):
             return decode_base64(reply["dataBase64"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"cannot decode the answer to `fs/readFile`: {error}") from error
 
     async def read_text(self, path: StrPath, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Returns the content of a file as text."""
@@ -168,7 +166,8 @@ class Files:
         reply = await self._session.call(
             "fs/hash", _present(path=path_to_wire(path), offset=offset, len=length), timeout=False
         )
-        return str(reply["hash"])
+        with decoding("fs/hash"):
+            return str(reply["hash"])
 
     # Streams.
 
@@ -254,7 +253,9 @@ class Files:
 
     async def resolve(self, path: StrPath) -> str:
         """Returns the path with all links resolved; it must exist."""
-        return path_from_wire((await self._call("fs/canonicalize", path=path_to_wire(path)))["path"])
+        reply = await self._call("fs/canonicalize", path=path_to_wire(path))
+        with decoding("fs/canonicalize"):
+            return path_from_wire(reply["path"])
 
     async def remove(self, path: StrPath, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """Removes a file, a link or an empty directory; with `recursive`, a directory with everything in it."""
@@ -299,7 +300,8 @@ class Files:
     async def read_link(self, path: StrPath) -> str:
         """Returns where a symbolic link points."""
         reply = await self._call("fs/readLink", path=path_to_wire(path))
-        return decode_base64(reply["targetBase64"]).decode("utf-8", "surrogateescape")
+        with decoding("fs/readLink"):
+            return decode_base64(reply["targetBase64"]).decode("utf-8", "surrogateescape")
 
     # Directories.
 
@@ -318,8 +320,10 @@ class Files:
             page = await self._call(
                 "fs/readDirectory", path=path_to_wire(path), limit=_PAGE, cursor=cursor, details=True
             )
-            for entry in page["entries"]:
-                yield _dir_entry(entry)
+            with decoding("fs/readDirectory"):
+                entries = [_dir_entry(entry) for entry in page["entries"]]
+            for entry in entries:
+                yield entry
             cursor = page.get("nextCursor")
             if cursor is None:
                 return
@@ -343,11 +347,12 @@ class Files:
             "pruneHiddenDirectories": prune_hidden_directories,
         }
         reply = await self._call("fs/walk", path=path_to_wire(path), options=options)
-        return Walk(
-            entries=tuple((path_from_wire(entry["path"]), entry["kind"]) for entry in reply["entries"]),
-            errors=tuple((path_from_wire(error["path"]), error["message"]) for error in reply["errors"]),
-            truncated=reply["truncated"],
-        )
+        with decoding("fs/walk"):
+            return Walk(
+                entries=tuple((path_from_wire(entry["path"]), entry["kind"]) for entry in reply["entries"]),
+                errors=tuple((path_from_wire(error["path"]), error["message"]) for error in reply["errors"]),
+                truncated=reply["truncated"],
+            )
 
     async def watch(self, path: StrPath, *, recursive: bool = True) -> Watch:
         """Watches a file or a directory; everything below it, unless `recursive` is false.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import models
 from ._codec import StrPath, encode_base64, milliseconds, path_to_wire
-from ._errors import RefusedError, RemexError, UsageError, is_kind
+from ._errors import ProtocolError, RefusedError, RemexError, TimedOutError, UsageError, decoding, is_kind
+from ._event import optional_number
 from ._files import Files
 from ._http import Http
 from ._observe import ObservedEvents, SessionInfo
@@ -188,7 +189,7 @@ class Host:
 
     async def call(self, method: str, params: Mapping[str, object] | None = None) -> Any:
         """Makes any request of the protocol; `remex_client.models` has the types of params and results."""
-        return await self._session.call(method, params or {})
+        return await self._session.call(method, params or {}, is_raw=True)
 
     async def info(self) -> models.EnvironmentInfo:
         """Returns information about the host: shell, directories, what its server can enforce and keep."""
@@ -198,7 +199,8 @@ class Host:
     async def sessions(self) -> list[SessionInfo]:
         """Lists the sessions of this user, the oldest first."""
         listing = await self._session.call("session/list", {})
-        return [SessionInfo.from_wire(entry) for entry in listing["sessions"]]
+        with decoding("session/list"):
+            return [SessionInfo.from_wire(entry) for entry in listing["sessions"]]
 
     async def end_session(self, session: str) -> None:
         """Ends another session of this user, with its processes, by id or name."""
@@ -342,18 +344,21 @@ class Host:
         disconnects = session.disconnects
         try:
             started = await session.call("process/start", request)
+            with decoding("process/start"):
+                pid = optional_number(started, "pid")
         except BaseException as error:
             # A server of the base dialect does not support `startId`: a repeated start finds its own process.
             is_own = is_kind(error, "processExists") and session.disconnects != disconnects
             if not is_own:
-                if isinstance(error, asyncio.CancelledError) and not is_named and session.lost is None:
+                may_run = isinstance(error, asyncio.CancelledError | TimedOutError | ProtocolError)
+                if may_run and not is_named and session.lost is None:
                     # Without a handle, no one could end it.
                     session.post("process/terminate", {"processId": process_id})
                 session.release_queue(queue)
                 raise
-            started = {"replayed": True}
+            started, pid = {"replayed": True}, None
         queue.on_started(has_history=bool(started.get("replayed")))
-        return Process(session, queue, started.get("pid"), has_stdin)
+        return Process(session, queue, pid, has_stdin)
 
     async def process(self, id: str) -> Process:
         """Returns a handle on a process of this session by its id, for example after `connect(resume=…)`."""
@@ -378,7 +383,8 @@ class Host:
     async def processes(self, scope: Literal["session", "identity"] = "session") -> list[ProcessInfo]:
         """Lists the processes of this session, or of all sessions of this user, the oldest first."""
         listing = await self._session.call("process/list", {"scope": scope})
-        return [ProcessInfo.from_wire(entry) for entry in listing["processes"]]
+        with decoding("process/list"):
+            return [ProcessInfo.from_wire(entry) for entry in listing["processes"]]
 
     def agent(self, limits: Limits | None = None) -> Agent:
         """Returns what serves the tool calls of a language model on this host."""

@@ -21,6 +21,9 @@ _MIN_ROOM = 256 << 10
 #: An answer with a whole file is the longest message of a server: 512 MiB in base64, with room to spare.
 _MAX_MESSAGE = 1 << 30
 
+#: What waits for a handler: an error or the greeting of a shell is shorter.
+_MAX_UNASKED = 256 << 10
+
 _TEXT, _BINARY, _CONTINUATION, _CLOSE, _PING, _PONG = 1, 2, 0, 8, 9, 10
 
 
@@ -58,6 +61,12 @@ class Link(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._pong: bytes | None = None
         self._is_flush_due = False
+
+    def attach(self, handler: Handler) -> None:
+        """Hands messages to a handler, those first that the server sent before there was one."""
+        self.handler = handler
+        if self._end > self._start:
+            self._take()
 
     # Sending.
 
@@ -135,7 +144,15 @@ class Link(asyncio.BufferedProtocol):
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self.closed.done():
+            return
         self._end += nbytes
+        if self.handler is not None or self._is_upgrading:
+            self._take()
+        elif self._end - self._start > _MAX_UNASKED:
+            self.abort("the server sent too much before it was asked for anything")
+
+    def _take(self) -> None:
         if self._is_upgrading:
             self._take_upgrade()
         elif self.is_websocket:
@@ -207,7 +224,6 @@ class Link(asyncio.BufferedProtocol):
         self._is_upgrading = False
         if not self.upgraded.done():
             self.upgraded.set_result(head)
-        # The server sends nothing before it is asked for something, so nothing is lost before there is a handler.
 
     def _take_frames(self) -> None:
         buffer = self._buffer
@@ -229,9 +245,7 @@ class Link(asyncio.BufferedProtocol):
             if length > _MAX_MESSAGE:
                 return self.abort("the server sent a message that is too long")
             if available < head + length:
-                if head + length > len(buffer):
-                    # At once, instead of doubling the buffer again and again.
-                    self._make_room(head + length - available + _MIN_ROOM)
+                # The buffer grows with what arrives: anyone can claim a length.
                 break
             start += head
             self._start = end = start + length

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import models
-from ._errors import RefusedError, RemexError, RequestInterruptedError, UsageError, is_unknown_process
+from ._errors import RefusedError, RemexError, RequestInterruptedError, UsageError, decoding, is_unknown_process
 from ._event import Event
 from ._replay import Replay, Unlisted
 from ._route import Route
@@ -63,8 +63,10 @@ class ObservedEvents:
     @classmethod
     async def open(cls, session: Session, name: str, from_start: bool) -> ObservedEvents:
         """Begins to observe."""
-        sessions = (await session.call("session/list", {}))["sessions"]
-        found = [entry["sessionId"] for entry in sessions if name in (entry["sessionId"], entry.get("name"))]
+        listing = await session.call("session/list", {})
+        with decoding("session/list"):
+            sessions = [SessionInfo.from_wire(entry) for entry in listing["sessions"]]
+        found = [entry.id for entry in sessions if name in (entry.id, entry.name)]
         if not found:
             raise RefusedError(-32600, "unknownSession", f"unknown session `{name}`")
         if ("session", found[0]) in session.routes:

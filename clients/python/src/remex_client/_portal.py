@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
+
+from ._errors import UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -20,7 +23,9 @@ class Portal:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="remex", daemon=True).start()
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="remex", daemon=True)
+        self._thread.start()
 
     @classmethod
     def shared(cls) -> Portal:
@@ -30,14 +35,38 @@ class Portal:
                 cls._shared = cls()
             return cls._shared
 
+    @classmethod
+    def forget_parent(cls) -> None:
+        """Starts anew in a forked process: it has neither the thread, nor the one that may hold the lock."""
+        cls._shared, cls._lock = None, threading.Lock()
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits for a coroutine; an interrupt cancels it."""
+        try:
+            self._check_caller()
+        except UsageError:
+            work.close()
+            raise
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def _check_caller(self) -> None:
+        """Refuses callers who would wait forever."""
+        if self._pid != os.getpid():
+            raise UsageError("this connection belongs to the process that forked this one", "connect again")
+        if threading.current_thread() is self._thread:
+            raise UsageError(
+                "a callback cannot make calls: it runs on the thread that would serve them",
+                "make them before or after the call that takes the callback, or use the asynchronous client",
+            )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Portal.forget_parent)
 
 
 class Face(Generic[T]):

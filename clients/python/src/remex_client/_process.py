@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ._errors import (
     RefusedError,
     TimedOutError,
     UsageError,
+    decoding,
     is_kind,
 )
 from ._event import (
@@ -96,6 +97,9 @@ class Match:
 
     seq: int
     data: bytes
+    stream: Stream = "unknown"
+    #: What had arrived behind it on the same stream, up to that event.
+    rest: bytes = field(default=b"", repr=False)
 
     @property
     def text(self) -> str:
@@ -193,10 +197,8 @@ class ProcessRef:
         """
         params = self._ids(afterSeq=after, maxBytes=max_bytes, waitMs=milliseconds(wait) or None)
         reply = await self._session.call("process/read", params, timeout=False)
-        try:
+        with decoding("process/read"):
             return events_of(reply, after)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"cannot decode the answer to `process/read`: {error}") from error
 
     async def write(self, data: bytes) -> None:
         """Writes to the input, and waits until the server has taken it."""
@@ -236,7 +238,7 @@ class ProcessRef:
     async def snapshot(self, max_bytes: int | None = None) -> Snapshot:
         """Returns the beginning and the end of all output so far."""
         reply = await self._session.call("process/snapshot", self._ids(maxBytes=max_bytes))
-        try:
+        with decoding("process/snapshot"):
             return Snapshot(
                 stdout=decode_base64(reply["stdout"]),
                 stderr=decode_base64(reply["stderr"]),
@@ -245,8 +247,6 @@ class ProcessRef:
                 running=reply["running"],
                 exit_code=reply["exitCode"],
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"cannot decode the answer to `process/snapshot`: {error}") from error
 
     async def seek(self, to: Mapping[str, int]) -> models.ProcessSeekResult:
         """Finds a position in the output: `{"atMs": …}`, `{"offset": …}` or `{"tailBytes": …}`."""
@@ -256,7 +256,8 @@ class ProcessRef:
     async def info(self) -> ProcessInfo | None:
         """Returns what the server knows about the process, or None if it has forgotten it."""
         listing = await self._session.call("process/list", {"sessionId": self.session_id})
-        return next((ProcessInfo.from_wire(e) for e in listing["processes"] if e["processId"] == self.id), None)
+        with decoding("process/list"):
+            return next((ProcessInfo.from_wire(e) for e in listing["processes"] if e["processId"] == self.id), None)
 
     async def wait(self) -> Exit:
         """Waits until the process has exited."""
@@ -264,7 +265,8 @@ class ProcessRef:
             params = self._ids(until="exit", waitMs=milliseconds(POLL))
             reply = await self._session.call("process/wait", params, timeout=False)
             if reply.get("exitCode") is not None:
-                return decode_exit(reply)
+                with decoding("process/wait"):
+                    return decode_exit(reply)
 
     async def release(self) -> None:
         """Lets the process go on while this client is away: a full log drops the oldest output."""
@@ -449,37 +451,52 @@ class Process(ProcessRef):
         return await self.wait()
 
     async def wait_for(
-        self, pattern: str | bytes | re.Pattern[bytes], *, after: int = 0, timeout: float | None = None
+        self, pattern: str | bytes | re.Pattern[bytes], *, after: int | Match = 0, timeout: float | None = None
     ) -> Match | Exit:
-        r"""Waits until output after an event matches, and returns the match, or the exit if that comes first.
+        r"""Waits until output matches, and returns the match, or the exit if all output ends before that.
 
         The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are
         searched separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice,
-        give the `seq` of the last match as `after`. Raises `TimedOutError` after `timeout` seconds.
+        give the last match as `after`: the search begins behind it. The `seq` of an event skips all of that event,
+        also what it has behind a match. Raises `TimedOutError` after `timeout` seconds.
+
+        Background processes that hold the output open may still print a match after the exit, and are waited for: give
+        a `timeout`, or a `linger` to `start`.
 
             prompt = await shell.wait_for(r"\$ $")
             await shell.stdin.write(b"make\n")
-            await shell.wait_for(r"\$ $", after=prompt.seq)
+            await shell.wait_for(r"\$ $", after=prompt)
         """
         try:
             return await asyncio.wait_for(self._wait_for(pattern, after), timeout)
         except asyncio.TimeoutError:
             raise TimedOutError(f"process `{self.id}` did not print {pattern!r} within {timeout:g} s") from None
 
-    async def _wait_for(self, pattern: str | bytes | re.Pattern[bytes], after: int) -> Match | Exit:
+    async def _wait_for(self, pattern: str | bytes | re.Pattern[bytes], after: int | Match) -> Match | Exit:
         if isinstance(pattern, str):
             pattern = pattern.encode()
         try:
             search = re.compile(pattern)
         except re.error as error:
             raise UsageError(f"cannot wait for {pattern!r}: {error}") from error
-        arrived: dict[str, bytes] = {}
+        arrived: dict[Stream, bytes] = {}
+
+        def find(seq: int, stream: Stream, data: bytes) -> Match | None:
+            text = arrived.get(stream, b"") + data
+            if (found := search.search(text)) is not None:
+                return Match(seq, found.group(), stream, text[found.end() :])
+            arrived[stream] = text[-_SEARCH_BYTES:]
+            return None
+
+        if isinstance(after, Match):
+            # Also an expression that matches the empty text needs something to match in.
+            if after.rest and (match := find(after.seq, after.stream, after.rest)) is not None:
+                return match
+            after = after.seq
         async for event in self.events(after):
             if isinstance(event, Chunk):
-                text = arrived.get(event.stream, b"") + event.data
-                if (found := search.search(text)) is not None:
-                    return Match(event.seq, found.group())
-                arrived[event.stream] = text[-_SEARCH_BYTES:]
+                if (match := find(event.seq, event.stream, event.data)) is not None:
+                    return match
             elif isinstance(event, Gap):
                 arrived.clear()
         return await self.wait()

@@ -38,6 +38,9 @@ _QUEUE_EVENTS = 16 << 10
 
 _MIN_READ_BYTES = 4 << 10
 
+#: An answer may be older than an event that overtook it, but not so many in a row.
+_MAX_IDLE_READS = 16
+
 
 class Reporter(Protocol):
     """What a queue needs of the session."""
@@ -95,6 +98,9 @@ class EventQueue:
         #: The first event that this connection has streamed; the server streams all later ones, too.
         self._live_from: int | None = None
         self._is_started = False
+        self._read_after = 0
+        #: How many reads in a row did not bring the next event, although there is one.
+        self._idle_reads = 0
 
     # Called by the session.
 
@@ -146,8 +152,14 @@ class EventQueue:
         if reply is not None:
             try:
                 self._take_read(reply)
-            except (KeyError, TypeError, ValueError) as invalid:
+            except (KeyError, TypeError, ValueError, AttributeError) as invalid:
                 self.on_protocol_error(ProtocolError(f"cannot decode the answer to `process/read`: {invalid}"))
+                return
+            is_idle = self._replay.is_missing and self._replay.cursor == self._read_after
+            self._idle_reads = self._idle_reads + 1 if is_idle else 0
+            if self._idle_reads > _MAX_IDLE_READS:
+                what = f"the answers to `process/read` lack the event after {self._read_after}"
+                self.on_protocol_error(ProtocolError(what))
                 return
             self.read_bytes = min(2 * self.read_bytes, WINDOW_BYTES)
         elif isinstance(error, RequestInterruptedError):
@@ -329,6 +341,7 @@ class EventQueue:
         if has_room and self._is_started and self.closed is None and self.failed is None:
             after = self._replay.wanted_read()
             if after is not None:
+                self._read_after = after
                 self._session.read_for(self, after)
 
     def _wake(self) -> None:

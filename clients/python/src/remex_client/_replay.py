@@ -100,10 +100,14 @@ class Replay:
             self.cursor = held.to_seq
             yield held.event
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether there are events, or may be some, that have not arrived."""
+        return self._reading == "wanted" or self.latest > self.cursor
+
     def wanted_read(self) -> int | None:
         """Returns the event to read after, if events are missing and no read is in progress."""
-        is_missing = self._reading == "wanted" or self.latest > self.cursor
-        if not is_missing or self._reading == "in progress":
+        if not self.is_missing or self._reading == "in progress":
             return None
         self._reading = "in progress"
         return self.cursor

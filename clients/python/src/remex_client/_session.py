@@ -29,6 +29,7 @@ from ._errors import (
     UnauthorizedError,
     UnreachableError,
     UsageError,
+    decoding,
     is_kind,
     is_unknown_process,
     refused,
@@ -43,6 +44,8 @@ from ._event import (
     decode_exit,
     decode_gap,
     number,
+    optional_number,
+    optional_text,
     stream_of,
 )
 from ._link import Link
@@ -191,19 +194,27 @@ class Session:
         return number
 
     async def call(
-        self, method: str, params: Mapping[str, object], *, timeout: bool = True, is_control: bool = False
+        self,
+        method: str,
+        params: Mapping[str, object],
+        *,
+        timeout: bool = True,
+        is_control: bool = False,
+        is_raw: bool = False,
     ) -> Any:
         """Makes a request and returns its result; cancelling it cancels the request.
 
-        With `timeout`, the timeout for requests applies.
+        With `timeout`, the timeout for requests applies; with `is_raw`, the result may be anything, not only an object.
         """
-        limit = self.options.request_timeout if timeout else None
-        if limit is None:
-            return await self.wait_for(*await self.enqueue(method, params, is_control=is_control))
 
         async def whole() -> Any:
-            return await self.wait_for(*await self.enqueue(method, params, is_control=is_control))
+            call, answer = await self.enqueue(method, params, is_control=is_control)
+            call.is_raw = is_raw
+            return await self.wait_for(call, answer)
 
+        limit = self.options.request_timeout if timeout else None
+        if limit is None:
+            return await whole()
         try:
             return await asyncio.wait_for(whole(), limit)
         except asyncio.TimeoutError:
@@ -419,14 +430,17 @@ class Session:
             if not self._handshake.done():
                 if error is not None:
                     self._handshake.set_exception(error)
-                elif isinstance(message["result"], dict):
-                    self._handshake.set_result(message["result"])
                 else:
-                    self._handshake.set_exception(ProtocolError("cannot decode the answer to `initialize`"))
+                    try:
+                        self._handshake.set_result(_checked_welcome(message.get("result")))
+                    except ProtocolError as invalid:
+                        self._handshake.set_exception(invalid)
         elif isinstance(call_id, int) and (call := self._pending.pop(call_id, None)) is not None:
+            if error is None and not call.is_raw and not isinstance(message.get("result"), dict):
+                error = ProtocolError(f"cannot decode the answer to `{call.method}`: it is not an object")
             if call.method == "session/end" and self._is_ending and error is None:
                 self._closing.set()
-            self._complete(call, message.get("result"), error)
+            self._complete(call, message.get("result") if error is None else None, error)
 
     def _complete(self, call: Call, result: Any, error: RemexError | None) -> None:
         if call.slots is not None:
@@ -678,15 +692,14 @@ class Session:
             params["detachTtlMs"] = round(options.detach_ttl * 1000)
         self._handshake = self.loop.create_future()
         try:
-            self._link, link.handler = link, self
+            self._link = link
+            link.attach(self)
             link.send(encode({"id": _HANDSHAKE, "method": "initialize", "params": params}))
             handshake = self._handshake
             both: list[asyncio.Future[Any]] = [handshake, link.closed]
             await asyncio.wait(both, timeout=options.initialize_timeout, return_when=asyncio.FIRST_COMPLETED)
             if handshake.done():
                 welcome = handshake.result()
-                if not isinstance(welcome.get("sessionId"), str):
-                    raise ProtocolError("cannot decode the answer to `initialize`: it has no session id")
                 link.send(b'{"method":"initialized"}')
                 # Before any notification, which would overtake it.
                 link.flush()
@@ -707,9 +720,7 @@ class Session:
     def _on_connected(self, connection: Connection, welcome: Mapping[str, Any]) -> None:
         """Sends unanswered requests again, in their order, and reads what the queues have missed."""
         self._connection = connection
-        capabilities = welcome.get("capabilities")
-        enabled = capabilities.get("enabled") if isinstance(capabilities, dict) else None
-        self._enabled = frozenset(enabled or ())
+        self._enabled = frozenset((welcome.get("capabilities") or {}).get("enabled") or ())
         for call in self._pending.values():
             self._send(call)
         for queue in list(self.queues.values()):
@@ -768,6 +779,24 @@ _NOTIFICATIONS: dict[str, Callable[[Session, dict[str, Any]], None]] = {
     "http/request/bodyDelta": Session._on_body,
     "session/ended": Session._on_session_ended,
 }
+
+
+def _checked_welcome(welcome: Any) -> Mapping[str, Any]:
+    """Returns the answer to `initialize` if everything that this client uses of it has the right type."""
+    with decoding("initialize"):
+        if not isinstance(welcome["sessionId"], str):
+            raise ValueError("it has no session id")
+        enabled = (welcome.get("capabilities") or {}).get("enabled") or []
+        if not isinstance(enabled, list) or not all(isinstance(name, str) for name in enabled):
+            raise ValueError("`enabled` must be a list of strings")
+        for limit in ("messageBytes", "retainBytes"):
+            optional_number(welcome.get("limits") or {}, limit)
+        info = welcome.get("environmentInfo") or {}
+        if not isinstance(info, dict):
+            raise ValueError("`environmentInfo` must be an object")
+        optional_text(info, "cwd")
+        checked: Mapping[str, Any] = welcome
+        return checked
 
 
 def _lost(reason: LostReason, message: str) -> SessionLostError:

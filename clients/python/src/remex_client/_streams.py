@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._errors import GapError, ProtocolError, RefusedError, RemexError, is_unknown_process
+from ._errors import GapError, RefusedError, RemexError, decoding, is_unknown_process
 from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
 from ._queue import WINDOW_BYTES, EventQueue
 
@@ -101,12 +101,10 @@ class Events:
             if not is_unknown_process(error):
                 raise
             reply = {"chunks": [], "nextSeq": until + 1}
-        try:
+        with decoding("process/read"):
             gap = decode_gap(reply["gap"]) if reply.get("gap") is not None else None
             chunks = [chunk for chunk in map(decode_chunk, reply["chunks"]) if chunk.seq <= until]
             next_seq = int(reply["nextSeq"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"cannot decode the answer to `process/read`: {error}") from error
         at = self._after
         if gap is not None:
             at = min(gap.to_seq, until)
@@ -257,7 +255,8 @@ class Lines:
 class Reader:
     """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
 
-    At a gap, reading raises `GapError` once, and then continues behind it.
+    At a gap, reading raises `GapError` once, and then continues behind it; what it had read before is kept for the next
+    call, as it is when a call is cancelled.
     """
 
     def __init__(self, chunks: Chunks) -> None:
@@ -280,9 +279,13 @@ class Reader:
         if n < 0:
             parts = [self._rest]
             self._rest = b""
-            while await self._more():
-                parts.append(self._rest)
-                self._rest = b""
+            try:
+                while await self._more():
+                    parts.append(self._rest)
+                    self._rest = b""
+            except BaseException:
+                self._rest = b"".join(parts)
+                raise
             return b"".join(parts)
         if not self._rest:
             await self._more()
@@ -375,12 +378,15 @@ class Stdin:
             await self._settle(0)
 
     async def close(self) -> None:
-        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead."""
-        if self.is_open:
-            self.is_open = False
-            async with self._lock:
+        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead.
+
+        If it fails or is cancelled, it can be tried again.
+        """
+        async with self._lock:
+            if self.is_open:
                 await self._settle(0)
                 await self._session.call("process/closeStdin", {"processId": self._process_id})
+                self.is_open = False
 
     def _check_open(self) -> None:
         if not self.is_open:

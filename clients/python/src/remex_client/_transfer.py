@@ -131,16 +131,21 @@ class RemoteReader:
         self._has_ended, self._rest = False, b""
 
     async def read(self, n: int = -1) -> bytes:
-        """Reads up to `n` bytes, less only at the end; without `n`, everything up to the end."""
+        """Reads up to `n` bytes, less only at the end; without `n`, everything up to the end.
+
+        Cancelling it loses nothing: the next call begins where this one did.
+        """
         parts, wanted = [self._rest], n - len(self._rest)
-        self._rest = b""
-        while n < 0 or wanted > 0:
-            block = await self._next_block()
-            if not block:
-                break
-            parts.append(block)
-            wanted -= len(block)
-        data = b"".join(parts)
+        try:
+            while n < 0 or wanted > 0:
+                block = await self._next_block()
+                if not block:
+                    break
+                parts.append(block)
+                wanted -= len(block)
+        finally:
+            self._rest = b"".join(parts)
+        data, self._rest = self._rest, b""
         if n >= 0:
             data, self._rest = data[:n], data[n:]
         return data
@@ -168,13 +173,14 @@ class RemoteReader:
                 self._got += len(block)
                 return block
             except RemexError as error:
+                # Whatever happens to this call, the next one asks for the same block.
+                self._in_flight.clear()
+                self._asked = self._got
                 self._retries.note(error)
             before = self._opened()
-            self._in_flight.clear()
             await self._open()
             if not is_same(before, self._opened()):
                 raise ChangedError(self._path)
-            self._asked = self._got
         return b""
 
     async def _receive(self) -> bytes:
@@ -201,10 +207,10 @@ class RemoteReader:
 
     async def _open(self) -> None:
         while True:
-            self._handle = self._session.name("f")[-32:]
+            handle = self._session.name("f")[-32:]
             try:
                 # Sent together: the server handles requests for one path in order.
-                opening = {"handleId": self._handle, "path": self._path}
+                opening = {"handleId": handle, "path": self._path}
                 replies = [
                     (await self._session.enqueue(method, params))[1]
                     for method, params in (
@@ -217,7 +223,8 @@ class RemoteReader:
                 before, _, after = (reply.result() for reply in replies)
                 if not is_same(before, after):
                     continue
-                self._metadata = before
+                # Only together: a file that is open, but was not compared, must not be read.
+                self._handle, self._metadata = handle, before
                 return
             except RemexError as error:
                 self._retries.note(error)
@@ -257,6 +264,8 @@ class RemoteWriter:
         self._unanswered: deque[tuple[int, bytes, asyncio.Future[Any]]] = deque()
         self._offset = self._done = 0
         self._buffer = bytearray()
+        #: Whether a write did not complete, so that blocks may be missing.
+        self._is_torn = False
 
     async def __aenter__(self) -> RemoteWriter:
         if self._resolve:
@@ -290,15 +299,30 @@ class RemoteWriter:
         return self._done
 
     async def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Writes; waits while too much is on its way."""
+        """Writes; waits while too much is on its way.
+
+        A write that fails or is cancelled leaves the content incomplete: every later one fails, and so does the end of
+        the block, which leaves the file as it was.
+        """
         if self._temporary is None:
             raise UsageError(f"`{self._asked}` is not open", "use `async with`")
+        self._check_whole()
         self._buffer += data
-        while len(self._buffer) >= BLOCK:
-            block = bytes(memoryview(self._buffer)[:BLOCK])
-            del self._buffer[:BLOCK]
-            await self._push(block)
+        try:
+            while len(self._buffer) >= BLOCK:
+                block = bytes(memoryview(self._buffer)[:BLOCK])
+                del self._buffer[:BLOCK]
+                await self._push(block)
+        except BaseException:
+            self._is_torn = True
+            raise
         return len(data)
+
+    def _check_whole(self) -> None:
+        if self._is_torn:
+            raise UsageError(
+                f"cannot complete `{self._asked}`: a write to it failed or was cancelled", "write the file again"
+            )
 
     async def _push(self, block: bytes) -> None:
         while len(self._unanswered) >= _WINDOW:
@@ -342,6 +366,7 @@ class RemoteWriter:
                 self._retries.note(error)
 
     async def _finish(self, temporary: Temporary) -> None:
+        self._check_whole()
         if self._buffer:
             await self._push(bytes(self._buffer))
             self._buffer.clear()
@@ -447,7 +472,7 @@ async def upload(
     resolve: bool = True,
 ) -> int:
     """Copies a local file to the remote host."""
-    file = await local(f"open `{source}`", open, source, "rb")
+    file = await local(f"open `{source}`", _open_at_once, source)
     with file:
         before = os.fstat(file.fileno())
         if not stat.S_ISREG(before.st_mode):
@@ -553,6 +578,11 @@ def local(action: str, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
             raise LocalError(f"cannot {action}: {error.strerror or error}") from error
 
     return run()
+
+
+def _open_at_once(path: LocalPath) -> IO[bytes]:
+    # Otherwise a FIFO would wait for a writer, in a thread that cannot be interrupted.
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
 def _create_private(path: str) -> IO[bytes]:

@@ -5,9 +5,11 @@ ended or a time has passed, with output truncated to a budget, and the process g
 
     agent = Agent(host)
     step = await agent.exec("make test", yield_after=10)
+    output = step.output.text
     while step.state == "running":
         step = await agent.write(step.handle, yield_after=30)
-    print(step.output.text, step.exit)
+        output += step.output.text
+    print(output, step.exit)
 """
 
 from __future__ import annotations

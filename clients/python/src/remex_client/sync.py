@@ -96,7 +96,8 @@ class Lines(Face[_streams.Lines]):
 class Reader(Face[_streams.Reader]):
     """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
 
-    At a gap, reading raises `GapError` once, and then continues behind it.
+    At a gap, reading raises `GapError` once, and then continues behind it; what it had read before is kept for the next
+    call, as it is when a call is cancelled.
     """
 
     def close(self) -> None:
@@ -153,7 +154,10 @@ class Stdin(Face[_streams.Stdin]):
         self._run(self._inner.drain())
 
     def close(self) -> None:
-        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead."""
+        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead.
+
+        If it fails or is cancelled, it can be tried again.
+        """
         self._run(self._inner.close())
 
 
@@ -333,16 +337,20 @@ class Process(ProcessRef):
         """Waits until all output has ended, too, also that of background processes."""
         return self._run(self._inner.wait_closed())
 
-    def wait_for(self, pattern: str | bytes | re.Pattern[bytes], *, after: int=0, timeout: float | None=None) -> Match | Exit:
-        """Waits until output after an event matches, and returns the match, or the exit if that comes first.
+    def wait_for(self, pattern: str | bytes | re.Pattern[bytes], *, after: int | Match=0, timeout: float | None=None) -> Match | Exit:
+        """Waits until output matches, and returns the match, or the exit if all output ends before that.
 
         The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are
         searched separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice,
-        give the `seq` of the last match as `after`. Raises `TimedOutError` after `timeout` seconds.
+        give the last match as `after`: the search begins behind it. The `seq` of an event skips all of that event,
+        also what it has behind a match. Raises `TimedOutError` after `timeout` seconds.
+
+        Background processes that hold the output open may still print a match after the exit, and are waited for: give
+        a `timeout`, or a `linger` to `start`.
 
             prompt = shell.wait_for(r"\\$ $")
             shell.stdin.write(b"make\\n")
-            shell.wait_for(r"\\$ $", after=prompt.seq)
+            shell.wait_for(r"\\$ $", after=prompt)
         """
         return self._run(self._inner.wait_for(pattern, after=after, timeout=timeout))
 
@@ -381,7 +389,10 @@ class RemoteReader(Face[_transfer.RemoteReader]):
         self._call(lambda: self._inner.seek(offset))
 
     def read(self, n: int=-1) -> bytes:
-        """Reads up to `n` bytes, less only at the end; without `n`, everything up to the end."""
+        """Reads up to `n` bytes, less only at the end; without `n`, everything up to the end.
+
+        Cancelling it loses nothing: the next call begins where this one did.
+        """
         return self._run(self._inner.read(n))
 
     def __iter__(self) -> RemoteReader:
@@ -415,7 +426,11 @@ class RemoteWriter(Face[_transfer.RemoteWriter]):
         return self._inner.acknowledged
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Writes; waits while too much is on its way."""
+        """Writes; waits while too much is on its way.
+
+        A write that fails or is cancelled leaves the content incomplete: every later one fails, and so does the end of
+        the block, which leaves the file as it was.
+        """
         return self._run(self._inner.write(data))
 
 
