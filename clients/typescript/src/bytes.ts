@@ -68,6 +68,18 @@ export function toText(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }
 
+/** Returns the length of UTF-8 without a character at its end of which a part is missing. */
+export function wholeCharacters(bytes: Uint8Array): number {
+  for (let at = bytes.length - 1; at >= Math.max(0, bytes.length - 3); at--) {
+    const byte = bytes[at]!;
+    // In the middle of a character.
+    if ((byte & 0xc0) === 0x80) continue;
+    const length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    return at + length > bytes.length ? at : bytes.length;
+  }
+  return bytes.length;
+}
+
 /** Returns all chunks in one array. */
 export function concat(chunks: readonly Uint8Array[]): Uint8Array {
   const [first] = chunks;

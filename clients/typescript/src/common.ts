@@ -18,7 +18,7 @@ export type { Line } from "./lines.js";
 export { joinPath } from "./path.js";
 export type { Path } from "./path.js";
 export { Process } from "./process.js";
-export type { EventOptions, Match, Output, Snapshot, TerminalSize } from "./process.js";
+export type { EventOptions, Match, Output, Snapshot, TerminalSize, WaitForOptions } from "./process.js";
 export { RemoteReader, RemoteWriter } from "./remote-file.js";
 export type { WriterOptions } from "./remote-file.js";
 export type { Argv, RunOptions, StartOptions } from "./start.js";

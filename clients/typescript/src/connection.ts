@@ -75,8 +75,8 @@ export class Connection implements Receiver {
     try {
       this.#onMessage(parse(text));
     } catch (error) {
-      if (!(error instanceof RemexError)) throw error;
-      this.#drop(error instanceof ProtocolError ? this.#engine.protocolError(error) : error);
+      const failure = asRemexError(error);
+      this.#drop(failure instanceof ProtocolError ? this.#engine.protocolError(failure) : failure);
     }
   }
 
@@ -104,14 +104,14 @@ export class Connection implements Receiver {
       this.#stop();
       return handshake.onFailure(toRefusal(message["error"]));
     }
-    const welcome = message["result"] as InitializeResult | undefined;
-    if (typeof welcome?.sessionId !== "string") {
+    const welcome = message["result"];
+    if (!isWelcome(welcome)) {
       this.#stop();
       return handshake.onFailure(new ProtocolError("cannot decode the answer to `initialize`"));
     }
+    if (!handshake.onWelcome(welcome)) return this.#stop();
     this.#handshake = undefined;
-    if (handshake.onWelcome(welcome)) this.#scheduleKeepAlive();
-    else this.#stop();
+    this.#scheduleKeepAlive();
   }
 
   onEnd(reason: string): void {
@@ -176,11 +176,18 @@ function parse(text: string): Record<string, unknown> {
   } catch (error) {
     throw new ProtocolError(`a message is not JSON: ${(error as Error).message}`);
   }
-  if (typeof message === "object" && message !== null && !Array.isArray(message)) {
-    const members = message as Record<string, unknown>;
-    if ("method" in members || "result" in members || "error" in members) return members;
-  }
+  if (isObject(message) && ("method" in message || "result" in message || "error" in message)) return message;
   throw new ProtocolError("a message is neither a request nor an answer");
+}
+
+/** Returns whether this is an answer to `initialize`, as far as the client uses it. */
+function isWelcome(result: unknown): result is InitializeResult {
+  if (!isObject(result) || typeof result["sessionId"] !== "string") return false;
+  const { capabilities, limits, environmentInfo } = result as { [member: string]: Record<string, unknown> | null | undefined };
+  const isLimit = (value: unknown): boolean => value == null || typeof value === "number";
+  return (capabilities?.["enabled"] == null || Array.isArray(capabilities["enabled"]))
+    && isLimit(limits?.["messageBytes"]) && isLimit(limits?.["retainBytes"])
+    && (environmentInfo?.["cwd"] == null || typeof environmentInfo["cwd"] === "string");
 }
 
 /** What a server of the base dialect means, which sends no kinds. */
@@ -197,6 +204,16 @@ export function toRefusal(error: unknown): RemexError {
 /** Returns the error of everything that waits when the client is closed. */
 export function closedError(): SessionLostError {
   return new SessionLostError("closed", "the client is closed");
+}
+
+/** Returns whether a value is a JSON object. */
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Returns an error of handling a message; what is none of this library says that the message was not as expected. */
+export function asRemexError(error: unknown): RemexError {
+  return error instanceof RemexError ? error : new ProtocolError(error instanceof Error ? error.message : String(error));
 }
 
 function takenOver(): SessionLostError {

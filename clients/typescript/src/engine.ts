@@ -5,9 +5,10 @@
  *
  * @module
  */
+import { onAbort } from "./abort.js";
 import type { Lane, Method, Params, Result } from "./calls.js";
 import { LANE_SLOTS, isRepeatable, laneOf } from "./calls.js";
-import { Connection, HANDSHAKE_ID, closedError, toRefusal } from "./connection.js";
+import { Connection, HANDSHAKE_ID, asRemexError, closedError, isObject, toRefusal } from "./connection.js";
 import {
   InterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
   UnreachableError, UsageError, isRefused,
@@ -50,6 +51,13 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** Options of a call that are not for users. */
+interface InnerCallOptions<R> extends CallOptions {
+  lane?: Lane;
+  /** Called when the call is aborted after it was sent: it is not cancelled, and its outcome can be awaited. */
+  onGivenUp?(outcome: Promise<R>): void;
+}
+
 /** Receives the notifications of a stream, a watch or an observed session until its connection ends. */
 export interface Route {
   onBody?(delta: HttpRequestBodyDeltaParams): void;
@@ -64,7 +72,10 @@ interface PendingCall {
   readonly message: Outgoing;
   readonly isRepeatable: boolean;
   readonly lane: Lane;
-  state: "waiting" | "queued" | "sent";
+  /** An interrupted call was sent on a connection that is lost, and will be repeated. */
+  state: "waiting" | "queued" | "sent" | "interrupted";
+  /** The caller has given it up, so it is not repeated. */
+  isGivenUp: boolean;
   resolve(result: unknown): void;
   reject(error: unknown): void;
 }
@@ -129,7 +140,7 @@ export class Engine {
   // Calls.
 
   /** Makes a call, with a timeout if the options have one. */
-  call<M extends Method>(method: M, params: Params<M>, options?: CallOptions & { lane?: Lane }): Promise<Result<M>> {
+  call<M extends Method>(method: M, params: Params<M>, options?: InnerCallOptions<Result<M>>): Promise<Result<M>> {
     return this.#withRequestTimeout(method, options?.signal, (signal) => this.#call(method, params, { ...options, signal }));
   }
 
@@ -151,7 +162,7 @@ export class Engine {
   }
 
   #call<M extends Method>(
-    method: M, params: Params<M>, options?: CallOptions & { lane?: Lane }, binary?: { member: string; bytes: Uint8Array },
+    method: M, params: Params<M>, options?: InnerCallOptions<Result<M>>, binary?: { member: string; bytes: Uint8Array },
   ): Promise<Result<M>> {
     return new Promise((resolve, reject) => {
       const signal = options?.signal;
@@ -167,30 +178,38 @@ export class Engine {
       const call: PendingCall = {
         id, method, message, isRepeatable: isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
         state: "waiting",
+        isGivenUp: false,
         resolve: resolve as (result: unknown) => void,
         reject,
       };
-      if (signal) this.#cancelOn(signal, call);
+      if (signal) this.#cancelOn(signal, call, options?.onGivenUp as ((outcome: Promise<unknown>) => void) | undefined);
       if (this.#used[call.lane] < LANE_SLOTS[call.lane]) this.#admit(call);
       else this.#waiting[call.lane].push(call);
     });
   }
 
-  #cancelOn(signal: AbortSignal, call: PendingCall): void {
-    const onAbort = (): void => {
-      if (call.state === "sent" && this.#enabled.cancel) this.cancel(call.id);
+  #cancelOn(signal: AbortSignal, call: PendingCall, onGivenUp: ((outcome: Promise<unknown>) => void) | undefined): void {
+    const { resolve, reject } = call;
+    const stop = onAbort(signal, () => {
+      reject(signal.reason);
+      const wasSent = call.state === "sent" || call.state === "interrupted";
+      if (onGivenUp && wasSent) {
+        const outcome = new Promise<unknown>((...settle) => ([call.resolve, call.reject] = settle));
+        outcome.catch(() => undefined);
+        call.isGivenUp = true;
+        if (call.state === "interrupted") this.#interrupt(call);
+        return onGivenUp(outcome);
+      }
+      if (call.state === "sent") this.cancel(call.id);
       if (call.state === "waiting") this.#waiting[call.lane].splice(this.#waiting[call.lane].indexOf(call), 1);
       else this.#complete(call.id);
-      reject(signal.reason);
-    };
-    const { resolve, reject } = call;
-    signal.addEventListener("abort", onAbort, { once: true });
+    });
     call.resolve = (result) => {
-      signal.removeEventListener("abort", onAbort);
+      stop();
       resolve(result);
     };
     call.reject = (error) => {
-      signal.removeEventListener("abort", onAbort);
+      stop();
       reject(error);
     };
   }
@@ -274,7 +293,7 @@ export class Engine {
     this.#call("process/read", { processId: queue.id, afterSeq, maxBytes: READ_BYTES }, { lane: "control" })
       .then(readBatch)
       .then(
-        (batch) => queue.onRead(batch),
+        (batch) => queue.onRead(batch, afterSeq),
         (error: unknown) => queue.onReadError(asRemexError(error)),
       );
   }
@@ -359,12 +378,11 @@ export class Engine {
 
   #handshake(link: Link, params: Params<"initialize">, ended: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
-      const onAbort = (): void => reject(ended.reason);
-      ended.addEventListener("abort", onAbort, { once: true });
+      const stop = onAbort(ended, () => reject(ended.reason));
       const connection = new Connection(this, link, {
         // What follows the answer may arrive with it, so the connection is taken over before anything is awaited.
         onWelcome: (welcome) => {
-          ended.removeEventListener("abort", onAbort);
+          stop();
           if (ended.aborted) return false;
           if (this.#welcome !== undefined && welcome.sessionId !== this.#welcome.sessionId) {
             reject(new SessionLostError("forgotten", "the server started another session"));
@@ -375,7 +393,7 @@ export class Engine {
           return true;
         },
         onFailure: (error) => {
-          ended.removeEventListener("abort", onAbort);
+          stop();
           reject(error);
         },
       });
@@ -463,15 +481,16 @@ export class Engine {
     for (const queue of this.#queues.values()) queue.onDisconnect();
     for (const call of [...this.#pending.values()]) {
       if (call.state !== "sent") continue;
-      if (call.isRepeatable) {
-        call.state = "queued";
-      } else {
-        this.#complete(call.id);
-        call.reject(new InterruptedError(call.method));
-      }
+      if (call.isRepeatable && !call.isGivenUp) call.state = "interrupted";
+      else this.#interrupt(call);
     }
     this.#failRoutes(new UnreachableError("the connection was lost"));
     this.#setState("reconnecting");
+  }
+
+  #interrupt(call: PendingCall): void {
+    this.#complete(call.id);
+    call.reject(new InterruptedError(call.method));
   }
 
   #onLost(error: SessionLostError): void {
@@ -517,7 +536,8 @@ export class Engine {
       await this.call("session/end", { sessionId: this.welcome.sessionId });
     } catch (error) {
       // The connection was lost after the server had ended the session, or it is of the base dialect.
-      const isEnded = error instanceof SessionLostError || isRefused(error, "unknownSession") || isRefused(error, "unknownMethod");
+      const isGone = error instanceof SessionLostError && (error.reason === "forgotten" || error.reason === "closed");
+      const isEnded = isGone || isRefused(error, "unknownSession") || isRefused(error, "unknownMethod");
       if (!isEnded) throw error;
     } finally {
       await this.close();
@@ -547,7 +567,8 @@ export class Engine {
     // The server disconnects its client next, which is no reason to reconnect.
     if (call.method === "session/end" && this.#end === "requested") this.#end = "done";
     if (message.error != null) call.reject(toRefusal(message.error));
-    else call.resolve(message.result ?? {});
+    else if (isObject(message.result)) call.resolve(message.result);
+    else call.reject(new ProtocolError(`cannot decode the answer to \`${call.method}\``));
   }
 
   /** Handles a notification; one that is invalid fails what it names, and nothing else. */
@@ -620,10 +641,6 @@ function request(id: number, method: string, params: object, binary: { member: s
   return { head: `${head}${json.slice(0, -1)}${comma}"${binary.member}":"`, bytes: binary.bytes, tail: '"}}' };
 }
 
-function asRemexError(error: unknown): RemexError {
-  return error instanceof RemexError ? error : new ProtocolError(error instanceof Error ? error.message : String(error));
-}
-
 /** Returns between half of the pause and all of it, so that the clients of one server do not reconnect at once. */
 function jittered(ms: number): number {
   return ms * (0.5 + Math.random() / 2);
@@ -633,15 +650,14 @@ function jittered(ms: number): number {
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
-    const onAbort = (): void => {
-      clearTimeout(timer);
-      reject(signal?.reason);
-    };
     const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", onAbort);
+      stop?.();
       resolve();
     }, ms);
-    signal?.addEventListener("abort", onAbort, { once: true });
+    const stop = signal && onAbort(signal, () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    });
   });
 }
 

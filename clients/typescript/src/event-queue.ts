@@ -8,7 +8,7 @@
  * @module
  */
 import type { RemexError } from "./errors.js";
-import { InterruptedError, isRefused } from "./errors.js";
+import { InterruptedError, ProtocolError, isRefused } from "./errors.js";
 import type { ClosedEvent, Exit, ExitedEvent, GapEvent, ProcessEvent, ReadBatch } from "./events.js";
 
 /** A server with the capability `consumed` streams at most this much beyond what is consumed. */
@@ -22,6 +22,9 @@ const AHEAD_EVENTS = 2 * WINDOW_EVENTS;
 /** The limits for events that wait for the slowest consumer; a server with `consumed` never sends that much. */
 const QUEUE_BYTES = 1 << 20;
 const QUEUE_EVENTS = 16 << 10;
+
+/** This many reads in a row that do not bring what is missing are a failure; one may have been sent before it was announced. */
+const MAX_VAIN_READS = 4;
 
 /** How much one `process/read` asks for. */
 export const READ_BYTES = WINDOW_BYTES;
@@ -104,10 +107,14 @@ export class Replay {
     }
   }
 
+  /** Whether there are events to read. */
+  get isMissing(): boolean {
+    return this.#reading === "wanted" || this.#latest > this.cursor;
+  }
+
   /** Returns after which event to read, if something is missing and no read is on its way; the caller then reads. */
   takeRead(): number | undefined {
-    const isMissing = this.#reading === "wanted" || this.#latest > this.cursor;
-    if (!isMissing || this.#reading === "inProgress") return undefined;
+    if (!this.isMissing || this.#reading === "inProgress") return undefined;
     this.#reading = "inProgress";
     return this.cursor;
   }
@@ -182,6 +189,8 @@ export class EventQueue {
   /** Whether the server has confirmed the process, so that it can be read. */
   #isStarted = false;
   #isResumed = false;
+  /** How many reads in a row did not bring what is missing. */
+  #vainReads = 0;
   #isFinished = false;
 
   constructor(id: string, outlet: QueueOutlet, retainBytes?: number) {
@@ -222,14 +231,17 @@ export class EventQueue {
     this.#act();
   }
 
-  /** Handles the answer to a read. */
-  onRead(batch: ReadBatch): void {
+  /** Handles the answer to a read after an event. */
+  onRead(batch: ReadBatch, afterSeq: number): void {
     if (this.failed) return;
     if (batch.chunks.length > 0) this.lastOutputAt = performance.now();
     // A limited read does not say what follows its last chunk: an exit, or nothing.
     const isNewest = batch.chunks.length === 0 || (this.#liveFrom !== undefined && batch.nextSeq >= this.#liveFrom);
     this.#replay.addRead(batch, isNewest);
     this.#deliver(batch);
+    // Otherwise the client would ask forever.
+    this.#vainReads = this.#replay.cursor === afterSeq && this.#replay.isMissing ? this.#vainReads + 1 : 0;
+    if (this.#vainReads >= MAX_VAIN_READS) return this.fail(new ProtocolError(`cannot read event ${afterSeq + 1} of process \`${this.id}\`, which the server has announced`));
     this.#act();
   }
 

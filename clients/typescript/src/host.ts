@@ -125,6 +125,8 @@ export class Host implements AsyncDisposable {
   /**
    * Starts a process; at most once, also if the connection is lost meanwhile.
    *
+   * If the call is aborted or takes too long, and the process was started all the same, it is terminated.
+   *
    * ```ts
    * const shell = await host.start(["bash"], { tty: { rows: 24, cols: 80 } });
    * await shell.stdin.write("ls\n");

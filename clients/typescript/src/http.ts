@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { onAbort } from "./abort.js";
 import type { BytesLike } from "./bytes.js";
 import { encodeBase64, toBytes, toText, concat } from "./bytes.js";
 import type { Params } from "./calls.js";
@@ -79,7 +80,7 @@ export class Http {
     const body = new Body(this.#engine, requestId, id);
     try {
       const reply = await this.#engine.call("http/request", { ...params(url, request, requestId), streamResponse: true }, request);
-      request.signal?.addEventListener("abort", () => body.cancel(request.signal?.reason), { once: true });
+      if (request.signal) body.cancelOn(request.signal);
       return { ...head(reply), body: body.readable };
     } catch (error) {
       body.end();
@@ -102,6 +103,7 @@ class Body {
   #reported = 0;
   #state: BodyState = { is: "open" };
   #wake: (() => void) | undefined;
+  #stopListening: (() => void) | undefined;
 
   constructor(engine: Engine, requestId: string, callId: number) {
     this.#engine = engine;
@@ -146,6 +148,10 @@ class Body {
     }
   }
 
+  cancelOn(signal: AbortSignal): void {
+    if (this.#state.is === "open") this.#stopListening = onAbort(signal, () => this.cancel(signal.reason));
+  }
+
   cancel(reason: unknown): void {
     if (this.#state.is !== "open") return;
     this.#engine.cancel(this.#callId);
@@ -159,6 +165,7 @@ class Body {
   #finish(state: BodyState): void {
     if (this.#state.is !== "open") return;
     this.#state = state;
+    this.#stopListening?.();
     this.#engine.removeRoute(this.#key);
     this.#wake?.();
   }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { concat, toText } from "./bytes.js";
+import { concat, toText, wholeCharacters } from "./bytes.js";
 import { GapError } from "./errors.js";
 import type { ProcessEvent } from "./events.js";
 
@@ -146,12 +146,7 @@ class LineSplitter {
   /** Returns the beginning of a line that is too long; it ends between two characters. */
   #continued(seq: number): Line {
     const whole = this.#take();
-    let end = whole.length;
-    while (end > whole.length - 3 && end > 1 && (whole[end - 1]! & 0xc0) === 0x80) end--;
-    const lead = whole[end - 1]!;
-    const needed = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
-    const isComplete = end - 1 + needed <= whole.length || needed === 1;
-    const cut = isComplete || end <= 1 ? whole.length : end - 1;
+    const cut = wholeCharacters(whole) || whole.length;
     if (cut < whole.length) this.#keep(whole.slice(cut));
     return this.#line(whole.subarray(0, cut), seq, true);
   }

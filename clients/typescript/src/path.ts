@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { toText } from "./bytes.js";
+import { toBytes, toText } from "./bytes.js";
 import { ProtocolError } from "./errors.js";
 
 /** An absolute path, a `file:` URI, or the bytes of an absolute path that is not UTF-8. */
@@ -18,6 +18,10 @@ export function toWirePath(path: Path): string {
   return `file://${Array.from(path, escapeByte).join("")}`;
 }
 
+function toUri(path: Path): string {
+  return typeof path === "string" && /^file:/i.test(path) ? path : toWirePath(toBytes(path));
+}
+
 function escapeByte(byte: number): string {
   const character = String.fromCharCode(byte);
   return PLAIN.test(character) ? character : `%${byte.toString(16).toUpperCase().padStart(2, "0")}`;
@@ -27,8 +31,23 @@ function escapeByte(byte: number): string {
 export function fromWirePath(uri: unknown): string {
   if (typeof uri !== "string" || uri === "") throw new ProtocolError("a path is not a string");
   if (!/^file:/i.test(uri)) return uri;
-  const path = uri.replace(/^file:(\/\/[^/]*)?/i, "");
+  const path = withoutScheme(uri);
   if (!path.includes("%")) return path;
+  try {
+    return decoder.decode(pathBytes(uri));
+  } catch {
+    return uri;
+  }
+}
+
+function withoutScheme(uri: string): string {
+  return uri.replace(/^file:(\/\/[^/]*)?/i, "");
+}
+
+/** Returns the bytes of a plain path or a `file:` URI. */
+export function pathBytes(plainOrUri: string): Uint8Array {
+  if (!/^file:/i.test(plainOrUri)) return toBytes(plainOrUri);
+  const path = withoutScheme(plainOrUri);
   const bytes: number[] = [];
   for (let at = 0; at < path.length; ) {
     const escaped = /^%[0-9A-Fa-f]{2}/.exec(path.slice(at, at + 3));
@@ -41,18 +60,18 @@ export function fromWirePath(uri: unknown): string {
       at += character.length;
     }
   }
-  try {
-    return decoder.decode(new Uint8Array(bytes));
-  } catch {
-    return uri;
-  }
+  return new Uint8Array(bytes);
 }
 
-/** Returns the path of an entry of a directory; `/` is the separator on the remote host, wherever the client runs. */
-export function joinPath(directory: Path, name: string): string {
-  const base = typeof directory === "string" ? directory : toWirePath(directory);
-  const isUri = /^file:/i.test(base);
-  const part = isUri ? Array.from(new TextEncoder().encode(name), escapeByte).join("") : name;
+/**
+ * Returns the path of an entry of a directory; its name is bytes if it is not UTF-8.
+ *
+ * `/` is the separator on the remote host, wherever the client runs.
+ */
+export function joinPath(directory: Path, name: string | Uint8Array): string {
+  const isPlain = typeof directory === "string" && typeof name === "string" && !/^file:/i.test(directory);
+  const base = isPlain ? directory : toUri(directory);
+  const part = isPlain ? name : Array.from(toBytes(name), escapeByte).join("");
   return base.endsWith("/") ? base + part : `${base}/${part}`;
 }
 

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { concat, toText } from "./bytes.js";
+import { onAbort } from "./abort.js";
+import { concat, toText, wholeCharacters } from "./bytes.js";
 import type { Method, Params, Result } from "./calls.js";
 import type { CallOptions, Engine } from "./engine.js";
 import { sleep } from "./engine.js";
@@ -39,11 +40,13 @@ export interface Output extends Exit {
 
 /** Output that matched. */
 export interface Match {
-  /** The event in which the match ended; pass it as `afterSeq` to search behind it. */
+  /** The event whose output completed the match. */
   readonly seq: number;
   readonly stream: string;
   /** The match and its groups. */
   readonly match: RegExpExecArray;
+  /** What had arrived behind it in its stream: text, and the beginning of a character. */
+  readonly rest: { readonly text: string; readonly bytes: Uint8Array };
 }
 
 /** The beginning and the end of the output of a process. */
@@ -61,6 +64,12 @@ export interface Snapshot {
 export interface EventOptions extends CallOptions {
   /** Begin after this event; 0, the default, is the beginning. */
   afterSeq?: number | undefined;
+}
+
+/** Options of {@link Process.waitFor}. */
+export interface WaitForOptions extends EventOptions {
+  /** Begin behind this match, also within the output that completed it; instead of `afterSeq`. */
+  after?: Match | undefined;
 }
 
 /** How much of the output a search for an expression looks at, in characters. */
@@ -225,20 +234,34 @@ export class Process implements AsyncDisposable {
    * ```ts
    * const prompt = await shell.waitFor(/\$ $/);
    * await shell.stdin.write("make\n");
-   * await shell.waitFor(/\$ $/, { afterSeq: prompt?.seq });
+   * await shell.waitFor(/\$ $/, { after: prompt });
    * ```
    */
-  async waitFor(pattern: RegExp | string, options?: EventOptions): Promise<Match | undefined> {
+  async waitFor(pattern: RegExp | string, options?: WaitForOptions): Promise<Match | undefined> {
     const expression = typeof pattern === "string" ? new RegExp(escapeRegExp(pattern)) : new RegExp(pattern.source, pattern.flags.replace(/[gy]/g, ""));
-    const searched = new Map<string, { decoder: TextDecoder; text: string }>();
-    for await (const event of this.events(options)) {
+    const find = (seq: number, stream: string, { text, bytes }: Match["rest"]): Match | undefined => {
+      const match = expression.exec(text);
+      return match ? { seq, stream, match, rest: { text: text.slice(match.index + match[0].length), bytes } } : undefined;
+    };
+    const searched = new Map<string, Match["rest"]>();
+    const { after, signal } = options ?? {};
+    if (after) {
+      signal?.throwIfAborted();
+      const found = find(after.seq, after.stream, after.rest);
+      if (found) return found;
+      searched.set(after.stream, after.rest);
+    }
+    for await (const event of this.events({ signal, afterSeq: after?.seq ?? options?.afterSeq })) {
       if (event.type === "gap") searched.clear();
       if (event.type !== "output") continue;
-      let search = searched.get(event.stream);
-      if (!search) searched.set(event.stream, (search = { decoder: new TextDecoder(), text: "" }));
-      search.text = (search.text + search.decoder.decode(event.bytes, { stream: true })).slice(-SEARCH_LEN);
-      const match = expression.exec(search.text);
-      if (match) return { seq: event.seq, stream: event.stream, match };
+      const before = searched.get(event.stream);
+      const bytes = before ? concat([before.bytes, event.bytes]) : event.bytes;
+      const whole = wholeCharacters(bytes);
+      const text = ((before?.text ?? "") + toText(bytes.subarray(0, whole))).slice(-SEARCH_LEN);
+      const search = { text, bytes: bytes.subarray(whole) };
+      const found = find(event.seq, event.stream, search);
+      if (found) return found;
+      searched.set(event.stream, search);
     }
     return undefined;
   }
@@ -356,7 +379,7 @@ class Events implements AsyncIterableIterator<ProcessEvent> {
   readonly #queue: EventQueue;
   readonly #consumer: Consumer;
   readonly #signal: AbortSignal | undefined;
-  readonly #onAbort = (): void => this.#end();
+  readonly #stopListening: (() => void) | undefined;
   readonly #past: ProcessEvent[] = [];
   #after: number;
   #historyUpTo: number;
@@ -377,7 +400,7 @@ class Events implements AsyncIterableIterator<ProcessEvent> {
       [this.#consumer, this.#historyUpTo, this.#after] = [consumer, historyUpTo, after];
     }
     if (signal?.aborted) this.#end();
-    else signal?.addEventListener("abort", this.#onAbort, { once: true });
+    else this.#stopListening = signal && onAbort(signal, () => this.#end());
   }
 
   static atEnd(engine: Engine, process: Process, queue: EventQueue, signal: AbortSignal | undefined): Events {
@@ -439,7 +462,7 @@ class Events implements AsyncIterableIterator<ProcessEvent> {
   #end(): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
-    this.#signal?.removeEventListener("abort", this.#onAbort);
+    this.#stopListening?.();
     this.#queue.unsubscribe(this.#consumer);
     this.#consumer.wake?.();
   }

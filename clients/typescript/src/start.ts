@@ -7,7 +7,7 @@ import type { BytesLike } from "./bytes.js";
 import { encodeBase64, toText } from "./bytes.js";
 import type { Params } from "./calls.js";
 import type { CallOptions, Engine } from "./engine.js";
-import { RefusedError, UsageError, isRefused } from "./errors.js";
+import { UsageError, isRefused } from "./errors.js";
 import type { Path } from "./path.js";
 import { toWirePath } from "./path.js";
 import type { TerminalSize } from "./process.js";
@@ -81,16 +81,21 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
   const cap = engine.welcome.limits?.retainBytes;
   const queue = engine.addQueue(processId, options.retainBytes === undefined ? cap : Math.min(options.retainBytes, cap ?? Infinity));
   const { disconnects } = engine;
+  // Without a handle, no one could end it.
+  const terminate = (): void => void engine.call("process/terminate", { processId }).catch(() => undefined);
+  const onGivenUp = (outcome: Promise<unknown>): void => {
+    if (options.id === undefined) terminate();
+    // Until the server says that it was started, the id may be that of another process.
+    else outcome.then(terminate, () => undefined);
+  };
   let started: Partial<Pick<ProcessStartResult, "pid" | "replayed">>;
   try {
-    started = await engine.call("process/start", params, { signal: options.signal });
+    started = await engine.call("process/start", params, { signal: options.signal, onGivenUp });
   } catch (error) {
     // A server of the base dialect does not know `startId`: a repeated start finds its own process.
     const isOwn = isRefused(error, "processExists") && engine.disconnects !== disconnects;
     if (!isOwn) {
-      // After a refusal nothing was started; otherwise it may be running, and nobody reads its output.
-      engine.removeQueue(queue, { isRunning: !(error instanceof RefusedError) });
-      if (options.signal?.aborted) engine.call("process/terminate", { processId }).catch(() => undefined);
+      engine.removeQueue(queue, { isRunning: false });
       throw error;
     }
     started = { replayed: true };

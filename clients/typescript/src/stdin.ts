@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { onAbort } from "./abort.js";
 import type { BytesLike } from "./bytes.js";
 import { toBytes } from "./bytes.js";
 import type { CallOptions, Engine } from "./engine.js";
@@ -15,11 +16,11 @@ const WRITE_LEN = 64 << 10;
 /** How many writes of one process may be unanswered. */
 const MAX_UNANSWERED = 8;
 
-interface QueuedWrite {
-  readonly bytes: Uint8Array;
-  readonly signal: AbortSignal | undefined;
-  resolve(): void;
-  reject(error: unknown): void;
+/** A write, or the close, that has to wait for those before it. */
+interface Queued {
+  readonly kind: "write" | "close";
+  /** Makes the call; settles when it is answered, and never rejects. */
+  send(): Promise<void>;
 }
 
 /**
@@ -36,7 +37,7 @@ interface QueuedWrite {
 export class Stdin {
   readonly #engine: Engine;
   readonly #ids: { processId: string; sessionId?: string | undefined };
-  readonly #queue: QueuedWrite[] = [];
+  readonly #queue: Queued[] = [];
   #unanswered = 0;
 
   /** @internal */
@@ -55,7 +56,8 @@ export class Stdin {
     const bytes = toBytes(data);
     const parts: Promise<void>[] = [];
     for (let at = 0; at < bytes.length || at === 0; at += WRITE_LEN) {
-      parts.push(this.#enqueue(bytes.subarray(at, at + WRITE_LEN), options?.signal));
+      const part = bytes.subarray(at, at + WRITE_LEN);
+      parts.push(this.#enqueue("write", options?.signal, () => this.#write(part, options?.signal)));
     }
     // All of them are looked at, so that none fails without a listener.
     const failed = (await Promise.allSettled(parts)).find((part) => part.status === "rejected");
@@ -64,8 +66,7 @@ export class Stdin {
 
   /** Closes the input after everything written; a terminal has no such end: write the end-of-file key, `"\x04"`. */
   async close(options?: CallOptions): Promise<void> {
-    await this.#drained();
-    await this.#engine.call("process/closeStdin", this.#ids, options);
+    await this.#enqueue("close", options?.signal, () => this.#engine.call("process/closeStdin", this.#ids, options));
   }
 
   /** A `WritableStream` of the input: `await response.body.pipeTo(process.stdin.writable())`. */
@@ -92,9 +93,23 @@ export class Stdin {
     });
   }
 
-  #enqueue(bytes: Uint8Array, signal: AbortSignal | undefined): Promise<void> {
+  #enqueue(kind: Queued["kind"], signal: AbortSignal | undefined, call: () => Promise<unknown>): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ bytes, signal, resolve, reject });
+      if (signal?.aborted) return reject(signal.reason);
+      const queued: Queued = {
+        kind,
+        send: () => {
+          // From here on the call listens.
+          stop?.();
+          return call().then(() => resolve(), reject);
+        },
+      };
+      const stop = signal && onAbort(signal, () => {
+        this.#queue.splice(this.#queue.indexOf(queued), 1);
+        reject(signal.reason);
+        this.#pump();
+      });
+      this.#queue.push(queued);
       this.#pump();
     });
   }
@@ -102,25 +117,24 @@ export class Stdin {
   /** Sends what may be sent. */
   #pump(): void {
     while (this.#unanswered < MAX_UNANSWERED) {
-      const write = this.#queue.shift();
-      if (write === undefined) return;
-      const params = { ...this.#ids, writeId: this.#engine.name("w") };
-      // The first write of each process never waits for those of other processes, which may be blocked.
-      const lane = this.#unanswered === 0 ? "control" : "parked";
+      // A close is sent at once, but a write may wait in the engine, so all of them have to be answered before it.
+      if (this.#queue[0]?.kind === "close" && this.#unanswered > 0) return;
+      const queued = this.#queue.shift();
+      if (queued === undefined) return;
+      const sent = queued.send();
       this.#unanswered += 1;
-      this.#engine
-        .callWithBytes("process/write", params, "chunk", write.bytes, { lane, signal: write.signal })
-        .then((reply) => checkAccepted(reply, this.#ids.processId))
-        .then(write.resolve, write.reject)
-        .finally(() => {
-          this.#unanswered -= 1;
-          this.#pump();
-        });
+      void sent.finally(() => {
+        this.#unanswered -= 1;
+        this.#pump();
+      });
     }
   }
 
-  async #drained(): Promise<void> {
-    if (this.#queue.length > 0) await this.#enqueue(new Uint8Array(0), undefined).catch(() => undefined);
+  async #write(bytes: Uint8Array, signal: AbortSignal | undefined): Promise<void> {
+    const params = { ...this.#ids, writeId: this.#engine.name("w") };
+    // The first write of each process never waits for those of other processes, which may be blocked.
+    const lane = this.#unanswered === 0 ? "control" : "parked";
+    checkAccepted(await this.#engine.callWithBytes("process/write", params, "chunk", bytes, { lane, signal }), this.#ids.processId);
   }
 }
 

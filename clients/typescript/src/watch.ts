@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { onAbort } from "./abort.js";
 import type { CallOptions, Engine } from "./engine.js";
 import type { RemexError } from "./errors.js";
 import { InterruptedError, ProtocolError, UnreachableError } from "./errors.js";
@@ -31,18 +32,24 @@ export class Watch implements AsyncIterableIterator<Changes>, AsyncDisposable {
   #failure: RemexError | undefined;
   #isEnded = false;
   #wake: (() => void) | undefined;
+  readonly #stopListening: (() => void) | undefined;
 
   private constructor(engine: Engine, params: { path: string; recursive?: boolean | undefined }, signal: AbortSignal | undefined) {
     this.#engine = engine;
     this.#params = params;
     this.#signal = signal;
-    signal?.addEventListener("abort", () => this.#end(), { once: true });
+    this.#stopListening = signal && onAbort(signal, () => this.#end());
   }
 
   /** @internal */
   static async open(engine: Engine, path: Path, options: CallOptions & { recursive?: boolean | undefined }): Promise<Watch> {
     const watch = new Watch(engine, { path: toWirePath(path), recursive: options.recursive }, options.signal);
-    await watch.#set();
+    try {
+      await watch.#set();
+    } catch (error) {
+      watch.#stopListening?.();
+      throw error;
+    }
     return watch;
   }
 
@@ -107,6 +114,7 @@ export class Watch implements AsyncIterableIterator<Changes>, AsyncDisposable {
   #end(): void {
     if (this.#isEnded) return;
     this.#isEnded = true;
+    this.#stopListening?.();
     this.#engine.removeRoute(`watch:${this.#id}`);
     this.#engine.call("fs/unwatch", { watchId: this.#id }).catch(() => undefined);
     this.#wake?.();

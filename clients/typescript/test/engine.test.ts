@@ -92,3 +92,144 @@ test("a client that cannot reconnect says why", async () => {
   await server[Symbol.asyncDispose]();
   await assert.rejects(within("the loss", read), (error: unknown) => error instanceof SessionLostError && error.reason === "reconnectTimedOut" && /ENOENT|ECONNREFUSED/.test(error.message));
 });
+
+test("an answer that cannot be used is an error of the call, or of the connection", async () => {
+  const wrong = [{ capabilities: { enabled: 5 } }, { limits: { retainBytes: "many" } }, { environmentInfo: { cwd: 1 } }, { sessionId: 1 }];
+  for (const members of wrong) {
+    await using server = await ScriptedServer.listen((message, connection) => connection.send({ id: message["id"], result: { ...welcome("s", false), ...members } }));
+    await assert.rejects(within("the refusal", connect(server.url)), ProtocolError);
+  }
+  let result: unknown;
+  await using server = await playing((message, connection) => {
+    if (message["id"] !== undefined) connection.send({ id: message["id"], result });
+  });
+  await using host = await connect(server.url);
+  for (result of [null, [1], "x"]) await assert.rejects(within("the error", host.start(["true"])), ProtocolError);
+  assert.equal(host.disconnects, 0);
+});
+
+test("a session that may live on is not said to be ended", async () => {
+  const server = await playing(() => undefined);
+  const host = await connect(server.url, { reconnectTimeoutMs: 100 });
+  const end = host.end();
+  await server[Symbol.asyncDispose]();
+  await assert.rejects(within("the loss", end), (error: unknown) => error instanceof SessionLostError && error.reason === "reconnectTimedOut");
+});
+
+test("a start that is given up ends its own process, and no other", async () => {
+  const starts: { id: number; processId: string; connection: ScriptedConnection }[] = [];
+  await using server = await playing((message, connection) => {
+    const { id, method, params } = message;
+    if (method === "process/start") starts.push({ id, processId: params.processId, connection });
+    else if (id !== undefined) connection.send({ id, result: {} });
+  });
+  await using host = await connect(server.url);
+  const isStart = (message: Message): boolean => message["method"] === "process/start";
+  const terminated = (): string[] => server.received.filter((message) => message["method"] === "process/terminate").map((message) => message["params"].processId);
+  const giveUp = async (id?: string): Promise<(typeof starts)[number]> => {
+    server.received.length = starts.length = 0;
+    const controller = new AbortController();
+    const start = host.start(["true"], { id, signal: controller.signal });
+    await server.until("the start", isStart);
+    controller.abort();
+    await assert.rejects(within("the abort", start));
+    assert.ok(!server.received.some((message) => message["method"] === "request/cancel"), "the outcome was not awaited");
+    return starts[0]!;
+  };
+  const answered = async (): Promise<void> => void (await within("a later answer", host.call("environment/status", {})));
+
+  // One that was never sent.
+  await assert.rejects(host.start(["true"], { id: "build", signal: AbortSignal.abort() }));
+  await answered();
+  assert.deepEqual(terminated(), []);
+
+  // One that the server refuses: the id is that of another process.
+  const refused = await giveUp("build");
+  refused.connection.send({ id: refused.id, error: { code: -32600, message: "it exists", data: { kind: "processExists" } } });
+  await answered();
+  assert.deepEqual(terminated(), []);
+
+  // One that succeeds.
+  const started = await giveUp("build");
+  await answered();
+  assert.deepEqual(terminated(), []);
+  started.connection.send({ id: started.id, result: { processId: started.processId } });
+  await server.until("the end of the process", (message) => message["method"] === "process/terminate");
+  assert.deepEqual(terminated(), ["build"]);
+
+  // One with an id that no one else has, whatever its outcome.
+  const own = await giveUp();
+  await server.until("the end of the process", (message) => message["method"] === "process/terminate");
+  assert.deepEqual(terminated(), [own.processId]);
+  await answered();
+
+  // One of unknown outcome, which is not started again.
+  const lost = await giveUp("build");
+  lost.connection.disconnect();
+  await answered();
+  assert.deepEqual([terminated(), server.received.filter(isStart).length], [[], 1]);
+});
+
+test("a start that takes too long is ended", async () => {
+  await using server = await playing(() => undefined);
+  await using host = await connect(server.url, { requestTimeoutMs: 50 });
+  await assert.rejects(within("the timeout", host.start(["true"])), TimedOutError);
+  const terminate = await server.until("the end of the process", (message) => message["method"] === "process/terminate");
+  const start = server.received.find((message) => message["method"] === "process/start")!;
+  assert.equal(terminate["params"].processId, start["params"].processId);
+});
+
+test("events that are announced and cannot be read are a failure", async () => {
+  await using server = await playing((message, connection) => {
+    const { id, method, params } = message;
+    if (method === "process/start") {
+      connection.send({ id, result: { processId: params.processId } });
+      connection.send({ method: "process/output", params: { processId: params.processId, seq: 5, stream: "stdout", chunk: "aGk=" } });
+    } else if (method === "process/read") {
+      connection.send({ id, result: { chunks: [], nextSeq: 1, exited: false, closed: false } });
+    }
+  });
+  await using host = await connect(server.url);
+  const process = await host.start(["true"]);
+  await assert.rejects(within("the failure", process.collect()), (error: unknown) => error instanceof ProtocolError && /event 1/.test(error.message));
+  assert.ok(server.received.filter((message) => message["method"] === "process/read").length < 10);
+});
+
+test("a close comes after the writes before it, and both can be aborted while they wait", async () => {
+  let isReading = false;
+  const unread: [Message, ScriptedConnection][] = [];
+  await using server = await playing((message, connection) => {
+    const { id, method, params } = message;
+    if (method === "process/write" && !isReading) unread.push([message, connection]);
+    else if (method === "process/write") connection.send({ id, result: { status: "accepted" } });
+    else if (id !== undefined) connection.send({ id, result: { processId: params.processId } });
+  });
+  await using host = await connect(server.url);
+  const isWrite = (message: Message): boolean => message["method"] === "process/write";
+  const writesOf = (id: string): Message[] => server.received.filter((message) => isWrite(message) && message["params"].processId === id);
+  // Processes that do not read take all slots of their lane: each has one write in it that is answered first, and 7 more.
+  const blocked: Promise<void>[] = [];
+  for (let count = 0; count < 60; count++) {
+    const { stdin } = await host.start(["sleep"]);
+    for (let writes = 0; writes < 8; writes++) blocked.push(stdin.write("x"));
+  }
+  const { stdin } = await host.start(["cat"], { id: "cat" });
+  const order: string[] = [];
+  const calls = ["one", "two", "three"].map((text) => stdin.write(text).then(() => order.push(text)));
+  const aborted = new AbortController();
+  const given = [stdin.close({ signal: aborted.signal }), ...Array.from({ length: 9 }, () => stdin.write("x", { signal: aborted.signal }))];
+  const refusals = given.map((call) => assert.rejects(within("the abort", call), { name: "AbortError" }));
+  calls.push(stdin.close().then(() => order.push("close")));
+  await server.until("the first write", (message) => isWrite(message) && message["params"].processId === "cat");
+  aborted.abort();
+  await Promise.all(refusals);
+  await within("an answer", host.call("environment/status", {}));
+  assert.deepEqual([writesOf("cat").length, server.received.some((message) => message["method"] === "process/closeStdin")], [1, false]);
+
+  isReading = true;
+  for (const [{ id }, connection] of unread) connection.send({ id: id as number, result: { status: "accepted" } });
+  await within("all answers", Promise.all([...calls, ...blocked]));
+  assert.deepEqual(order, ["one", "two", "three", "close"]);
+  const last = server.received.findLast((message) => message["params"]?.processId === "cat")!;
+  assert.deepEqual([writesOf("cat").length, last["method"]], [3, "process/closeStdin"]);
+});

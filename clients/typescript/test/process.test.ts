@@ -1,5 +1,6 @@
 // Processes of the real server, beyond what the behaviour suite tells.
 import assert from "node:assert/strict";
+import nodeProcess from "node:process";
 import { after, before, test } from "node:test";
 import { GapError, RefusedError, UsageError, connect } from "../src/index.js";
 import type { Line, LocalHost } from "../src/index.js";
@@ -84,6 +85,71 @@ test("an aborted run leaves nothing behind", async () => {
   await assert.rejects(run);
   const gone = await within("the end of the process", host.run(["sh", "-c", "while kill -0 $(cat pid) 2>&-; do sleep 0.01; done"], { cwd: directory.path }));
   assert.ok(gone.ok);
+});
+
+test("an aborted start leaves a process that has its id alone", async () => {
+  await using other = await connect(server.url, { sessionName: "aborted-start" });
+  const build = await other.start(["cat"], { id: "build", stdin: "pipe" });
+  build.detach();
+  await assert.rejects(other.start(["true"], { id: "build", signal: AbortSignal.abort() }));
+  const controller = new AbortController();
+  const start = other.start(["true"], { id: "build", signal: controller.signal });
+  controller.abort();
+  await assert.rejects(within("the abort", start));
+  await within("a later start", other.run(["true"]));
+  assert.deepEqual((await other.processes()).find((entry) => entry.processId === "build")?.state, "running");
+  await other.end();
+});
+
+test("a search behind a match misses nothing", async () => {
+  // The euro sign is split between two events.
+  const script = "printf 'ready\\nport 80\\nname \\342'; read line; printf '\\202\\254\\n'; cat";
+  await using process = await host.start(["sh", "-c", script], { stdin: "pipe" });
+  const name = await within("the name", process.waitFor(/name /));
+  const ready = await within("the word", process.waitFor("ready"));
+  const port = await within("the port", process.waitFor(/port (\d+)/, { after: ready }));
+  assert.equal(port?.match[1], "80");
+  await process.stdin.write("\n");
+  for (const match of [name, port]) assert.ok(await within("the sign", process.waitFor(/\u20ac/, { after: match })));
+  await process.stdin.close();
+  assert.equal(await within("the end", process.waitFor("ready", { after: ready })), undefined);
+});
+
+test("one signal can serve any number of calls", async () => {
+  const warnings: Error[] = [];
+  const onWarning = (warning: Error): void => void warnings.push(warning);
+  nodeProcess.on("warning", onWarning);
+  const controller = new AbortController();
+  const { signal } = controller;
+  await using directory = await TemporaryDirectory.make();
+  const running = Array.from({ length: 30 }, () => host.run(["cat"], { signal, tty: true }));
+  const watches = await Promise.all(Array.from({ length: 15 }, () => host.files.watch(directory.path, { signal })));
+  const listed = await within("the calls", Promise.all(Array.from({ length: 30 }, () => host.info({ signal }))));
+  assert.equal(listed.length, 30);
+  controller.abort();
+  for (const run of running) await assert.rejects(within("the abort", run), { name: "AbortError" });
+  for (const watch of watches) await assert.rejects(within("the abort", watch.next()), { name: "AbortError" });
+  // Warnings are emitted in a later turn.
+  await new Promise((resolve) => setImmediate(resolve));
+  nodeProcess.off("warning", onWarning);
+  assert.deepEqual(warnings, []);
+});
+
+test("trees are copied with names that are not UTF-8", { skip: nodeProcess.platform !== "linux" && "names are UTF-8 here" }, async () => {
+  await using directory = await TemporaryDirectory.make();
+  const script = String.raw`d=from/$(printf 'd\377'); mkdir -p $d/sub; echo a > from/a; echo b > from/$(printf 'n\377'); echo c > $d/c; echo d > $d/sub/$(printf '%%\376'); ln -s a $d/$(printf 'l\377'); head -c 300000 /dev/zero > $d/$(printf 'big\377')`;
+  assert.ok((await host.run(["sh", "-ec", script], { cwd: directory.path })).ok);
+  const [from, to, back] = ["from", "to", "back"].map((name) => `${directory.path}/${name}`) as [string, string, string];
+  for (const copy of [() => host.files.uploadTree(from, to), () => host.files.downloadTree(to, back)]) {
+    const report = await within("the copy", copy());
+    assert.deepEqual([report.failures, report.files, report.directories, report.links], [[], 5, 2, 1]);
+    const again = await within("the second copy", copy());
+    assert.deepEqual([again.failures, again.files, again.unchanged], [[], 0, 6]);
+  }
+  for (const copied of [to, back]) {
+    const difference = await host.run(["diff", "-r", "--no-dereference", from, copied]);
+    assert.deepEqual([difference.exitCode, difference.text], [0, ""]);
+  }
 });
 
 test("a late consumer gets what is retained, and is told what is not", async () => {

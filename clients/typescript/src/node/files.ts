@@ -20,6 +20,9 @@ import { findDestination, isSameFile } from "../remote-file.js";
 import type { TreeOptions, TreeReport } from "./tree.js";
 import { downloadTree, uploadTree } from "./tree.js";
 
+/** A local path; bytes if it is not UTF-8. */
+export type LocalPath = string | Buffer;
+
 /** How much is read from a local file at once. */
 const READ_LEN = 512 << 10;
 
@@ -30,7 +33,7 @@ export class LocalFiles extends Files {
    *
    * The file is replaced in one step when everything has arrived.
    */
-  async uploadFile(from: string, to: Path, options?: WriterOptions & TransferOptions): Promise<number> {
+  async uploadFile(from: LocalPath, to: Path, options?: WriterOptions & TransferOptions): Promise<number> {
     await using source = await LocalSource.open(from);
     const { mode, modifiedAtMs } = attributesOf(source.stats);
     const destination = await findDestination(this, to, { permissions: mode, modifiedAtMs, ...options });
@@ -49,7 +52,7 @@ export class LocalFiles extends Files {
    *
    * The file is replaced in one step when everything has arrived.
    */
-  async downloadFile(from: Path, to: string, options?: TransferOptions): Promise<number> {
+  async downloadFile(from: Path, to: LocalPath, options?: TransferOptions): Promise<number> {
     await using file = await this.open(from, options);
     const { metadata } = file;
     const temporary = await LocalTemporary.create(to);
@@ -111,19 +114,25 @@ export async function local<T>(action: string, work: Promise<T>): Promise<T> {
   }
 }
 
+/** Returns the local path of an entry of a directory. */
+export function joinLocal(directory: LocalPath, name: LocalPath): LocalPath {
+  if (typeof directory === "string" && typeof name === "string") return join(directory, name);
+  return Buffer.concat([Buffer.from(directory), Buffer.from("/"), Buffer.from(name)]);
+}
+
 /** A local file that is read, and must not change meanwhile. */
 export class LocalSource implements AsyncDisposable {
   readonly stats: Stats;
-  readonly #path: string;
+  readonly #path: LocalPath;
   readonly #file: FileHandle;
 
-  private constructor(path: string, file: FileHandle, stats: Stats) {
+  private constructor(path: LocalPath, file: FileHandle, stats: Stats) {
     this.#path = path;
     this.#file = file;
     this.stats = stats;
   }
 
-  static async open(path: string, flags = 0): Promise<LocalSource> {
+  static async open(path: LocalPath, flags = 0): Promise<LocalSource> {
     // A FIFO would block without this.
     const file = await local(`read \`${path}\``, open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0) | flags));
     const stats = await file.stat();
@@ -153,7 +162,7 @@ export class LocalSource implements AsyncDisposable {
   /** Fails if the file is another one by now. */
   async check(): Promise<void> {
     const now = await local(`read \`${this.#path}\``, stat(this.#path));
-    if (now.size !== this.stats.size || now.mtimeMs !== this.stats.mtimeMs || now.ino !== this.stats.ino) throw new ChangedError(this.#path);
+    if (now.size !== this.stats.size || now.mtimeMs !== this.stats.mtimeMs || now.ino !== this.stats.ino) throw new ChangedError(showPath(this.#path));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -163,20 +172,23 @@ export class LocalSource implements AsyncDisposable {
 
 /** A temporary local file beside a destination, removed unless it is put in place. */
 export class LocalTemporary {
-  readonly path: string;
+  readonly path: LocalPath;
   #file: FileHandle | undefined;
   #isMoved = false;
 
-  private constructor(path: string, file: FileHandle | undefined) {
+  private constructor(path: LocalPath, file: FileHandle | undefined) {
     this.path = path;
     this.#file = file;
   }
 
-  static pathBeside(path: string): string {
-    return join(dirname(path), `.${basename(path).slice(0, 48)}.remex-${randomWord()}`);
+  static pathBeside(path: LocalPath): LocalPath {
+    const end = `.remex-${randomWord()}`;
+    if (typeof path === "string") return join(dirname(path), `.${basename(path).slice(0, 48)}${end}`);
+    const at = path.lastIndexOf("/") + 1;
+    return Buffer.concat([path.subarray(0, at), Buffer.from("."), path.subarray(at, at + 48), Buffer.from(end)]);
   }
 
-  static async create(path: string): Promise<LocalTemporary> {
+  static async create(path: LocalPath): Promise<LocalTemporary> {
     const own = LocalTemporary.pathBeside(path);
     // Never follows a link.
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL;
@@ -187,7 +199,7 @@ export class LocalTemporary {
     await local(`write \`${this.path}\``, this.#file!.writeFile(bytes));
   }
 
-  async putInPlace(path: string, { mode, modifiedAtMs }: Attributes): Promise<void> {
+  async putInPlace(path: LocalPath, { mode, modifiedAtMs }: Attributes): Promise<void> {
     const file = this.#file!;
     const finish = async (): Promise<void> => {
       await file.chmod((mode ?? 0o644) & 0o777);
@@ -212,13 +224,13 @@ function toSeconds(ms: number): number {
 }
 
 /** Sets permissions and time of a local directory or file, which is not a link. */
-export async function setLocalAttributes(path: string, { mode, modifiedAtMs }: Attributes): Promise<void> {
+export async function setLocalAttributes(path: LocalPath, { mode, modifiedAtMs }: Attributes): Promise<void> {
   if (modifiedAtMs !== undefined) await local(`write \`${path}\``, utimes(path, new Date(), toSeconds(modifiedAtMs)));
   if (mode !== undefined) await local(`write \`${path}\``, chmod(path, mode));
 }
 
 /** Returns what is at a local path, also a link itself; `undefined` if there is nothing. */
-export async function findLocal(path: string): Promise<Stats | undefined> {
+export async function findLocal(path: LocalPath): Promise<Stats | undefined> {
   try {
     return await lstat(path);
   } catch (error) {

@@ -3,18 +3,19 @@
  *
  * @module
  */
+import { isUtf8 } from "node:buffer";
 import { constants } from "node:fs";
 import { mkdir, opendir, readlink, rename, rm, stat, symlink } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import type { CallOptions } from "../engine.js";
 import { ChangedError, LocalError, ProtocolError, RefusedError, RemexError, SessionLostError, UsageError } from "../errors.js";
 import type { Path } from "../path.js";
-import { fromWirePath, joinPath, toWirePath } from "../path.js";
+import { fromWirePath, joinPath, pathBytes, toWirePath } from "../path.js";
 import { toBytes } from "../bytes.js";
 import type { FsMetadata } from "../protocol.js";
 import { PRIVATE_MODE, RetryBudget, Temporary } from "../remote-file.js";
-import type { Attributes, LocalFiles } from "./files.js";
-import { LocalSource, LocalTemporary, attributesOf, findLocal, local, setLocalAttributes } from "./files.js";
+import type { Attributes, LocalFiles, LocalPath } from "./files.js";
+import { LocalSource, LocalTemporary, attributesOf, findLocal, joinLocal, local, setLocalAttributes } from "./files.js";
 
 /** An entry of the source. */
 export interface TreeEntry {
@@ -74,29 +75,31 @@ const MAX_READS = 4;
 const OWNER = 0o700;
 
 interface SourceEntry extends TreeEntry {
+  /** Its exact name: bytes if it is not UTF-8. */
+  readonly exactName: LocalPath;
   readonly attributes: Attributes;
 }
 
 type DirectoryState = "new" | "existing";
 
-interface Item {
+interface Item<From, To> {
   readonly entry: SourceEntry;
-  readonly from: string;
-  readonly to: string;
+  readonly from: From;
+  readonly to: To;
   readonly directory: DirectoryState;
 }
 
-/** One direction of a copy. */
-interface Direction {
-  list(directory: string, below: string): AsyncIterable<SourceEntry | { path: string; error: RemexError }>;
-  joinFrom(directory: string, name: string): string;
-  joinTo(directory: string, name: string): string;
-  makeDirectory(to: string, source: Attributes, parent: DirectoryState): Promise<DirectoryState>;
-  finishDirectory(to: string, source: Attributes): Promise<void>;
+/** One direction of a copy, with the types of its paths. */
+interface Direction<From, To> {
+  list(directory: From, below: string): AsyncIterable<SourceEntry | { path: string; error: RemexError }>;
+  joinFrom(directory: From, name: LocalPath): From;
+  joinTo(directory: To, name: LocalPath): To;
+  makeDirectory(to: To, source: Attributes, parent: DirectoryState): Promise<DirectoryState>;
+  finishDirectory(to: To, source: Attributes): Promise<void>;
   /** Returns the bytes that were copied, or `undefined` if the file was unchanged. */
-  copyFile(item: Item): Promise<number | undefined>;
+  copyFile(item: Item<From, To>): Promise<number | undefined>;
   /** Returns whether the link was made; it may be there already. */
-  copyLink(item: Item): Promise<boolean>;
+  copyLink(item: Item<From, To>): Promise<boolean>;
 }
 
 /** Lets a number of tasks run at once; the others wait in order. */
@@ -121,20 +124,20 @@ class Semaphore {
 }
 
 /** Walks the source and copies entries, a bounded number at a time. */
-class TreeCopy {
+class TreeCopy<From, To> {
   readonly report: TreeReport = { files: 0, directories: 0, links: 0, bytes: 0, unchanged: 0, excluded: 0, special: 0, failures: [] };
-  readonly #direction: Direction;
+  readonly #direction: Direction<From, To>;
   readonly #options: TreeOptions;
   readonly #copies = new Semaphore(MAX_COPIES);
   readonly #listings = new Semaphore(MAX_LISTINGS);
 
-  constructor(direction: Direction, options: TreeOptions) {
+  constructor(direction: Direction<From, To>, options: TreeOptions) {
     this.#direction = direction;
     this.#options = options;
   }
 
   /** Copies a directory; its own attributes are set last, because writing into it changes its time. */
-  async directory(from: string, to: string, attributes: Attributes, state: DirectoryState, below: string): Promise<void> {
+  async directory(from: From, to: To, attributes: Attributes, state: DirectoryState, below: string): Promise<void> {
     const tasks: Promise<void>[] = [];
     const add = (task: Promise<void>): void => {
       // It may fail before it is awaited.
@@ -151,7 +154,7 @@ class TreeCopy {
         else if (listed.kind === "other") this.report.special += 1;
         else if (listed.kind === "directory") directories.push(listed);
         else {
-          const item: Item = { entry: listed, ...this.#paths(from, to, listed.name), directory: state };
+          const item: Item<From, To> = { entry: listed, ...this.#paths(from, to, listed.exactName), directory: state };
           await this.#copies.acquire();
           add(this.#guarded(listed.path, () => this.#entry(item)).finally(() => this.#copies.release()));
         }
@@ -159,22 +162,22 @@ class TreeCopy {
     } finally {
       this.#listings.release();
     }
-    for (const entry of directories) add(this.#guarded(entry.path, () => this.#subdirectory(entry, this.#paths(from, to, entry.name), state)));
+    for (const entry of directories) add(this.#guarded(entry.path, () => this.#subdirectory(entry, this.#paths(from, to, entry.exactName), state)));
     await Promise.all(tasks);
     await this.#direction.finishDirectory(to, attributes);
   }
 
-  async #subdirectory(entry: SourceEntry, { from, to }: { from: string; to: string }, parent: DirectoryState): Promise<void> {
+  async #subdirectory(entry: SourceEntry, { from, to }: { from: From; to: To }, parent: DirectoryState): Promise<void> {
     const state = await this.#direction.makeDirectory(to, entry.attributes, parent);
     this.report.directories += 1;
     await this.directory(from, to, entry.attributes, state, entry.path);
   }
 
-  #paths(from: string, to: string, name: string): { from: string; to: string } {
+  #paths(from: From, to: To, name: LocalPath): { from: From; to: To } {
     return { from: this.#direction.joinFrom(from, name), to: this.#direction.joinTo(to, name) };
   }
 
-  async #entry(item: Item): Promise<void> {
+  async #entry(item: Item<From, To>): Promise<void> {
     if (item.entry.kind === "symlink") {
       if (await this.#direction.copyLink(item)) this.report.links += 1;
       else this.report.unchanged += 1;
@@ -231,7 +234,7 @@ export async function uploadTree(files: LocalFiles, from: string, to: Path, opti
   return copy.report;
 }
 
-class Upload implements Direction {
+class Upload implements Direction<LocalPath, string> {
   readonly #files: LocalFiles;
   readonly #options: TreeOptions;
   readonly #call: CallOptions;
@@ -242,24 +245,28 @@ class Upload implements Direction {
     this.#call = { signal: options.signal };
   }
 
-  async *list(directory: string, parent: string): AsyncGenerator<SourceEntry | { path: string; error: RemexError }> {
-    const opened = await local(`read \`${directory}\``, opendir(directory));
-    for await (const { name } of opened) {
+  async *list(directory: LocalPath, parent: string): AsyncGenerator<SourceEntry | { path: string; error: RemexError }> {
+    // The types do not know that names can be bytes.
+    const opened = await local(`read \`${directory}\``, opendir(directory, { encoding: "buffer" as BufferEncoding }));
+    for await (const listed of opened) {
+      const bytes = listed.name as unknown as Buffer;
+      const name = bytes.toString();
+      const exactName = isUtf8(bytes) ? name : bytes;
       const path = below(parent, name);
       try {
-        const stats = await findLocal(join(directory, name));
+        const stats = await findLocal(joinLocal(directory, exactName));
         // It vanished after it was listed.
         if (!stats) continue;
         const kind = stats.isFile() ? "file" : stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "symlink" : "other";
-        yield { path, name, kind, size: stats.size, attributes: attributesOf(stats) };
+        yield { path, name, exactName, kind, size: stats.size, attributes: attributesOf(stats) };
       } catch (error) {
         yield { path, error: error as RemexError };
       }
     }
   }
 
-  joinFrom = (directory: string, name: string): string => join(directory, name);
-  joinTo = (directory: string, name: string): string => joinPath(directory, name);
+  joinFrom = joinLocal;
+  joinTo = joinPath;
 
   async makeDirectory(to: string, source: Attributes, parent: DirectoryState): Promise<DirectoryState> {
     const there = parent === "new" ? undefined : await this.#files.find(to, this.#call);
@@ -276,7 +283,7 @@ class Upload implements Direction {
     if ((source.mode! & OWNER) !== OWNER) await this.#files.setPermissions(to, source.mode!, { ...this.#call, followSymlinks: false });
   }
 
-  async copyFile({ entry, from, to, directory }: Item): Promise<number | undefined> {
+  async copyFile({ entry, from, to, directory }: Item<LocalPath, string>): Promise<number | undefined> {
     const there = directory === "new" ? undefined : await this.#findFile(to);
     if (there && (await this.#isUnchanged(entry, from, to, there))) {
       await this.#update(entry, to, there);
@@ -330,7 +337,7 @@ class Upload implements Direction {
     }
   }
 
-  async #isUnchanged(entry: SourceEntry, from: string, to: string, there: FsMetadata): Promise<boolean> {
+  async #isUnchanged(entry: SourceEntry, from: LocalPath, to: string, there: FsMetadata): Promise<boolean> {
     switch (this.#options.skipUnchanged ?? "sizeAndTime") {
       case "never":
         return false;
@@ -350,7 +357,7 @@ class Upload implements Direction {
     if (attributes.mode !== there.mode) await this.#files.setPermissions(to, attributes.mode!, { ...this.#call, followSymlinks: false });
   }
 
-  async copyLink({ from, to, directory }: Item): Promise<boolean> {
+  async copyLink({ from, to, directory }: Item<LocalPath, string>): Promise<boolean> {
     const target = await local(`read \`${from}\``, readlink(from, { encoding: "buffer" }));
     if (directory === "existing") {
       const there = await this.#files.readLink(to, this.#call).catch(() => undefined);
@@ -403,7 +410,14 @@ function attributesOfRemote(metadata: FsMetadata): Attributes {
   return { mode: metadata.mode == null ? undefined : metadata.mode & 0o777, modifiedAtMs: metadata.modifiedAtMs };
 }
 
-class Download implements Direction {
+/** Returns the last name of a path that the server sent; bytes if it is not UTF-8. */
+function lastName(path: string): LocalPath {
+  const bytes = Buffer.from(pathBytes(path));
+  const name = bytes.subarray(bytes.lastIndexOf("/") + 1);
+  return isUtf8(name) ? name.toString() : name;
+}
+
+class Download implements Direction<string, LocalPath> {
   readonly #files: LocalFiles;
   readonly #options: TreeOptions;
   readonly #call: CallOptions;
@@ -417,9 +431,12 @@ class Download implements Direction {
   async *list(directory: string, parent: string): AsyncGenerator<SourceEntry | { path: string; error: RemexError }> {
     for await (const entry of this.#files.list(directory, { ...this.#call, details: true })) {
       const path = below(parent, entry.name);
-      // A name with a slash, or one that is not UTF-8, cannot be a file here; and a server must not choose where we write.
+      const exactName = lastName(entry.path);
+      // A name with a slash cannot be a file here; and a server must not choose where we write.
       const isUsable = entry.name !== "" && entry.name !== "." && entry.name !== ".." && !/[/\0]/.test(entry.name)
-        && (process.platform !== "win32" || !/[\\:]/.test(entry.name)) && entry.path === joinPath(fromWirePath(directory), entry.name);
+        && (process.platform !== "win32" || (typeof exactName === "string" && !/[\\:]/.test(exactName)))
+        && (typeof exactName !== "string" || exactName === entry.name) && !exactName.includes("\0")
+        && Buffer.compare(pathBytes(entry.path), pathBytes(joinPath(directory, exactName))) === 0;
       if (!isUsable) {
         yield { path, error: new LocalError(`write \`${path}\``, new Error("its name cannot be used here")) };
         continue;
@@ -428,14 +445,14 @@ class Download implements Direction {
       if (!metadata) continue;
       const isLink = entry.isSymlink;
       const kind = isLink ? "symlink" : metadata.isFile ? "file" : metadata.isDirectory ? "directory" : "other";
-      yield { path, name: entry.name, kind, size: metadata.size, attributes: attributesOfRemote(metadata) };
+      yield { path, name: entry.name, exactName, kind, size: metadata.size, attributes: attributesOfRemote(metadata) };
     }
   }
 
-  joinFrom = (directory: string, name: string): string => joinPath(directory, name);
-  joinTo = (directory: string, name: string): string => join(directory, name);
+  joinFrom = joinPath;
+  joinTo = joinLocal;
 
-  async makeDirectory(to: string, source: Attributes): Promise<DirectoryState> {
+  async makeDirectory(to: LocalPath, source: Attributes): Promise<DirectoryState> {
     let state: DirectoryState = "new";
     try {
       await mkdir(to);
@@ -449,12 +466,12 @@ class Download implements Direction {
     return state;
   }
 
-  async finishDirectory(to: string, source: Attributes): Promise<void> {
+  async finishDirectory(to: LocalPath, source: Attributes): Promise<void> {
     const isClosed = source.mode !== undefined && (source.mode & OWNER) !== OWNER;
     await setLocalAttributes(to, { modifiedAtMs: source.modifiedAtMs, mode: isClosed ? source.mode : undefined });
   }
 
-  async copyFile({ entry, from, to, directory }: Item): Promise<number | undefined> {
+  async copyFile({ entry, from, to, directory }: Item<string, LocalPath>): Promise<number | undefined> {
     if (directory === "existing" && (await this.#isUnchanged(entry, from, to))) {
       await setLocalAttributes(to, entry.attributes);
       return undefined;
@@ -484,7 +501,7 @@ class Download implements Direction {
     throw new ChangedError(fromWirePath(from));
   }
 
-  async #isUnchanged(entry: SourceEntry, from: string, to: string): Promise<boolean> {
+  async #isUnchanged(entry: SourceEntry, from: string, to: LocalPath): Promise<boolean> {
     const mode = this.#options.skipUnchanged ?? "sizeAndTime";
     if (mode === "never") return false;
     const there = await findLocal(to);
@@ -494,7 +511,7 @@ class Download implements Direction {
     return (await this.#files.hash(from, this.#call)).hash === (await source.hash());
   }
 
-  async copyLink({ from, to, directory }: Item): Promise<boolean> {
+  async copyLink({ from, to, directory }: Item<string, LocalPath>): Promise<boolean> {
     const target = Buffer.from(toBytes(await this.#files.readLink(from, this.#call)));
     if (directory === "existing" && (await findLocal(to))?.isSymbolicLink()) {
       const there = await local(`read \`${to}\``, readlink(to, { encoding: "buffer" }));
