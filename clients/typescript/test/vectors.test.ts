@@ -189,6 +189,55 @@ test("the notifications of output decode", () => {
   }
 });
 
+test("messages of each kind are told apart", async () => {
+  for (const { text, kind, id } of lines("envelope.jsonl")) {
+    if (String(text).trim().includes("\n")) continue;
+    let current: ScriptedConnection | undefined;
+    await using server = await ScriptedServer.listen((message, connection) => {
+      if (message["method"] === "initialize") {
+        current = connection;
+        connection.send({ id: message["id"], result: welcome("s", message["params"].resumeSessionId !== null) });
+      } else if (message["id"] !== undefined && message["method"] !== undefined) {
+        connection.send({ id: message["id"], result: {} });
+      }
+    });
+    const host = await within("a connection", connect(server.url));
+    try {
+      current!.send(String(text));
+      // Numbers beyond 2^53 are not exact in JavaScript.
+      const isExact = typeof id === "number" ? Number.isSafeInteger(id) : String(id).length <= 1024;
+      if (kind === "request" && isExact) {
+        const refused = server.until(`the refusal of ${text}`, (message) => message["id"] === id && message["error"]?.code === -32601);
+        await refused;
+      }
+      // It may be taken for the answer to the first call.
+      await within(`an answer after ${text}`, host.call("environment/status", {}).catch(() => undefined));
+      await within(`another answer after ${text}`, host.call("environment/status", {}));
+      if (kind !== "malformed") assert.equal(host.disconnects, 0, text);
+    } finally {
+      await host.close();
+    }
+  }
+});
+
+test("accepted calls fit the generated types", () => {
+  const source = readFileSync(join(repository, "clients/typescript/src/protocol.ts"), "utf8");
+  const requiredOf = (method: string): string[] | undefined => {
+    const type = new RegExp(`"${method}": \\{ params: (\\w+)`).exec(source)?.[1];
+    const body = type && new RegExp(`export interface ${type}[^{]*\\{([^]*?)\\n\\}`).exec(source)?.[1];
+    return body ? [...body.matchAll(/^ {2}(\w+): /gm)].map((match) => match[1]!) : undefined;
+  };
+  let checked = 0;
+  for (const { method, params, code } of lines("calls.jsonl")) {
+    if (code !== undefined || typeof params !== "object" || params === null || Array.isArray(params)) continue;
+    for (const member of requiredOf(method) ?? []) {
+      checked += 1;
+      assert.ok(member in params, `${method} without ${member}`);
+    }
+  }
+  assert.ok(checked > 50, `only ${checked} members were checked`);
+});
+
 test("the paths of answers decode", () => {
   for (const { uri, native } of lines("paths.jsonl").filter((vector) => vector["uri"])) {
     const isText = !String(native).includes("\ufffd");

@@ -64,7 +64,7 @@ export class LineLink implements Link {
       const { start } = received;
       received.start = from = at + 1;
       const end = at > start && received.bytes[at - 1] === 0x0d ? at - 1 : at;
-      if (end > start) deliverBytes(received.bytes, start, end, this.#receiver);
+      if (!isBlank(received.bytes, start, end)) deliverBytes(received.bytes, start, end, this.#receiver);
     }
     this.#searched = received.end - received.start;
   }
@@ -101,4 +101,9 @@ export class LineLink implements Link {
     this.#input.destroy();
     this.#output.destroy();
   }
+}
+
+function isBlank(bytes: Buffer, start: number, end: number): boolean {
+  while (start < end && (bytes[start] === 0x20 || bytes[start] === 0x09 || bytes[start] === 0x0d)) start++;
+  return start === end;
 }
