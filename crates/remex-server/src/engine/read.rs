@@ -145,14 +145,7 @@ impl<A: Audience> ProcessState<A> {
                 gathered
             }
         };
-        let is_far =
-            |log: &ProcessLog, seq| matches!(log, ProcessLog::Mirror(own) if own.is_on_disk_only(seq));
-        // What came meanwhile is added only if that reads no files.
-        if gathered.is_from_disk && !gathered.chunks.is_empty() && is_far(&self.log, gathered.cursor.seq) {
-            gathered.is_early |= !gathered.is_cut;
-            gathered.is_cut = true;
-        }
-        gathered.go_on(&mut self.log, limit_of(read.max_bytes))?;
+        gathered.catch_up(&mut self.log, limit_of(read.max_bytes))?;
         Ok(reply(self, read, gathered))
     }
 }
@@ -296,6 +289,16 @@ impl Gathered {
         })
     }
 
+    /// Adds what came after files were read, but only if that reads no files; `log` is the process's own.
+    fn catch_up(&mut self, log: &mut ProcessLog, limit: u64) -> Result<(), NotRead> {
+        let is_far = matches!(log, ProcessLog::Mirror(own) if own.is_on_disk_only(self.cursor.seq));
+        if self.is_from_disk && !self.chunks.is_empty() && is_far {
+            self.is_early = !self.is_cut;
+            self.is_cut = true;
+        }
+        self.go_on(log, limit)
+    }
+
     /// Adds what is available, up to `limit` bytes in all.
     fn go_on(&mut self, log: &mut ProcessLog, limit: u64) -> Result<(), NotRead> {
         while !self.is_cut {
@@ -371,4 +374,53 @@ fn copy(bytes: &[u8]) -> Result<Blob, NotRead> {
     copy.try_reserve_exact(bytes.len())?;
     copy.extend_from_slice(bytes);
     Ok(Blob::from(copy))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, sync::Arc};
+
+    use remex_log::{Hold, Options, Room, Unlimited, Writer};
+
+    use super::*;
+    use crate::keeper_link::message::Progress;
+
+    /// Appends three events, and returns how far the log has come.
+    fn append(writer: &mut Writer) -> Progress {
+        for _ in 0..3 {
+            let Room::Bytes(room) = writer.room(Hold::Nothing) else { panic!("it is full") };
+            writer
+                .append(remex_log::Stream::Stdout, 1, room, |spare| io::Result::Ok(spare.len().min(1000)))
+                .unwrap();
+        }
+        writer.flush().unwrap();
+        let mut known = Progress::start();
+        (known.newest, known.produced.stdout) = (writer.position().written_seq, writer.position().offset);
+        known
+    }
+
+    #[test]
+    fn an_answer_from_files_is_as_of_the_moment_at_which_they_were_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { retain_bytes: 1 << 20, segment_bytes: None };
+        let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
+        let mirror = Box::new(Mirror::new(dir.path().to_owned(), append(&mut writer)));
+        let mut own = ProcessLog::Mirror(Box::new(mirror.detached()));
+        let stored = StoredOutput { process: "p".into(), mirror };
+        let read = wire::Read {
+            process_id: "p".to_owned(),
+            session_id: None,
+            after_seq: None,
+            max_bytes: None,
+            wait_ms: None,
+        };
+        let mut gathered = stored.read(&read, u64::MAX).unwrap().gathered;
+        // Then the process writes on and ends, before the answer is complete.
+        let mut known = append(&mut writer);
+        (known.newest, known.exited, known.is_closed) = (known.newest + 2, Some(known.newest + 1), true);
+        let ProcessLog::Mirror(mirror) = &mut own else { unreachable!() };
+        mirror.advance(known);
+        gathered.catch_up(&mut own, READ_BYTES).unwrap();
+        assert_eq!((gathered.chunks.len(), gathered.is_cut, gathered.is_early), (3, true, true));
+    }
 }

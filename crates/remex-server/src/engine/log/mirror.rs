@@ -1,19 +1,19 @@
 //! A log on disk, as the server sees it: where it stands, its newest output, and the files for everything older.
 
+mod files;
+
 use std::{
     cell::RefCell,
     collections::{TryReserveError, VecDeque},
-    io::{self, Read as _},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering},
 };
 
-use remex_log::{Cause, Item, Reader};
 use remex_proto::{
-    process::{GapCause, Produced, Stream},
+    process::Produced,
     state::output_log::{Cursor, Gap, Limits, Next, OutputLog, Seq, Snapshot},
 };
 
+use self::files::Files;
 use crate::keeper_link::message::{ExitRecord, FreshChunk, Progress};
 
 /// How much of the newest output is kept in memory.
@@ -21,17 +21,6 @@ const RECENT_BYTES: usize = 64 << 10;
 
 /// How many events have their ends remembered.
 const MAX_ENDS: usize = 2048;
-
-/// How many readers that are behind have their place in the files remembered.
-const MAX_PLACES: usize = 8;
-
-/// How many logs may have open files while nothing is read from them.
-///
-/// Beyond that, files are opened for each step: slower, but a server with many logs does not run out of descriptors.
-const MAX_RESTING: usize = 32;
-
-/// How many readers this process has open; descriptors are limited by process as well.
-static OPEN_READERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A log on disk, as the server sees it.
 #[derive(Debug)]
@@ -52,36 +41,6 @@ struct Recent {
     chunk: FreshChunk,
     /// Bytes of output up to and including it.
     end: u64,
-}
-
-/// The files of the log, open while somebody reads them.
-#[derive(Debug, Default)]
-struct Files {
-    reader: Option<OpenReader>,
-    /// Where readers were last.
-    places: VecDeque<remex_log::Cursor>,
-    /// Why something could not be read.
-    failure: Option<String>,
-    /// Whether the last reader had a single question, or has seen the end of a closed log.
-    is_done: bool,
-}
-
-/// A reader that is counted while it is open.
-#[derive(Debug)]
-struct OpenReader(Box<Reader>);
-
-impl OpenReader {
-    fn open(dir: &Path) -> io::Result<Self> {
-        let reader = Box::new(Reader::open(dir)?);
-        OPEN_READERS.fetch_add(1, Ordering::Relaxed);
-        Ok(OpenReader(reader))
-    }
-}
-
-impl Drop for OpenReader {
-    fn drop(&mut self) {
-        OPEN_READERS.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Mirror {
@@ -133,10 +92,7 @@ impl Mirror {
 
     /// Closes the files if nobody is likely to read them soon, or if too many logs have open files.
     pub(crate) fn rest(&mut self) {
-        let files = self.files.get_mut();
-        if files.reader.is_some() && (files.is_done || OPEN_READERS.load(Ordering::Relaxed) > MAX_RESTING) {
-            files.reader = None;
-        }
+        self.files.get_mut().rest();
     }
 
     /// Records how far the log has come.
@@ -388,7 +344,7 @@ impl Mirror {
     pub(super) fn memory(&self) -> usize {
         /// The buffer of an open reader.
         const READER_BYTES: usize = 192 << 10;
-        let reader = if self.files.borrow().reader.is_some() { READER_BYTES } else { 0 };
+        let reader = if self.files.borrow().is_open() { READER_BYTES } else { 0 };
         let index = self.ends.capacity() * size_of::<(Seq, u64)>();
         self.recent_bytes + self.recent.capacity() * size_of::<Recent>() + index + reader
     }
@@ -397,100 +353,6 @@ impl Mirror {
     pub(super) fn free_memory(&mut self) {
         (self.recent, self.recent_bytes, self.ends) = (VecDeque::new(), 0, VecDeque::new());
         *self.files.get_mut() = Files::default();
-    }
-}
-
-impl Files {
-    /// Returns the next item on disk and advances `cursor`; `None` at the end, or if nothing can be read for now.
-    fn next(&mut self, dir: &Path, cursor: &mut Cursor, up_to: Seq) -> Option<Next<'_>> {
-        let mut place = match self.places.iter().position(|place| place.seq() == cursor.seq) {
-            Some(index) => self.places.remove(index)?,
-            None => {
-                let place = self.reader(dir)?.cursor_after(cursor.seq);
-                self.read(place)?
-            }
-        };
-        self.reader(dir)?;
-        self.is_done = false;
-        let Files { reader, places, failure, .. } = self;
-        let item =
-            reader.as_mut()?.0.next(&mut place, up_to).inspect_err(|error| note(failure, error)).ok()??;
-        *cursor = Cursor { seq: place.seq(), offset: place.offset() };
-        remember(places, place);
-        Some(on_wire(item))
-    }
-
-    /// Like [`next`](Self::next), but leaves the place of the reader where it is.
-    fn peek(&mut self, dir: &Path, cursor: &mut Cursor, up_to: Seq) -> Option<Next<'_>> {
-        let mut place = match self.places.iter().find(|place| place.seq() == cursor.seq) {
-            Some(place) => *place,
-            None => {
-                let place = self.reader(dir)?.cursor_after(cursor.seq);
-                let place = self.read(place)?;
-                remember(&mut self.places, place);
-                place
-            }
-        };
-        self.reader(dir)?;
-        self.is_done = false;
-        let Files { reader, failure, .. } = self;
-        let item =
-            reader.as_mut()?.0.next(&mut place, up_to).inspect_err(|error| note(failure, error)).ok()??;
-        *cursor = Cursor { seq: place.seq(), offset: place.offset() };
-        Some(on_wire(item))
-    }
-
-    fn offset_after(&mut self, dir: &Path, seq: Seq) -> Option<u64> {
-        let place = self.reader(dir)?.cursor_after(seq);
-        let place = self.read(place)?;
-        remember(&mut self.places, place);
-        place.offset()
-    }
-
-    fn seq_ending_by(&mut self, dir: &Path, offset: u64) -> Seq {
-        let found = self.reader(dir).map(|reader| reader.cursor_at_offset(offset));
-        found.and_then(|found| self.read(found)).map_or(0, |cursor| cursor.seq())
-    }
-
-    fn tail(&mut self, dir: &Path, bytes: u64) -> Option<remex_log::Cursor> {
-        let tail = self.reader(dir)?.tail(bytes);
-        self.read(tail)
-    }
-
-    /// Appends output from `place` on to `log`, at least `bytes` of it if there is so much.
-    fn copy(&mut self, dir: &Path, place: remex_log::Cursor, up_to: Seq, bytes: u64, log: &mut OutputLog) {
-        let (mut place, mut left) = (place, bytes);
-        let Some(reader) = self.reader(dir) else { return };
-        while left > 0 {
-            match reader.next(&mut place, up_to) {
-                Ok(Some(Item::Output { stream, at_ms, bytes, .. })) => {
-                    left = left.saturating_sub(bytes.len() as u64);
-                    let mut rest = bytes;
-                    while !rest.is_empty() {
-                        let Ok(_) = log.append(stream_on_wire(stream), at_ms, rest.len(), |room| {
-                            rest.read(room).or(Ok::<_, std::convert::Infallible>(0))
-                        });
-                    }
-                }
-                Ok(Some(_)) => {}
-                Ok(None) => return,
-                Err(error) => return note(&mut self.failure, &error),
-            }
-        }
-    }
-
-    fn reader(&mut self, dir: &Path) -> Option<&mut Reader> {
-        if self.reader.is_none() {
-            let opened = OpenReader::open(dir);
-            self.reader = Some(self.read(opened)?);
-            self.is_done = true;
-        }
-        self.reader.as_mut().map(|open| &mut *open.0)
-    }
-
-    /// Returns what was read, or notes why it was not.
-    fn read<T>(&mut self, read: io::Result<T>) -> Option<T> {
-        read.inspect_err(|error| note(&mut self.failure, error)).ok()
     }
 }
 
@@ -505,62 +367,16 @@ fn note_end(ends: &mut VecDeque<(Seq, u64)>, seq: Seq, end: u64) {
     }
 }
 
-fn remember(places: &mut VecDeque<remex_log::Cursor>, place: remex_log::Cursor) {
-    if places.len() == MAX_PLACES {
-        places.pop_front();
-    }
-    places.push_back(place);
-}
-
-fn on_wire(item: Item<'_>) -> Next<'_> {
-    match item {
-        Item::Output { seq, stream, at_ms, bytes, .. } => {
-            Next::Output { seq, stream: stream_on_wire(stream), at_ms, bytes }
-        }
-        Item::Exited { seq, .. } => Next::Exited(seq),
-        Item::Closed { seq, .. } => Next::Closed(seq),
-        Item::Gap(remex_log::Gap { from_seq, to_seq, bytes, cause }) => {
-            Next::Gap(Gap { from_seq, to_seq, bytes, cause: cause_on_wire(cause) })
-        }
-    }
-}
-
-fn cause_on_wire(cause: remex_log::GapCause) -> Option<GapCause> {
-    Some(match cause {
-        remex_log::GapCause::Evicted | remex_log::GapCause::Dropped(Cause::Retention) => return None,
-        remex_log::GapCause::Corrupted
-        | remex_log::GapCause::Missing
-        | remex_log::GapCause::Unreadable(_) => GapCause::Damaged,
-        remex_log::GapCause::Dropped(Cause::ProcessQuota | Cause::SessionQuota | Cause::ServerQuota) => {
-            GapCause::Quota
-        }
-        remex_log::GapCause::Dropped(Cause::DiskFull) => GapCause::DiskFull,
-        remex_log::GapCause::Dropped(Cause::Io(_)) => GapCause::Io,
-    })
-}
-
-fn stream_on_wire(stream: remex_log::Stream) -> Stream {
-    match stream {
-        remex_log::Stream::Stdout => Stream::Stdout,
-        remex_log::Stream::Stderr => Stream::Stderr,
-        remex_log::Stream::Terminal => Stream::Pty,
-    }
-}
-
 fn total(produced: &Produced) -> u64 {
     produced.stdout + produced.stderr + produced.pty
 }
 
-fn note(failure: &mut Option<String>, error: &io::Error) {
-    tracing::warn!(%error, "cannot read the log of a process");
-    *failure = Some(error.to_string());
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{fs, sync::Arc};
+    use std::{fs, io, sync::Arc};
 
     use remex_log::{Hold, Options, Room, Unlimited, Writer};
+    use remex_proto::process::GapCause;
 
     use super::*;
 
@@ -661,7 +477,7 @@ mod tests {
         let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
         assert_eq!(read_all(&mut mirror), (10_000, None, ends.clone()));
         mirror.rest();
-        assert!(mirror.files.get_mut().reader.is_none(), "nobody reads on");
+        assert!(!mirror.files.get_mut().is_open(), "nobody reads on");
 
         // A few records less.
         let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
