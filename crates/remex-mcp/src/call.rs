@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     future::Future,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -127,12 +127,5 @@ impl Call {
         } else {
             Stop::Gone
         }
-    }
-}
-
-impl Tools {
-    /// Returns the same tools for another client.
-    pub(crate) fn for_client(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), cancellations: Arc::default() }
     }
 }

@@ -2,7 +2,14 @@
 //!
 //! Start at [`Environment`].
 
-use std::{fmt, future::Future, path::PathBuf, pin::Pin, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    path::PathBuf,
+    pin::Pin,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use remex_client::{Client, Command, ConnectionState, Options};
 use remex_proto::HostPath;
@@ -27,6 +34,8 @@ pub struct Environment {
     /// Where commands run and relative paths begin; by default the working directory of the server.
     directory: Option<PathBuf>,
     client: Mutex<Option<Client>>,
+    /// Whether a connection has succeeded; known without waiting for one that is being made.
+    was_connected: AtomicBool,
 }
 
 impl Environment {
@@ -41,6 +50,7 @@ impl Environment {
             prepare: Box::new(|command| command),
             directory: None,
             client: Mutex::new(None),
+            was_connected: AtomicBool::new(false),
         }
     }
 
@@ -82,12 +92,13 @@ impl Environment {
         })?;
         tokio::spawn(end_left_behind(connected.clone()));
         *client = Some(connected.clone());
+        self.was_connected.store(true, Ordering::Relaxed);
         Ok(connected)
     }
 
-    /// Returns whether it was used before; not while it is being connected.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.client.try_lock().is_ok_and(|client| client.is_some())
+    /// Returns whether it was used before.
+    pub(crate) fn was_connected(&self) -> bool {
+        self.was_connected.load(Ordering::Relaxed)
     }
 
     /// Prepares a command: its environment, and its directory if none is given.

@@ -279,6 +279,11 @@ impl Tools {
         Self { shared: Arc::new(shared), cancellations: Arc::default() }
     }
 
+    /// Returns the same tools for another client.
+    pub(crate) fn for_client(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), cancellations: Arc::default() }
+    }
+
     /// Declares that this program ends: from now on, the end of a connection cancels no call.
     pub fn begin_close(&self) {
         self.shared.is_closing.store(true, Ordering::Relaxed);

@@ -211,7 +211,7 @@ impl Tools {
         if let Some(stdin) = params.stdin {
             let ends = params.input != InputKind::Terminal;
             let writing = write(&reference, stdin.into_bytes(), ends);
-            match call.unless_stopped(timeout(limits.time, writing)).await {
+            match call.unless_stopped(timeout(limits.time.max(MIN_TIME), writing)).await {
                 // A program that does not read everything is no failure.
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => has_input_left = true,
@@ -350,7 +350,7 @@ impl Tools {
             None => {
                 let mut environments = vec![self.environment(None)?];
                 for other in &self.shared.environments[1..] {
-                    if other.is_connected() {
+                    if other.was_connected() {
                         environments.push(other);
                     }
                 }
@@ -361,7 +361,9 @@ impl Tools {
         let is_only = environments.len() == 1;
         for environment in environments {
             let listing = async { processes::list(&environment.client().await?).await };
-            let found = match timeout(LIST_TIME, listing).await {
+            // One that does not respond must not hide the others; alone, it may take its time to connect.
+            let limit = if is_only { Duration::MAX } else { LIST_TIME };
+            let found = match timeout(limit, listing).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(problem)) if is_only => return Err(problem),
                 Ok(Err(problem)) => {
@@ -388,7 +390,7 @@ impl Tools {
             }
         }
         let mut lines: Vec<_> = listed.iter().map(ListedProcess::line).collect();
-        if lines.is_empty() {
+        if lines.is_empty() && failures.is_empty() {
             lines.push("there are no processes".to_owned());
         }
         lines.extend(failures.iter().map(|failure| format!("[not listed: {failure}]")));

@@ -197,14 +197,17 @@ impl Tools {
     pub(super) async fn read_file(&self, params: ReadFile) -> Answer {
         let (_, client, path) = self.at(params.environment.as_deref(), Some(&params.path)).await?;
         let fs = client.fs();
+        // The hash of a long file is older than what is read of it, never newer: if it still matches when the model writes,
+        // nobody has changed the file since.
+        let is_long = fs.metadata(&path).await?.size > MAX_TEXT as u64;
+        let older = if is_long { Some(fs.hash(&path).await?.hash) } else { None };
         let file = fs.open(&path).await?;
         let bytes = file.metadata().size;
         let (first, limit) = (params.first_line.unwrap_or(1).max(1), params.lines.unwrap_or(DEFAULT_LINES));
         let (mut reader, mut content, mut line, mut lines) =
             (BufReader::new(file), Vec::new(), Vec::new(), 0);
         let (mut number, mut more) = (0, false);
-        // The hash of what is read, so that it is never that of another version.
-        let mut hash = (bytes <= MAX_EDITED).then(Sha256::new);
+        let mut hash = older.is_none().then(Sha256::new);
         loop {
             line.clear();
             let read = (&mut reader).take(MAX_TEXT as u64).read_until(b'\n', &mut line).await;
@@ -244,10 +247,8 @@ impl Tools {
             return Err(Problem::new(format!("`{}` has only {number} lines", path.display()))
                 .with_hint("choose a smaller `first_line`"));
         }
-        let hash = match hash {
-            Some(hash) => ContentHash(hash.finalize().into()).to_string(),
-            None => fs.hash(&path).await?.hash.to_string(),
-        };
+        let hash = older.or_else(|| Some(ContentHash(hash?.finalize().into())));
+        let hash = hash.expect("one of the two is there").to_string();
         let is_utf8 = std::str::from_utf8(&content).is_ok();
         let content = String::from_utf8_lossy(&content).into_owned();
         let notice = if more {

@@ -67,6 +67,11 @@ async fn a_program_that_does_not_read_holds_up_nobody() {
     let command = json!({"command": "sleep 1000", "name": "deaf", "stdin": input, "wait_seconds": 0.2});
     let (text, _) = model.does("run_command", command).await;
     assert!(text.contains("it has not read all of its input yet"), "{text}");
+    // A little fits into the pipe, and is not told to be left.
+    let command = json!({"command": "sleep 1000", "name": "idle", "stdin": "x", "wait_seconds": 0});
+    let (text, _) = model.does("run_command", command).await;
+    assert!(text.starts_with("[`idle` is still running") && !text.contains("input"), "{text}");
+    model.does("stop_process", json!({"process": "idle", "grace_seconds": 0})).await;
     let sent = json!({"process": "deaf", "text": input, "wait_seconds": 0.2});
     model.call("send_input", sent).await;
     assert!(began.elapsed() < OVERDUE);
@@ -116,6 +121,38 @@ async fn a_host_that_does_not_respond_does_not_hide_the_others() {
     assert!(text.starts_with("one on here: running"), "{text}");
     connecting.abort();
     model.does("stop_process", json!({"process": "one", "grace_seconds": 0})).await;
+}
+
+#[tokio::test]
+async fn a_host_that_is_gone_is_named_beside_the_processes_of_the_others() {
+    let (world, other) = (World::new(), World::new());
+    let connected = Arc::new(std::sync::Mutex::new(None::<Client>));
+    let target = other.local.target();
+    let once = Environment::new("gone", {
+        let connected = Arc::clone(&connected);
+        move |options| {
+            let (connected, target) = (Arc::clone(&connected), target.clone());
+            async move {
+                if connected.lock().unwrap().is_some() {
+                    return Err("it is switched off".to_owned());
+                }
+                let client =
+                    Client::connect_with(target, options).await.map_err(|error| error.to_string())?;
+                *connected.lock().unwrap() = Some(client.clone());
+                Ok(client)
+            }
+        }
+    });
+    let environments = vec![environment("here", world.local.target(), world.directory.path()), once];
+    let model = Model::of(Tools::new(environments, Allow::everything())).await;
+    model.does("run_command", json!({"command": "true", "environment": "gone"})).await;
+    let client = connected.lock().unwrap().clone().unwrap();
+    timeout(OVERDUE, client.end()).await.unwrap().unwrap();
+    let (text, data) = model.does("list_processes", json!({})).await;
+    assert!(text.starts_with("[not listed: gone: cannot connect") && text.contains("switched off"), "{text}");
+    assert_eq!(data["failures"].as_array().unwrap().len(), 1);
+    let why = model.fails("list_processes", json!({"environment": "gone"})).await;
+    assert!(why.contains("switched off"), "{why}");
 }
 
 #[tokio::test]
@@ -210,6 +247,11 @@ async fn the_hash_of_a_file_is_that_of_the_content_beside_it() {
     }
     done.store(true, std::sync::atomic::Ordering::Relaxed);
     writing.join().unwrap();
+    // Also if only a part of it is returned.
+    let long = "a line\n".repeat(50_000);
+    let (_, written) = model.does("write_file", json!({"path": "long", "content": long})).await;
+    let (_, read) = model.does("read_file", json!({"path": "long"})).await;
+    assert_eq!((&read["hash"], &read["more"]), (&written["hash"], &json!(true)));
 }
 
 #[tokio::test]
