@@ -222,21 +222,24 @@ def test_bytes_are_sent_as_base64() -> None:
             encode({"id": 1, "method": "m", "params": {"a": invalid}})
 
 
+class Collector:
+    """A handler that keeps the messages of a link."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+
+    def on_message(self, buffer: bytearray, start: int, end: int) -> None:
+        self.messages.append(bytes(buffer[start:end]))
+
+    def on_pong(self) -> None:
+        pass
+
+    def take_notes(self) -> Iterator[bytes]:
+        return iter(())
+
+
 async def test_a_fragmented_message_of_a_websocket_is_joined() -> None:
     from remex_client._link import Link
-
-    class Collector:
-        def __init__(self) -> None:
-            self.messages: list[bytes] = []
-
-        def on_message(self, buffer: bytearray, start: int, end: int) -> None:
-            self.messages.append(bytes(buffer[start:end]))
-
-        def on_pong(self) -> None:
-            pass
-
-        def take_notes(self) -> Iterator[bytes]:
-            return iter(())
 
     link, collector = Link(True), Collector()
     link._is_upgrading, link.handler = False, collector
@@ -362,22 +365,6 @@ async def test_reads_that_bring_nothing_end() -> None:
         with pytest.raises(ProtocolError, match="lack the event after 0"):
             await within(10, "the failure", process.wait())
         assert await within(10, "an answer", host.call("environment/status")) == {}
-
-
-class Collector:
-    """A handler that keeps the messages of a link."""
-
-    def __init__(self) -> None:
-        self.messages: list[bytes] = []
-
-    def on_message(self, buffer: bytearray, start: int, end: int) -> None:
-        self.messages.append(bytes(buffer[start:end]))
-
-    def on_pong(self) -> None:
-        pass
-
-    def take_notes(self) -> Iterator[bytes]:
-        return iter(())
 
 
 UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"

@@ -14,7 +14,7 @@ use crate::{
         chance::Chance,
         proxy::{Proxy, Tally},
     },
-    support::{Pki, Server, install, token_of, write_private},
+    support::{InTime as _, Pki, Server, install, token_of, write_private},
 };
 
 /// How many seconds all tests of one client may take.
@@ -111,11 +111,16 @@ fn the_typescript_client_behaves_as_described() {
     });
 }
 
-/// Returns the first block of the README in a language, for the server at `address`.
-fn readme_block(language: &str, address: &str) -> String {
+/// Returns the first block of the README in a language.
+pub(super) fn readme_block(language: &str) -> String {
     let readme = std::fs::read_to_string(directory("..").join("README.md")).unwrap();
     let (_, rest) = readme.split_once(&format!("```{language}\n")).expect("the README shows the language");
-    let (block, _) = rest.split_once("```").unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+/// Returns the same for the server at `address`.
+fn connecting_block(language: &str, address: &str) -> String {
+    let block = readme_block(language);
     assert!(block.contains(README_ADDRESS), "the block connects: {block}");
     block.replace(README_ADDRESS, address)
 }
@@ -127,11 +132,8 @@ const README_ADDRESS: &str = "ws://127.0.0.1:7070";
 const README_OUTPUT: &str = "1\n2\n3\n4\n";
 
 /// Runs a program to its end, and returns what it prints.
-fn said(command: &mut Command) -> String {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+pub(super) fn said(command: &mut Command) -> String {
+    let output = (&mut *command).finished();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
     text
@@ -165,7 +167,7 @@ fn packages_install_in_clean_environments_and_run_what_the_readme_shows() {
     said(Command::new(&python).args(pip).args(wheels));
     let version = said(Command::new(environment.join("bin/remex")).arg("--version"));
     assert_eq!(version, format!("remex {}\n", env!("CARGO_PKG_VERSION")));
-    let block = readme_block("python", server.address());
+    let block = connecting_block("python", server.address());
     assert_eq!(said(Command::new(&python).args(["-c", &block])), README_OUTPUT);
 
     let project = place.path().join("project");
@@ -173,7 +175,7 @@ fn packages_install_in_clean_environments_and_run_what_the_readme_shows() {
     std::fs::write(project.join("package.json"), "{\"type\": \"module\"}").unwrap();
     let npm = ["install", "--offline", "--no-audit", "--no-fund", "--loglevel", "error"];
     said(Command::new("npm").args(npm).arg(package("remex-client-", ".tgz")).current_dir(&project));
-    std::fs::write(project.join("readme.js"), readme_block("js", server.address())).unwrap();
+    std::fs::write(project.join("readme.js"), connecting_block("js", server.address())).unwrap();
     assert_eq!(said(Command::new("node").arg("readme.js").current_dir(&project)), README_OUTPUT);
     server.stop();
 }

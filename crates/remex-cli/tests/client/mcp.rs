@@ -11,7 +11,10 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{InTime as _, Patient, install, token_of, write_private};
+use crate::{
+    languages::{readme_block, said},
+    support::{Patient, install, token_of, write_private},
+};
 
 /// The conformance tests for any server; the others want tools that only a server made for them has.
 const SCENARIOS: [&str; 6] = [
@@ -99,20 +102,9 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client/mcp").join(name)
 }
 
-/// Runs a program to its end, and returns what it prints.
-fn said(mut command: Command) -> String {
-    let output = (&mut command).finished();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
-    text
-}
-
 /// Returns the arguments of `remex` in the configuration that the README shows.
 fn readme_arguments() -> Vec<String> {
-    let readme =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
-    let (_, rest) = readme.split_once("```toml\n").expect("the README shows a configuration");
-    let (block, _) = rest.split_once("```").unwrap();
+    let block = readme_block("toml");
     let configuration: toml_edit::DocumentMut = block.parse().unwrap();
     let server = &configuration["mcp_servers"]["remex"];
     assert_eq!(server["command"].as_str(), Some("remex"));
@@ -125,12 +117,12 @@ fn use_tools(sdk: impl Fn(&Host) -> Command) {
     let host = Host::new();
     let mut stdio = sdk(&host);
     stdio.arg(host.path("work")).args(["stdio", env!("CARGO_BIN_EXE_remex")]).args(readme_arguments());
-    assert_eq!(said(stdio), "ok\n");
+    assert_eq!(said(&mut stdio), "ok\n");
     let host = Host::new();
     let server = host.http();
     let mut http = sdk(&host);
     http.arg(host.path("work")).args(["http", &server.url, &server.token]);
-    assert_eq!(said(http), "ok\n");
+    assert_eq!(said(&mut http), "ok\n");
 }
 
 #[test]
@@ -161,7 +153,7 @@ fn the_inspector_lists_and_calls_tools() {
         let mut node = host.command(installed.join("node_modules/.bin/node"));
         node.arg(installed.join("node_modules/.bin/mcp-inspector"));
         node.args(["--cli", env!("CARGO_BIN_EXE_remex"), "mcp", "--method"]).args(args);
-        serde_json::from_str(&said(node)).unwrap()
+        serde_json::from_str(&said(&mut node)).unwrap()
     };
     let listed = inspect(&["tools/list"]);
     assert_eq!(listed["tools"].as_array().unwrap().len(), 12, "{listed}");
@@ -182,7 +174,7 @@ fn the_conformance_tests_for_any_server_pass() {
         node.arg(modules.join("@modelcontextprotocol/conformance/dist/index.js"));
         node.args(["server", "--url", &server.url, "--scenario", scenario]);
         node.env("MCP_MODULES", &installed).env("MCP_TOKEN", &server.token);
-        let said = said(node);
-        assert!(said.contains(", 0 failed"), "{scenario}: {said}");
+        let text = said(&mut node);
+        assert!(text.contains(", 0 failed"), "{scenario}: {text}");
     }
 }
