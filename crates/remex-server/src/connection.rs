@@ -132,7 +132,7 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
         }
         Transport::Memory(ServerEnd { sender, receiver }) => (Reader::Memory(receiver), Sink::memory(sender)),
     };
-    let acks = if sink.has_pings() { Acks::Ping } else { Acks::None };
+    let acks = if sink.has_pings() { Acks::Ping } else { Acks::Written };
     let host = Arc::clone(sessions.host());
     let (encoding, limits) = (sink.encoding(), host.limits());
     let outbox =

@@ -40,7 +40,7 @@ use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag, tree};
 use remex_proto::{
     ErrorKind, HostPath, RpcError,
     process::{self as wire, ExitCause},
-    state::output_log::Hold,
+    state::output_log::{Cursor, Hold},
 };
 use tokio::sync::Notify;
 
@@ -55,7 +55,7 @@ use crate::{
     proxy::Denials,
     retention::RetentionAccount,
 };
-pub(crate) use audience::{Audience, Caller, Outcome};
+pub(crate) use audience::{Audience, Caller, Holding, Outcome};
 use coalesce::ReadCoalescing;
 use input::Input;
 pub(crate) use input::StdinWrite;
@@ -66,7 +66,7 @@ use leaving::Leaving;
 pub(crate) use leaving::ProcessRecord;
 pub(crate) use log::{KeptLog, Mirror, ProcessLog, SyncJob, SyncStep};
 pub(crate) use owner::Owner;
-pub(crate) use read::{NotRead, Read, StoredRead, unreadable};
+pub(crate) use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
 use searches::Searches;
 pub(crate) use snapshot::{SnapshotUse, Snapshots};
 pub(crate) use start::{Command, HANG_THRESHOLD, Starting};
@@ -448,8 +448,11 @@ impl<A: Audience> Engine<A> {
     /// Evicts output that is not held, to make room for other processes.
     pub(crate) fn reclaim(&self) {
         let mut state = self.state();
-        let hold = state.hold(&self.spec, &self.host.limits(), Instant::now());
+        let hold = state.hold(&self.spec, &self.host.limits(), Holding::Least, Instant::now());
         state.log.give_up(hold);
+        if state.log.has_next(&Cursor { seq: state.log.first_seq() - 1, offset: None }) {
+            state.audience.on_full();
+        }
         self.charge(&mut state);
     }
 
@@ -543,8 +546,8 @@ impl<A: Audience> Drop for Engine<A> {
 
 impl<A: Audience> ProcessState<A> {
     /// Returns what must stay in the log.
-    fn hold(&mut self, spec: &Spec, limits: &Limits, now: Instant) -> Hold {
-        match (self.audience.hold(&mut self.log, spec, limits, now), self.searches.oldest()) {
+    fn hold(&mut self, spec: &Spec, limits: &Limits, holding: Holding, now: Instant) -> Hold {
+        match (self.audience.hold(&self.log, spec, limits, holding, now), self.searches.oldest()) {
             (Hold::After(seq), Some(searched)) if spec.overflow != wire::Overflow::Evict => {
                 Hold::After(seq.min(searched))
             }

@@ -341,7 +341,7 @@ mod tests {
     async fn a_cancelled_job_keeps_its_slot_until_it_ends_or_hangs() {
         let test = TestServer::new().await;
         let (limits, locks) = (Limits::default(), Arc::new(PathLockQueue::new(8)));
-        let outbox = Outbox::new(1, Acks::None, Encoding::Json, limits.clone(), Shared::default());
+        let outbox = Outbox::new(1, Acks::Written, Encoding::Json, limits.clone(), Shared::default());
         let large = LargeAnswers {
             host: Arc::clone(test.server.host()),
             locks: Arc::clone(&locks),

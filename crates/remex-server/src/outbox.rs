@@ -33,7 +33,7 @@ use remex_proto::{
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::limits::Limits;
+use crate::{engine::ReadExtent, limits::Limits};
 pub(crate) use connections::{Connections, Shared};
 use in_flight::InFlight;
 pub(crate) use long::Fallible;
@@ -73,8 +73,8 @@ pub(crate) enum Acks {
     Ping,
     /// With `flow/mark`, which the client has asked for.
     Mark,
-    /// Not at all: the last bytes written count as not received (see [`Source::deliver`]).
-    None,
+    /// Not at all: what the operating system has taken counts as received.
+    Written,
 }
 
 /// Why a connection closes.
@@ -121,8 +121,6 @@ struct Queue {
     is_within_answer: bool,
     /// Bytes written so far.
     written: u64,
-    /// Without acknowledgements: answers with output that are in the send buffer, in order.
-    sent_reads: VecDeque<SentRead>,
     /// Since when an answer waits to be sent, or since the client last read something.
     answer_pending_since: Option<Instant>,
     unanswered: usize,
@@ -133,6 +131,8 @@ struct Queue {
     ping: bool,
     /// Request an acknowledgement as soon as the current answer is complete.
     mark_behind_answer: bool,
+    /// Request an acknowledgement of everything sent so far, however little it is.
+    mark_wanted: bool,
     in_flight: InFlight<dyn Source>,
     /// Number of requests received.
     requests: u64,
@@ -141,15 +141,6 @@ struct Queue {
     close_reason: Option<CloseReason>,
     /// The writer has ended: nothing more is accepted.
     closed: bool,
-}
-
-/// An answer with output of a process up to an event, in the send buffer.
-#[derive(Debug)]
-struct SentRead {
-    /// The answer is sent once this many bytes are written.
-    ends_at: u64,
-    source: Arc<dyn Source>,
-    seq: Seq,
 }
 
 #[derive(Debug)]
@@ -169,6 +160,7 @@ pub(crate) enum AfterSend {
     Delivered {
         source: Arc<dyn Source>,
         up_to: Seq,
+        extent: Option<ReadExtent>,
         /// The event that the acknowledgement of this answer acknowledges.
         acknowledges: Seq,
         /// The process waits for that acknowledgement.
@@ -205,7 +197,6 @@ impl Outbox {
                 answer_ahead: 0,
                 is_within_answer: false,
                 written: 0,
-                sent_reads: VecDeque::new(),
                 answer_pending_since: None,
                 unanswered: 0,
                 request_bytes: 0,
@@ -213,6 +204,7 @@ impl Outbox {
                 pong: None,
                 ping: false,
                 mark_behind_answer: false,
+                mark_wanted: false,
                 in_flight: InFlight::default(),
                 requests: 0,
                 open: Vec::new(),
@@ -237,7 +229,7 @@ impl Outbox {
     /// Switches to explicit acknowledgements on a transport without pings.
     pub(crate) fn use_marks(&self) {
         let mut queue = self.queue();
-        if queue.acks == Acks::None {
+        if queue.acks == Acks::Written {
             queue.acks = Acks::Mark;
         }
     }
@@ -343,11 +335,26 @@ impl Outbox {
 
     /// Records that the client has received everything up to mark `mark`.
     pub(crate) fn acknowledged(&self, mark: u64) {
+        self.acknowledge_sources(mark);
+        self.wakeup.notify_one();
+    }
+
+    fn acknowledge_sources(&self, mark: u64) {
         let acknowledged = self.queue().in_flight.acknowledge(mark);
         for (source, seq) in acknowledged {
             source.acknowledge(self.id, seq);
         }
+    }
+
+    /// Requests an acknowledgement of everything sent so far, because a source needs it to continue.
+    pub(crate) fn want_mark(&self) {
+        self.queue().mark_wanted = true;
         self.wakeup.notify_one();
+    }
+
+    /// Returns whether the client acknowledges what it receives.
+    pub(crate) fn has_acks(&self) -> bool {
+        self.queue().acks != Acks::Written
     }
 
     /// Records that the client is alive.
@@ -362,7 +369,7 @@ impl Outbox {
         responded.as_mut().enable();
         let can_answer = {
             let mut queue = self.queue();
-            queue.ping = queue.acks != Acks::None;
+            queue.ping = queue.acks != Acks::Written;
             queue.ping
         };
         self.wakeup.notify_one();
@@ -434,12 +441,11 @@ impl Outbox {
         queue.answer_bytes = 0;
         queue.answer_pending_since = None;
         let answers = std::mem::take(&mut queue.answers);
-        let sent_reads = std::mem::take(&mut queue.sent_reads);
         let ready = std::mem::take(&mut queue.ready);
         let in_flight = std::mem::take(&mut queue.in_flight);
         drop(queue);
         // Outside the lock, because the last reference to a source may be among them.
-        drop((answers, sent_reads, ready, in_flight));
+        drop((answers, ready, in_flight));
         self.notify_all();
     }
 
@@ -548,14 +554,13 @@ impl Outbox {
         let is_owed = queue.is_within_answer || queue.answer_ahead > 0 || !queue.answers.is_empty();
         queue.answer_pending_since = is_owed.then(Instant::now);
         queue.written += sent_bytes as u64;
-        let written = queue.written;
-        let mut reads = Vec::new();
-        while queue.sent_reads.front().is_some_and(|read| read.ends_at <= written) {
-            reads.extend(queue.sent_reads.pop_front());
-        }
+        let mark = match queue.acks {
+            Acks::Written => queue.in_flight.written_mark(queue.written),
+            Acks::Ping | Acks::Mark => None,
+        };
         drop(queue);
-        for read in reads {
-            read.source.assume_received(self.id, read.seq);
+        if let Some(mark) = mark {
+            self.acknowledge_sources(mark);
         }
         if is_within_message && sent_bytes > 0 {
             // No ping can be sent within a message, but a client that reads is alive.

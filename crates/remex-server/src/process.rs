@@ -5,6 +5,7 @@
 
 mod control;
 mod follow;
+mod ledger;
 mod read;
 mod window;
 
@@ -21,13 +22,14 @@ use remex_proto::{
 
 use crate::{
     deadlines::{Deadline, Expire},
-    engine::{Audience, Caller, Engine, Outcome, Owner, ProcessLog, ProcessState, Spec},
+    engine::{Audience, Caller, Engine, Holding, Outcome, Owner, ProcessLog, ProcessState, Spec},
     limits::Limits,
     outbox::{ConnectionId, Responder},
 };
 use control::Control;
-use follow::{Follow, Losses};
+use follow::Follow;
 pub(crate) use follow::{StartAt, Viewer};
+use ledger::Ledger;
 
 /// A process that connections can follow.
 pub(crate) type Process = Engine<Followers>;
@@ -39,7 +41,7 @@ pub(crate) struct Followers {
     id_json: Box<str>,
     follows: Vec<Follow>,
     control: Control,
-    losses: Losses,
+    ledger: Ledger,
     /// The retention time is over, but the client has not received everything.
     overdue: bool,
     /// When the process is forgotten; dropped with the process.
@@ -64,7 +66,7 @@ impl Followers {
             id_json: follow::quoted(process_id),
             follows: Vec::new(),
             control: Control::default(),
-            losses: Losses::default(),
+            ledger: Ledger::default(),
             overdue: false,
             deadline: None,
         }
@@ -72,10 +74,10 @@ impl Followers {
 }
 
 impl Followers {
-    /// Returns the followers of a process of an earlier server, whose client has acknowledged everything up to an event;
-    /// `None` if nothing was held for it.
-    pub(crate) fn restored(process_id: &str, acknowledged: Option<Seq>) -> Self {
-        let control = Control::restored(acknowledged, Instant::now());
+    /// Returns the followers of a process of an earlier server, whose client has received everything up to an event and
+    /// the bytes of output up to it; `None` if nothing was held for it.
+    pub(crate) fn restored(process_id: &str, received: Option<(Seq, u64)>) -> Self {
+        let control = Control::restored(received, Instant::now());
         Followers { control, ..Followers::new(process_id) }
     }
 }
@@ -84,24 +86,34 @@ impl Audience for Followers {
     type Caller = Responder;
     type Owner = dyn ProcessOwner;
 
-    fn hold(&mut self, log: &mut ProcessLog, spec: &Spec, limits: &Limits, now: Instant) -> Hold {
+    fn hold(
+        &mut self,
+        log: &ProcessLog,
+        spec: &Spec,
+        limits: &Limits,
+        holding: Holding,
+        now: Instant,
+    ) -> Hold {
         match spec.overflow {
             Overflow::Evict => Hold::Nothing,
-            Overflow::Hold if self.control.is_awaited() => Hold::After(self.control.acknowledged()),
-            Overflow::Pause | Overflow::Hold => {
-                if self.control.is_backlog_expired(limits, now) {
-                    self.note_abandoned(log);
-                }
-                self.control.hold(limits, now)
+            Overflow::Pause | Overflow::Hold => self.control.hold(log, spec, limits, holding, now),
+        }
+    }
+
+    fn on_full(&self) {
+        for follow in self.follows.iter().filter(|follow| follow.controls) {
+            if self.control.lacks(follow.cursor.seq) {
+                follow.want_mark();
             }
         }
     }
 
+    fn end_of(&self, seq: Seq) -> Option<u64> {
+        self.control.end_of(seq)
+    }
+
     fn hold_changes_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
-        if spec.overflow == Overflow::Hold && self.control.is_awaited() {
-            return None;
-        }
-        self.control.hold_ends_at(limits)
+        self.control.hold_ends_at(spec, limits)
     }
 
     fn on_events(process: &Arc<Process>, state: &mut ProcessState<Self>) {

@@ -6,7 +6,7 @@ use remex_proto::{
     RpcError,
     call::Empty,
     process::{self as wire, WriteReply},
-    state::output_log::Hold,
+    state::output_log::{Hold, Seq},
 };
 
 use super::{Engine, Owner, ProcessLog, ProcessState, Spec};
@@ -21,7 +21,22 @@ pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
     type Owner: Owner<Self> + ?Sized;
 
     /// Returns what must stay in the log for the audience.
-    fn hold(&mut self, log: &mut ProcessLog, spec: &Spec, limits: &Limits, now: Instant) -> Hold;
+    fn hold(
+        &mut self,
+        log: &ProcessLog,
+        spec: &Spec,
+        limits: &Limits,
+        holding: Holding,
+        now: Instant,
+    ) -> Hold;
+
+    /// Called when the log has no room, so that the audience says what it has received.
+    fn on_full(&self) {}
+
+    /// Returns the bytes of output up to an event, if the audience knows that of an event that the log no longer has.
+    fn end_of(&self, _seq: Seq) -> Option<u64> {
+        None
+    }
 
     /// Returns when [`hold`](Self::hold) may change without any event.
     fn hold_changes_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant>;
@@ -34,6 +49,15 @@ pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
 
     /// Called when no client will return: nothing must be held any more.
     fn on_abandoned(&mut self);
+}
+
+/// How much a log holds for its audience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holding {
+    /// Everything that the audience may have to ask for again.
+    Generous,
+    /// Only what the audience has not received, if everything else was: the log has no room otherwise.
+    Least,
 }
 
 /// The sender of a request. Dropped without an answer, it reports that to its client itself.

@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Lifecycle, Owner as _, Place, Placement, ProcessLog, ProcessState,
-    Request, Running, Spec,
+    Audience, Caller as _, Engine, Exit, Holding, Lifecycle, Owner as _, Place, Placement, ProcessLog,
+    ProcessState, Request, Running, Spec,
     log::Mirror,
     start::{Announce, Confined, started_reply},
 };
@@ -344,6 +344,9 @@ impl<A: Audience> Engine<A> {
         metrics.evicted_bytes.add(lost);
         if is_full && !state.full {
             metrics.pauses.add(1);
+            state.audience.on_full();
+            // Its task looks again when the hold ends by itself.
+            self.wake.notify_one();
         }
         let now = Instant::now();
         if len > 0 || state.full && !is_full {
@@ -391,7 +394,8 @@ impl<A: Audience> Engine<A> {
     /// Tells the keeper what the log must hold, if that has changed.
     fn tell_hold(&self, state: &mut ProcessState<A>, telling: Telling) {
         let Place::Keeper { link, key } = &self.place else { return };
-        let hold = match state.hold(&self.spec, &self.host.limits(), Instant::now()) {
+        let holding = if state.full { Holding::Least } else { Holding::Generous };
+        let hold = match state.hold(&self.spec, &self.host.limits(), holding, Instant::now()) {
             Hold::Nothing => KeptHold::Nothing,
             Hold::After(seq) => {
                 let ProcessLog::Mirror(mirror) = &state.log else { return };

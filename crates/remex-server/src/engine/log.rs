@@ -236,6 +236,24 @@ impl ProcessLog {
         }
     }
 
+    /// Returns the newest event whose output ends at or before `offset`, as far as that is known without reading, or 0.
+    pub(crate) fn known_seq_by(&self, offset: u64) -> Seq {
+        match self {
+            Self::Memory(log) => log.seq_ending_by(offset),
+            Self::Mirror(mirror) => mirror.known_seq_by(offset),
+            Self::Kept(_) => 0,
+        }
+    }
+
+    /// Returns the bytes of output before the oldest retained event.
+    pub(crate) fn first_offset(&self) -> u64 {
+        match self {
+            Self::Memory(log) => log.evicted_bytes(),
+            Self::Mirror(mirror) => mirror.first_offset(),
+            Self::Kept(_) => 0,
+        }
+    }
+
     /// Returns the newest retained event before the first one at or after `at_ms`; of a log in memory only.
     pub(crate) fn seq_before(&self, at_ms: u64) -> Seq {
         match self {

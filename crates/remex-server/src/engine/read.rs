@@ -2,6 +2,7 @@
 
 use std::{
     collections::TryReserveError,
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -45,8 +46,17 @@ pub(crate) struct Read {
     pub(crate) reply: wire::ReadReply,
     /// The newest event that the reader knows of now.
     pub(crate) up_to: Seq,
-    /// Events that the reader missed.
-    pub(crate) gaps: Vec<Gap>,
+    /// Which bytes of output it covers, if that is known.
+    pub(crate) extent: Option<ReadExtent>,
+}
+
+/// The bytes that an answer covers, as positions in everything that the process has printed.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadExtent {
+    /// Where the missing bytes before its chunks begin, and where they end; `None` if the position of the reader is
+    /// unknown.
+    pub(crate) missing_from: Option<u64>,
+    pub(crate) sent: Range<u64>,
 }
 
 impl<A: Audience> Engine<A> {
@@ -83,9 +93,15 @@ impl<A: Audience> Engine<A> {
 
     /// Returns the files to read first, if the output that a read asks for is only there.
     pub(crate) fn stored(&self, read: &wire::Read) -> Option<StoredOutput> {
-        match &self.state().log {
-            ProcessLog::Mirror(mirror) if mirror.is_on_disk_only(read.after_seq.unwrap_or(0)) => {
-                Some(StoredOutput { process: self.id.clone(), mirror: Box::new(mirror.detached()) })
+        let (state, after) = (self.state(), read.after_seq.unwrap_or(0));
+        match &state.log {
+            ProcessLog::Mirror(mirror) if mirror.is_on_disk_only(after) => {
+                let known_end = state.audience.end_of(after);
+                Some(StoredOutput {
+                    process: self.id.clone(),
+                    mirror: Box::new(mirror.detached()),
+                    known_end,
+                })
             }
             _ => None,
         }
@@ -137,7 +153,10 @@ impl<A: Audience> ProcessState<A> {
         stored: Option<StoredRead>,
     ) -> Result<Read, NotRead> {
         let mut gathered = match stored {
-            None => Gathered::begin(&mut self.log, read, room)?,
+            None => {
+                let known = self.audience.end_of(read.after_seq.unwrap_or(0));
+                Gathered::begin(&mut self.log, read, known, room)?
+            }
             Some(StoredRead { gathered, mirror }) => {
                 if let ProcessLog::Mirror(own) = &mut self.log {
                     own.learn_ends(&mirror);
@@ -155,6 +174,8 @@ impl<A: Audience> ProcessState<A> {
 pub(crate) struct StoredOutput {
     process: Box<str>,
     mirror: Box<Mirror>,
+    /// The bytes of output up to the position of the reader, if they are known.
+    known_end: Option<u64>,
 }
 
 /// What was read from files.
@@ -169,7 +190,7 @@ impl StoredOutput {
     pub(crate) fn read(self, read: &wire::Read, room: u64) -> Result<StoredRead, NotRead> {
         let newest = self.mirror.newest().0;
         let mut log = ProcessLog::Mirror(self.mirror);
-        let mut gathered = Gathered::begin(&mut log, read, room)?;
+        let mut gathered = Gathered::begin(&mut log, read, self.known_end, room)?;
         gathered.go_on(&mut log, limit_of(read.max_bytes))?;
         gathered.is_from_disk = true;
         match log {
@@ -263,7 +284,12 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn begin(log: &mut ProcessLog, read: &wire::Read, room: u64) -> Result<Self, NotRead> {
+    fn begin(
+        log: &mut ProcessLog,
+        read: &wire::Read,
+        known_end: Option<u64>,
+        room: u64,
+    ) -> Result<Self, NotRead> {
         let after = read.after_seq.unwrap_or(0);
         let extent = Extent::of(log, after, read.max_bytes);
         if extent.cost() > room {
@@ -276,7 +302,8 @@ impl Gathered {
         if !has_memory(len) {
             return Err(NotRead::NoMemory);
         }
-        let (gaps, cursor) = (Vec::new(), log.cursor_after(after));
+        let (gaps, mut cursor) = (Vec::new(), log.cursor_after(after));
+        cursor.offset = cursor.offset.or(known_end);
         Ok(Gathered {
             chunks,
             gaps,
@@ -287,6 +314,15 @@ impl Gathered {
             is_from_disk: false,
             is_early: false,
         })
+    }
+
+    /// Returns the bytes that it covers, if its position is known.
+    fn extent(&self) -> Option<ReadExtent> {
+        let end = self.cursor.offset?;
+        let start = end.saturating_sub(self.bytes);
+        let missing = self.gaps.last().map_or(Some(0), |gap| gap.bytes);
+        let missing_from = missing.map(|bytes| start.saturating_sub(bytes));
+        Some(ReadExtent { missing_from, sent: start..end })
     }
 
     /// Adds what came after files were read, but only if that reads no files; `log` is the process's own.
@@ -332,6 +368,7 @@ impl Gathered {
 }
 
 fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gathered) -> Read {
+    let extent = gathered.extent();
     let Gathered { chunks, gaps, covered, is_cut, is_early, .. } = gathered;
     let past_newest = state.log.next_seq();
     let next_seq = match chunks.last() {
@@ -365,7 +402,7 @@ fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gath
         produced: is_closed.then(|| state.log.produced()),
         evicted_bytes: None,
     };
-    Read { reply, up_to: read_up_to, gaps }
+    Read { reply, up_to: read_up_to, extent }
 }
 
 /// Copies a chunk, unless there is no memory for it.
@@ -406,7 +443,7 @@ mod tests {
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
         let mirror = Box::new(Mirror::new(dir.path().to_owned(), append(&mut writer)));
         let mut own = ProcessLog::Mirror(Box::new(mirror.detached()));
-        let stored = StoredOutput { process: "p".into(), mirror };
+        let stored = StoredOutput { process: "p".into(), mirror, known_end: None };
         let read = wire::Read {
             process_id: "p".to_owned(),
             session_id: None,

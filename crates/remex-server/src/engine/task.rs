@@ -19,7 +19,7 @@ use tokio::io::Interest;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Owner as _, ProcessLog, Request, Starting, no_end_of_input,
+    Audience, Caller as _, Engine, Exit, Holding, Owner as _, ProcessLog, Request, Starting, no_end_of_input,
     pipes::{IoOutcome, Pipes},
     start::{Announce, Confined, Made},
     terminate,
@@ -370,9 +370,13 @@ impl<A: Audience> Runner<A> {
             }
             let now = Instant::now();
             let mut state = process.state();
-            let hold = state.hold(&process.spec, &limits, now);
             let budget = process.budget(&state);
-            let room = state.log.room(hold, budget);
+            let mut hold = state.hold(&process.spec, &limits, Holding::Generous, now);
+            let mut room = state.log.room(hold, budget);
+            if room == 0 {
+                hold = state.hold(&process.spec, &limits, Holding::Least, now);
+                room = state.log.room(hold, budget);
+            }
             if state.full && room > 0 {
                 // A child that was paused was not idle.
                 state.last_output = now;
@@ -386,6 +390,7 @@ impl<A: Audience> Runner<A> {
                 process.announce_change(&mut state);
             }
             if state.full {
+                state.audience.on_full();
                 return;
             }
             match self.pipes.read(index, &mut state.log, room.min(limit), draining) {

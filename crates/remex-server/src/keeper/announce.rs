@@ -9,7 +9,7 @@ use remex_proto::{process::Overflow, state::output_log::Hold};
 
 use super::{Keeper, Kept, LinkCaller};
 use crate::{
-    engine::{Audience, Engine, ProcessLog, ProcessState, Spec, SyncJob, SyncStep},
+    engine::{Audience, Engine, Holding, ProcessLog, ProcessState, Spec, SyncJob, SyncStep},
     keeper_link::message::Key,
     limits::Limits,
 };
@@ -40,7 +40,14 @@ impl Audience for Announcer {
     type Caller = LinkCaller;
     type Owner = Keeper;
 
-    fn hold(&mut self, _log: &mut ProcessLog, spec: &Spec, _limits: &Limits, _now: Instant) -> Hold {
+    fn hold(
+        &mut self,
+        _log: &ProcessLog,
+        spec: &Spec,
+        _limits: &Limits,
+        _holding: Holding,
+        _now: Instant,
+    ) -> Hold {
         // What exactly is held the log knows from the server.
         match spec.overflow {
             Overflow::Evict => Hold::Nothing,

@@ -8,8 +8,8 @@ use std::{
 use remex_proto::flow;
 
 use super::{
-    Acks, AfterSend, Answer, CloseReason, Outbox, Queue, SEND_BYTES, SentRead, Sink, Source,
-    in_flight::THROTTLE_TIME, ready::BulkItem, sink::QueuedMessage,
+    Acks, AfterSend, Answer, CloseReason, Outbox, Queue, SEND_BYTES, Sink, Source, in_flight::THROTTLE_TIME,
+    ready::BulkItem, sink::QueuedMessage,
 };
 
 /// Bytes that one source with bulk output may send before the next one's turn.
@@ -35,7 +35,8 @@ impl Outbox {
             sink.pong(&payload);
         }
         if std::mem::take(&mut queue.ping) {
-            let mark = queue.in_flight.mark().unwrap_or(queue.in_flight.last_mark());
+            let ends_at = queue.written + sink.len() as u64;
+            let mark = queue.in_flight.mark(ends_at).unwrap_or(queue.in_flight.last_mark());
             ask(queue.acks, mark, sink);
         }
         while sink.len() < SEND_BYTES {
@@ -54,9 +55,7 @@ impl Outbox {
                 match queue.ready.take_bulk() {
                     Some(BulkItem::Source(source)) => queue = self.fill_output(queue, source, sink),
                     Some(BulkItem::Part(part, taken)) => {
-                        if queue.acks != Acks::None {
-                            queue.in_flight.add_part(part.size());
-                        }
+                        queue.in_flight.add_part(part.size());
                         sink.message(part);
                         let _ = taken.send(());
                     }
@@ -70,8 +69,10 @@ impl Outbox {
             return None;
         }
         let open = queue.in_flight.open_bytes();
+        let is_wanted = std::mem::take(&mut queue.mark_wanted) || queue.acks == Acks::Written;
         let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.shared.throttle.is_throttled(self.id));
         if is_stuck
+            || (is_wanted && open > 0)
             || queue.in_flight.is_mark_due()
             || open >= self.limits.mark_bytes
             || (open >= IDLE_MARK_BYTES && sink.len() < SEND_BYTES)
@@ -90,7 +91,7 @@ impl Outbox {
         let size = answer.message.as_ref().map_or(0, QueuedMessage::size);
         queue.answer_bytes -= size;
         // Keeps this answer apart from earlier stream output, whose acknowledgement means something else.
-        if matches!(answer.then, AfterSend::Delivered { wants_mark: true, .. }) && queue.acks != Acks::None {
+        if matches!(answer.then, AfterSend::Delivered { wants_mark: true, .. }) {
             self.mark(&mut queue, sink);
         }
         if let Some(message) = answer.message {
@@ -105,15 +106,10 @@ impl Outbox {
                 source.open(self);
                 self.queue()
             }
-            AfterSend::Delivered { source, up_to, acknowledges, wants_mark } => {
+            AfterSend::Delivered { source, up_to, extent, acknowledges, wants_mark } => {
                 drop(queue);
-                source.on_answered(self.id, up_to);
+                source.on_answered(self.id, up_to, extent);
                 let mut queue = self.queue();
-                if queue.acks == Acks::None {
-                    let ends_at = queue.written + sink.len_to_end() as u64;
-                    queue.sent_reads.push_back(SentRead { ends_at, source, seq: acknowledges });
-                    return queue;
-                }
                 queue.in_flight.add(&source, acknowledges, size);
                 if wants_mark && sink.has_unfinished() {
                     queue.mark_behind_answer = true;
@@ -131,11 +127,10 @@ impl Outbox {
         source: Arc<dyn Source>,
         sink: &mut Sink,
     ) -> MutexGuard<'a, Queue> {
-        let acks = queue.acks;
         drop(queue);
-        let delivery = Arc::clone(&source).deliver(self.id, acks, sink, TURN_BYTES);
+        let delivery = Arc::clone(&source).deliver(self.id, sink, TURN_BYTES);
         let mut queue = self.queue();
-        if let (Some(seq), false) = (delivery.up_to, acks == Acks::None) {
+        if let Some(seq) = delivery.up_to {
             queue.in_flight.add(&source, seq, delivery.sent_bytes);
             if delivery.wants_mark {
                 self.mark(&mut queue, sink);
@@ -149,7 +144,8 @@ impl Outbox {
 
     /// Requests an acknowledgement of everything sent so far, unless too many are outstanding.
     fn mark(&self, queue: &mut Queue, sink: &mut Sink) {
-        if let Some(mark) = queue.in_flight.mark() {
+        let ends_at = queue.written + sink.len() as u64;
+        if let Some(mark) = queue.in_flight.mark(ends_at) {
             ask(queue.acks, mark, sink);
         }
     }
@@ -160,6 +156,6 @@ fn ask(acks: Acks, mark: u64, sink: &mut Sink) {
     match acks {
         Acks::Ping => sink.ping(&mark.to_be_bytes()),
         Acks::Mark => sink.note(64, flow::Mark { mark }),
-        Acks::None => {}
+        Acks::Written => {}
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct InFlight<S: ?Sized> {
 struct Mark<S: ?Sized> {
     number: u64,
     set_at: Instant,
+    /// Everything before it is written once this many bytes are.
+    ends_at: u64,
     /// The window was full when the mark was set.
     window_full: bool,
     before: SentRange<S>,
@@ -150,8 +152,9 @@ impl<S: ?Sized> InFlight<S> {
         self.last_mark
     }
 
-    /// Sets a mark after everything sent so far; returns `None` if too many are outstanding, and sets it later.
-    pub(super) fn mark(&mut self) -> Option<u64> {
+    /// Sets a mark after everything sent so far, that is after `ends_at` bytes; returns `None` if too many are
+    /// outstanding, and sets it later.
+    pub(super) fn mark(&mut self, ends_at: u64) -> Option<u64> {
         self.mark_due = self.marks.len() >= MARKS;
         if self.mark_due {
             return None;
@@ -160,10 +163,17 @@ impl<S: ?Sized> InFlight<S> {
         self.marks.push_back(Mark {
             number: self.last_mark,
             set_at: Instant::now(),
+            ends_at,
             window_full: self.bytes >= self.window.bytes,
             before: std::mem::take(&mut self.open),
         });
         Some(self.last_mark)
+    }
+
+    /// Returns the newest outstanding mark among the first `written` bytes.
+    pub(super) fn written_mark(&self, written: u64) -> Option<u64> {
+        let count = self.marks.partition_point(|mark| mark.ends_at <= written);
+        count.checked_sub(1).and_then(|last| self.marks.get(last)).map(|mark| mark.number)
     }
 
     /// Returns what the client has received, now that it has acknowledged `mark`.
@@ -176,7 +186,9 @@ impl<S: ?Sized> InFlight<S> {
         }
         let now = Instant::now();
         while self.marks.front().is_some_and(|oldest| oldest.number <= mark) {
-            let Some(Mark { number, set_at, window_full, before }) = self.marks.pop_front() else { break };
+            let Some(Mark { number, set_at, window_full, before, .. }) = self.marks.pop_front() else {
+                break;
+            };
             self.bytes -= before.bytes;
             self.with_parts -= usize::from(before.has_parts);
             self.deliveries -= before.sources.len();
@@ -338,7 +350,7 @@ mod tests {
         while !in_flight.is_full() {
             // A short-lived source, forgotten as soon as it has written its line.
             in_flight.add(&Arc::new(()), 1, 100);
-            in_flight.mark();
+            in_flight.mark(0);
             sent += 100;
         }
         assert!(sent <= MOST_BYTES);
@@ -346,7 +358,7 @@ mod tests {
         for _ in 0..100_000 {
             // Answers to reads are sent in any case.
             in_flight.add(&Arc::new(()), 1, 100);
-            in_flight.mark();
+            in_flight.mark(0);
         }
         assert!(in_flight.marks.len() <= MARKS);
         assert!(in_flight.deliveries <= DELIVERIES);
@@ -359,14 +371,14 @@ mod tests {
         let mut in_flight = InFlight::default();
         for seq in 1..=5000 {
             in_flight.add(&source, seq, 1);
-            in_flight.mark();
+            in_flight.mark(0);
         }
         in_flight.add(&Arc::new("forgotten"), 1, 1);
-        assert_eq!(in_flight.mark(), None);
+        assert_eq!(in_flight.mark(0), None);
         let acknowledged = in_flight.acknowledge(in_flight.last_mark());
         assert_eq!(acknowledged.last(), Some(&(Arc::clone(&source), MARKS as Seq)));
         assert!(in_flight.is_mark_due(), "what came later needs a mark of its own");
-        let last = in_flight.mark().expect("there is room for a mark");
+        let last = in_flight.mark(0).expect("there is room for a mark");
         assert_eq!(in_flight.acknowledge(last), [(source, 5000)]);
         assert_eq!((in_flight.bytes, in_flight.deliveries, in_flight.ranges.len()), (0, 0, 0));
         assert!(in_flight.has_room(|| false) && !in_flight.is_mark_due());

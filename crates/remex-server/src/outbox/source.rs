@@ -4,7 +4,8 @@ use std::{fmt, sync::Arc};
 
 use remex_proto::state::output_log::Seq;
 
-use super::{Acks, ConnectionId, Outbox, Responder, Sink};
+use super::{ConnectionId, Outbox, Responder, Sink};
+use crate::engine::ReadExtent;
 
 /// A source of events that are streamed on connections, each as fast as its client acknowledges them.
 pub(crate) trait Source: fmt::Debug + Send + Sync {
@@ -13,23 +14,14 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn open(self: Arc<Self>, outbox: &Outbox);
 
     /// Puts events that `connection` has not seen into `sink`, about `quota` encoded bytes.
-    fn deliver(
-        self: Arc<Self>,
-        connection: ConnectionId,
-        acks: Acks,
-        sink: &mut Sink,
-        quota: usize,
-    ) -> Delivery;
+    fn deliver(self: Arc<Self>, connection: ConnectionId, sink: &mut Sink, quota: usize) -> Delivery;
 
     /// Records that the client of `connection` has received everything up to `seq`.
     fn acknowledge(&self, connection: ConnectionId, seq: Seq);
 
-    /// Records that an answer with everything up to `seq` was written to a client that cannot acknowledge.
-    fn assume_received(&self, connection: ConnectionId, seq: Seq);
-
     /// Records that an answer with everything up to `seq` is in the send buffer, ahead of all later stream
     /// output.
-    fn on_answered(&self, connection: ConnectionId, seq: Seq);
+    fn on_answered(&self, connection: ConnectionId, seq: Seq, extent: Option<ReadExtent>);
 
     /// Drops the input requests that `is_cancelled` selects; returns whether there were any.
     fn cancel_input(&self, is_cancelled: &dyn Fn(&Responder) -> bool) -> bool;

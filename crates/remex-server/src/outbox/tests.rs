@@ -43,7 +43,7 @@ impl Source for Fake {
         self.state().opened += 1;
     }
 
-    fn deliver(self: Arc<Self>, _to: ConnectionId, _acks: Acks, sink: &mut Sink, quota: usize) -> Delivery {
+    fn deliver(self: Arc<Self>, _to: ConnectionId, sink: &mut Sink, quota: usize) -> Delivery {
         let mut state = self.state();
         let mut delivery = Delivery { wants_mark: state.asks_at_once, ..Delivery::default() };
         while state.sent < state.events && delivery.sent_bytes < quota {
@@ -69,11 +69,7 @@ impl Source for Fake {
         state.acknowledged = state.acknowledged.max(seq);
     }
 
-    fn assume_received(&self, connection: ConnectionId, seq: Seq) {
-        self.acknowledge(connection, seq);
-    }
-
-    fn on_answered(&self, _connection: ConnectionId, seq: Seq) {
+    fn on_answered(&self, _connection: ConnectionId, seq: Seq, _extent: Option<ReadExtent>) {
         self.state().answered = seq;
     }
 
@@ -247,8 +243,13 @@ fn answers_keep_their_order_and_a_source_opens_after_the_answer_to_its_start() {
     let requests = [1, 2, 3].map(|id| wire.request(id));
     let [first, second, third] = requests;
     second.ok_then(Empty {}, AfterSend::Follow(Arc::clone(&started) as _));
-    let delivered =
-        AfterSend::Delivered { source: Arc::clone(&read) as _, up_to: 9, acknowledges: 9, wants_mark: true };
+    let delivered = AfterSend::Delivered {
+        source: Arc::clone(&read) as _,
+        up_to: 9,
+        extent: None,
+        acknowledges: 9,
+        wants_mark: true,
+    };
     third.ok_then(Empty {}, delivered);
     first.ok(Empty {});
     assert_eq!((started.state().opened, read.state().answered), (0, 0), "nothing is on its way yet");
@@ -283,7 +284,7 @@ fn a_source_dropped_midway_is_forgotten_and_frees_its_window() {
 #[test]
 fn a_stalled_long_answer_ends_the_connection_and_a_stalled_stream_does_not() {
     for is_answer in [false, true] {
-        let outbox = Outbox::new(1, Acks::None, Encoding::Json, Limits::default(), Shared::default());
+        let outbox = Outbox::new(1, Acks::Written, Encoding::Json, Limits::default(), Shared::default());
         let mut sink = Sink::wire(Framing::Lines, Box::new(tokio::io::sink()));
         let message = QueuedMessage::Json(vec![b' '; 3 * SEND_BYTES]);
         if is_answer {

@@ -1,19 +1,40 @@
-//! What the controlling client has acknowledged, and what is therefore held for it.
+//! What the controlling client has received, and what is therefore held for it.
 
-use std::time::Instant;
+use std::{collections::VecDeque, time::Instant};
 
-use remex_proto::state::output_log::{Hold, Seq};
+use remex_proto::{
+    process::Overflow,
+    state::output_log::{Hold, Seq},
+};
 
 use super::{Followers, Process, Viewer};
-use crate::{engine::ProcessLog, limits::Limits, outbox::ConnectionId};
+use crate::{
+    engine::{Holding, ProcessLog, Spec},
+    limits::Limits,
+    outbox::ConnectionId,
+};
 
-/// Which client controls the process, and how much it has acknowledged.
+/// How much of the output that the operating system has taken last may still be on its way: more than the buffers
+/// of a socket and our own.
+const IN_TRANSIT_BYTES: u64 = 448 << 10;
+
+/// How many events that were sent and not received have their positions remembered.
+const MAX_POSITIONS: usize = 16 << 10;
+
+/// Which client controls the process, and how much it has received.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     holder: Holder,
-    /// The controlling client has received everything up to here, or consumed it if it reports that; includes
-    /// earlier connections.
-    acknowledged: Seq,
+    /// How the client of this connection, or of the last one, says what it has.
+    receipt: Receipt,
+    /// The client has received everything up to here, on this connection or earlier ones.
+    received: Seq,
+    /// The client has consumed everything up to here, if it reports that; consumed <= received
+    consumed: Seq,
+    /// The newest of the received events whose position is known: it, and the bytes of output up to it.
+    position: (Seq, u64),
+    /// The positions of events that were sent after `received`, in order.
+    positions: VecDeque<(Seq, u64)>,
     /// Nothing is held for the client while it is disconnected.
     released: bool,
 }
@@ -22,7 +43,7 @@ pub(super) struct Control {
 enum Holder {
     Attached {
         connection: ConnectionId,
-        mode: AckMode,
+        backlog: Option<ResumeBacklog>,
     },
     Detached {
         since: Instant,
@@ -32,47 +53,61 @@ enum Holder {
     Gone,
 }
 
-/// What counts as acknowledged.
-#[derive(Debug)]
-enum AckMode {
-    /// What the client has received.
-    Arrived { catch_up: Option<ResumeBacklog> },
-    /// Only what the client reports as consumed.
+/// How the server learns what the client has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Receipt {
+    /// The client acknowledges what it has received.
+    #[default]
+    Acknowledged,
+    /// It acknowledges nothing: what the operating system has taken counts as received.
+    Written,
+    /// It also reports what it has consumed, and keeps no more than it can consume.
     Consumed,
 }
 
 /// After a resume: the output between the last acknowledgement and the first event that is streamed again.
 ///
-/// The client fetches it with `process/read`. It is held until the client has it, or has not asked for it for a
-/// while.
+/// The client fetches it with `process/read`. It is held until the client has it, or, with `overflow: "pause"`, has
+/// not asked for it for a while.
 #[derive(Debug)]
 struct ResumeBacklog {
     until: Seq,
     /// The newest event acknowledged beyond `until`.
     beyond: Seq,
     last_read: Instant,
-    /// The client was sent all of it, after everything streamed up to this event.
-    sent_after: Option<Seq>,
 }
 
 impl Control {
-    /// Returns the control of a client that was connected to an earlier server.
-    pub(super) fn restored(acknowledged: Option<Seq>, now: Instant) -> Self {
-        let (acknowledged, released) = (acknowledged.unwrap_or(0), acknowledged.is_none());
-        Control { holder: Holder::Detached { since: now }, acknowledged, released }
+    /// Returns the control of a client that was connected to an earlier server and has received everything up to this
+    /// event and position; `None` if nothing was held for it.
+    pub(super) fn restored(received: Option<(Seq, u64)>, now: Instant) -> Self {
+        let (position, released) = (received.unwrap_or_default(), received.is_none());
+        Control {
+            holder: Holder::Detached { since: now },
+            received: position.0,
+            consumed: position.0,
+            position,
+            released,
+            ..Control::default()
+        }
     }
 
-    pub(super) fn acknowledged(&self) -> Seq {
-        self.acknowledged
+    pub(super) fn consumed(&self) -> Seq {
+        self.consumed
+    }
+
+    /// Returns the bytes of output that the client has surely received.
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.position.1
+    }
+
+    /// Returns whether the client has not acknowledged everything up to `seq`.
+    pub(super) fn lacks(&self, seq: Seq) -> bool {
+        self.received < seq
     }
 
     pub(super) fn is(&self, connection: ConnectionId) -> bool {
         matches!(self.holder, Holder::Attached { connection: holder, .. } if holder == connection)
-    }
-
-    /// Returns whether its client is disconnected and expected to resume.
-    pub(super) fn is_awaited(&self) -> bool {
-        matches!(self.holder, Holder::Detached { .. }) && !self.released
     }
 
     fn release(&mut self) {
@@ -87,69 +122,96 @@ impl Control {
         self.holder = Holder::Gone;
     }
 
-    /// Attaches a client whose acknowledgements report what it has received.
-    fn attach(&mut self, connection: ConnectionId, newest: Seq, now: Instant) {
-        let catch_up = (self.acknowledged < newest).then_some(ResumeBacklog {
-            until: newest,
-            beyond: 0,
-            last_read: now,
-            sent_after: None,
-        });
-        self.holder = Holder::Attached { connection, mode: AckMode::Arrived { catch_up } };
-    }
-
-    /// Attaches a client that reports what it has consumed.
-    fn attach_consumer(&mut self, connection: ConnectionId) {
-        self.holder = Holder::Attached { connection, mode: AckMode::Consumed };
-    }
-
     pub(super) fn resume(&mut self, viewer: &Viewer, newest: Seq, now: Instant) {
-        self.released = false;
-        if viewer.consumes {
-            self.attach_consumer(viewer.outbox.id);
+        let receipt = if viewer.consumes {
+            Receipt::Consumed
+        } else if viewer.outbox.has_acks() {
+            Receipt::Acknowledged
         } else {
-            self.attach(viewer.outbox.id, newest, now);
+            Receipt::Written
+        };
+        self.attach(viewer.outbox.id, receipt, newest, now);
+    }
+
+    fn attach(&mut self, connection: ConnectionId, receipt: Receipt, newest: Seq, now: Instant) {
+        let backlog =
+            (self.received < newest).then_some(ResumeBacklog { until: newest, beyond: 0, last_read: now });
+        if self.receipt != Receipt::Consumed {
+            self.consumed = self.received;
         }
+        (self.receipt, self.released) = (receipt, false);
+        self.holder = Holder::Attached { connection, backlog };
+    }
+
+    /// Records that the client was sent an event, up to which there are this many bytes of output.
+    pub(super) fn on_sent(&mut self, seq: Seq, end: u64) {
+        if seq <= self.received {
+            return;
+        }
+        let index = self.positions.partition_point(|(known, _)| *known < seq);
+        if self.positions.get(index).is_none_or(|(known, _)| *known != seq) {
+            self.positions.insert(index, (seq, end));
+        }
+        if self.positions.len() > MAX_POSITIONS {
+            self.positions.pop_front();
+        }
+    }
+
+    /// Returns the bytes of output up to an event that the client was sent, if that is known.
+    pub(super) fn end_of(&self, seq: Seq) -> Option<u64> {
+        if seq == self.position.0 {
+            return Some(self.position.1);
+        }
+        let index = self.positions.binary_search_by_key(&seq, |(known, _)| *known).ok()?;
+        self.positions.get(index).map(|(_, end)| *end)
     }
 
     /// Records what the client has consumed; returns `false` if that is nothing new.
     pub(super) fn consume(&mut self, seq: Seq) -> bool {
-        let is_new = seq > self.acknowledged && self.is_consumed();
-        if is_new {
-            self.acknowledged = seq;
+        if self.receipt != Receipt::Consumed || seq <= self.consumed {
+            return false;
         }
-        is_new
+        self.consumed = seq;
+        // What it has consumed it has received.
+        self.acknowledge(self.acknowledged_by_read(seq));
+        if self.backlog().is_none() {
+            self.set_received(seq);
+        }
+        true
     }
 
+    /// Records that the client has received everything that was sent up to `seq`.
     pub(super) fn acknowledge(&mut self, seq: Seq) {
-        if self.is_consumed() {
+        let received = match self.backlog_mut() {
+            Some(backlog) if seq > backlog.until => {
+                backlog.beyond = backlog.beyond.max(seq);
+                return;
+            }
+            Some(backlog) if seq == backlog.until => {
+                let received = backlog.until.max(backlog.beyond);
+                self.end_backlog();
+                received
+            }
+            Some(_) | None => seq,
+        };
+        self.set_received(received);
+    }
+
+    fn set_received(&mut self, seq: Seq) {
+        if seq <= self.received {
             return;
         }
-        if let Some(gap) = self.catch_up_mut() {
-            if seq > gap.until {
-                gap.beyond = gap.beyond.max(seq);
-                // Where only streamed output is acknowledged: everything sent before it has arrived as well.
-                if gap.sent_after.is_some_and(|streamed| seq > streamed) {
-                    self.acknowledged = gap.beyond;
-                    self.end_catch_up();
-                }
-                return;
-            }
-            if seq == gap.until {
-                self.acknowledged = gap.until.max(gap.beyond);
-                self.end_catch_up();
-                return;
-            }
-        }
-        self.acknowledged = self.acknowledged.max(seq);
+        self.received = seq;
+        let known = self.positions.partition_point(|(known, _)| *known <= seq);
+        self.position = self.positions.drain(..known).next_back().unwrap_or(self.position);
     }
 
     /// Records that the client reads on its own, having seen everything up to `after`.
     pub(super) fn reads(&mut self, after: Seq, newest: Seq, now: Instant) {
-        if let Some(gap) = self.catch_up_mut() {
-            gap.last_read = now;
+        if let Some(backlog) = self.backlog_mut() {
+            backlog.last_read = now;
             // A client that has seen events beyond the backlog has seen the backlog.
-            let after = if after > gap.until { gap.until } else { after };
+            let after = after.min(backlog.until);
             self.acknowledge(after);
         } else if after <= newest {
             self.acknowledge(after);
@@ -159,85 +221,101 @@ impl Control {
     /// Returns the event that the acknowledgement of a read up to `seq` acknowledges: after a resume, at most
     /// the end of the backlog, because the rest is streamed and acknowledged as well.
     pub(super) fn acknowledged_by_read(&self, seq: Seq) -> Seq {
-        self.catch_up().map_or(seq, |gap| seq.min(gap.until))
+        self.backlog().map_or(seq, |backlog| seq.min(backlog.until))
     }
 
-    /// Records that a read up to `seq` was sent after everything streamed up to `streamed`.
-    pub(super) fn sent_read(&mut self, seq: Seq, streamed: Seq) {
-        if let Some(gap) = self.catch_up_mut().filter(|gap| seq >= gap.until) {
-            gap.sent_after.get_or_insert(streamed);
-        }
-    }
-
-    /// Returns whether a resumed client has not acknowledged all it missed.
+    /// Returns whether a resumed client has not received all it missed.
     pub(super) fn is_catching_up(&self) -> bool {
-        self.catch_up().is_some()
+        self.backlog().is_some()
     }
 
-    fn is_consumed(&self) -> bool {
-        matches!(self.holder, Holder::Attached { mode: AckMode::Consumed, .. })
-    }
-
-    fn catch_up(&self) -> Option<&ResumeBacklog> {
+    fn backlog(&self) -> Option<&ResumeBacklog> {
         match &self.holder {
-            Holder::Attached { mode: AckMode::Arrived { catch_up }, .. } => catch_up.as_ref(),
-            Holder::Attached { mode: AckMode::Consumed, .. } | Holder::Detached { .. } | Holder::Gone => None,
+            Holder::Attached { backlog, .. } => backlog.as_ref(),
+            Holder::Detached { .. } | Holder::Gone => None,
         }
     }
 
-    fn catch_up_mut(&mut self) -> Option<&mut ResumeBacklog> {
+    fn backlog_mut(&mut self) -> Option<&mut ResumeBacklog> {
         match &mut self.holder {
-            Holder::Attached { mode: AckMode::Arrived { catch_up }, .. } => catch_up.as_mut(),
-            Holder::Attached { mode: AckMode::Consumed, .. } | Holder::Detached { .. } | Holder::Gone => None,
+            Holder::Attached { backlog, .. } => backlog.as_mut(),
+            Holder::Detached { .. } | Holder::Gone => None,
         }
     }
 
-    fn end_catch_up(&mut self) {
-        if let Holder::Attached { mode: AckMode::Arrived { catch_up }, .. } = &mut self.holder {
-            *catch_up = None;
+    fn end_backlog(&mut self) {
+        if let Holder::Attached { backlog, .. } = &mut self.holder {
+            *backlog = None;
         }
     }
 
-    pub(super) fn hold(&mut self, limits: &Limits, now: Instant) -> Hold {
+    /// Returns what must stay in the log.
+    pub(super) fn hold(
+        &mut self,
+        log: &ProcessLog,
+        spec: &Spec,
+        limits: &Limits,
+        holding: Holding,
+        now: Instant,
+    ) -> Hold {
+        let expires = spec.overflow != Overflow::Hold;
         match &self.holder {
             Holder::Gone => return Hold::Nothing,
             Holder::Detached { .. } if self.released => return Hold::Nothing,
-            Holder::Detached { since } if now >= *since + limits.resume_hold => return Hold::Nothing,
-            Holder::Detached { .. } | Holder::Attached { .. } => {}
+            Holder::Detached { since } if expires && now >= *since + limits.resume_hold => {
+                return Hold::Nothing;
+            }
+            Holder::Detached { .. } => return Hold::After(self.kept(log, spec, limits)),
+            Holder::Attached { .. } => {}
         }
-        if let Some(gap) = self.catch_up().filter(|_| self.is_backlog_expired(limits, now)) {
-            self.acknowledged = gap.until.max(gap.beyond);
-            self.end_catch_up();
+        if let Some(backlog) = self.backlog()
+            && self.backlog_expires_at(spec, limits).is_some_and(|at| now >= at)
+        {
+            let received = backlog.until.max(backlog.beyond);
+            self.end_backlog();
+            self.set_received(received);
         }
-        Hold::After(self.acknowledged)
+        let has_all = self.received + 1 >= log.next_seq();
+        Hold::After(match holding {
+            Holding::Least if has_all => self.received,
+            Holding::Least | Holding::Generous => self.kept(log, spec, limits),
+        })
     }
 
-    /// Returns whether a resumed client has not read its backlog for so long that it is no longer held.
-    pub(super) fn is_backlog_expired(&self, limits: &Limits, now: Instant) -> bool {
-        self.catch_up().is_some_and(|gap| now >= gap.last_read + limits.resume_hold)
+    /// Returns the event after which the client may ask for everything again.
+    fn kept(&self, log: &ProcessLog, spec: &Spec, limits: &Limits) -> Seq {
+        match self.receipt {
+            Receipt::Acknowledged => self.received,
+            Receipt::Consumed => self.consumed,
+            Receipt::Written => {
+                let in_transit = IN_TRANSIT_BYTES.min(spec.retain_bytes as u64 / 2);
+                let by_bytes = log.known_seq_by(self.position.1.saturating_sub(in_transit));
+                let by_events = self.received.saturating_sub(limits.retain_events as u64 / 2);
+                by_bytes.max(by_events).min(self.received)
+            }
+        }
+    }
+
+    /// Returns when the backlog of a resumed client that does not read it is no longer held.
+    fn backlog_expires_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
+        if spec.overflow == Overflow::Hold || self.receipt == Receipt::Consumed {
+            return None;
+        }
+        self.backlog().map(|backlog| backlog.last_read + limits.resume_hold)
     }
 
     /// Returns when the hold ends by itself.
-    pub(super) fn hold_ends_at(&self, limits: &Limits) -> Option<Instant> {
+    pub(super) fn hold_ends_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
         match &self.holder {
+            Holder::Detached { .. } if spec.overflow == Overflow::Hold => None,
             Holder::Detached { since } => Some(*since + limits.resume_hold),
-            Holder::Attached { .. } => self.catch_up().map(|gap| gap.last_read + limits.resume_hold),
+            Holder::Attached { .. } => self.backlog_expires_at(spec, limits),
             Holder::Gone => None,
         }
     }
 }
 
 impl Followers {
-    /// Counts the output that was evicted while the client was disconnected and that it has not read since.
-    pub(super) fn note_abandoned(&mut self, log: &mut ProcessLog) {
-        if self.control.catch_up().is_some() {
-            let cursor = log.cursor_after(self.control.acknowledged);
-            if let Some(gap) = log.gap(&cursor) {
-                self.losses.note(gap);
-            }
-        }
-    }
-
     /// Returns whether a connected client has not been sent everything and expects it.
     pub(super) fn is_awaited(&self, log: &ProcessLog) -> bool {
         self.follows.iter().any(|follow| follow.is_waiting(log))
@@ -259,80 +337,193 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+    use remex_proto::{
+        HostPath,
+        state::output_log::{self, OutputLog, Stream},
+    };
 
     use super::*;
 
-    fn resumed(limits: &Limits, now: Instant) -> Control {
-        let mut control = Control::default();
-        control.attach(1, 0, now);
-        control.acknowledge(5);
-        control.detach(now);
-        assert_eq!(control.hold(limits, now), Hold::After(5));
-        control.attach(2, 9, now);
-        control
+    const CHUNK: usize = 64;
+
+    /// A process and the client that controls it.
+    struct Fixture {
+        control: Control,
+        log: ProcessLog,
+        spec: Spec,
+        limits: Limits,
+        now: Instant,
+    }
+
+    impl Fixture {
+        fn new(overflow: Overflow, receipt: Receipt) -> Self {
+            let (limits, now) = (Limits::default(), Instant::now());
+            let mut control = Control::default();
+            control.attach(1, receipt, 0, now);
+            let log = ProcessLog::Memory(OutputLog::new(output_log::Limits::default()));
+            Fixture { control, log, spec: spec(overflow), limits, now }
+        }
+
+        /// Prints events of [`CHUNK`] bytes each.
+        fn print(&mut self, events: usize) {
+            for _ in 0..events {
+                self.log.newest();
+                let fill = |room: &mut [u8]| Ok::<_, ()>(room.len());
+                assert_eq!(self.log.append(Stream::Stdout, 0, CHUNK, fill), Ok(CHUNK));
+            }
+        }
+
+        /// Records that these events were sent.
+        fn send(&mut self, events: std::ops::RangeInclusive<Seq>) {
+            for seq in events {
+                self.control.on_sent(seq, seq * CHUNK as u64);
+            }
+        }
+
+        fn hold(&mut self, holding: Holding) -> Hold {
+            self.control.hold(&self.log, &self.spec, &self.limits, holding, self.now)
+        }
+
+        /// Returns what is held if there is no room otherwise.
+        fn least(&mut self) -> Hold {
+            self.hold(Holding::Least)
+        }
+
+        fn resume(&mut self, receipt: Receipt) {
+            self.control.detach(self.now);
+            let newest = self.log.newest().seq;
+            self.control.attach(2, receipt, newest, self.now);
+        }
+
+        fn wait_for_the_hold_to_end(&mut self) {
+            self.now += self.limits.resume_hold + Duration::from_millis(1);
+        }
+    }
+
+    fn spec(overflow: Overflow) -> Spec {
+        Spec {
+            argv: Vec::new(),
+            cwd: HostPath::from(PathBuf::from("/")),
+            tty: false,
+            labels: BTreeMap::new(),
+            asked_at_ms: 0,
+            overflow,
+            closed_ttl: Duration::ZERO,
+            linger: None,
+            timeout: None,
+            idle_timeout: None,
+            retain_bytes: 10 * CHUNK,
+            start_id: None,
+            sync: false,
+            weight: 0,
+        }
+    }
+
+    /// Nine events were printed and five acknowledged before the client resumed.
+    fn resumed(overflow: Overflow) -> Fixture {
+        let mut fixture = Fixture::new(overflow, Receipt::Acknowledged);
+        fixture.print(9);
+        fixture.control.acknowledge(5);
+        fixture.resume(Receipt::Acknowledged);
+        fixture
     }
 
     #[test]
     fn unacknowledged_output_is_held_after_a_disconnect_until_it_is_read() {
-        let (limits, now) = (Limits::default(), Instant::now());
-        let mut control = resumed(&limits, now);
-        control.acknowledge(12);
-        assert_eq!(control.hold(&limits, now), Hold::After(5), "12 says nothing about 6 to 9");
-        control.reads(7, 12, now);
-        assert_eq!(control.hold(&limits, now), Hold::After(7));
-        control.acknowledge(9);
-        assert_eq!(control.hold(&limits, now), Hold::After(12));
+        let mut fixture = resumed(Overflow::Pause);
+        fixture.print(3);
+        fixture.control.acknowledge(12);
+        assert_eq!(fixture.least(), Hold::After(5), "12 says nothing about 6 to 9");
+        fixture.control.reads(7, 12, fixture.now);
+        assert_eq!(fixture.least(), Hold::After(7));
+        fixture.control.acknowledge(9);
+        assert_eq!(fixture.least(), Hold::After(12));
     }
 
     #[test]
     fn a_read_beyond_the_resume_point_ends_the_backlog() {
-        let (limits, now) = (Limits::default(), Instant::now());
-        let mut control = resumed(&limits, now);
+        let mut fixture = resumed(Overflow::Pause);
+        let Fixture { control, .. } = &mut fixture;
         control.acknowledge(control.acknowledged_by_read(12));
-        assert_eq!(control.hold(&limits, now), Hold::After(9));
         assert_eq!(control.acknowledged_by_read(12), 12);
+        assert_eq!(fixture.least(), Hold::After(9));
     }
 
     #[test]
-    fn a_backlog_is_received_when_later_output_is_acknowledged() {
-        let (limits, now) = (Limits::default(), Instant::now());
-        let mut control = resumed(&limits, now);
-        control.acknowledge(10);
-        control.sent_read(control.acknowledged_by_read(8), 11);
-        control.sent_read(control.acknowledged_by_read(12), 12);
-        control.acknowledge(7);
-        control.acknowledge(12);
-        assert_eq!(control.hold(&limits, now), Hold::After(7), "12 was sent before the answer");
-        control.acknowledge(13);
-        assert_eq!(control.hold(&limits, now), Hold::After(13));
+    fn a_backlog_that_is_not_read_expires_unless_it_must_be_held() {
+        for (overflow, expected) in [(Overflow::Pause, 9), (Overflow::Hold, 5)] {
+            let mut fixture = resumed(overflow);
+            fixture.wait_for_the_hold_to_end();
+            assert_eq!(fixture.least(), Hold::After(expected), "{overflow:?}");
+        }
     }
 
     #[test]
-    fn received_output_is_held_until_it_is_consumed() {
-        let (limits, now) = (Limits::default(), Instant::now());
-        let mut control = Control::default();
-        control.attach_consumer(1);
-        control.acknowledge(7);
-        control.reads(8, 9, now);
-        assert_eq!(control.hold(&limits, now), Hold::After(0));
-        assert!(control.consume(3) && !control.consume(2));
-        control.detach(now);
-        control.attach_consumer(2);
-        assert_eq!(control.hold(&limits, now + 2 * limits.resume_hold), Hold::After(3));
-        control.attach(3, 9, now);
-        assert!(!control.consume(9), "this connection does not tell");
-        control.acknowledge(9);
-        assert_eq!(control.hold(&limits, now), Hold::After(9));
+    fn output_is_held_for_a_client_that_is_away_as_long_as_it_asked_for() {
+        for (overflow, expected) in [(Overflow::Pause, Hold::Nothing), (Overflow::Hold, Hold::After(5))] {
+            let mut fixture = resumed(overflow);
+            fixture.control.detach(fixture.now);
+            assert_eq!(fixture.least(), Hold::After(5));
+            fixture.wait_for_the_hold_to_end();
+            assert_eq!(fixture.least(), expected, "{overflow:?}");
+        }
     }
 
     #[test]
-    fn a_client_that_never_reads_its_backlog_does_not_hold_it_forever() {
-        let (limits, now) = (Limits::default(), Instant::now());
-        let mut control = resumed(&limits, now);
-        assert_eq!(control.hold(&limits, now + limits.resume_hold), Hold::After(9));
-        control.detach(now);
-        let later = now + limits.resume_hold + Duration::from_millis(1);
-        assert_eq!(control.hold(&limits, later), Hold::Nothing);
+    fn what_was_written_is_kept_as_long_as_there_is_room_for_it_and_never_blocks_a_client_that_keeps_up() {
+        let mut fixture = Fixture::new(Overflow::Pause, Receipt::Written);
+        fixture.print(20);
+        fixture.send(1..=20);
+        fixture.control.acknowledge(20);
+        assert_eq!(fixture.hold(Holding::Generous), Hold::After(15), "half of what the log retains");
+        assert_eq!(fixture.least(), Hold::After(20));
+        fixture.print(1);
+        assert_eq!(fixture.least(), Hold::After(15), "the last event is not written yet");
+    }
+
+    #[test]
+    fn many_small_events_in_transit_do_not_use_up_the_log() {
+        let mut fixture = Fixture::new(Overflow::Pause, Receipt::Written);
+        fixture.limits.retain_events = 10;
+        fixture.spec.retain_bytes = 1 << 20;
+        fixture.print(21);
+        fixture.send(1..=20);
+        fixture.control.acknowledge(20);
+        assert_eq!(fixture.least(), Hold::After(15));
+    }
+
+    #[test]
+    fn received_output_is_held_until_it_is_consumed_or_there_is_no_room_for_it() {
+        let mut fixture = Fixture::new(Overflow::Pause, Receipt::Consumed);
+        fixture.print(9);
+        fixture.control.acknowledge(7);
+        assert_eq!(fixture.least(), Hold::After(0), "two events are not received");
+        assert!(fixture.control.consume(3) && !fixture.control.consume(2));
+        fixture.control.acknowledge(9);
+        assert_eq!((fixture.hold(Holding::Generous), fixture.least()), (Hold::After(3), Hold::After(9)));
+        fixture.print(1);
+        fixture.resume(Receipt::Consumed);
+        fixture.wait_for_the_hold_to_end();
+        assert_eq!(fixture.least(), Hold::After(3), "the client reads event 10 when it likes");
+        assert!(fixture.control.consume(10));
+        assert_eq!(fixture.hold(Holding::Generous), Hold::After(10));
+        fixture.resume(Receipt::Acknowledged);
+        assert!(!fixture.control.consume(11), "this connection does not report it");
+    }
+
+    #[test]
+    fn positions_of_events_are_known_until_the_client_has_received_later_ones() {
+        let mut fixture = Fixture::new(Overflow::Pause, Receipt::Acknowledged);
+        fixture.send(1..=4);
+        // Read back out of order.
+        fixture.send(7..=8);
+        fixture.send(5..=6);
+        fixture.control.acknowledge(3);
+        let known: Vec<_> =
+            (1..=9).filter(|seq| fixture.control.end_of(*seq) == Some(seq * CHUNK as u64)).collect();
+        assert_eq!(known, [3, 4, 5, 6, 7, 8]);
+        assert_eq!(fixture.control.received_bytes(), 3 * CHUNK as u64);
     }
 }

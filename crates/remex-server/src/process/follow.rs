@@ -4,15 +4,16 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use remex_proto::{
+    flow::WINDOW_BYTES,
     message,
     process::{self as wire, Overflow},
-    state::output_log::{Cursor, Gap, Next, Seq},
+    state::output_log::{Cursor, Next, Seq},
 };
 
 use super::{Followers, Process, window::StreamWindow};
 use crate::{
-    engine::{ProcessLog, ProcessState},
-    outbox::{Acks, ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
+    engine::{ProcessLog, ProcessState, ReadExtent},
+    outbox::{ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
     proxy::Denials,
 };
 
@@ -22,18 +23,12 @@ const FRESH_BYTES: u64 = 4 << 10;
 /// Gathering ends once this much is pending.
 const GATHER_BYTES: u64 = 64 << 10;
 
-/// Without acknowledgements, this much of the output sent last counts as not received: more than the buffers of
-/// a socket and our own.
-const LAG_BYTES: u64 = 448 << 10;
-
 /// One connection that follows the process.
 #[derive(Debug)]
 pub(super) struct Follow {
     connection: ConnectionId,
     outbox: Arc<Outbox>,
     pub(super) cursor: Cursor,
-    /// Earlier events are not streamed here, so acknowledgements say nothing about them.
-    begins_after: Seq,
     /// Whether the process is on the outbox's list.
     queued: bool,
     /// The connection holds the session: its acknowledgements control the flow.
@@ -79,6 +74,11 @@ impl Follow {
         }
     }
 
+    /// Requests an acknowledgement of what was sent so far.
+    pub(super) fn want_mark(&self) {
+        self.outbox.want_mark();
+    }
+
     /// Skips evicted events that answers to reads have covered: for this connection, they are not a gap.
     fn pass_over_read(&mut self, log: &mut ProcessLog) {
         let read_up_to = self.read_up_to;
@@ -118,13 +118,7 @@ impl Source for Process {
         }
     }
 
-    fn deliver(
-        self: Arc<Self>,
-        connection: ConnectionId,
-        acks: Acks,
-        sink: &mut Sink,
-        quota: usize,
-    ) -> Delivery {
+    fn deliver(self: Arc<Self>, connection: ConnectionId, sink: &mut Sink, quota: usize) -> Delivery {
         let mut guard = self.state();
         #[cfg(test)]
         crate::supervise::break_at("!deliver", &self.id);
@@ -135,14 +129,15 @@ impl Source for Process {
         else {
             return delivery;
         };
-        if state.audience.follows[index].controls && state.log.is_closed() {
-            let ProcessState { log, audience, .. } = &mut *state;
-            audience.note_abandoned(log);
-        }
+        let begins_after = state.audience.follows[index].cursor.seq;
         loop {
             delivery.sent_bytes = sink.len() - before;
             let ProcessState {
-                log, exit, denials, audience: Followers { id_json, follows, losses, .. }, ..
+                log,
+                exit,
+                denials,
+                audience: Followers { id_json, follows, control, ledger, .. },
+                ..
             } = &mut *state;
             let follow = &mut follows[index];
             follow.pass_over_read(log);
@@ -154,7 +149,7 @@ impl Source for Process {
                 delivery.more = Some(urgency(log.behind(&follow.cursor)));
                 break;
             }
-            let produced = log.produced();
+            let (produced, first_offset) = (log.produced(), log.first_offset());
             match log.next(&mut follow.cursor) {
                 None => {
                     follow.queued = false;
@@ -163,8 +158,9 @@ impl Source for Process {
                 Some(Next::Gap(gap)) => {
                     self.host().metrics().gaps.add(1);
                     follow.lost += gap.bytes.unwrap_or(0);
-                    if follow.controls {
-                        losses.note(gap);
+                    if let (true, Some(bytes), Some(end)) = (follow.controls, gap.bytes, follow.cursor.offset)
+                    {
+                        ledger.on_missing(end.saturating_sub(bytes)..end);
                     }
                     if follow.wants_gaps {
                         let note = wire::Gap {
@@ -196,6 +192,9 @@ impl Source for Process {
                         stream,
                         chunk: Bytes::copy_from_slice(bytes).into(),
                     });
+                    if let (true, Some(end)) = (follow.controls, follow.cursor.offset) {
+                        ledger.on_sent(end.saturating_sub(bytes.len() as u64)..end);
+                    }
                     follow.streamed(seq, bytes.len());
                 }
                 Some(Next::Exited(seq)) => {
@@ -222,13 +221,20 @@ impl Source for Process {
                         session_id: self.observed(follow),
                         seq,
                         produced: Some(produced),
-                        evicted_bytes: Some(if follow.controls { losses.bytes } else { follow.lost }),
+                        evicted_bytes: Some(if follow.controls {
+                            ledger.lost(first_offset)
+                        } else {
+                            follow.lost
+                        }),
                     };
                     sink.note(200, note);
                 }
             }
+            if let (true, Some(end)) = (follow.controls, follow.cursor.offset) {
+                control.on_sent(follow.cursor.seq, end);
+            }
         }
-        self.account(state, index, acks, &mut delivery);
+        self.account(state, index, begins_after, &mut delivery);
         let overdue = state.audience.overdue;
         drop(guard);
         if overdue && delivery.more.is_none() {
@@ -250,25 +256,15 @@ impl Source for Process {
         }
     }
 
-    fn assume_received(&self, connection: ConnectionId, seq: Seq) {
-        let seq = {
-            let mut state = self.state();
-            let streamed = state.audience.follows.iter().find(|follow| follow.connection == connection);
-            if let Some(streamed) = streamed.map(|follow| follow.cursor.seq)
-                && state.audience.control.is(connection)
-            {
-                state.audience.control.sent_read(seq, streamed);
-            }
-            let offset = state.log.cursor_after(seq).offset;
-            lagging(&state.log, offset, self.spec.retain_bytes)
-        };
-        self.acknowledge(connection, seq);
-    }
-
-    fn on_answered(&self, connection: ConnectionId, seq: Seq) {
-        let follows = &mut self.state().audience.follows;
+    fn on_answered(&self, connection: ConnectionId, seq: Seq, extent: Option<ReadExtent>) {
+        let mut state = self.state();
+        let Followers { follows, control, ledger, .. } = &mut state.audience;
         if let Some(follow) = follows.iter_mut().find(|follow| follow.connection == connection) {
             follow.read_up_to = follow.read_up_to.max(seq);
+        }
+        if let Some(extent) = extent.filter(|_| control.is(connection)) {
+            control.on_sent(seq, extent.sent.end);
+            ledger.on_answered(extent);
         }
     }
 
@@ -289,15 +285,14 @@ impl Process {
             StartAt::After(seq) => state.log.cursor_after(seq),
         };
         let window = viewer.consumes.then(|| {
-            let consumed = state.log.cursor_after(state.audience.control.acknowledged());
-            StreamWindow::new(self.spec.retain_bytes, consumed, cursor)
+            let consumed = state.log.cursor_after(state.audience.control.consumed());
+            StreamWindow::new(WINDOW_BYTES, consumed, cursor)
         });
         state.audience.follows.retain(|follow| follow.connection != viewer.outbox.id);
         state.audience.follows.push(Follow {
             connection: viewer.outbox.id,
             outbox: Arc::clone(&viewer.outbox),
             cursor,
-            begins_after: cursor.seq,
             queued: false,
             controls: viewer.controls,
             session_json: viewer.session_id.as_deref().map(quoted),
@@ -341,42 +336,38 @@ impl Process {
     /// Called when the session is resumed: the new connection sees events from now on.
     pub(crate) fn resume(self: &Arc<Self>, viewer: &Viewer) {
         let mut state = self.state();
-        let newest = state.log.newest().seq;
-        state.audience.control.resume(viewer, newest, Instant::now());
+        let newest = state.log.newest();
+        let Followers { control, ledger, .. } = &mut state.audience;
+        ledger.on_resumed(control.received_bytes(), newest.offset.unwrap_or(0));
+        control.resume(viewer, newest.seq, Instant::now());
         self.follow_in(&mut state, viewer, StartAt::Now);
+        drop(state);
+        // What is held has changed, and until when.
+        self.wake();
     }
 
-    /// Records what was sent; what the controller was sent is held until it is acknowledged.
+    /// Records what was sent after `begins_after`; what the controller was sent is held until it is acknowledged.
     fn account(
         &self,
         state: &mut ProcessState<Followers>,
         index: usize,
-        acks: Acks,
+        begins_after: Seq,
         delivery: &mut Delivery,
     ) {
-        let retain = self.spec.retain_bytes;
+        let is_full = state.is_full();
         let follow = &mut state.audience.follows[index];
-        if delivery.bytes == 0 {
+        if follow.cursor.seq == begins_after {
             return;
         }
         // Observers, and the controllers of processes that evict, are also subject to the send window; they
         // just do not hold the log.
         delivery.up_to = Some(follow.cursor.seq);
-        if !follow.controls || follow.window.is_some() || self.spec.overflow == Overflow::Evict {
-            return;
-        }
-        if acks == Acks::None {
-            let seq = lagging(&state.log, follow.cursor.offset, retain);
-            if seq > follow.begins_after {
-                state.audience.control.acknowledge(seq);
-            }
-            if state.is_full() {
-                self.wake();
-            }
+        if !follow.controls || self.spec.overflow == Overflow::Evict {
             return;
         }
         follow.unmarked += delivery.bytes;
-        delivery.wants_mark = follow.unmarked >= retain / 4;
+        let is_much = follow.window.is_none() && follow.unmarked >= self.spec.retain_bytes / 4;
+        delivery.wants_mark = is_much || is_full;
         if delivery.wants_mark {
             follow.unmarked = 0;
         }
@@ -418,30 +409,6 @@ pub(super) fn queue(process: &Arc<Process>, state: &mut ProcessState<Followers>)
         follow.queued = true;
         follow.outbox.ready(Arc::clone(process) as _, urgency(log.behind(&follow.cursor)));
     }
-}
-
-/// Output that the controlling client will never receive, over all its connections.
-#[derive(Debug, Default)]
-pub(super) struct Losses {
-    pub(super) bytes: u64,
-    /// Everything up to here is accounted for.
-    up_to: Seq,
-}
-
-impl Losses {
-    /// Records a gap that was reported to the client, once.
-    pub(super) fn note(&mut self, gap: Gap) {
-        if gap.from_seq > self.up_to {
-            self.bytes += gap.bytes.unwrap_or(0);
-            self.up_to = gap.to_seq;
-        }
-    }
-}
-
-/// Returns the newest event that a client has certainly received after it was sent everything up to `offset`.
-fn lagging(log: &ProcessLog, offset: Option<u64>, retain_bytes: usize) -> Seq {
-    let lag = LAG_BYTES.min(retain_bytes as u64 / 2);
-    log.seq_ending_by(offset.unwrap_or(0).saturating_sub(lag))
 }
 
 fn urgency(behind: u64) -> Urgency {

@@ -29,22 +29,27 @@ impl Process {
         stored: Option<StoredRead>,
     ) -> Result<(wire::ReadReply, AfterSend), NotRead> {
         let mut state = self.state();
-        let Read { mut reply, up_to, gaps } = state.read(read, room, stored)?;
+        let Read { mut reply, up_to, extent } = state.read(read, room, stored)?;
         self.note_read(&mut state, reader, read.after_seq.unwrap_or(0));
-        let is_full = state.is_full();
-        let Followers { control, losses, .. } = &mut state.audience;
+        let (is_full, first_offset) = (state.is_full(), state.log.first_offset());
+        let Followers { control, ledger, .. } = &mut state.audience;
         let controls = reader.is_some_and(|connection| control.is(connection));
-        if controls {
-            gaps.into_iter().for_each(|gap| losses.note(gap));
-        }
-        reply.evicted_bytes = reply.closed.then_some(losses.bytes);
+        reply.evicted_bytes = reply.closed.then(|| {
+            // The answer counts what it says itself, but only if it is sent.
+            let mut ledger = ledger.clone();
+            extent.clone().filter(|_| controls).into_iter().for_each(|extent| ledger.on_answered(extent));
+            ledger.lost(first_offset)
+        });
         if reader.is_none() {
             return Ok((reply, AfterSend::Nothing));
         }
         let acknowledges = control.acknowledged_by_read(up_to);
         let wants_mark = controls && (is_full || control.is_catching_up());
         drop(state);
-        Ok((reply, AfterSend::Delivered { source: Arc::clone(self) as _, up_to, acknowledges, wants_mark }))
+        Ok((
+            reply,
+            AfterSend::Delivered { source: Arc::clone(self) as _, up_to, extent, acknowledges, wants_mark },
+        ))
     }
 
     fn note_read(&self, state: &mut ProcessState<Followers>, reader: Option<ConnectionId>, after: Seq) {

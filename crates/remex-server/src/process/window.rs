@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use remex_proto::{
-    flow::{WINDOW_BYTES, WINDOW_EVENTS},
+    flow::WINDOW_EVENTS,
     state::output_log::{Cursor, Seq},
 };
 
@@ -25,8 +25,7 @@ pub(super) struct StreamWindow {
 
 impl StreamWindow {
     /// Starts streaming at `begins` for a client that has consumed everything up to `consumed`.
-    pub(super) fn new(retain_bytes: usize, consumed: Cursor, begins: Cursor) -> Self {
-        let window_bytes = WINDOW_BYTES.min(retain_bytes as u64);
+    pub(super) fn new(window_bytes: u64, consumed: Cursor, begins: Cursor) -> Self {
         StreamWindow { window_bytes, consumed, begins, streamed: VecDeque::new(), streamed_bytes: 0 }
     }
 
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     const CHUNK: usize = 64;
-    const WINDOW: usize = 4 * CHUNK;
+    const WINDOW: u64 = 4 * CHUNK as u64;
 
     fn log() -> ProcessLog {
         ProcessLog::Memory(OutputLog::new(Limits { head_bytes: 0, ..Limits::default() }))
@@ -130,7 +129,7 @@ mod tests {
         let mut window = StreamWindow::new(WINDOW, Cursor::START, Cursor::START);
         stream(&mut window, &mut log, &mut cursor);
         print(&mut log, 40, CHUNK);
-        log.evict(Hold::Nothing, WINDOW);
+        log.evict(Hold::Nothing, 4 * CHUNK);
         assert_eq!(stream(&mut window, &mut log, &mut cursor), 4, "the gap is not reported yet");
         window.consume(log.cursor_after(4));
         assert_eq!(stream(&mut window, &mut log, &mut cursor), 44);

@@ -165,14 +165,14 @@ impl Session {
         let link = self.host.durable()?.link()?;
         let tag = link.tag(self.number, description.number);
         self.next_process.fetch_max(description.number + 1, Ordering::Relaxed);
-        let acknowledged = match kept.hold {
-            KeptHold::After { seq, .. } => Some(seq),
+        let received = match kept.hold {
+            KeptHold::After { seq, offset } => Some((seq, offset)),
             KeptHold::Nothing => None,
         };
         let place = Place::Keeper { link, key: kept.key };
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
         let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
-        let followers = Followers::restored(&description.id, acknowledged);
+        let followers = Followers::restored(&description.id, received);
         let process = Process::restore(description, kept, placement, followers)?;
         if let Some(start_id) = &description.start_id {
             let outcome = process.started_before().map(Ok);

@@ -288,6 +288,16 @@ impl Mirror {
         self.files.borrow_mut().seq_ending_by(&self.dir, offset)
     }
 
+    /// Returns the newest event whose output ends at or before `offset`, if it is remembered, or 0.
+    pub(super) fn known_seq_by(&self, offset: u64) -> Seq {
+        let index = self.ends.partition_point(|(_, end)| *end <= offset);
+        index.checked_sub(1).and_then(|index| self.ends.get(index)).map_or(0, |(seq, _)| *seq)
+    }
+
+    pub(super) fn first_offset(&self) -> u64 {
+        self.known.first_offset
+    }
+
     /// Returns the first and the last output on disk: a quarter of it, but at most 32 KiB, from the beginning.
     pub(crate) fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
         let retained = self.known.retained;

@@ -59,7 +59,7 @@ impl Race {
         fs::write(site.path("in/x/f"), "inside").unwrap();
         fs::write(site.path("in/x/tree/f"), "inside").unwrap();
         symlink("../out", site.path("in/link")).unwrap();
-        let outbox = Outbox::new(1, Acks::None, Encoding::Json, Limits::default(), Shared::default());
+        let outbox = Outbox::new(1, Acks::Written, Encoding::Json, Limits::default(), Shared::default());
         let responder = Responder::new(&Arc::new(outbox), RequestId::Integer(1), 0);
         let (bound, is_over) = (bound(&site), AtomicBool::new(false));
         Race {
