@@ -21,6 +21,9 @@ fn ended(code: i32, err: &str) -> Said {
     Said { code: Some(code), out: String::new(), err: err.to_owned() }
 }
 
+/// Long enough for `wait` to find the processes on a busy machine.
+const SHORT_WAIT: &str = "5s";
+
 /// Returns what `wait` says after its timeout about what still runs.
 fn gave_up(after: &str) -> Said {
     let hint = "wait longer (`--timeout`), or look at the output with `remex logs`";
@@ -149,8 +152,8 @@ fn names_are_whole_or_the_beginning_of_one() {
     assert_eq!(user.say(&["wait", "build"]), ended(143, ""));
     assert_eq!(user.say(&["wait", "lint"]), ended(143, ""));
     // One that goes on does not hide that another has ended.
-    let said = user.say(&["wait", "builder", "lint", "--timeout", "100ms"]);
-    assert_eq!(said, gave_up("100ms: `builder` is"));
+    let said = user.say(&["wait", "builder", "lint", "--timeout", SHORT_WAIT]);
+    assert_eq!(said, gave_up(&format!("{SHORT_WAIT}: `builder` is")));
     assert_eq!(out(user.say(&["ps", "-q"])), "builder\n");
 }
 
@@ -295,8 +298,8 @@ fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
     let user = UserSession::open("night");
     user.waiting("first", "exit 3");
     user.waiting("second", "exit 4");
-    let timed_out = user.say(&["wait", "first", "second", "--timeout", "50ms"]);
-    assert_eq!(timed_out, gave_up("50ms: `first`, `second` are"));
+    let timed_out = user.say(&["wait", "first", "second", "--timeout", SHORT_WAIT]);
+    assert_eq!(timed_out, gave_up(&format!("{SHORT_WAIT}: `first`, `second` are")));
     let mut wait = user.home.remex(&["wait", "second", "first", "--json"]);
     let wait = wait.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     user.go("first");

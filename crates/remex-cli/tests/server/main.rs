@@ -28,6 +28,7 @@ mod http_pool;
 mod http_requests;
 mod http_streams;
 mod identities;
+mod ledger;
 mod leftovers;
 mod lifecycle;
 mod managed_network;

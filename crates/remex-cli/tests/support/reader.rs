@@ -2,10 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead, BufReader, Write as _},
     net::{Shutdown, TcpStream},
     os::unix::net::UnixStream,
+    process::{ChildStdin, ChildStdout},
 };
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket, client::client_with_config, protocol::WebSocketConfig};
@@ -25,6 +28,7 @@ pub(crate) struct Reader {
 enum Socket {
     WebSocket(Box<WebSocket<TcpStream>>),
     Lines(BufReader<UnixStream>),
+    Stdio(BufReader<ChildStdout>, ChildStdin),
 }
 
 impl Reader {
@@ -47,6 +51,12 @@ impl Reader {
                 Socket::WebSocket(Box::new(socket))
             }
         };
+        Self { socket, passed: VecDeque::new(), next_id: 1 }
+    }
+
+    /// Speaks to a program over its standard streams.
+    pub(crate) fn over_stdio(stdin: ChildStdin, stdout: ChildStdout) -> Self {
+        let socket = Socket::Stdio(BufReader::new(stdout), stdin);
         Self { socket, passed: VecDeque::new(), next_id: 1 }
     }
 
@@ -105,6 +115,8 @@ impl Reader {
         let _ = match &self.socket {
             Socket::WebSocket(socket) => socket.get_ref().shutdown(Shutdown::Both),
             Socket::Lines(lines) => lines.get_ref().shutdown(Shutdown::Both),
+            // Dropping them closes them.
+            Socket::Stdio(..) => Ok(()),
         };
     }
 
@@ -116,6 +128,7 @@ impl Reader {
             Socket::Lines(lines) => {
                 writeln!(lines.get_mut(), "{message}").expect("the server takes lines");
             }
+            Socket::Stdio(_, stdin) => writeln!(stdin, "{message}").expect("the server takes lines"),
         }
     }
 
@@ -128,14 +141,26 @@ impl Reader {
                     other => assert!(other.is_pong(), "{other:?} is no message of the dialect"),
                 }
             },
-            Socket::Lines(lines) => {
-                let mut line = Vec::new();
-                let len = lines.read_until(b'\n', &mut line).expect("the server sends lines");
-                assert!(len > 0, "the server ended the connection");
-                parse(&line)
+            Socket::Lines(lines) => parse(&line_of(lines)),
+            Socket::Stdio(lines, _) => {
+                // A server sends whole lines, so what has begun ends soon.
+                if lines.buffer().is_empty() {
+                    let patience = Timespec::try_from(PATIENCE).expect("a minute is not too long");
+                    let mut pipe = [PollFd::new(lines.get_ref(), PollFlags::IN)];
+                    let ready = poll(&mut pipe, Some(&patience)).expect("a pipe can be polled");
+                    assert!(ready > 0, "the server sends nothing for {PATIENCE:?}");
+                }
+                parse(&line_of(lines))
             }
         }
     }
+}
+
+fn line_of(lines: &mut impl BufRead) -> Vec<u8> {
+    let mut line = Vec::new();
+    let len = lines.read_until(b'\n', &mut line).expect("the server sends lines");
+    assert!(len > 0, "the server ended the connection");
+    line
 }
 
 fn parse(bytes: &[u8]) -> Value {

@@ -19,7 +19,7 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use super::{Client, PATIENCE, default_signals};
+use super::{Client, PATIENCE, Reader, default_signals};
 
 /// Returns the command `remex` with these arguments.
 pub(crate) fn program(arguments: &[&str]) -> Command {
@@ -116,6 +116,17 @@ impl Server {
         let stdin = server.child.stdin.take().expect("stdin is piped");
         let stdout = server.child.stdout.take().expect("stdout is piped");
         (server, Client::over_stdio(stdin, stdout))
+    }
+
+    /// Starts `remex serve --listen stdio` with further flags, and connects to it with a client that reads only when the
+    /// test does.
+    pub(crate) fn stdio_reader(flags: &[&str]) -> (Self, Reader) {
+        let mut command = program(&[&["serve", "--listen", "stdio"], flags].concat());
+        command.stdin(Stdio::piped());
+        let mut server = Self::spawn(command);
+        let stdin = server.child.stdin.take().expect("stdin is piped");
+        let stdout = server.child.stdout.take().expect("stdout is piped");
+        (server, Reader::over_stdio(stdin, stdout))
     }
 
     fn spawn(mut command: Command) -> Self {

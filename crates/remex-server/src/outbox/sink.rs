@@ -159,16 +159,6 @@ impl Sink {
         }
     }
 
-    /// Returns the number of bytes to send up to the end of the unfinished message.
-    pub(super) fn len_to_end(&self) -> usize {
-        let unfinished = match self {
-            // Includes the end of the line.
-            Sink::Wire { unfinished: Some(message), .. } => message.left() + 1,
-            Sink::Wire { .. } | Sink::Memory { .. } => 0,
-        };
-        self.len() + unfinished
-    }
-
     /// Returns the length of the unfinished message.
     pub(super) fn begun_len(&self) -> usize {
         match self {

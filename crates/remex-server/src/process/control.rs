@@ -21,6 +21,9 @@ const IN_TRANSIT_BYTES: u64 = 448 << 10;
 /// How many events that were sent and not received have their positions remembered.
 const MAX_POSITIONS: usize = 16 << 10;
 
+/// Room for more positions than this is freed when it is no longer needed.
+const SMALL: usize = 64;
+
 /// Which client controls the process, and how much it has received.
 #[derive(Debug, Default)]
 pub(super) struct Control {
@@ -173,7 +176,7 @@ impl Control {
         }
         self.consumed = seq;
         // What it has consumed it has received.
-        self.acknowledge(self.acknowledged_by_read(seq));
+        self.acknowledge(self.backlog().map_or(seq, |backlog| seq.min(backlog.until)));
         if self.backlog().is_none() {
             self.set_received(seq);
         }
@@ -204,6 +207,9 @@ impl Control {
         self.received = seq;
         let known = self.positions.partition_point(|(known, _)| *known <= seq);
         self.position = self.positions.drain(..known).next_back().unwrap_or(self.position);
+        if self.positions.capacity() > SMALL && self.positions.len() < SMALL / 2 {
+            self.positions.shrink_to(SMALL);
+        }
     }
 
     /// Records that the client reads on its own, having seen everything up to `after`.
@@ -213,7 +219,7 @@ impl Control {
             // A client that has seen events beyond the backlog has seen the backlog.
             let after = after.min(backlog.until);
             self.acknowledge(after);
-        } else if after <= newest {
+        } else if after <= newest && self.receipt != Receipt::Consumed {
             self.acknowledge(after);
         }
     }
@@ -221,7 +227,12 @@ impl Control {
     /// Returns the event that the acknowledgement of a read up to `seq` acknowledges: after a resume, at most
     /// the end of the backlog, because the rest is streamed and acknowledged as well.
     pub(super) fn acknowledged_by_read(&self, seq: Seq) -> Seq {
-        self.backlog().map_or(seq, |backlog| seq.min(backlog.until))
+        match self.backlog() {
+            Some(backlog) => seq.min(backlog.until),
+            // Its consumers still expect on the stream what somebody else has read.
+            None if self.receipt == Receipt::Consumed => self.received,
+            None => seq,
+        }
     }
 
     /// Returns whether a resumed client has not received all it missed.

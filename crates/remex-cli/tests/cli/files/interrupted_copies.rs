@@ -4,6 +4,7 @@ use std::{
     fs::{self, OpenOptions, Permissions},
     io::Write as _,
     os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    process::Stdio,
     sync::{Arc, OnceLock, mpsc},
 };
 
@@ -13,7 +14,7 @@ use super::{World, assert_same_content, said, serve, sparse, tree};
 use crate::{
     home::Home,
     screen::Screen,
-    support::{DisconnectingProxy, InTime as _, PATIENCE, Server},
+    support::{DisconnectingProxy, InTime as _, PATIENCE, Server, Watched},
 };
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -23,7 +24,15 @@ fn two_gibibytes_arrive_byte_by_byte_through_five_cuts() {
     let cuts = [100, 500, 7, 900, 300].map(|mebibytes| mebibytes * MEBIBYTE);
     let (world, proxy) = World::behind(|address| DisconnectingProxy::start(address, &cuts));
     sparse(&world.here.path("image"), 2048);
-    world.quietly(&["cp", "image", "build:"]);
+    let mut copy = world.here.remex(&["cp", "image", "build:"]).stdin(Stdio::null()).spawn().unwrap();
+    let watched = Watched::new(Pid::from_child(&copy));
+    let mut carried = 0;
+    // A busy machine takes its time, but something always moves.
+    while !watched.ended_within(PATIENCE) {
+        let before = std::mem::replace(&mut carried, proxy.carried());
+        assert!(carried > before, "nothing moved for {PATIENCE:?} after {carried} bytes");
+    }
+    assert!(copy.wait().unwrap().success());
     assert_eq!(proxy.disconnects_left(), 0);
     assert_same_content(&world.here.path("image"), &world.there.path("image"));
     assert!(!world.there.path(".image.remex-part").exists());

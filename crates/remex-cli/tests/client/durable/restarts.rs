@@ -10,7 +10,7 @@ use std::{
 
 use remex_client::{
     Command, Options,
-    process::{Input, Lines, Sandbox, TerminalSize},
+    process::{Input, Lines, Sandbox, TerminalSize, Until},
 };
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
@@ -62,6 +62,11 @@ async fn a_stopped_server_leaves_durable_processes_running() {
     let client = host.connect(options).await;
     let durable = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
     let ephemeral = Command::new("cat").input(Input::Piped).durable(false).start(&client).await.unwrap();
+    for process in [&durable, &ephemeral] {
+        // The kernel counts no memory for a process that has just begun.
+        in_time("a write", process.write(b"ready\n")).await.unwrap();
+        in_time("an echo", process.wait_for(&Until::Output("ready".to_owned()))).await.unwrap();
+    }
     let listed = client.processes().await.unwrap();
     let is_durable = |id: &str| listed.iter().find(|process| process.process_id == id).unwrap().durable;
     assert!(is_durable(durable.id()) && !is_durable(ephemeral.id()));
@@ -74,7 +79,7 @@ async fn a_stopped_server_leaves_durable_processes_running() {
     in_time("a write", durable.write(b"still here\n")).await.unwrap();
     in_time("the end of input", durable.close_stdin()).await.unwrap();
     let output = in_time("output", durable.wait_with_output()).await.unwrap();
-    assert_eq!(output.stdout, b"still here\n");
+    assert_eq!(output.stdout, b"ready\nstill here\n");
 }
 
 #[test]
