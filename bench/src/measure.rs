@@ -26,6 +26,7 @@ pub(crate) const ALL: &[Measure] = &[
     spawn::PIPE,
     spawn::PTY,
     spawn::MANY,
+    spawn::CROWDED,
     confined::SPAWN,
     output::PIPE_ZERO,
     output::PIPE_SEQ,
@@ -194,6 +195,8 @@ pub(crate) struct Scale {
     pub(crate) echoes: usize,
     /// Idle processes or connections at once.
     pub(crate) idle: usize,
+    /// Idle processes beside which others are started.
+    pub(crate) crowd: usize,
     /// How long a client does not read.
     pub(crate) stall: Duration,
     /// Questions about files, one after the other.
@@ -218,6 +221,7 @@ impl Scale {
         lines: 1_500_000,
         echoes: 2000,
         idle: 200,
+        crowd: 6000,
         stall: Duration::from_secs(2),
         questions: 5000,
         file_bytes: 64 << 20,
@@ -235,6 +239,7 @@ impl Scale {
         lines: 300_000,
         echoes: 300,
         idle: 50,
+        crowd: 1000,
         stall: Duration::from_millis(500),
         questions: 1000,
         file_bytes: 64 << 20,

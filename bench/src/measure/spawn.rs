@@ -8,13 +8,17 @@ use std::{
 use anyhow::Result;
 
 use super::{Figures, Goal, Measure, Row, Scale, Unit, run};
-use crate::{Stdio, bare, message::Message, proc, server::Server, stats::percentile_us};
+use crate::{Stdio, bare, client::Client, message::Message, proc, server::Server, stats::percentile_us};
 
 const TRUE: &[&str] = &["/bin/true"];
 /// Runs before the clock counts.
 const WARM_UP: usize = 20;
 /// Starts that are under way at any time.
 const IN_FLIGHT: usize = 32;
+/// Outlives the measurement, and little else should a server leave it behind.
+const STAYS: &[&str] = &["sleep", "600"];
+/// Idle processes of one client; a session may have 4,096.
+const OF_ONE_CLIENT: usize = 2000;
 const DURABLE_START: Goal = Goal::RatioAtMost(1.2);
 
 pub(super) const PIPE: Measure = Measure {
@@ -49,9 +53,57 @@ pub(super) const MANY: Measure = Measure {
     ],
 };
 
+pub(super) const CROWDED: Measure = Measure {
+    name: "spawn-crowded",
+    server: crowded,
+    bare: None,
+    rows: &[
+        Row::alone(
+            "`/bin/true` beside thousands of idle processes, p50",
+            Unit::Microseconds,
+            "p50",
+            Goal::None,
+        ),
+        Row::alone("its p50, over that without them", Unit::Count, "ratio", Goal::AtMost(1.5)),
+    ],
+};
+
 fn latency(server: &Server, scale: &Scale, stdio: Stdio) -> Result<Figures> {
     let mut client = server.connect()?;
     sample(scale.spawns, || run(&mut client, TRUE, stdio))
+}
+
+/// Runs `/bin/true` before and after many processes were started that stay.
+fn crowded(server: &Server, scale: &Scale) -> Result<Figures> {
+    let mut client = server.connect()?;
+    let before = sample(scale.spawns, || run(&mut client, TRUE, Stdio::Pipe))?;
+    let mut crowd = Vec::new();
+    for first in (0..scale.crowd).step_by(OF_ONE_CLIENT) {
+        let mut owner = server.connect()?;
+        start_idle(&mut owner, OF_ONE_CLIENT.min(scale.crowd - first))?;
+        crowd.push(owner);
+    }
+    let after = sample(scale.spawns, || run(&mut client, TRUE, Stdio::Pipe))?;
+    let p50 =
+        |figures: &Figures| figures.iter().find(|(name, _)| *name == "p50").map_or(f64::NAN, |found| found.1);
+    Ok(vec![("p50", p50(&after)), ("ratio", p50(&after) / p50(&before))])
+}
+
+/// Starts processes that stay, a few at a time.
+fn start_idle(client: &mut Client, count: usize) -> Result<()> {
+    for started in (0..count).step_by(IN_FLIGHT) {
+        let batch = IN_FLIGHT.min(count - started);
+        for _ in 0..batch {
+            client.start(STAYS, Stdio::Pipe)?;
+        }
+        let mut answered = 0;
+        while answered < batch {
+            if let Message::Reply { .. } = client.next_message()? {
+                answered += 1;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn bare_latency(scale: &Scale, stdio: Stdio) -> Result<Figures> {

@@ -1,5 +1,5 @@
 //! Compares the start and end of `/bin/true`, unconfined and confined, with a bare `posix_spawn` and wait, in interleaved
-//! rounds.
+//! rounds; then the starts with many open descriptors, as a server with thousands of processes has.
 //!
 //! `cargo run --release -p remex-process --example measure`
 #![allow(unsafe_code, clippy::print_stdout)]
@@ -7,6 +7,7 @@
 use std::{
     error::Error,
     ffi::CString,
+    fs::File,
     path::PathBuf,
     ptr,
     sync::Arc,
@@ -18,6 +19,9 @@ use remex_sandbox::{Network, Policy, Preset, Request, SystemHost, resolve, testi
 
 const ROUNDS: usize = 40;
 const STARTS_PER_ROUND: usize = 50;
+
+/// Those of about 6,000 processes.
+const DESCRIPTORS: usize = 30_000;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -85,11 +89,32 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     for (what, times) in &mut figures {
-        times.sort();
-        let at = |percent: usize| times[times.len() * percent / 100];
-        println!("{what:40} p10 {:?}  p50 {:?}  p90 {:?}", at(10), at(50), at(90));
+        print(what, times);
+    }
+    remex_process::raise_file_limit();
+    let null = File::open("/dev/null")?;
+    let open = (0..DESCRIPTORS).map(|_| null.try_clone()).collect::<Result<Vec<_>, _>>();
+    let open = open.map_err(|error| format!("cannot open {DESCRIPTORS} descriptors: {error}"))?;
+    let start = start(Stdio::Pipes { stdin: Stdin::Null });
+    for (what, jail) in
+        [("on pipes", None), ("own pids", Some(&jails[0])), ("workspace-write", Some(&jails[2]))]
+    {
+        let mut times = Vec::new();
+        for _ in 0..10 * STARTS_PER_ROUND {
+            let began = Instant::now();
+            let mut child = spawner.start(Start { jail: jail.cloned(), ..start.clone() }).await?;
+            times.push(began.elapsed());
+            child.exit.wait().await;
+        }
+        print(&format!("{what}, start, {} open", open.len()), &mut times);
     }
     Ok(())
+}
+
+fn print(what: &str, times: &mut [Duration]) {
+    times.sort();
+    let at = |percent: usize| times[times.len() * percent / 100];
+    println!("{what:40} p10 {:?}  p50 {:?}  p90 {:?}", at(10), at(50), at(90));
 }
 
 /// The profile that clients use most.

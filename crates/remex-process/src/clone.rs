@@ -6,6 +6,10 @@
 //! it when it enters its directory or looks for its program; then only aborting its [`Attempt`](crate::Attempt) unblocks
 //! the thread.
 //!
+//! The child also shares our descriptors at first (`shared_table.rs`): to copy all of them, and to close those copies, would
+//! take the longer the more are open. It must not change the table before it has its own ([`own_table`]), which has only
+//! those below the number that [`StdioSlots`](crate::slots::StdioSlots) keeps low.
+//!
 //! A child that enters a jail is created by a process in between, which enters the namespaces first: a process cannot move
 //! itself into a pid namespace, but its children are created there. With `CLONE_PARENT` the child is still ours.
 #![allow(unsafe_code)]
@@ -25,8 +29,12 @@ use crate::{
     Pid, Signal, Stage, Step,
     attempt::Birth,
     jail::{Failed, PROXY_PORT, Plan, Ruleset, build, drop_privileges, install, restrict},
+    shared_table,
     sys::{self, WaitMode},
 };
+
+/// The child shares our memory, and the thread that created it is suspended.
+pub(crate) const SHARED_MEMORY: c_int = libc::CLONE_VM | libc::CLONE_VFORK;
 
 /// More than ten times what the child needs in an unoptimized build.
 const STACK_LEN: usize = 64 * 1024;
@@ -88,6 +96,8 @@ pub(crate) struct ChildSetup<'a> {
     pub(crate) cwd: &'a CStr,
     /// The descriptors that become 0, 1 and 2; none is below 3.
     pub(crate) targets: [RawFd; 3],
+    /// The first number that the child can do without; above those of the targets.
+    pub(crate) descriptors_end: RawFd,
     pub(crate) terminal: Terminal,
     /// The limit that holds the tag.
     pub(crate) mark: Option<(sys::Resource, libc::rlimit)>,
@@ -174,6 +184,8 @@ struct ChildContext<'a> {
     setup: &'a ChildSetup<'a>,
     birth: &'a Birth,
     stack: *mut c_void,
+    /// The flag to share our descriptors, if the child can.
+    table: c_int,
     /// The parent as the child sees it.
     parent: i32,
     /// The child of the process in between.
@@ -199,7 +211,8 @@ pub(crate) fn start(
         None => i32::try_from(process::id()).unwrap_or(0),
     };
     let (entered, proxy, outcome) = (AtomicI32::new(-1), AtomicI32::new(-1), Outcome::default());
-    let mut context = ChildContext { setup, birth, stack: stack.top(), parent, entered, proxy, outcome };
+    let (stack, table) = (stack.top(), shared_table::flag());
+    let mut context = ChildContext { setup, birth, stack, table, parent, entered, proxy, outcome };
     let mut failed = 0;
     let pid = sys::with_all_signals_blocked(|| {
         // SAFETY: the stacks are large enough, and exclusively ours, because CLONE_VFORK holds this thread until the child
@@ -207,7 +220,7 @@ pub(crate) fn start(
         let pid = unsafe {
             match between {
                 Some(between) => create_between(between, &mut context),
-                None => create(&raw mut context, 0),
+                None => create(&raw mut context, context.table),
             }
         };
         failed = errno();
@@ -245,7 +258,7 @@ pub(crate) fn start(
 /// # Safety
 /// The context and its stack must be valid and unused until the child has left our memory.
 unsafe fn create(context: *mut ChildContext<'_>, flags: c_int) -> c_int {
-    let flags = flags | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let flags = flags | SHARED_MEMORY | libc::CLONE_PIDFD | libc::SIGCHLD;
     // SAFETY: passed on to the caller. CLONE_PIDFD takes the address of an integer as the next argument.
     unsafe {
         let (stack, pidfd) = ((*context).stack, (*context).birth.pidfd.as_ptr());
@@ -258,8 +271,8 @@ unsafe fn create(context: *mut ChildContext<'_>, flags: c_int) -> c_int {
 /// # Safety
 /// As [`create`], for both stacks.
 unsafe fn create_between(stack: *mut c_void, context: &mut ChildContext<'_>) -> c_int {
-    // It shares our descriptors, so that the pidfd of its child is ours.
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
+    // It never has descriptors of its own, so that the pidfd of its child is ours.
+    let flags = SHARED_MEMORY | libc::CLONE_FILES | libc::SIGCHLD;
     // SAFETY: passed on to the caller. The process is ours to reap, and is already exiting.
     unsafe {
         let between = libc::clone(enter, stack, flags, ptr::from_mut(context).cast());
@@ -275,7 +288,7 @@ extern "C" fn enter(context: *mut c_void) -> c_int {
     let context = context.cast::<ChildContext<'_>>();
     // SAFETY: `start` passes a context that outlives this process and the child, and does not access it in the meantime.
     unsafe {
-        let ChildContext { setup, entered, proxy, outcome, .. } = &*context;
+        let ChildContext { setup, entered, proxy, outcome, table, .. } = &*context;
         let (init, namespaces, has_proxy) = setup
             .entrance
             .as_ref()
@@ -287,7 +300,7 @@ extern "C" fn enter(context: *mut c_void) -> c_int {
             outcome.step.store(Step::Proxy as i32, Relaxed);
             outcome.failed((Stage::Jail, errno));
         } else {
-            let pid = create(context, libc::CLONE_PARENT);
+            let pid = create(context, libc::CLONE_PARENT | *table);
             if pid < 0 {
                 outcome.failed((Stage::Fork, errno()));
             }
@@ -401,7 +414,7 @@ unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> 
 /// Moves the child into its cgroup, so that nothing it does escapes the limits there.
 ///
 /// # Safety
-/// Call it only in the child, with all signals blocked, before it closes descriptors.
+/// Call it only in the child, with all signals blocked, before it has its own descriptors.
 unsafe fn enter_cgroup(setup: &ChildSetup<'_>) -> Result<(), i32> {
     let Some(entrance) = setup.cgroup else { return Ok(()) };
     // SAFETY: one byte is read; zero stands for the process that writes it.
@@ -437,6 +450,7 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
 
         reset_dispositions();
         check(libc::setsid())?;
+        own_table(setup.descriptors_end)?;
         let [stdin, stdout, stderr] = setup.targets;
         check(libc::dup2(stdin, 0))?;
         check(libc::dup2(stdout, 1))?;
@@ -463,6 +477,17 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
         }
     }
     Ok(())
+}
+
+/// Leaves the child only those of our descriptors that are below `end`, in its own table.
+///
+/// # Safety
+/// Call it only in a child.
+pub(crate) unsafe fn own_table(end: RawFd) -> Result<(), i32> {
+    let (first, last) = (end.cast_unsigned(), libc::c_uint::MAX);
+    // SAFETY: closes nothing of ours, because a table that is shared is copied first. As the range reaches to the end, the
+    // kernel copies only what is before it.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_UNSHARE) } as c_int)
 }
 
 /// Resets every signal to its default action: ignored signals would stay ignored in the program, and our handlers must

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
@@ -62,42 +62,58 @@ pub fn resize(terminal: BorrowedFd<'_>, size: Size) -> io::Result<()> {
 ///
 /// The child's ends must stay open until the child has its copies, and be closed then: as long as we hold one, our end
 /// never reaches end of file.
-pub(crate) struct StdioEnds {
+pub(crate) struct StdioEnds<'a> {
     pub(crate) io: ChildIo,
-    /// The descriptors that become 0, 1 and 2. None is below 3, so that `dup2` of one never closes another.
-    pub(crate) targets: [RawFd; 3],
-    _childs: [Option<OwnedFd>; 3],
+    childs: ChildEnds<'a>,
 }
 
-impl StdioEnds {
+enum ChildEnds<'a> {
+    Pipes { stdin: ChildStdin<'a>, stdout: OwnedFd, stderr: OwnedFd },
+    Pty(OwnedFd),
+}
+
+enum ChildStdin<'a> {
+    Null(BorrowedFd<'a>),
+    Pipe(OwnedFd),
+}
+
+impl<'a> StdioEnds<'a> {
     /// Opens both ends; without `null`, an empty standard input is a pipe.
-    pub(crate) fn open(stdio: Stdio, null: Option<BorrowedFd<'_>>) -> Result<Self> {
+    pub(crate) fn open(stdio: Stdio, null: Option<BorrowedFd<'a>>) -> Result<Self> {
         match stdio {
             Stdio::Pipes { stdin } => Self::pipes(stdin, null),
             Stdio::Pty { size } => Self::pty(size),
         }
     }
 
-    fn pipes(stdin: Stdin, null: Option<BorrowedFd<'_>>) -> Result<Self> {
-        let (input, stdin) = match stdin {
-            Stdin::Null if null.is_some() => (None, None),
-            Stdin::Null => (Some(pipe()?.0), None),
-            Stdin::Piped => {
+    /// Returns the descriptors that become 0, 1 and 2.
+    pub(crate) fn targets(&self) -> [BorrowedFd<'_>; 3] {
+        match &self.childs {
+            ChildEnds::Pipes { stdin, stdout, stderr } => {
+                let stdin = match stdin {
+                    ChildStdin::Null(null) => *null,
+                    ChildStdin::Pipe(pipe) => pipe.as_fd(),
+                };
+                [stdin, stdout.as_fd(), stderr.as_fd()]
+            }
+            ChildEnds::Pty(slave) => [slave.as_fd(); 3],
+        }
+    }
+
+    fn pipes(stdin: Stdin, null: Option<BorrowedFd<'a>>) -> Result<Self> {
+        let (input, stdin) = match (stdin, null) {
+            (Stdin::Null, Some(null)) => (ChildStdin::Null(null), None),
+            (Stdin::Null, None) => (ChildStdin::Pipe(pipe()?.0), None),
+            (Stdin::Piped, _) => {
                 let (read, write) = pipe()?;
-                (Some(read), Some(ours(write)?))
+                (ChildStdin::Pipe(read), Some(ours(write)?))
             }
         };
         let (stdout, output) = pipe()?;
         let (stderr, errors) = pipe()?;
-        let input_fd = input.as_ref().map(AsRawFd::as_raw_fd).or(null.map(|null| null.as_raw_fd()));
         Ok(Self {
-            targets: [
-                input_fd.expect("an input was opened if there is no other"),
-                output.as_raw_fd(),
-                errors.as_raw_fd(),
-            ],
             io: ChildIo::Pipes { stdin, stdout: ours(stdout)?, stderr: ours(stderr)? },
-            _childs: [input, Some(output), Some(errors)],
+            childs: ChildEnds::Pipes { stdin: input, stdout: output, stderr: errors },
         })
     }
 
@@ -109,11 +125,7 @@ impl StdioEnds {
         // By descriptor, not by path: the path may refer to another devpts mount.
         let slave = above_stdio(ioctl_tiocgptpeer(&master, flags)?)?;
         tcsetwinsize(&master, window(size))?;
-        Ok(Self {
-            targets: [slave.as_raw_fd(); 3],
-            io: ChildIo::Pty { master },
-            _childs: [Some(slave), None, None],
-        })
+        Ok(Self { io: ChildIo::Pty { master }, childs: ChildEnds::Pty(slave) })
     }
 }
 

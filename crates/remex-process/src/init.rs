@@ -4,7 +4,7 @@
 use std::{
     ffi::{c_int, c_void},
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -24,10 +24,11 @@ use rustix::{
 use crate::{
     Attempt, Jail, JailError, Pid, Step, Tag,
     attempt::Birth,
-    clone::Stack,
+    clone::SHARED_MEMORY,
     jail::{FirstSetup, become_first, identity},
-    reaper,
-    sys::{self, WaitMode, above_stdio},
+    prepared::ChildResources,
+    reaper, shared_table,
+    sys::{self, WaitMode},
     tag_limit::TagLimit,
 };
 
@@ -59,7 +60,7 @@ impl SpareInits {
     /// Takes one for a jail, or starts one if there is none, and gives it the tag of its start.
     pub(crate) fn take(
         &self,
-        stack: &mut Stack,
+        resources: &mut ChildResources,
         jail: &Jail,
         tag: Tag,
         birth: &Birth,
@@ -70,19 +71,19 @@ impl SpareInits {
         drop(waiting);
         let init = match spare.filter(NewInit::is_alive) {
             Some(spare) => spare,
-            None => start(stack, jail, birth)?,
+            None => start(resources, jail, birth)?,
         };
         init.mark(tag)?;
         Ok(init)
     }
 
     /// Starts another one for jails like this one, if none is left.
-    pub(crate) fn restock(&self, stack: &mut Stack, jail: &Jail) {
+    pub(crate) fn restock(&self, resources: &mut ChildResources, jail: &Jail) {
         let is_in = |waiting: &[(c_int, NewInit)]| waiting.iter().any(|(own, _)| *own == jail.namespaces());
         if is_in(&self.waiting()) {
             return;
         }
-        match start(stack, jail, &Attempt::default().progress.init) {
+        match start(resources, jail, &Attempt::default().progress.init) {
             Ok(init) => {
                 let mut waiting = self.waiting();
                 // Another thread may have been faster.
@@ -169,11 +170,17 @@ struct InitContext<'a> {
 }
 
 /// Starts the first process of a jail that may then be used for any command with these namespaces.
-pub(crate) fn start(stack: &mut Stack, jail: &Jail, birth: &Birth) -> Result<NewInit, JailError> {
+pub(crate) fn start(
+    resources: &mut ChildResources,
+    jail: &Jail,
+    birth: &Birth,
+) -> Result<NewInit, JailError> {
     let failed = |step, errno| JailError::Step { step, path: None, errno };
     let os_error = |error: io::Error| failed(Step::Init, error.raw_os_error().unwrap_or(libc::EIO));
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| os_error(errno.into()))?;
-    let read = above_stdio(read).map_err(|errno| os_error(errno.into()))?;
+    let ChildResources { stack, slots, .. } = resources;
+    let filled = slots.fill([read.as_fd()]).map_err(|errno| os_error(errno.into()))?;
+    drop(read);
     let (users, groups) = (identity(geteuid().as_raw()), identity(getegid().as_raw()));
     let (namespaces, filter) = (jail.namespaces(), jail.filter());
     let mut context = InitContext {
@@ -181,14 +188,15 @@ pub(crate) fn start(stack: &mut Stack, jail: &Jail, birth: &Birth) -> Result<New
             filter: filter.program(),
             users: &users,
             groups: &groups,
-            control: read.as_raw_fd(),
+            control: filled.numbers()[0],
+            descriptors_end: filled.end(),
             has_own_network: namespaces & libc::CLONE_NEWNET != 0,
         },
         birth,
         step: AtomicI32::new(0),
         errno: AtomicI32::new(0),
     };
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let flags = SHARED_MEMORY | shared_table::flag() | libc::CLONE_PIDFD | libc::SIGCHLD;
     let mut errno = 0;
     // SAFETY: as for the child in `clone.rs`: the stack is large enough and exclusively ours until this returns, and so
     // `context` outlives the use of it. CLONE_PIDFD takes the address of an integer as the next argument.
@@ -198,6 +206,7 @@ pub(crate) fn start(stack: &mut Stack, jail: &Jail, birth: &Birth) -> Result<New
         errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
         pid
     });
+    drop(filled);
     birth.on_created();
     let Some(pid) = Pid::new(pid) else { return Err(failed(Step::Namespaces, errno)) };
     // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
@@ -238,50 +247,50 @@ mod tests {
         Jail::new(Arc::new(Policy::open(Network::Restricted)), Arc::new([]))
     }
 
-    fn take(spares: &SpareInits, stack: &mut Stack, jail: &Jail) -> NewInit {
-        spares.take(stack, jail, Tags::new().tag(1, 1), &Attempt::default().progress.init).unwrap()
+    fn take(spares: &SpareInits, resources: &mut ChildResources, jail: &Jail) -> NewInit {
+        spares.take(resources, jail, Tags::new().tag(1, 1), &Attempt::default().progress.init).unwrap()
     }
 
     #[test]
     fn a_spare_is_used_for_the_next_jail_of_its_kind_only() {
         reaper::start().unwrap();
-        let (spares, mut stack) = (SpareInits::default(), Stack::new().unwrap());
-        spares.restock(&mut stack, &offline());
+        let (spares, mut resources) = (SpareInits::default(), ChildResources::new().unwrap());
+        spares.restock(&mut resources, &offline());
         let spare = spares.waiting()[0].1.pid;
-        spares.restock(&mut stack, &offline());
+        spares.restock(&mut resources, &offline());
         assert_eq!(spares.waiting().len(), 1);
         let online = Jail::new(Arc::new(Policy::open(Network::Enabled)), Arc::new([]));
         for jail in [&online, &Jail::pids_only()] {
-            assert_ne!(take(&spares, &mut stack, jail).pid, spare);
+            assert_ne!(take(&spares, &mut resources, jail).pid, spare);
         }
         let tag = Tags::new().tag(2, 3);
-        let init = spares.take(&mut stack, &offline(), tag, &Attempt::default().progress.init).unwrap();
+        let init = spares.take(&mut resources, &offline(), tag, &Attempt::default().progress.init).unwrap();
         assert_eq!(init.pid, spare);
         let limit = sys::limit(init.pid.as_raw(), TagLimit::chosen().unwrap().resource).unwrap();
         assert_eq!(Tag::from_limit(limit.rlim_cur), Some(tag.of_init()));
-        assert_ne!(take(&spares, &mut stack, &offline()).pid, spare);
+        assert_ne!(take(&spares, &mut resources, &offline()).pid, spare);
     }
 
     #[test]
     fn a_spare_that_has_died_is_replaced() {
         reaper::start().unwrap();
-        let (spares, mut stack) = (SpareInits::default(), Stack::new().unwrap());
-        spares.restock(&mut stack, &offline());
+        let (spares, mut resources) = (SpareInits::default(), ChildResources::new().unwrap());
+        spares.restock(&mut resources, &offline());
         let dead = spares.waiting()[0].1.pid;
         let pidfd = rustix::io::dup(spares.waiting()[0].1.pidfd()).unwrap();
         sys::pidfd_signal(pidfd.as_fd(), crate::Signal::KILL).unwrap();
         let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
         let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
         assert_eq!(poll(&mut ended, Some(&patience)), Ok(1), "a killed process ends");
-        let init = take(&spares, &mut stack, &offline());
+        let init = take(&spares, &mut resources, &offline());
         assert!(init.pid != dead && init.is_alive());
     }
 
     #[test]
     fn a_spare_has_nothing_of_the_host_but_its_pipe() {
         reaper::start().unwrap();
-        let mut stack = Stack::new().unwrap();
-        let init = start(&mut stack, &offline(), &Attempt::default().progress.init).unwrap();
+        let mut resources = ChildResources::new().unwrap();
+        let init = start(&mut resources, &offline(), &Attempt::default().progress.init).unwrap();
         let names = |what: &str| {
             let entries = fs::read_dir(format!("/proc/{}/{what}", init.pid)).unwrap();
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()

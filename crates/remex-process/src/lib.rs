@@ -37,6 +37,8 @@ mod memory;
 mod prepared;
 mod proc;
 mod reaper;
+mod shared_table;
+mod slots;
 mod sys;
 
 pub use attempt::Attempt;

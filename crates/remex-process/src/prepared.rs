@@ -7,13 +7,21 @@ use crate::{
     clone::{Entrance, Failure, Stack, Walls},
     init::{NewInit, SpareInits},
     jail::{Alone, Filter, Mount, Plan, Ruleset},
+    slots::StdioSlots,
 };
 
-/// The stacks for the children of one thread.
-pub(crate) struct Stacks {
-    pub(crate) child: Stack,
+/// What one thread creates children with.
+pub(crate) struct ChildResources {
+    pub(crate) stack: Stack,
     /// For the process between us and a confined child.
     pub(crate) between: Option<Stack>,
+    pub(crate) slots: StdioSlots,
+}
+
+impl ChildResources {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { stack: Stack::new()?, between: None, slots: StdioSlots::new()? })
+    }
 }
 
 /// What confines a child.
@@ -34,7 +42,7 @@ pub(crate) struct Space {
 
 /// What a jail is prepared with.
 pub(crate) struct Means<'a> {
-    pub(crate) stacks: &'a mut Stacks,
+    pub(crate) resources: &'a mut ChildResources,
     pub(crate) spares: &'a SpareInits,
     pub(crate) tag: Tag,
     pub(crate) attempt: &'a Attempt,
@@ -54,17 +62,17 @@ impl PreparedJail {
 
     /// Prepares namespaces. May block.
     pub(crate) fn in_namespaces(jail: &Jail, means: Means<'_>) -> Result<Self, JailError> {
-        let Means { stacks, spares, tag, attempt } = means;
+        let Means { resources, spares, tag, attempt } = means;
         let plan = jail.plan()?;
-        if stacks.between.is_none() {
+        if resources.between.is_none() {
             let out_of_memory = |error: io::Error| JailError::Step {
                 step: Step::Enter,
                 path: None,
                 errno: error.raw_os_error().unwrap_or(libc::ENOMEM),
             };
-            stacks.between = Some(Stack::new().map_err(out_of_memory)?);
+            resources.between = Some(Stack::new().map_err(out_of_memory)?);
         }
-        let init = spares.take(&mut stacks.child, jail, tag, &attempt.progress.init)?;
+        let init = spares.take(resources, jail, tag, &attempt.progress.init)?;
         // The child makes the one of its mounts itself.
         let namespaces = jail.namespaces() & !libc::CLONE_NEWNS;
         let space = Space { init, namespaces, plan, has_proxy: jail.has_proxy() };

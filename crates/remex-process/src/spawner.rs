@@ -23,13 +23,13 @@ use tokio::{
 use crate::{
     Attempt, Cgroup, ChildIo, Exit, Jail, Leader, OwnCgroup, Pid, ProxySocket, Rlimit, Scope, Stage, Start,
     StartError, Stdio, Tag,
-    clone::{self, ChildSetup, Spawned, Stack, Terminal},
+    clone::{self, ChildSetup, Spawned, Terminal},
     descriptors::StdioEnds,
     exit,
     image::Image,
     init::{Init, SpareInits},
-    prepared::{Means, PreparedJail, Stacks},
-    reaper, sys,
+    prepared::{ChildResources, Means, PreparedJail},
+    reaper, shared_table, sys,
     tag_limit::TagLimit,
     tree,
 };
@@ -85,6 +85,8 @@ impl Spawner {
         sys::keep_exit_statuses();
         // Warns now instead of at the first start if no limit can hold the tag.
         TagLimit::choose();
+        // Found out now, so that no start takes the time for it.
+        shared_table::flag();
         reaper::start()?;
         tree::start()?;
         let threads = threads.clamp(1, MAX_THREADS);
@@ -324,20 +326,19 @@ impl ThreadPool {
 
     /// Adds a thread, unless the maximum was reached in the meantime.
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
-        let (pool, stack) = (Arc::clone(self), Stack::new()?);
+        let (pool, resources) = (Arc::clone(self), ChildResources::new()?);
         let mut queue = self.jobs();
         if queue.threads >= self.bounds.most_threads {
             return Ok(());
         }
         let name = format!("remex-spawn-{}", queue.threads);
-        thread::Builder::new().name(name).spawn(move || run_jobs(&pool, stack))?;
+        thread::Builder::new().name(name).spawn(move || run_jobs(&pool, resources))?;
         queue.threads += 1;
         Ok(())
     }
 }
 
-fn run_jobs(pool: &Arc<ThreadPool>, stack: Stack) {
-    let mut stacks = Stacks { child: stack, between: None };
+fn run_jobs(pool: &Arc<ThreadPool>, mut resources: ChildResources) {
     sys::block_signals();
     sys::favour_latency();
     // Held by the live children of this thread.
@@ -355,9 +356,9 @@ fn run_jobs(pool: &Arc<ThreadPool>, stack: Stack) {
             let _entered = runtime.enter();
             let jail = image.start.jail.clone();
             // If the caller has dropped its future, the child is dropped and killed.
-            _ = answer.send(spawn(pool, &mut stacks, *image, lease, &attempt));
+            _ = answer.send(spawn(pool, &mut resources, *image, lease, &attempt));
             if let Some(jail) = jail.filter(|_| pool.is_idle()) {
-                pool.spare_inits.restock(&mut stacks.child, &jail);
+                pool.spare_inits.restock(&mut resources, &jail);
             }
         }
     }
@@ -365,7 +366,7 @@ fn run_jobs(pool: &Arc<ThreadPool>, stack: Stack) {
 
 fn spawn(
     pool: &ThreadPool,
-    stacks: &mut Stacks,
+    resources: &mut ChildResources,
     image: Image,
     lease: Arc<Lease>,
     attempt: &Attempt,
@@ -384,7 +385,7 @@ fn spawn(
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };
     let prepare = |jail: &Jail| {
-        PreparedJail::new(jail, Means { stacks: &mut *stacks, spares: &pool.spare_inits, tag, attempt })
+        PreparedJail::new(jail, Means { resources: &mut *resources, spares: &pool.spare_inits, tag, attempt })
     };
     let jail = match image.start.jail.as_ref().map(prepare).transpose() {
         Ok(jail) => jail,
@@ -393,7 +394,11 @@ fn spawn(
     if attempt.is_aborted() {
         return Err(image.error(Stage::Setup, libc::ECANCELED));
     }
-    let Stacks { child: stack, between } = stacks;
+    let ChildResources { stack, between, slots } = resources;
+    let filled = match slots.fill(ends.targets()) {
+        Ok(filled) => filled,
+        Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
+    };
     let spawned = clone::start(
         stack,
         &mut ChildSetup {
@@ -401,7 +406,8 @@ fn spawn(
             argv: &image.argv.pointers(),
             env: &image.env.pointers(),
             cwd: &image.cwd,
-            targets: ends.targets,
+            targets: filled.numbers(),
+            descriptors_end: filled.end(),
             terminal: match stdio {
                 Stdio::Pipes { .. } => Terminal::Absent,
                 Stdio::Pty { .. } => Terminal::Controlling,
@@ -416,6 +422,7 @@ fn spawn(
         },
         &attempt.progress.command,
     );
+    drop(filled);
     let Spawned { pid, pidfd, inherited_rss_bytes, proxy } = match spawned {
         Ok(spawned) => spawned,
         Err(failure) => {

@@ -1,16 +1,16 @@
 //! What this host lets the server confine processes by.
 
-use std::{io, os::fd::AsRawFd as _, ptr, sync::Arc};
+use std::{io, os::fd::AsFd as _, ptr, sync::Arc};
 
 use remex_sandbox::{Network, Policy};
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
     Attempt, Jail, JailError, Stage, Step, Tags,
-    clone::{self, ChildSetup, Stack, Terminal},
+    clone::{self, ChildSetup, Terminal},
     init::SpareInits,
     jail::{is_possible_alone, landlock_version},
-    prepared::{Means, PreparedJail, Stacks},
+    prepared::{ChildResources, Means, PreparedJail},
     reaper, sys,
 };
 
@@ -59,29 +59,32 @@ fn probe_jail() -> Result<(), JailError> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .and_then(sys::above_stdio)
         .map_err(|errno| failed(errno.into()))?;
-    let mut stacks = Stacks { child: Stack::new().map_err(failed)?, between: None };
+    let mut resources = ChildResources::new().map_err(failed)?;
     let jail = Jail::new(Arc::new(Policy::open(Network::Restricted)), Arc::new([]));
     let (tag, attempt) = (Tags::new().tag(0, 0), Attempt::default());
     let spares = SpareInits::default();
-    let means = Means { stacks: &mut stacks, spares: &spares, tag, attempt: &attempt };
+    let means = Means { resources: &mut resources, spares: &spares, tag, attempt: &attempt };
     let prepared = PreparedJail::in_namespaces(&jail, means)?;
+    let ChildResources { stack, between, slots } = &mut resources;
+    let filled = slots.fill([null.as_fd(); 3]).map_err(|errno| failed(errno.into()))?;
     let nothing = [ptr::null()];
     let mut setup = ChildSetup {
         candidates: &nothing,
         argv: &nothing,
         env: &nothing,
         cwd: c"/",
-        targets: [null.as_raw_fd(); 3],
+        targets: filled.numbers(),
+        descriptors_end: filled.end(),
         terminal: Terminal::Absent,
         mark: None,
         file_limit: None,
         limits: &[],
         cgroup: None,
         parent_death: None,
-        entrance: prepared.entrance(&mut stacks.between),
+        entrance: prepared.entrance(between),
         walls: Some(prepared.walls()),
     };
-    match clone::start(&mut stacks.child, &mut setup, &attempt.progress.command) {
+    match clone::start(stack, &mut setup, &attempt.progress.command) {
         Ok(_) => Ok(()),
         // It got as far as executing its program, of which there is none.
         Err(failure) if failure.stage == Stage::Exec => Ok(()),

@@ -13,6 +13,7 @@ use std::{
 
 use harness::{NULL, PIPED, PTY, TAGS, eventually, finish, pids, pipes, run, shell, spawner, start, within};
 use remex_process::{Attempt, ExecDenial, Scope, Signal, Stage, Start, StartError, StartErrorKind, tree};
+use rustix::process::{Resource, getrlimit};
 
 #[tokio::test]
 async fn the_exit_status_is_the_code() {
@@ -71,6 +72,41 @@ async fn no_descriptor_of_ours_leaks() {
         assert_eq!(listed.split_whitespace().collect::<Vec<_>>(), ["0", "1", "2", "3"]);
     }
     drop(inherited);
+}
+
+#[tokio::test]
+async fn a_start_takes_no_longer_with_many_open_descriptors() {
+    const MANY: usize = 50_000;
+    remex_process::raise_file_limit();
+    let spawner = spawner();
+    let fastest = async || {
+        let mut fastest = Duration::MAX;
+        for _ in 0..100 {
+            let begun = Instant::now();
+            let mut child = spawner.start(start(NULL, TAGS.tag(1, 1), "/bin/true", &[])).await.unwrap();
+            fastest = fastest.min(begun.elapsed());
+            within(child.exit.wait()).await;
+        }
+        fastest
+    };
+    let before = fastest().await;
+    // Those of thousands of processes, as far as the host allows.
+    let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+    let count = limit.map_or(MANY, |limit| MANY.min(limit / 2));
+    let open: Vec<_> = (0..count).map(|_| rustix::io::dup(std::io::stderr()).unwrap()).collect();
+    let after = fastest().await;
+    assert!(after < 4 * before, "{before:?}, and with {} descriptors {after:?}", open.len());
+}
+
+#[tokio::test]
+async fn the_numbers_of_our_descriptors_are_free_in_the_child() {
+    let _open: Vec<_> = (0..500).map(|_| rustix::io::dup(std::io::stderr()).unwrap()).collect();
+    // The shell begins at 10.
+    let script = "for i in {1..100}; do exec {number}</dev/null; done; echo $number";
+    for stdio in [NULL, PIPED] {
+        let (last, _) = run(start(stdio, TAGS.tag(1, 1), "bash", &["-c", script])).await;
+        assert_eq!(last, "109\n");
+    }
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use super::{
     error::Step,
     image::INIT,
 };
+use crate::clone::own_table;
 
 /// What the first process needs.
 pub(crate) struct FirstSetup<'a> {
@@ -32,6 +33,8 @@ pub(crate) struct FirstSetup<'a> {
     pub(crate) groups: &'a CStr,
     /// The end of a pipe that the process reads; not below 3.
     pub(crate) control: RawFd,
+    /// The first number that the process can do without; above that of the pipe.
+    pub(crate) descriptors_end: RawFd,
     pub(crate) has_own_network: bool,
 }
 
@@ -42,6 +45,8 @@ pub(crate) struct FirstSetup<'a> {
 pub(crate) unsafe fn become_first(setup: &FirstSetup<'_>) -> Failed {
     // SAFETY: passed on to the caller.
     let set_up = || unsafe {
+        // Before it opens or closes anything, because it shares our descriptors.
+        own_table(setup.descriptors_end).map_err(Failed::at(Step::Init))?;
         map_ids(setup).map_err(Failed::at(Step::Ids))?;
         try_proc()?;
         let program = empty_root().map_err(Failed::at(Step::Base))?;
