@@ -141,7 +141,7 @@ impl Calls {
     ) -> Self {
         let host = sessions.host();
         Calls {
-            context: CallContext::new(host, outbox),
+            context: CallContext::new(host, outbox, &peer.identity),
             sessions: Arc::clone(sessions),
             credential,
             peer,
@@ -365,7 +365,7 @@ impl Calls {
         self.detach();
         self.context.shut_down().await;
         if let Some(ready) = self.handshake.ready() {
-            ready.files.close_all(self.context.host());
+            ready.files.close_all(self.context.threads());
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::runtime::Handle;
 
-use crate::threads::Threads;
+use crate::threads::{Share, Threads};
 
 /// Messages longer than this are parsed and encoded on the pool.
 pub(crate) const LARGE_MESSAGE: usize = 64 << 10;
@@ -20,7 +20,7 @@ pub(crate) const LARGE_MESSAGE: usize = 64 << 10;
 /// Callers bound the queue: each connection parses one message and builds one large answer at a time.
 #[derive(Debug)]
 pub(crate) struct ComputePool {
-    threads: Threads,
+    threads: Threads<()>,
 }
 
 impl ComputePool {
@@ -30,7 +30,7 @@ impl ComputePool {
     ///
     /// If the first thread cannot be created.
     pub(crate) fn new(threads: usize) -> io::Result<Self> {
-        Ok(ComputePool { threads: Threads::new("remex-compute", threads)? })
+        Ok(ComputePool { threads: Threads::new("remex-compute", threads, Share::All)? })
     }
 
     /// Runs `work` on a thread of the pool, inside the caller's runtime context. The work is skipped if the
@@ -43,7 +43,7 @@ impl ComputePool {
             let _runtime = runtime.enter();
             catch_unwind(AssertUnwindSafe(work))
         };
-        match self.threads.run_if_wanted(work).await {
+        match self.threads.run_if_wanted((), work).await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => resume_unwind(panic),
             Err(panicked) => unreachable!("the job catches its own panic, yet {panicked}"),
@@ -53,7 +53,7 @@ impl ComputePool {
 
 #[cfg(test)]
 impl ComputePool {
-    pub(crate) fn threads(&self) -> &Threads {
+    pub(crate) fn threads(&self) -> &Threads<()> {
         &self.threads
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     host::Host,
     outbox::{ConnectionId, Outbox, close_code},
     supervise::supervise,
+    threads::ClientThreads,
 };
 
 /// Why a connection closes after a panic.
@@ -26,6 +27,8 @@ pub(crate) const FAILED: &str = "a request handler panicked; see the server's lo
 pub(crate) struct CallContext {
     host: Arc<Host>,
     outbox: Arc<Outbox>,
+    /// For file work of the identity.
+    threads: ClientThreads,
     /// Long-running calls; they end with the connection.
     tasks: JoinSet<()>,
     /// Abort handles of these calls.
@@ -37,10 +40,11 @@ pub(crate) struct CallContext {
 }
 
 impl CallContext {
-    pub(crate) fn new(host: &Arc<Host>, outbox: &Arc<Outbox>) -> Self {
+    pub(crate) fn new(host: &Arc<Host>, outbox: &Arc<Outbox>, identity: &Arc<str>) -> Self {
         CallContext {
             host: Arc::clone(host),
             outbox: Arc::clone(outbox),
+            threads: host.threads_of(identity),
             tasks: JoinSet::new(),
             cancels: Vec::new(),
             end_of_input: CancellationToken::new(),
@@ -54,6 +58,11 @@ impl CallContext {
 
     pub(crate) fn outbox(&self) -> &Arc<Outbox> {
         &self.outbox
+    }
+
+    /// Returns the threads for file work, which only this identity can occupy.
+    pub(crate) fn threads(&self) -> &ClientThreads {
+        &self.threads
     }
 
     pub(crate) fn connection(&self) -> ConnectionId {

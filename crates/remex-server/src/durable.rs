@@ -28,6 +28,7 @@ use crate::{
         message::{KeptProcess, Lack, ProgramFile, Quotas, ToKeeper},
     },
     state_dir::{Lock, StateDir, StateError},
+    threads::{OwnThreads, OwnWork},
 };
 pub(crate) use collect::{ClosedLog, Rule, disk_space};
 pub(crate) use disk::{DESCRIPTION, START_NOTE, StartNote, close_lost, on_wire};
@@ -159,7 +160,7 @@ impl Durable {
     }
 
     /// Keeps up the link to a keeper; never ends.
-    pub(crate) async fn run(self: Arc<Self>) {
+    pub(crate) async fn run(self: Arc<Self>, threads: Arc<OwnThreads>) {
         loop {
             let link = self.link.borrow().clone();
             if let Some(link) = link {
@@ -167,21 +168,20 @@ impl Durable {
                 tracing::error!(pid = link.pid(), error = %lost, "the keeper is gone, and the durable processes with it");
                 self.link.send_replace(None);
                 let (tags, keeper) = (self.state.tags().clone(), link.pid());
-                let killed = tokio::task::spawn_blocking(move || {
+                let kill = move || {
                     // It may be a child of the program that this one has replaced.
                     let keeper = i32::try_from(keeper).ok().and_then(rustix::process::Pid::from_raw);
                     let _ = rustix::process::waitpid(keeper, rustix::process::WaitOptions::NOHANG);
                     tree::kill_server(&tags)
-                })
-                .await;
-                if let Ok(Err(error)) = killed {
+                };
+                if let Ok(Err(error)) = threads.run(OwnWork::Keeper, kill).await {
                     tracing::error!(%error, "some durable processes are still alive after SIGKILL");
                 }
                 link.lose_all();
             }
             let durable = Arc::clone(&self);
             let runtime = tokio::runtime::Handle::current();
-            let started = tokio::task::spawn_blocking(move || {
+            let started = threads.run(OwnWork::Keeper, move || {
                 let _entered = runtime.enter();
                 start_keeper(&durable.state, &durable.config, &durable.own_tags, durable.quotas())
             });

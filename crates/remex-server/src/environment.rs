@@ -46,15 +46,15 @@ pub(crate) fn read_config(
         return responder.error(&error);
     }
     let (host, slots) = (Arc::clone(context.host()), Arc::clone(files.slots()));
+    let threads = context.threads().clone();
     let guard = files.guard().clone();
     context.spawn_call(id, async move {
         let slot = file_slot(slots).await;
-        let confined = Arc::clone(&host);
-        let reading = host.file_threads().run(move || {
-            let guard = guard.confined(confined.confinement(), &Sandbox::Disabled);
+        let reading = threads.run(move || {
+            let guard = guard.confined(host.confinement(), &Sandbox::Disabled);
             let reply = guard
                 .and_then(|guard| guard.check_readable("environmentConfig/read"))
-                .and_then(|()| read(confined.info(), &request));
+                .and_then(|()| read(host.info(), &request));
             drop(slot);
             reply
         });

@@ -34,6 +34,7 @@ use crate::{
     io_error::{create_error, io_error},
     limits::Limits,
     outbox::{CancelCheck, Encoding, Outbox, Reply, Responder},
+    threads::ClientThreads,
 };
 use answer_memory::AnswerMemory;
 use answer_slot::{AnswerSlot, AnswerSlotWatch};
@@ -178,9 +179,9 @@ impl FileCalls {
     ) {
         let slot = if lock.is_acquired() { Arc::clone(&self.slots).try_acquire_owned().ok() } else { None };
         if slot.is_some() {
-            return drop(context.host().file_threads().run(move || job(JobGuards { lock, slot })));
+            return drop(context.threads().run(move || job(JobGuards { lock, slot })));
         }
-        let later = lock.job(Arc::clone(context.host()), Arc::clone(&self.slots), job);
+        let later = lock.job(context.threads().clone(), Arc::clone(&self.slots), job);
         context.spawn_call(id, later);
     }
 
@@ -188,6 +189,7 @@ impl FileCalls {
     fn large(&self, context: &CallContext) -> LargeAnswers {
         LargeAnswers {
             host: Arc::clone(context.host()),
+            threads: context.threads().clone(),
             locks: Arc::clone(&self.locks),
             outbox: Arc::clone(context.outbox()),
             slots: Arc::clone(&self.slots),
@@ -205,16 +207,16 @@ impl PathLock {
     /// Runs `job` on a thread once the lock is acquired and a slot is free.
     pub(crate) fn job<J: FnOnce(JobGuards) + Send + 'static>(
         self,
-        host: Arc<Host>,
+        threads: ClientThreads,
         slots: Arc<Semaphore>,
         job: J,
     ) -> impl Future<Output = ()> + Send + use<J> {
-        let mut waiting = QueuedJob { host: Arc::clone(&host), job: Some(job) };
+        let mut waiting = QueuedJob { threads: threads.clone(), job: Some(job) };
         async move {
             self.acquired().await;
             let slot = file_slot(slots).await;
             if let Some(job) = waiting.job.take() {
-                let _ = host.file_threads().run(move || job(JobGuards { lock: self, slot })).await;
+                let _ = threads.run(move || job(JobGuards { lock: self, slot })).await;
             }
         }
     }
@@ -228,14 +230,14 @@ pub(crate) async fn file_slot(slots: Arc<Semaphore>) -> Option<OwnedSemaphorePer
 /// A job that has not started. It is dropped on a file thread, because it may own open files and closing one
 /// may hang.
 struct QueuedJob<J: Send + 'static> {
-    host: Arc<Host>,
+    threads: ClientThreads,
     job: Option<J>,
 }
 
 impl<J: Send + 'static> Drop for QueuedJob<J> {
     fn drop(&mut self) {
         if let Some(job) = self.job.take() {
-            drop(self.host.file_threads().run(move || drop(job)));
+            drop(self.threads.run(move || drop(job)));
         }
     }
 }
@@ -244,6 +246,7 @@ impl<J: Send + 'static> Drop for QueuedJob<J> {
 #[derive(Clone)]
 pub(crate) struct LargeAnswers {
     host: Arc<Host>,
+    threads: ClientThreads,
     locks: Arc<PathLockQueue>,
     outbox: Arc<Outbox>,
     slots: Arc<Semaphore>,
@@ -254,7 +257,7 @@ impl LargeAnswers {
     /// Runs `job`, which answers with about `bytes`, once its lock is acquired and there is room for the
     /// answer.
     pub(crate) async fn make(self, bytes: u64, lock: PathLock, job: impl FnOnce(JobGuards) + Send + 'static) {
-        let mut waiting = QueuedJob { host: Arc::clone(&self.host), job: Some(job) };
+        let mut waiting = QueuedJob { threads: self.threads.clone(), job: Some(job) };
         lock.acquired().await;
         let permit = Arc::clone(&self.making.share).acquire_many_owned(self.share(bytes)).await;
         self.outbox.wait_for_room().await;
@@ -266,7 +269,7 @@ impl LargeAnswers {
             job(guards);
             drop(slot);
         };
-        let job = lock.job(self.host, self.slots, job);
+        let job = lock.job(self.threads, self.slots, job);
         tokio::pin!(job);
         tokio::select! {
             () = &mut job => {}
@@ -344,6 +347,7 @@ mod tests {
         let outbox = Outbox::new(1, Acks::Written, Encoding::Json, limits.clone(), Shared::default());
         let large = LargeAnswers {
             host: Arc::clone(test.server.host()),
+            threads: test.server.host().threads_of(&"test".into()),
             locks: Arc::clone(&locks),
             outbox: Arc::new(outbox),
             slots: Arc::new(Semaphore::new(8)),

@@ -34,7 +34,7 @@ use crate::{
     resource_limits::LimitEnforcer,
     retention::RetentionAccount,
     supervise::supervise,
-    threads::FileThreads,
+    threads::{ClientThreads, FileThreads, OwnThreads, OwnWork},
     trace::SetParent,
     watcher::SharedWatcher,
     web::WebClient,
@@ -57,7 +57,9 @@ pub(crate) struct Host {
     is_open_on_tcp: OpenOnTcp,
     /// The way of confined processes to the hosts that they may reach.
     proxy: Arc<Proxy>,
+    /// Shared by the clients.
     file_threads: FileThreads,
+    own_threads: Arc<OwnThreads>,
     compute: ComputePool,
     web: WebClient,
     watcher: Arc<SharedWatcher>,
@@ -117,6 +119,7 @@ impl Host {
         Ok(Host {
             spawner: Spawner::new(threads)?,
             file_threads: FileThreads::new()?,
+            own_threads: Arc::new(OwnThreads::new()?),
             compute: ComputePool::new(threads.min(4))?,
             web: WebClient::new(config.proxies, config.trust),
             watcher: Arc::default(),
@@ -236,12 +239,18 @@ impl Host {
         let host = Arc::clone(self);
         self.spawn(async move {
             // If no thread is free, the next removal includes these.
-            _ = host.file_threads().run(move || cgroups.remove_empty()).await;
+            _ = host.own_threads().run(OwnWork::Cgroups, move || cgroups.remove_empty()).await;
         });
     }
 
-    pub(crate) fn file_threads(&self) -> &FileThreads {
-        &self.file_threads
+    /// Returns the threads for file work of an identity, given as logs show it.
+    pub(crate) fn threads_of(&self, identity: &Arc<str>) -> ClientThreads {
+        self.file_threads.of(identity)
+    }
+
+    /// Returns the threads that no client can occupy.
+    pub(crate) fn own_threads(&self) -> &Arc<OwnThreads> {
+        &self.own_threads
     }
 
     pub(crate) fn compute(&self) -> &ComputePool {

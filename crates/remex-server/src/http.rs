@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     context::CallContext,
     outbox::{AfterSend, Responder},
-    web::failed,
+    web::{failed, send_for},
 };
 use body::{Body, Collected};
 use outgoing::Outgoing;
@@ -62,10 +62,11 @@ impl HttpCalls {
         };
         let host = Arc::clone(context.host());
         let (slots, large) = (Arc::clone(&self.slots), Arc::clone(&self.large));
+        let threads = context.threads().clone();
         context.spawn_call(id, async move {
             let sent = deadline.bound(failed, async {
                 let slot = slots.acquire_owned().await;
-                Ok((redirect::send(&host, outgoing).await?, slot))
+                Ok((send_for(threads.identity(), redirect::send(&host, outgoing)).await?, slot))
             });
             let (response, _slot) = match sent.await {
                 Ok(sent) => sent,
@@ -88,7 +89,7 @@ impl HttpCalls {
                 responder.ok_long(reply, AfterSend::Nothing, share);
                 drop(permit);
             };
-            let _ = host.file_threads().run(answer).await;
+            let _ = threads.run(answer).await;
         });
     }
 
@@ -113,13 +114,14 @@ impl HttpCalls {
             }
         };
         let (host, end_of_input) = (Arc::clone(context.host()), context.end_of_input().clone());
+        let identity = Arc::clone(context.threads().identity());
         // Not aborted like other calls, because a stream that was answered must send a last frame.
         context.spawn_stream(async move {
             let cancelled = reserved.cancelled();
             let sent = tokio::select! {
                 biased;
                 () = cancelled.cancelled() => None,
-                sent = deadline.bound(failed, redirect::send(&host, outgoing)) => Some(sent),
+                sent = deadline.bound(failed, send_for(&identity, redirect::send(&host, outgoing))) => Some(sent),
             };
             match sent {
                 None => drop(reserved),

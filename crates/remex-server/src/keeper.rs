@@ -43,6 +43,7 @@ use crate::{
     retention::RetentionAccount,
     state_dir::{Lock, StateDir},
     supervise::defect,
+    threads::OwnWork,
 };
 use announce::Announcer;
 use link::{Greeted, LinkCaller, ServerLink};
@@ -450,7 +451,7 @@ impl Keeper {
             let keeper = Arc::clone(self);
             self.host.spawn(async move {
                 let filling = Arc::clone(&keeper);
-                let _ = keeper.host.file_threads().run(move || filling.spares.refill()).await;
+                let _ = keeper.host.own_threads().run(OwnWork::Spares, move || filling.spares.refill()).await;
                 keeper.spares.refilled();
             });
         }
@@ -463,7 +464,7 @@ impl Keeper {
             // Its own directory, that of all processes, and the state directory.
             dir.ancestors().take(3).try_for_each(|dir| File::open(dir)?.sync_all())
         };
-        let synced = self.host.file_threads().run(sync).await.map_err(|_| defect())?;
+        let synced = self.host.own_threads().run(OwnWork::Logs, sync).await.map_err(|_| defect())?;
         synced.map_err(|error| {
             let message = format!("cannot sync the state directory: {error}");
             RpcError::new(ErrorKind::Internal, message)

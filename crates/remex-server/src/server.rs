@@ -43,6 +43,7 @@ use crate::{
     resource_limits::LimitEnforcer,
     session::{PendingStarts, Reach, Session, SessionRegistry},
     supervise::supervise,
+    threads::OwnWork,
     tls::TlsListener,
 };
 use welcome::TcpEnds;
@@ -160,7 +161,8 @@ impl Server {
         if let (Some(durable), Some(found)) = (host.durable(), found) {
             host.hide(durable.state().path());
             sessions.restore(found);
-            let (keeping, mut phase) = (Arc::clone(durable).run(), host.phase().subscribe());
+            let keeping = Arc::clone(durable).run(Arc::clone(host.own_threads()));
+            let mut phase = host.phase().subscribe();
             host.spawn(async move {
                 tokio::select! {
                     () = keeping => {}
@@ -258,6 +260,17 @@ impl Server {
             connection::run(sessions, link).await;
             drop(permit);
         });
+    }
+
+    /// Runs `work` of the program around the server that may hang, on a thread that no client can occupy; it continues if
+    /// the future is dropped. Returns `None` if it panicked.
+    pub fn run_blocking<T, W>(&self, work: W) -> impl Future<Output = Option<T>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        let running = self.host.own_threads().run(OwnWork::Program, work);
+        async move { running.await.ok() }
     }
 
     /// Opens the audit file again, after another program has moved it.

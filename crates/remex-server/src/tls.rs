@@ -13,7 +13,7 @@ use remex_rpc::{
 };
 use tokio::{net::TcpStream, time::Instant};
 
-use crate::host::Host;
+use crate::{host::Host, threads::OwnWork};
 
 /// How often the files are checked at most.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ impl TlsListener {
             }
         }
         let running = Running(Arc::clone(self));
-        let checking = host.file_threads().run(move || match running.0.tls.refresh() {
+        let checking = host.own_threads().run(OwnWork::Certificates, move || match running.0.tls.refresh() {
             Ok(true) => tracing::info!("the TLS certificates have changed and were loaded"),
             Ok(false) => {}
             Err(error) => tracing::error!(

@@ -26,6 +26,7 @@ use crate::{
     fs::{FileCalls, PathAccess, PathGuard, PathLock, file_slot, native},
     host::Host,
     outbox::{Outbox, Responder},
+    threads::ClientThreads,
     watcher::{ChangeBatch, Depth, Subscription, WatchScope},
 };
 use missing::Plan;
@@ -157,6 +158,7 @@ impl Watches {
 /// What the task of a watch needs.
 struct Watch {
     host: Arc<Host>,
+    threads: ClientThreads,
     slots: Arc<Semaphore>,
     guard: PathGuard,
     /// Cancelled when the client stops sending.
@@ -166,13 +168,14 @@ struct Watch {
 /// An active subscription; unsubscribes when dropped.
 struct Subscribed {
     host: Arc<Host>,
+    threads: ClientThreads,
     subscription: Arc<Subscription>,
 }
 
 impl Drop for Subscribed {
     fn drop(&mut self) {
         let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&self.subscription));
-        drop(self.host.file_threads().run(move || watcher.unsubscribe(&subscription)));
+        drop(self.threads.run(move || watcher.unsubscribe(&subscription)));
     }
 }
 
@@ -201,6 +204,7 @@ impl Watch {
     fn new(context: &CallContext, files: &FileCalls) -> Self {
         Watch {
             host: Arc::clone(context.host()),
+            threads: context.threads().clone(),
             slots: Arc::clone(files.slots()),
             guard: files.guard().clone(),
             over: context.end_of_input().clone(),
@@ -342,7 +346,8 @@ impl Watch {
     }
 
     fn subscribe(&self, scope: WatchScope) -> Subscribed {
-        Subscribed { host: Arc::clone(&self.host), subscription: self.host.watcher().subscribe(scope) }
+        let subscription = self.host.watcher().subscribe(scope);
+        Subscribed { host: Arc::clone(&self.host), threads: self.threads.clone(), subscription }
     }
 
     async fn slot(&self) -> Option<OwnedSemaphorePermit> {
@@ -355,7 +360,7 @@ impl Watch {
         slot: Option<OwnedSemaphorePermit>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Result<T, RpcError>> + Send {
-        self.host.file_threads().run(move || {
+        self.threads.run(move || {
             let result = work();
             drop(slot);
             result

@@ -3,7 +3,7 @@
 //! They read neither the environment nor files themselves: proxies and root certificates come from the
 //! [`Config`](crate::Config).
 
-use std::{fs, net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
+use std::{fs, future::Future, net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
 use reqwest::{
@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 use crate::{
     config::{Proxies, Trust},
     socket_owner,
-    threads::{FileThreads, Threads},
+    threads::{OwnThreads, OwnWork, Share, Threads},
 };
 
 /// How long an idle connection to a web server is kept.
@@ -31,8 +31,14 @@ const IDLE_PER_HOST: usize = 8;
 
 /// Threads for name lookups; one that waits for a dead name server is blocked until the system gives up.
 ///
-/// Twice what the requests of one connection can block.
-const LOOKUPS: usize = 512;
+/// Of these, an identity may block as many as are left for others: twice what the requests of one connection can.
+const LOOKUPS: usize = 1024;
+
+tokio::task_local! {
+    /// The identity that a request is sent for, as logs show it; whatever the HTTP client does for the request, it does in
+    /// the same task.
+    static REQUESTER: Arc<str>;
+}
 
 /// Supported proxy schemes.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
@@ -67,14 +73,14 @@ impl WebClient {
         WebClient { proxies, trust, built: OnceCell::new() }
     }
 
-    /// Returns the clients for a URL; the first call creates them, reading certificates on `files`.
+    /// Returns the clients for a URL; the first call creates them, reading certificates on `threads`.
     ///
     /// Must be called for every URL before a request is sent to it, also after a redirect.
-    pub(crate) async fn clients(&self, files: &FileThreads, url: &Url) -> Result<&Clients, RpcError> {
+    pub(crate) async fn clients(&self, threads: &OwnThreads, url: &Url) -> Result<&Clients, RpcError> {
         if let Some(port) = url.port_or_known_default() {
             socket_owner::will_connect_to(port);
         }
-        let made = self.built.get_or_try_init(|| make(&self.proxies, &self.trust, files)).await?;
+        let made = self.built.get_or_try_init(|| make(&self.proxies, &self.trust, threads)).await?;
         let obstacle = if url.scheme() == "https" { &made.no_https } else { &made.no_http };
         match obstacle {
             Some(error) => Err(error.clone()),
@@ -86,10 +92,10 @@ impl WebClient {
 async fn make(
     proxy_settings: &Proxies,
     trust: &Trust,
-    files: &FileThreads,
+    threads: &OwnThreads,
 ) -> Result<BuiltClients, RpcError> {
     let trust = trust.clone();
-    let (tls, no_trust) = files.run(move || tls(&trust)).await??;
+    let (tls, no_trust) = threads.run(OwnWork::Certificates, move || tls(&trust)).await??;
     let lookup = Arc::new(Lookup::new()?);
     let mut obstacles = [None, no_trust];
     let mut usable = Vec::new();
@@ -190,12 +196,12 @@ fn obstacle(file: &Path) -> Option<RpcError> {
 
 /// Looks up names on its own threads, because each lookup may hang.
 struct Lookup {
-    threads: Threads,
+    threads: Threads<Arc<str>>,
 }
 
 impl Lookup {
     fn new() -> Result<Self, RpcError> {
-        let threads = Threads::new("remex-lookup", LOOKUPS)
+        let threads = Threads::new("remex-lookup", LOOKUPS, Share::AsManyAsLeft)
             .map_err(|error| failed(&format!("cannot look up names: {error}")))?;
         Ok(Lookup { threads })
     }
@@ -204,9 +210,19 @@ impl Lookup {
 impl Resolve for Lookup {
     fn resolve(&self, name: Name) -> Resolving {
         let work = move || (name.as_str(), 0).to_socket_addrs();
-        let lookup = self.threads.run_if_wanted(work);
+        let lookup = self.threads.run_if_wanted(requester(), work);
         Box::pin(async move { Ok(Box::new(lookup.await??) as Addrs) })
     }
+}
+
+/// Sends a request on behalf of an identity, given as logs show it: it waits only for its own lookups.
+pub(crate) async fn send_for<F: Future>(identity: &Arc<str>, sending: F) -> F::Output {
+    REQUESTER.scope(Arc::clone(identity), sending).await
+}
+
+/// Returns the identity that this task sends a request for; what is done for none in particular shares an empty one.
+fn requester() -> Arc<str> {
+    REQUESTER.try_with(Arc::clone).unwrap_or_default()
 }
 
 pub(crate) fn failed(why: &str) -> RpcError {
@@ -227,4 +243,54 @@ pub(crate) fn causes(error: reqwest::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use super::*;
+    use crate::tests::PATIENCE;
+
+    /// Records for whom names are looked up, and finds none.
+    #[derive(Default)]
+    struct Recorder {
+        requesters: Mutex<Vec<Arc<str>>>,
+    }
+
+    impl Resolve for Recorder {
+        fn resolve(&self, _: Name) -> Resolving {
+            self.requesters.lock().unwrap().push(requester());
+            Box::pin(async { Err("it is unknown".into()) })
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_http_library_looks_up_names_in_the_task_of_the_request() {
+        let recorder = Arc::new(Recorder::default());
+        let (tls, _) = tls(&Trust::Only { file: None, directories: Vec::new() }).unwrap();
+        let builder = Client::builder().tls_backend_preconfigured(tls).no_proxy();
+        let client = builder.dns_resolver(Arc::clone(&recorder)).build().unwrap();
+        for (identity, url) in [("owner", "http://a.example/"), ("token:ann", "https://b.example/")] {
+            let sending = send_for(&identity.into(), client.get(url).send());
+            tokio::time::timeout(PATIENCE, sending).await.expect("the lookup fails").unwrap_err();
+        }
+        assert_eq!(*recorder.requesters.lock().unwrap(), ["owner", "token:ann"].map(Arc::from));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn names_that_hang_for_one_identity_do_not_delay_the_lookups_of_another() {
+        let lookup = Lookup::new().unwrap();
+        let (release, held) = mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for _ in 0..LOOKUPS {
+            let held = Arc::clone(&held);
+            drop(lookup.threads.run("hog".into(), move || drop(held.lock().map(|held| held.recv()))));
+        }
+        let resolving =
+            send_for(&"other".into(), async { lookup.resolve("localhost".parse().unwrap()).await });
+        let found = tokio::time::timeout(PATIENCE, resolving).await.expect("a thread is left");
+        assert!(found.is_ok_and(|mut found| found.all(|address| address.ip().is_loopback())));
+        drop(release);
+    }
 }

@@ -214,7 +214,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
         () = ended(stdin) => {}
         () = idle(&server, exit_when_idle) => {}
         () = server.return_freed_memory() => {}
-        () = reloads(&mut hangup, &reloader) => {}
+        () = reloads(&mut hangup, &server, &reloader) => {}
     }
     // From now on, who connects is refused, or waits for the next program.
     let handover = is_upgrade.then_some(handover);
@@ -235,10 +235,10 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
 }
 
 /// Reloads the configuration at each SIGHUP; never ends.
-async fn reloads(hangup: &mut Option<Signal>, reloader: &Arc<Mutex<Reloader>>) {
+async fn reloads(hangup: &mut Option<Signal>, server: &Server, reloader: &Arc<Mutex<Reloader>>) {
     let Some(hangup) = hangup else { return std::future::pending().await };
     while hangup.recv().await.is_some() {
-        reload::reload(reloader).await;
+        reload::reload(server, reloader).await;
     }
     std::future::pending::<()>().await;
 }

@@ -40,10 +40,10 @@ impl Calls {
             Err(error) => return responder.error(&error),
         };
         let returning = self.sessions.expiring_by(steady_ms().saturating_add(SOON_MS));
-        let host = Arc::clone(self.context.host());
+        let threads = self.context.threads().clone();
         let request = request.clone();
         self.context.spawn_call(id, async move {
-            let listed = host.file_threads().run(move || candidates(&sessions, &returning)).await;
+            let listed = threads.run(move || candidates(&sessions, &returning)).await;
             match listed {
                 Ok(candidates) => responder.ok(collected(candidates, &request)),
                 Err(_) => responder.error(&defect()),

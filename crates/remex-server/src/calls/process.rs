@@ -18,10 +18,10 @@ use crate::{
     budget,
     compute::LARGE_MESSAGE,
     engine::{HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable},
-    host::Host,
     outbox::{AfterSend, ConnectionId, Encoding, Responder, Source},
     process::Process,
     session::{Session, StartBounds},
+    threads::ClientThreads,
 };
 
 impl Calls {
@@ -105,7 +105,7 @@ impl Calls {
             .is_none_or(|named| named == own.id)
             .then_some(self.context.connection());
         let (host, ending) = (Arc::clone(self.context.host()), self.context.end_of_input().clone());
-        let asked = Instant::now();
+        let (asked, threads) = (Instant::now(), self.context.threads().clone());
         let wait = Duration::from_millis(request.wait_ms.unwrap_or(0));
         self.context.spawn_call(id, async move {
             if !process.started(asked.checked_add(wait.max(HANG_THRESHOLD))).await {
@@ -118,7 +118,7 @@ impl Calls {
             responder.outbox().wait_for_room().await;
             // A short answer is sent at once, whatever else is being built.
             let request = Arc::new(request);
-            match read_within(&process, &host, &request, reader, LARGE_MESSAGE as u64).await {
+            match read_within(&process, &threads, &request, reader, LARGE_MESSAGE as u64).await {
                 Ok((reply, then)) => return responder.ok_then(reply, then),
                 Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
                 Err(NotRead::Unreadable(error)) => {
@@ -129,7 +129,7 @@ impl Calls {
             // A reply may be megabytes, so it is built only when there is room for it.
             let making = responder.outbox().room_for_answer().await;
             let read = async |room: Allowance| {
-                let read = read_within(&process, &host, &request, reader, room.bytes).await;
+                let read = read_within(&process, &threads, &request, reader, room.bytes).await;
                 read.map(|read| (read, room))
             };
             let ((reply, then), share) = match answers::within_room(&host, &responder, READ_LESS, read).await
@@ -194,6 +194,7 @@ impl Calls {
             Err(error) => return responder.error(&error),
         };
         let (host, max_bytes) = (Arc::clone(self.context.host()), request.max_bytes);
+        let threads = self.context.threads().clone();
         let asked = Instant::now();
         self.context.spawn_call(id, async move {
             if !process.started(asked.checked_add(HANG_THRESHOLD)).await {
@@ -203,10 +204,10 @@ impl Calls {
             let look = |room: u64| {
                 let (process, id) = (Arc::clone(&process), process.id.clone());
                 let snapshot = move || process.snapshot(max_bytes, room);
-                let host = &host;
+                let threads = &threads;
                 async move {
                     // That of a durable process is on the disk.
-                    let looked = host.file_threads().run(snapshot).await;
+                    let looked = threads.run(snapshot).await;
                     looked.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&id, None))))
                 }
             };
@@ -255,12 +256,12 @@ impl Calls {
             Ok(process) => process,
             Err(error) => return responder.error(&error),
         };
-        let (to, asked) = (request.to, Instant::now());
+        let (to, asked, threads) = (request.to, Instant::now(), self.context.threads().clone());
         self.context.spawn_call(id, async move {
             if !process.started(asked.checked_add(HANG_THRESHOLD)).await {
                 return responder.error(&unknown_process(&process.id));
             }
-            let sought = process.seek(to).await;
+            let sought = process.seek(to, &threads).await;
             responder.answer(sought.map_err(|error| unless_forgotten(&process, error)));
         });
     }
@@ -333,7 +334,7 @@ impl Calls {
 /// become a gap.
 async fn read_within(
     process: &Arc<Process>,
-    host: &Host,
+    threads: &ClientThreads,
     request: &Arc<wire::Read>,
     reader: Option<ConnectionId>,
     room: u64,
@@ -342,7 +343,7 @@ async fn read_within(
         None => None,
         Some(stored) => {
             let request = Arc::clone(request);
-            let read = host.file_threads().run(move || stored.read(&request, room)).await;
+            let read = threads.run(move || stored.read(&request, room)).await;
             Some(read.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&process.id, None))))?)
         }
     };

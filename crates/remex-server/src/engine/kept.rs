@@ -38,6 +38,7 @@ use crate::{
             StartFailure, ToKeeper,
         },
     },
+    threads::OwnWork,
 };
 
 /// Requests and the start that the keeper has not answered, and what it was told to hold.
@@ -452,7 +453,7 @@ impl<A: Audience> KeptListener for Engine<A> {
         }
         let host = Arc::clone(&self.host);
         host.spawn(async move {
-            let closing = self.host.file_threads().run(move || close_lost(&dir)).await;
+            let closing = self.host.own_threads().run(OwnWork::Logs, move || close_lost(&dir)).await;
             let mut state = self.state();
             let closed = match closing {
                 Ok(Ok(progress)) => progress,

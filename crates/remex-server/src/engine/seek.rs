@@ -13,7 +13,7 @@ use remex_proto::{
 };
 
 use super::{Audience, Engine, ProcessLog, read::unreadable};
-use crate::supervise::defect;
+use crate::{supervise::defect, threads::ClientThreads};
 
 /// A search in the files of a log.
 struct DiskSearch {
@@ -24,7 +24,7 @@ struct DiskSearch {
 
 impl<A: Audience> Engine<A> {
     /// Finds a position in the output.
-    pub(crate) async fn seek(&self, to: SeekTo) -> Result<Sought, RpcError> {
+    pub(crate) async fn seek(&self, to: SeekTo, threads: &ClientThreads) -> Result<Sought, RpcError> {
         let search = {
             let mut state = self.state();
             match DiskSearch::of(&state.log) {
@@ -32,7 +32,7 @@ impl<A: Audience> Engine<A> {
                 None => return Ok(in_memory(&mut state.log, to)),
             }
         };
-        let found = self.host.file_threads().run(move || search.run(to)).await.map_err(|_| defect())?;
+        let found = threads.run(move || search.run(to)).await.map_err(|_| defect())?;
         found.map_err(|error| unreadable(&self.id, Some(&error.to_string())))
     }
 }

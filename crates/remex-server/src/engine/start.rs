@@ -191,7 +191,7 @@ impl<A: Audience> Engine<A> {
         attempt: &Attempt,
     ) -> Result<Made, RpcError> {
         let (snapshot, spawner) = (command.snapshot.take(), self.host.spawner());
-        let (start, confined, hosts) = self.confine(command).await?;
+        let (start, confined, hosts) = self.confine(owner, command).await?;
         // Captured in the jail of the command, if it has one.
         let mut start = match snapshot {
             Some(snapshot) => snapshot.apply(start, spawner).await,
@@ -252,13 +252,17 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Resolves the sandbox of a command, on a thread that may block.
-    async fn confine(&self, command: Command) -> Result<(Start, Confined, Option<Hosts>), RpcError> {
+    async fn confine(
+        &self,
+        owner: &A::Owner,
+        command: Command,
+    ) -> Result<(Start, Confined, Option<Hosts>), RpcError> {
         let Command { mut start, sandbox, floor, .. } = command;
         if !self.host.confinement().concerns_processes(&sandbox, floor) {
             return Ok((start, Confined::No, None));
         }
         let host = Arc::clone(&self.host);
-        let resolving = self.host.file_threads().run(move || {
+        let resolving = self.host.threads_of(&owner.identity().into()).run(move || {
             let tmpdir =
                 start.env.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value.as_os_str());
             let policy = host.confinement().resolve_for_process(&sandbox, floor, &start.cwd, tmpdir)?;

@@ -13,6 +13,7 @@ use crate::{
     host::Host,
     outbox::Responder,
     scope::{Permission, Scopes},
+    threads::OwnWork,
 };
 
 /// Answers `environment/info`; not at once if the keeper has to be asked, or if what the host can enforce is not known
@@ -35,7 +36,8 @@ async fn completed(mut info: Info, host: &Arc<Host>, durable: Option<Arc<Durable
     if info.confinement.is_none() {
         let probing = Arc::clone(host);
         // Without a free thread the client learns everything else.
-        info.confinement = host.file_threads().run(move || probing.support().probe()).await.ok();
+        info.confinement =
+            host.own_threads().run(OwnWork::Probe, move || probing.support().probe()).await.ok();
     }
     if let Some(durable) = durable {
         info.state = Some(durable.describe().await);

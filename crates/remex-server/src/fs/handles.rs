@@ -30,9 +30,9 @@ use super::{
 };
 use crate::{
     context::CallContext,
-    host::Host,
     outbox::{ConnectionId, Responder},
     scope::FileAccess,
+    threads::ClientThreads,
 };
 
 /// The longest id of a handle, in bytes.
@@ -232,7 +232,7 @@ impl FileCalls {
         };
         if handle.mode == OpenMode::Read {
             // Nothing has to wait for this, even if all slots are taken.
-            drop(context.host().file_threads().run(move || drop(handle)));
+            drop(context.threads().run(move || drop(handle)));
             return responder.ok(Empty {});
         }
         let access = handle.access(context.connection(), &request.handle_id);
@@ -249,11 +249,11 @@ impl FileCalls {
     }
 
     /// Closes everything that the connection left open; files that were to be replaced stay unchanged.
-    pub(crate) fn close_all(&self, host: &Host) {
+    pub(crate) fn close_all(&self, threads: &ClientThreads) {
         let open = std::mem::take(&mut *self.handles.open());
         if !open.is_empty() {
             // Closing a file may hang.
-            drop(host.file_threads().run(move || drop(open)));
+            drop(threads.run(move || drop(open)));
         }
     }
 }

@@ -42,7 +42,7 @@ const STALE: Duration = Duration::from_secs(5);
 
 /// Sends a request and returns the head of the final response, whatever its status.
 pub(super) async fn send(host: &Host, outgoing: Outgoing) -> Result<Response, RpcError> {
-    let clients = host.web().clients(host.file_threads(), &outgoing.url).await?;
+    let clients = host.web().clients(host.own_threads(), &outgoing.url).await?;
     let Outgoing { method, url, headers, from_env, body, redirect_policy } = outgoing;
     // The builder converts a user name and password in the URL to a header.
     let mut request = clients.pooled.request(method, url).headers(headers);
@@ -72,7 +72,7 @@ pub(super) async fn send(host: &Host, outgoing: Outgoing) -> Result<Response, Rp
         }
         followed += 1;
         // The target may need another proxy, which may be unusable.
-        host.web().clients(host.file_threads(), &target).await?;
+        host.web().clients(host.own_threads(), &target).await?;
         redirect(&mut request, response.status(), target, &from_env);
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     engine::{Audience, Engine, Holding, ProcessLog, ProcessState, Spec, SyncJob, SyncStep},
     keeper_link::message::Key,
     limits::Limits,
+    threads::OwnWork,
 };
 
 /// Gathering ends once this much is not announced.
@@ -102,7 +103,7 @@ fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: Box<SyncJob>)
                 let waited = job.wait();
                 (job, waited)
             };
-            let Ok((job, waited)) = keeper.host.file_threads().run(wait).await else { return };
+            let Ok((job, waited)) = keeper.host.own_threads().run(OwnWork::Logs, wait).await else { return };
             if let Err(error) = &waited {
                 tracing::error!(%error, process = %process.id, "cannot sync a log: output may not survive a power failure");
             }

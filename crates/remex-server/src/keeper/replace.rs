@@ -28,6 +28,7 @@ use crate::{
     engine::{KeptLog, Place, Placement, ProcessRecord, broken},
     keeper_link::message::{Key, Quotas},
     state_dir::Lock,
+    threads::OwnWork,
 };
 
 /// The form of the tables. This program reads those of all earlier versions.
@@ -116,7 +117,7 @@ impl Keeper {
     /// Checks that a program runs and can go on from the tables.
     async fn check(&self, program: &Path) -> Result<(), String> {
         let program = program.to_owned();
-        let checked = self.host.file_threads().run(move || {
+        let checked = self.host.own_threads().run(OwnWork::Program, move || {
             let mut command = Command::new(&program);
             command.args(["keeper", "--check-tables", &VERSION.to_string(), "/"]);
             match run_briefly(command, CHECK_PATIENCE) {

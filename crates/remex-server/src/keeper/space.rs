@@ -17,6 +17,7 @@ use super::{Entry, Keeper, lock};
 use crate::{
     durable::{DESCRIPTION, disk_space},
     keeper_link::message::{Key, Quotas, Rules},
+    threads::OwnWork,
 };
 
 /// A log on a full disk needs room for two segments to go on, so they are small; many files are slow, so not too small.
@@ -87,7 +88,7 @@ impl Keeper {
             let host = Arc::clone(&self.host);
             self.host.spawn(async move {
                 let delete = move || deleted.into_iter().for_each(|dir| drop(fs::remove_dir_all(dir)));
-                let _ = host.file_threads().run(delete).await;
+                let _ = host.own_threads().run(OwnWork::Deletions, delete).await;
             });
         }
         for (key, dir) in entries.iter().filter_map(|entry| {
@@ -112,7 +113,7 @@ impl Keeper {
         self.deleting.count.fetch_add(1, Ordering::Relaxed);
         // Deleting may take a while.
         self.host.spawn(async move {
-            let deleted = keeper.host.file_threads().run(move || delete(&dir)).await;
+            let deleted = keeper.host.own_threads().run(OwnWork::Deletions, move || delete(&dir)).await;
             if let Ok(Err(error)) = deleted
                 && error.kind() != io::ErrorKind::NotFound
             {

@@ -8,7 +8,7 @@ use std::{
 use tokio::time::timeout;
 
 use super::Server;
-use crate::host::Phase;
+use crate::{host::Phase, threads::OwnWork};
 
 /// How long a decision waits for a file system that hangs; then the contents known so far count.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ impl Server {
             return;
         };
         let server = Arc::downgrade(self);
-        let reading = self.host.file_threads().run(move || {
+        let reading = self.host.own_threads().run(OwnWork::Credentials, move || {
             let reloaded = files.reload();
             drop(permit);
             match (reloaded, Weak::upgrade(&server)) {

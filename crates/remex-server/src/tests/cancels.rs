@@ -21,7 +21,7 @@ impl TestServer {
     /// Returns once `next` was sent and the cancelled work has ended.
     async fn cancel_large_read(&self, client: &mut Client, process_id: &str, next: Option<Value>) {
         let threads = self.server.host().compute().threads();
-        let mut busy = threads.keep_busy();
+        let mut busy = threads.keep_busy(&());
         let read = json!({"id": "read", "method": "process/read", "params": {"processId": process_id}});
         client.send(read).await;
         let deadline = Instant::now() + PATIENCE;
@@ -108,7 +108,7 @@ async fn only_one_answer_is_built_at_a_time_however_many_reads_are_cancelled() {
     client.start("p", "head -c 300000 /dev/zero; echo full; read line").await.unwrap();
     client.wait_for("p", "full").await;
     let threads = test.server.host().compute().threads();
-    let _busy = threads.keep_busy();
+    let _busy = threads.keep_busy(&());
     for _ in 0..20 {
         client.send(json!({"id": "read", "method": "process/read", "params": {"processId": "p"}})).await;
         client.call("environment/status", json!({})).await.unwrap();

@@ -293,7 +293,7 @@ async fn concurrent_requests_of_a_connection_are_limited_and_the_next_waits() {
     let test = TestServer::with(Limits { concurrent_requests: 1, ..Limits::default() }).await;
     let mut client = test.client().await;
     let threads = test.server.host().compute().threads();
-    let busy = threads.keep_busy();
+    let busy = threads.keep_busy(&());
     client.send(json!({"id": "list", "method": "process/list", "params": {}})).await;
     let deadline = Instant::now() + PATIENCE;
     while threads.waiting() == 0 {

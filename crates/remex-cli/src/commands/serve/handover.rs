@@ -95,14 +95,14 @@ pub(super) async fn wanted(signal: &mut Signal, handover: &Handover, server: &Se
             continue;
         }
         let program = handover.program.clone();
-        let checked = tokio::task::spawn_blocking(move || version_of(&program)).await;
+        let checked = server.run_blocking(move || version_of(&program)).await;
         let reason = match checked {
-            Ok(Ok(version)) => {
+            Some(Ok(version)) => {
                 tracing::info!(version, "upgrading");
                 return;
             }
-            Ok(Err(reason)) => reason,
-            Err(error) => error.to_string(),
+            Some(Err(reason)) => reason,
+            None => "checking it failed, which is a defect of the server".to_owned(),
         };
         tracing::error!(reason, "cannot upgrade: the program on disk does not run");
         server.say_status(&handover.program, &format!("{REFUSED}{reason}"));

@@ -27,12 +27,12 @@ pub(super) struct Reloader {
     pub(super) config: ServerConfig,
 }
 
-/// Reloads on a thread of its own: files and the user database may hang, and signals must not wait for them.
-pub(super) async fn reload(reloader: &Arc<Mutex<Reloader>>) {
+/// Reloads on another thread: files and the user database may hang, and signals must not wait for them.
+pub(super) async fn reload(server: &Server, reloader: &Arc<Mutex<Reloader>>) {
     let reloader = Arc::clone(reloader);
     let reload = move || reloader.lock().unwrap_or_else(PoisonError::into_inner).reload();
     // A panic has been reported.
-    let _ = tokio::task::spawn_blocking(reload).await;
+    let _ = server.run_blocking(reload).await;
 }
 
 impl Reloader {

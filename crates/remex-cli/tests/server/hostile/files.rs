@@ -4,4 +4,5 @@ mod answers;
 mod endless;
 mod order;
 mod races;
+mod shares;
 mod watches;
