@@ -141,7 +141,7 @@ impl Host {
             confinement: Confinement::new(config.sandbox, config.hidden),
             support: SupportProbe::default(),
             is_open_on_tcp: OpenOnTcp::default(),
-            proxy: Arc::default(),
+            proxy: Arc::new(Proxy::new()?),
             info: config.host,
             env: config.host_env,
             limits: RwLock::new(Arc::new(limits)),

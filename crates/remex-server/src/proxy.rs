@@ -32,7 +32,10 @@ pub(crate) use outgoing::{OwnPorts, Resolver};
 use request::Request;
 use stream::{HeadError, Incoming};
 
-use crate::supervise::supervise;
+use crate::{
+    supervise::supervise,
+    threads::{Share, Threads},
+};
 
 /// Connections of one process at a time; further ones wait to be accepted.
 const MAX_OF_PROCESS: usize = 128;
@@ -40,8 +43,9 @@ const MAX_OF_PROCESS: usize = 128;
 /// Connections of all processes at a time; further ones are refused. Fewer if few files may be open ([`max_of_server`]).
 const MAX_OF_SERVER: usize = 1024;
 
-/// Lookups of names at a time: each may block a thread for as long as the name servers take.
-const MAX_LOOKUPS: usize = 64;
+/// Lookups of names at a time: each blocks a thread for as long as the name servers take. One identity may have as many
+/// as it leaves to others.
+const MAX_LOOKUPS: usize = 512;
 
 /// Lookups of one process at a time.
 const MAX_LOOKUPS_OF_PROCESS: usize = 4;
@@ -66,7 +70,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Proxy {
     connections: Arc<Semaphore>,
-    lookups: Arc<Semaphore>,
+    /// Keyed by the identity that a process runs for.
+    lookups: Threads<Arc<str>>,
     resolver: Resolver,
     /// Ports of this server, which no confined process may reach.
     own_ports: OwnPorts,
@@ -77,27 +82,36 @@ pub(crate) struct Proxy {
 pub(crate) struct Exits {
     pub(crate) hosts: Hosts,
     pub(crate) denials: Arc<Denials>,
+    /// The identity that the process runs for, as logs show it.
+    identity: Arc<str>,
     lookups: Arc<Semaphore>,
 }
 
 impl Exits {
-    pub(crate) fn new(hosts: Hosts, denials: Arc<Denials>) -> Self {
-        Self { hosts, denials, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS_OF_PROCESS)) }
-    }
-}
-
-impl Default for Proxy {
-    fn default() -> Self {
-        Self {
-            connections: Arc::new(Semaphore::new(max_of_server(getrlimit(Resource::Nofile).current))),
-            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
-            resolver: Resolver::System,
-            own_ports: OwnPorts::default(),
-        }
+    pub(crate) fn new(hosts: Hosts, denials: Arc<Denials>, identity: Arc<str>) -> Self {
+        Self { hosts, denials, identity, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS_OF_PROCESS)) }
     }
 }
 
 impl Proxy {
+    /// Starts the first thread for lookups.
+    ///
+    /// # Errors
+    ///
+    /// If the host cannot create it.
+    pub(crate) fn new() -> io::Result<Self> {
+        Self::with_resolver(Resolver::default())
+    }
+
+    fn with_resolver(resolver: Resolver) -> io::Result<Self> {
+        Ok(Self {
+            connections: Arc::new(Semaphore::new(max_of_server(getrlimit(Resource::Nofile).current))),
+            lookups: Threads::new("remex-proxy", MAX_LOOKUPS, Share::AsManyAsLeft)?,
+            resolver,
+            own_ports: OwnPorts::default(),
+        })
+    }
+
     /// Returns the ports of this server.
     pub(crate) fn own_ports(&self) -> &OwnPorts {
         &self.own_ports

@@ -90,10 +90,11 @@ impl<A: Audience> Engine<A> {
     pub(super) fn serve_proxy(&self, owner: &A::Owner, socket: ProxySocket, hosts: Hosts) {
         let denials = Arc::new(Denials::new(self.on_denial(owner)));
         self.state().denials = Some(Arc::clone(&denials));
+        let exits = Exits::new(hosts, denials, owner.identity().into());
         let (proxy, mut phase) = (Arc::clone(self.host.proxy()), self.host.phase().subscribe());
         self.host.spawn(async move {
             tokio::select! {
-                () = proxy.serve(socket, Exits::new(hosts, denials)) => {}
+                () = proxy.serve(socket, exits) => {}
                 // By now, all processes were killed; one that could not be must not delay the shutdown.
                 _ = phase.wait_for(|phase| *phase == Phase::Disconnecting) => {}
             }

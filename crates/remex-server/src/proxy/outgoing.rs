@@ -1,7 +1,7 @@
 //! From the name of a host to a connection, or the reason why there is none.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
@@ -59,13 +59,29 @@ impl Refusal {
     }
 }
 
-/// Who looks up names.
-#[derive(Debug)]
-pub(crate) enum Resolver {
-    /// The host of the server.
-    System,
-    #[cfg(test)]
-    Table(std::collections::BTreeMap<String, Vec<IpAddr>>),
+/// Looks up names, and blocks for as long as that takes.
+#[derive(Clone)]
+pub(crate) struct Resolver(Arc<LookUp>);
+
+type LookUp = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+
+impl Resolver {
+    pub(super) fn new(look_up: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(look_up))
+    }
+}
+
+impl Default for Resolver {
+    /// Asks the host of the server.
+    fn default() -> Self {
+        Self::new(addresses_of)
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
 }
 
 /// The ports that this server itself listens on.
@@ -166,23 +182,13 @@ impl Proxy {
     }
 
     /// Looks up a name, on a thread that may block.
-    async fn look_up(&self, exits: &Exits, name: &str) -> io::Result<Vec<IpAddr>> {
-        match &self.resolver {
-            Resolver::System => {}
-            #[cfg(test)]
-            Resolver::Table(table) => {
-                let found = table.get(name).cloned();
-                return found.ok_or_else(|| io::Error::other("it is unknown"));
-            }
-        }
-        // Of the jail first, so that one whose names hang does not hold back the others.
-        let own = Arc::clone(&exits.lookups).acquire_owned().await.map_err(io::Error::other)?;
-        let permit = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
-        let question = name.to_owned();
-        let looking = tokio::task::spawn_blocking(move || {
+    pub(super) async fn look_up(&self, exits: &Exits, name: &str) -> io::Result<Vec<IpAddr>> {
+        let permit = Arc::clone(&exits.lookups).acquire_owned().await.map_err(io::Error::other)?;
+        let (resolver, name) = (self.resolver.clone(), name.to_owned());
+        let looking = self.lookups.run_if_wanted(Arc::clone(&exits.identity), move || {
             // Held until the lookup itself ends, also if nobody waits for it any more.
-            let _permits = (own, permit);
-            addresses_of(&question)
+            let _permit = permit;
+            (resolver.0)(&name)
         });
         looking.await.map_err(io::Error::other)?
     }
