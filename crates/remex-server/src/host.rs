@@ -12,10 +12,14 @@ use std::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use remex_process::{Spawner, Tags};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -39,6 +43,12 @@ use crate::{
     watcher::SharedWatcher,
     web::WebClient,
 };
+
+/// How long it must be quiet before freed memory is returned: the next request may need it again.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// The longest wait for a quiet period.
+const MAX_WAIT_FOR_QUIET: Duration = Duration::from_secs(60);
 
 /// Everything that modules share about the host.
 #[derive(Debug)]
@@ -327,6 +337,19 @@ impl Host {
     /// Returns a receiver that changes whenever a connection, session or process appears or disappears.
     pub(crate) fn activity(&self) -> watch::Receiver<()> {
         self.activity.subscribe()
+    }
+
+    /// Returns freed memory to the host shortly after activity; never ends.
+    ///
+    /// For dedicated programs: it affects the memory of the whole program.
+    pub(crate) async fn return_freed_memory(&self) {
+        let mut activity = self.activity();
+        // The sender lives as long as the host.
+        while activity.changed().await.is_ok() {
+            let latest = Instant::now() + MAX_WAIT_FOR_QUIET;
+            while timeout_at(latest.min(Instant::now() + QUIET), activity.changed()).await.is_ok() {}
+            self.compute.run(remex_process::trim_heap).await;
+        }
     }
 
     /// Returns whether the kernel has killed a process for lack of memory since the last call.

@@ -231,6 +231,7 @@ async fn keep_in(
     tokio::select! {
         () = keeper.accept(&listener) => {}
         () = told_to_end => keeper.end_all().await,
+        () = keeper.host.return_freed_memory() => {}
     }
     let _ = fs::remove_file(socket);
     Ok(())
@@ -367,6 +368,7 @@ impl Keeper {
     }
 
     fn on_message(self: &Arc<Self>, message: ToKeeper, link: &Arc<ServerLink>) {
+        self.host.notify_activity();
         match message {
             ToKeeper::Quotas(quotas) => self.set_quotas(quotas),
             ToKeeper::Start(new) => self.start(*new, link),
@@ -525,6 +527,7 @@ impl Keeper {
         if process.set_live(false) {
             self.live.fetch_sub(1, Ordering::Relaxed);
             self.closed_one.notify_one();
+            self.host.notify_activity();
         }
     }
 }

@@ -2,32 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
-
 use super::Server;
 use crate::host::Phase;
-
-/// How long the server must be quiet before freed memory is returned: the next request may need it again.
-const QUIET: Duration = Duration::from_secs(2);
-/// The longest wait for a quiet period.
-const MAX_WAIT_FOR_QUIET: Duration = Duration::from_secs(60);
 
 impl Server {
     /// Returns freed memory to the host shortly after activity, until the server shuts down.
     ///
     /// For dedicated server programs: it affects the memory of the whole program.
     pub async fn return_freed_memory(&self) {
-        let (mut activity, mut phase) = (self.host.activity(), self.host.phase().subscribe());
-        let trim = async {
-            // The sender lives as long as the server.
-            while activity.changed().await.is_ok() {
-                let latest = Instant::now() + MAX_WAIT_FOR_QUIET;
-                while timeout_at(latest.min(Instant::now() + QUIET), activity.changed()).await.is_ok() {}
-                self.host.compute().run(remex_process::trim_heap).await;
-            }
-        };
+        let mut phase = self.host.phase().subscribe();
         tokio::select! {
-            () = trim => {}
+            () = self.host.return_freed_memory() => {}
             _ = phase.wait_for(|phase| *phase > Phase::Serving) => {}
         }
     }

@@ -4,6 +4,7 @@ mod collecting;
 mod crashes;
 mod host;
 mod logs;
+mod memory;
 mod restarts;
 mod space;
 mod status;
