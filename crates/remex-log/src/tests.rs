@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 mod full;
 mod model;
+mod power;
 mod reading;
 mod writing;
 

@@ -10,13 +10,14 @@ mod retention;
 mod tail;
 mod unsynced;
 
-use std::{cell::Cell, collections::VecDeque, fs::File, io, mem, path::PathBuf, sync::Arc};
+use std::{cell::Cell, collections::VecDeque, io, mem, path::PathBuf, sync::Arc};
 
 pub use blank::Blank;
 use ledger::Ledger;
 pub use open::Recovered;
 use retention::{Sealed, may_evict_before};
 use tail::Tail;
+use unsynced::SyncLoss;
 pub use unsynced::Unsynced;
 
 use crate::{
@@ -117,6 +118,7 @@ pub struct Writer {
     first_lost: u64,
     /// Whether the names of all segments are on the medium.
     is_dir_synced: bool,
+    sync_loss: SyncLoss,
 }
 
 impl std::fmt::Debug for Writer {
@@ -338,18 +340,11 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The error of the file system.
+    /// The error of the file system, now or in an earlier sync: nothing brings back what that has lost.
     pub fn sync(&mut self) -> io::Result<()> {
-        self.flush().map_err(full)?;
-        for sealed in self.sealed.iter_mut().filter(|sealed| !sealed.is_synced) {
-            self.disk.sync(&File::open(self.dir.join(sealed.name.file_name()))?)?;
-            sealed.is_synced = true;
-        }
-        self.tail.sync(&*self.disk, &self.dir)?;
-        if !self.is_dir_synced {
-            self.disk.sync(&File::open(&self.dir)?)?;
-            self.is_dir_synced = true;
-        }
+        let unsynced = self.unsynced()?;
+        unsynced.wait(|file| self.disk.sync(file))?;
+        self.synced(&unsynced);
         Ok(())
     }
 
@@ -364,7 +359,8 @@ impl Writer {
         let sealed =
             self.sealed.iter().filter(|sealed| !sealed.is_synced).map(|sealed| sealed.name).collect();
         let (tail, name) = (self.tail.clone_file(&self.dir)?, self.tail.header.name);
-        Ok(Unsynced { dir: self.dir.clone(), sealed, tail, name, is_dir_synced: self.is_dir_synced })
+        let loss = self.sync_loss.clone();
+        Ok(Unsynced { dir: self.dir.clone(), sealed, tail, name, is_dir_synced: self.is_dir_synced, loss })
     }
 
     /// Notes that what [`Writer::unsynced`] returned is on the medium.

@@ -210,7 +210,7 @@ fn a_log_is_synced_beside_its_writer_while_it_grows_and_evicts() {
             log.append(Stream::Stderr, &[round; 100]);
         }
         // Segments that it knows may be evicted by now.
-        unsynced.wait().unwrap();
+        unsynced.wait(fs::File::sync_data).unwrap();
         log.writer().synced(&unsynced);
     }
     log.writer().sync().unwrap();

@@ -12,6 +12,7 @@ use super::{
     ledger::Ledger,
     retention::Sealed,
     tail::{NEW_SEGMENT, Tail},
+    unsynced::SyncLoss,
 };
 use crate::{
     disk::{Disk, FileSystem},
@@ -147,6 +148,7 @@ impl Writer {
             ledger,
             first_lost,
             is_dir_synced: false,
+            sync_loss: SyncLoss::default(),
         }
     }
 }

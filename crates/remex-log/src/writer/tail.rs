@@ -208,14 +208,6 @@ impl Tail {
         }
     }
 
-    /// Waits until the data is on the medium.
-    pub(super) fn sync(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
-        match &self.file {
-            Some(file) => disk.sync(file),
-            None => disk.sync(&File::open(dir.join(self.header.name.file_name()))?),
-        }
-    }
-
     fn write(&self, disk: &dyn Disk, records: &[u8]) -> io::Result<()> {
         write_all(disk, self.file()?, records, self.written)
     }

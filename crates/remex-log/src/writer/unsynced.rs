@@ -1,6 +1,14 @@
 //! What a log has written that may not be on the medium. Start at [`Unsynced`].
 
-use std::{fs::File, io, path::PathBuf};
+use std::{
+    fs::File,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use crate::names::SegmentName;
 
@@ -14,27 +22,56 @@ pub struct Unsynced {
     pub(super) tail: File,
     pub(super) name: SegmentName,
     pub(super) is_dir_synced: bool,
+    pub(super) loss: SyncLoss,
+}
+
+/// Whether a sync of a log has failed.
+///
+/// The kernel reports an error once, and may take what it has lost for written afterwards, so no later sync covers it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SyncLoss {
+    has_failed: Arc<AtomicBool>,
+}
+
+impl SyncLoss {
+    /// Notes the result of a sync.
+    pub(super) fn check(&self, synced: io::Result<()>) -> io::Result<()> {
+        if synced.is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        synced
+    }
+
+    /// Fails if a sync has failed.
+    pub(super) fn result(&self) -> io::Result<()> {
+        if self.has_failed.load(Ordering::Relaxed) {
+            return Err(io::Error::other("an earlier sync of this log failed, so a part of it may be lost"));
+        }
+        Ok(())
+    }
 }
 
 impl Unsynced {
-    /// Waits until the files, and their names, are on the medium.
+    /// Waits until the files, and their names, are on the medium, as `sync` does for one file or directory; usually that
+    /// is [`File::sync_data`].
     ///
     /// # Errors
     ///
-    /// The error of the file system.
-    pub fn wait(&self) -> io::Result<()> {
+    /// The error of the file system, now or in an earlier sync of this log: nothing brings back what that has lost.
+    pub fn wait(&self, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
+        let sync = |file: &File| self.loss.check(sync(file));
         for name in &self.sealed {
             match File::open(self.dir.join(name.file_name())) {
-                Ok(file) => file.sync_data()?,
+                Ok(file) => sync(&file)?,
                 // It was evicted meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
-        self.tail.sync_data()?;
+        sync(&self.tail)?;
         if !self.is_dir_synced {
-            File::open(&self.dir)?.sync_all()?;
+            sync(&File::open(&self.dir)?)?;
         }
-        Ok(())
+        self.loss.result()
     }
 }

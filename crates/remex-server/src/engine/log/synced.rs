@@ -39,7 +39,7 @@ pub(crate) enum SyncStep {
 impl SyncJob {
     /// Waits until the events are on the disk.
     pub(crate) fn wait(&self) -> io::Result<()> {
-        self.files.wait()
+        self.files.wait(std::fs::File::sync_data)
     }
 }
 
