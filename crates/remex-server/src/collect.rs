@@ -162,7 +162,7 @@ impl Found {
     fn delete(&self, sessions: &SavedSessions, known: &HashSet<String>) -> io::Result<()> {
         let session = &self.description.session;
         if let Some(start) = self.start.as_ref().filter(|_| known.contains(session)) {
-            sessions.forget(session, start, self.dir.clone())?;
+            sessions.forget(session, start, &self.dir)?;
         }
         match fs::remove_dir_all(&self.dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -6,6 +6,7 @@ mod collect;
 mod disk;
 mod forgotten;
 mod launch;
+mod session_files;
 mod sessions;
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 };
 
 use remex_process::{Tags, tree};
-use remex_proto::{HostPath, environment};
+use remex_proto::{ErrorKind, HostPath, RpcError, environment};
 use tokio::sync::watch;
 
 use crate::{
@@ -33,9 +34,8 @@ use crate::{
 pub(crate) use collect::{ClosedLog, Rule, disk_space};
 pub(crate) use disk::{DESCRIPTION, START_NOTE, StartNote, close_lost, on_wire};
 pub(crate) use forgotten::Forgotten;
-pub(crate) use sessions::{
-    SavedIdentity, SavedOutcome, SavedSession, SavedSessions, SavedStart, SessionFiles,
-};
+pub(crate) use session_files::{Saving, SessionFiles};
+pub(crate) use sessions::{SavedIdentity, SavedOutcome, SavedSession, SavedSessions, SavedStart};
 
 /// How long to wait before a keeper that does not start is started again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub(crate) struct Durable {
     quotas: Mutex<Quotas>,
     /// `None` while a new keeper is started.
     link: watch::Sender<Option<Arc<KeeperLink>>>,
-    files: Arc<SessionFiles>,
+    files: SessionFiles,
     /// Closed processes, the oldest first, whose logs are deleted when there is no space left.
     closed: Mutex<VecDeque<Closed>>,
 }
@@ -144,7 +144,8 @@ impl Durable {
             disk::processes(&state.processes(), |key| known.contains(&key)).map_err(unreadable)?;
         processes.extend(kept);
         let (sessions, lost) = sessions::read(&state.sessions()).map_err(unreadable)?;
-        let files = SessionFiles::start(state.sessions()).map_err(unreadable)?;
+        let saved = sessions.iter().map(|(saved, _)| saved);
+        let files = SessionFiles::start(state.sessions(), saved).map_err(unreadable)?;
         let forgotten = forgotten::read(&state.processes()).map_err(unreadable)?;
         let durable = Durable {
             state,
@@ -285,6 +286,12 @@ impl Durable {
             link.send(&ToKeeper::Goodbye);
         }
     }
+}
+
+/// Returns why a process that must survive a power failure is not started.
+pub(crate) fn not_synced(process: &str, error: &io::Error) -> RpcError {
+    let message = format!("cannot start process `{process}`: cannot sync the state directory: {error}");
+    RpcError::new(ErrorKind::Internal, message).with_hint("check its disk, or start it without `sync`")
 }
 
 /// Connects to the keeper; if it runs another program than this server would start now, that is replaced first.

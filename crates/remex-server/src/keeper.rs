@@ -9,13 +9,13 @@ mod link;
 mod replace;
 mod space;
 mod spares;
+mod start;
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
-    io,
+    fs, io,
     os::fd::RawFd,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -25,31 +25,27 @@ use std::{
 
 use remex_log::{Quota, Space as _};
 use remex_process::{Scope, Tags, tree};
-use remex_proto::{ErrorKind, RpcError, process as wire};
+use remex_proto::{RpcError, process as wire};
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, sync::Notify, task::JoinSet};
 
 use crate::{
     audit::Audit,
     clock::now_ms,
     config::{CgroupUse, Config},
-    durable::{DESCRIPTION, START_NOTE, StartNote},
-    engine::{Caller as _, Engine, KeptLog, KeptSpec, Owner, broken},
+    engine::{Engine, Owner},
     host::Host,
     keeper_link::message::{
-        FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, NewProcess, ProgramFile, Progress, Purpose,
-        Rules, StartFailure, ToKeeper,
+        FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, ProgramFile, Progress, Purpose, Rules, ToKeeper,
     },
     resource_limits::LimitEnforcer,
     retention::RetentionAccount,
     state_dir::{Lock, StateDir},
-    supervise::defect,
-    threads::OwnWork,
 };
 use announce::Announcer;
 use link::{Greeted, LinkCaller, ServerLink};
 pub use replace::knows_tables;
 use replace::{Passed, Tables};
-use space::{Deletions, SessionQuotas, log_options};
+use space::{Deletions, SessionQuotas};
 use spares::Spares;
 
 /// How long a keeper without processes waits for a server.
@@ -402,78 +398,6 @@ impl Keeper {
         }
     }
 
-    fn start(self: &Arc<Self>, new: NewProcess, link: &Arc<ServerLink>) {
-        let NewProcess { key, session, description, start, rules } = new;
-        let refuse = |error: &RpcError| {
-            link.send(&FromKeeper::NotStarted { key, failure: StartFailure::Other(error.into()) });
-        };
-        let start = match start.into_start(None) {
-            Ok(start) => start,
-            Err(error) => return refuse(&RpcError::new(ErrorKind::NotSupported, error.to_string())),
-        };
-        let quota = self.quota_of(&session);
-        let dir = self.state.processes().join(key.dir_name());
-        let created = self.spares.create_log(&dir, &description, log_options(&rules), Arc::clone(&quota));
-        let writer = match created {
-            Ok(writer) => writer,
-            Err(error) => return refuse(&not_created(&rules.id, &error)),
-        };
-        let (log, must_sync) = (KeptLog::new(writer, rules.evicts, rules.sync), rules.sync);
-        let spec = KeptSpec { rules: rules.clone(), tag: start.tag };
-        let announcer = Announcer::new(key, Arc::downgrade(self));
-        let (process, attempt) =
-            Kept::kept(spec, &self.host, Arc::downgrade(self), &self.account, log, announcer);
-        let entry = Entry { process: Arc::clone(&process), description, quota, started: None, rules };
-        self.processes().insert(key, entry);
-        self.count_live(&process);
-        let (keeper, caller) = (Arc::clone(self), LinkCaller::starting(self, key));
-        let starting = Arc::clone(&process);
-        let running = async move {
-            if must_sync && let Err(error) = keeper.sync_start(dir).await {
-                caller.answer(Err(error));
-                starting.fail_kept();
-                return keeper.on_broken(&starting);
-            }
-            match keeper.host.spawner().attempt(start, &attempt).await {
-                Ok(child) => starting.run_kept(child, keeper, caller).await,
-                Err(error) => {
-                    caller.refuse(error);
-                    starting.fail_kept();
-                    keeper.on_broken(&starting);
-                }
-            }
-        };
-        self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
-        self.refill_spares();
-    }
-
-    /// Creates directories for the next starts while nobody waits for them.
-    fn refill_spares(self: &Arc<Self>) {
-        if self.spares.needs_refill() {
-            let keeper = Arc::clone(self);
-            self.host.spawn(async move {
-                let filling = Arc::clone(&keeper);
-                let _ = keeper.host.own_threads().run(OwnWork::Spares, move || filling.spares.refill()).await;
-                keeper.spares.refilled();
-            });
-        }
-    }
-
-    /// Waits until the description of a process, and the names on the way to it, are on the disk.
-    async fn sync_start(&self, dir: PathBuf) -> Result<(), RpcError> {
-        let sync = move || -> io::Result<()> {
-            File::open(dir.join(DESCRIPTION))?.sync_all()?;
-            // Its own directory, that of all processes, and the state directory.
-            dir.ancestors().take(3).try_for_each(|dir| File::open(dir)?.sync_all())
-        };
-        let synced = self.host.own_threads().run(OwnWork::Logs, sync).await.map_err(|_| defect())?;
-        synced.map_err(|error| {
-            let message = format!("cannot sync the state directory: {error}");
-            RpcError::new(ErrorKind::Internal, message)
-                .with_hint("check its disk, or start it without `sync`")
-        })
-    }
-
     /// Returns what the server has to know about all processes.
     fn list(&self) -> Vec<KeptProcess> {
         let entries: Vec<_> = self.processes().iter().map(|(key, entry)| (*key, entry.clone())).collect();
@@ -549,20 +473,13 @@ impl Owner<Announcer> for Keeper {
 
     fn on_started(
         &self,
-        process: &Arc<Kept>,
+        _process: &Arc<Kept>,
         _start_id: Option<&str>,
         started: wire::Started,
         caller: Option<LinkCaller>,
     ) {
         let Some(caller) = caller else { return };
         let started = (started.pid.unwrap_or_default(), started.started_at_ms.unwrap_or_default());
-        let note = StartNote { pid: started.0, at_ms: started.1 };
-        let note = serde_json::to_vec(&note).unwrap_or_default();
-        process.with_kept_log(|log| {
-            if let Err(error) = log.writer().note(START_NOTE, &note) {
-                tracing::warn!(%error, "cannot record the start of a process");
-            }
-        });
         if let Some(entry) = self.processes().get_mut(&caller.key()) {
             entry.started = Some(started);
         }
@@ -597,28 +514,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns why a process without a log is not started, and what to do about it.
-fn not_created(process: &str, error: &io::Error) -> RpcError {
-    let (kind, hint) = match error.kind() {
-        io::ErrorKind::StorageFull => {
-            (ErrorKind::LimitExceeded, "free space on the disk of the state directory")
-        }
-        io::ErrorKind::QuotaExceeded => (
-            ErrorKind::LimitExceeded,
-            "forget processes that have ended, or raise the disk quotas of the server or of its user",
-        ),
-        io::ErrorKind::NotFound => (
-            ErrorKind::Internal,
-            "part of the state directory was deleted: restore it, or start the server with a new one",
-        ),
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            (ErrorKind::Internal, "make the state directory writable for the user of the server")
-        }
-        _ => (ErrorKind::Internal, "check the state directory, its disk and the limits of its keeper"),
-    };
-    RpcError::new(kind, format!("cannot create the log of process `{process}`: {error}")).with_hint(hint)
-}
-
 /// Returns what to announce of a process now.
 fn progress_of(process: &Kept) -> Progress {
     process.progress_and_hold().0
@@ -636,14 +531,5 @@ mod tests {
         assert!(!errors.is_new(&files, now + Duration::from_secs(59)));
         assert!(errors.is_new(&memory, now + Duration::from_secs(59)));
         assert!(errors.is_new(&files, now + Duration::from_secs(60)));
-    }
-
-    #[test]
-    fn a_start_without_a_log_gets_the_hint_for_its_cause() {
-        let hint = |kind: io::ErrorKind| not_created("p", &kind.into()).hint.unwrap();
-        assert!(hint(io::ErrorKind::StorageFull).starts_with("free space"));
-        assert!(hint(io::ErrorKind::QuotaExceeded).contains("quotas"));
-        let missing = hint(io::ErrorKind::NotFound);
-        assert!(missing.contains("was deleted") && !missing.contains("quota"), "{missing}");
     }
 }

@@ -249,10 +249,10 @@ impl Session {
                 let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
                 let saved = self.save_begun(&starting.process);
                 let running = async move {
-                    if let Some(saved) = saved {
-                        let _ = saved.await;
+                    match saved::begun(saved, &starting.process).await {
+                        Ok(()) => broken::run(starting, owner).await,
+                        Err(error) => starting.refuse(&*owner, &error),
                     }
-                    broken::run(starting, owner).await;
                 };
                 self.host.spawn(running.instrument(span));
                 pending.hand_over();

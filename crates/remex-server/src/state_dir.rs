@@ -12,6 +12,8 @@
 //! sessions/ID.json  a session; ID.starts its starts that are not in `processes`
 //! ```
 
+mod files;
+
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read as _, Write as _},
@@ -25,6 +27,8 @@ use std::{
 
 use remex_process::Tags;
 use rustix::fs::FlockOperation;
+
+pub(crate) use files::{Survival, replace, sync, sync_dir};
 
 /// The form of what is in a state directory.
 const VERSION: u32 = 1;
@@ -126,6 +130,9 @@ impl StateDir {
             return Err(StateError::NotPrivate(path));
         }
         let version = path.join("version");
+        if !version.exists() {
+            sync_ancestors(&path).map_err(failed("sync", &path))?;
+        }
         match number_in(&version, || VERSION.into())? {
             0 => {
                 let what = "there is no state version 0".to_owned();
@@ -148,6 +155,7 @@ impl StateDir {
             let below = path.join(below);
             DirBuilder::new().recursive(true).mode(0o700).create(&below).map_err(failed("create", &below))?;
         }
+        // Every start that survives a power failure syncs the names in the directory itself.
         Ok(StateDir { path, dir, tags })
     }
 
@@ -228,14 +236,13 @@ impl StateDir {
     }
 }
 
-/// Writes a file so that it is there with all its content or not at all.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut temporary = path.to_owned().into_os_string();
-    temporary.push(".new");
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(content)?;
-    drop(file);
-    fs::rename(&temporary, path)
+/// Waits until the names on the way to a new directory are on the disk: some may have been created with it.
+fn sync_ancestors(path: &Path) -> io::Result<()> {
+    path.ancestors().skip(1).try_for_each(|dir| match sync_dir(dir) {
+        // Those that this user cannot read were there before.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
+    })
 }
 
 /// Returns the number in a file, or writes a new one if the file is not there.
@@ -251,7 +258,8 @@ fn number_in(path: &Path, new: impl FnOnce() -> u64) -> Result<u64, StateError> 
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let number = new();
-            replace(path, format!("{number}\n").as_bytes()).map_err(failed("write"))?;
+            replace(path, format!("{number}\n").as_bytes(), Survival::PowerFailure)
+                .map_err(failed("write"))?;
             Ok(number)
         }
         Err(error) => Err(failed("read")(error)),

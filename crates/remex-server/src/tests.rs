@@ -7,6 +7,7 @@ mod identities;
 mod limits;
 mod panics;
 mod path_limits;
+pub(crate) mod power;
 
 use std::{sync::Arc, time::Duration};
 

@@ -82,6 +82,7 @@ fn progress_in(summary: &Summary) -> Progress {
         exit,
         is_full: false,
         lacks: None,
+        sync_failure: None,
         fresh: Vec::new(),
     }
 }

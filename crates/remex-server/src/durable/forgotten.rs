@@ -108,14 +108,14 @@ mod tests {
         // Nothing can be appended to that.
         fs::create_dir(sessions.join("s.starts")).unwrap();
         let saved = SavedSessions::in_dir(sessions.clone());
-        saved.forget("s", &start, log.clone()).unwrap();
+        saved.forget("s", &start, &log).unwrap();
         assert!(!log.exists());
         let [forgotten] = read(&processes).unwrap().try_into().unwrap();
         assert!(size_of(&forgotten.dir) < 4096, "its output is gone");
         assert_eq!((&*forgotten.description, forgotten.start.pid), (&b"description"[..], 7));
 
         fs::remove_dir(sessions.join("s.starts")).unwrap();
-        saved.forget("s", &start, forgotten.dir).unwrap();
+        saved.forget("s", &start, &forgotten.dir).unwrap();
         assert!(fs::read_to_string(sessions.join("s.starts")).unwrap().contains("\"start\""));
         assert_eq!(fs::read_dir(&processes).unwrap().count(), 0, "it is deleted once its start is saved");
     }

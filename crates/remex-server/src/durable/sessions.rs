@@ -1,20 +1,16 @@
-//! Sessions on disk: one file each, written by one thread in the order of the changes.
+//! Sessions on disk: one file each, and another with their starts. `session_files` writes them.
 
 use std::{
     collections::HashSet,
-    fs::{self, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
 };
 
 use remex_proto::{ErrorKind, RpcError, process::Started, state::session_table::OnDetach};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
-use super::forgotten;
-use crate::{identity::Identity, state_dir::replace};
+use super::session_files;
+use crate::{identity::Identity, state_dir::Survival};
 
 /// A session as a later server finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +26,9 @@ pub(crate) struct SavedSession {
     pub(crate) detached_at_ms: Option<u64>,
     /// Its number in tags.
     pub(crate) number: u32,
+    /// Whether it must survive a power failure: a process with `sync` was started in it. Its writer knows that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) sync: bool,
 }
 
 /// An [`Identity`] that outlives a server.
@@ -110,144 +109,6 @@ impl SavedOutcome {
     }
 }
 
-/// Writes sessions in the order of their changes.
-#[derive(Debug)]
-pub(crate) struct SessionFiles {
-    jobs: mpsc::Sender<Job>,
-}
-
-#[derive(Debug)]
-struct Job {
-    session: String,
-    change: Change,
-    done: Option<oneshot::Sender<io::Result<()>>>,
-}
-
-#[derive(Debug)]
-enum Change {
-    Put(Vec<u8>),
-    /// Adds a line to the starts.
-    Append(Vec<u8>),
-    /// Adds a line to the starts, or else leaves that start in the log, without output.
-    Forget {
-        start: Vec<u8>,
-        log: PathBuf,
-    },
-    Remove,
-    /// Waits until what was saved is on the disk.
-    Sync,
-}
-
-impl SessionFiles {
-    pub(super) fn start(dir: PathBuf) -> io::Result<Arc<Self>> {
-        let (jobs, queue) = mpsc::channel::<Job>();
-        std::thread::Builder::new().name("remex-state".to_owned()).spawn(move || {
-            for job in queue {
-                let written = apply(&dir, &job);
-                if let Err(error) = &written {
-                    tracing::error!(%error, session = %job.session, "cannot save a session in the state directory");
-                }
-                if let Some(done) = job.done {
-                    let _ = done.send(written);
-                }
-            }
-        })?;
-        Ok(Arc::new(SessionFiles { jobs }))
-    }
-
-    /// Saves a session; the result arrives once it is on disk.
-    pub(crate) fn put(&self, session: &SavedSession) -> oneshot::Receiver<io::Result<()>> {
-        self.send(&session.id, Change::Put(serde_json::to_vec(session).unwrap_or_default()))
-    }
-
-    /// Remembers a start.
-    pub(crate) fn append(&self, session: &str, start: &SavedStart) -> oneshot::Receiver<io::Result<()>> {
-        self.send(session, Change::Append(line(start)))
-    }
-
-    /// Remembers the start of a process whose log is about to be deleted.
-    ///
-    /// On a full disk it is remembered in what is left of the log. An error means that it is known from the log only.
-    pub(crate) fn forget(
-        &self,
-        session: &str,
-        start: &SavedStart,
-        log: PathBuf,
-    ) -> oneshot::Receiver<io::Result<()>> {
-        self.send(session, Change::Forget { start: line(start), log })
-    }
-
-    /// Waits until what was saved of a session is on the disk.
-    pub(crate) fn sync(&self, session: &str) -> oneshot::Receiver<io::Result<()>> {
-        self.send(session, Change::Sync)
-    }
-
-    pub(crate) fn remove(&self, session: &str) -> oneshot::Receiver<io::Result<()>> {
-        self.send(session, Change::Remove)
-    }
-
-    fn send(&self, session: &str, change: Change) -> oneshot::Receiver<io::Result<()>> {
-        let (done, waiting) = oneshot::channel();
-        let job = Job { session: session.to_owned(), change, done: Some(done) };
-        let _ = self.jobs.send(job);
-        waiting
-    }
-}
-
-fn apply(dir: &Path, job: &Job) -> io::Result<()> {
-    let [session, starts] = ["json", "starts"].map(|kind| dir.join(format!("{}.{kind}", job.session)));
-    match &job.change {
-        Change::Put(content) => replace(&session, content),
-        Change::Append(line) => append(&starts, line),
-        Change::Forget { start, log } => {
-            let Err(error) = append(&starts, start) else { return forgotten::remove(log) };
-            forgotten::set_aside(log)?;
-            tracing::warn!(%error, session = %job.session, "the start of a forgotten process stays in its log");
-            // That has freed space.
-            if append(&starts, start).is_ok() { forgotten::remove(log) } else { Ok(()) }
-        }
-        Change::Sync => {
-            File::open(session)?.sync_all()?;
-            match File::open(starts) {
-                Ok(starts) => starts.sync_all()?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-            dir.ancestors().take(2).try_for_each(|dir| File::open(dir)?.sync_all())
-        }
-        Change::Remove => {
-            let removed = [session, starts].map(fs::remove_file);
-            removed
-                .into_iter()
-                .filter(|removed| !matches!(removed, Err(error) if error.kind() == io::ErrorKind::NotFound))
-                .collect()
-        }
-    }
-}
-
-/// Appends a line as a whole or not at all, also after one that was torn by a full disk or a power failure.
-fn append(path: &Path, line: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path)?;
-    let end = file.metadata()?.len();
-    let mut last = [b'\n'];
-    if end > 0 {
-        file.read_exact_at(&mut last, end - 1)?;
-    }
-    let mut lines = line.to_vec();
-    if last != *b"\n" {
-        let whole = fs::read(path)?;
-        let torn = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-        if serde_json::from_slice::<SavedStart>(&whole[torn..]).is_ok() {
-            // Only its newline is missing.
-            lines.insert(0, b'\n');
-        } else {
-            file.set_len(torn as u64)?;
-        }
-    }
-    let end = file.metadata()?.len();
-    file.write_all(&lines).inspect_err(|_| drop(file.set_len(end)))
-}
-
 /// The sessions in a directory that no server uses.
 #[derive(Debug)]
 pub(crate) struct SavedSessions {
@@ -271,14 +132,19 @@ impl SavedSessions {
         Ok(ids)
     }
 
-    /// Remembers the start of a process whose log is about to be deleted; as [`SessionFiles::forget`].
-    pub(crate) fn forget(&self, session: &str, start: &SavedStart, log: PathBuf) -> io::Result<()> {
-        let change = Change::Forget { start: line(start), log };
-        apply(&self.dir, &Job { session: session.to_owned(), change, done: None })
+    /// Remembers the start of a process whose log is about to be deleted; as
+    /// [`SessionFiles::forget`](super::SessionFiles::forget).
+    pub(crate) fn forget(&self, session: &str, start: &SavedStart, log: &Path) -> io::Result<()> {
+        let saved = read_session(&self.dir.join(format!("{session}.json")));
+        let survival = match saved {
+            Ok(saved) if saved.sync => Survival::PowerFailure,
+            _ => Survival::Process,
+        };
+        session_files::forget(&self.dir, session, &line(start), log, survival)
     }
 }
 
-fn line(start: &SavedStart) -> Vec<u8> {
+pub(super) fn line(start: &SavedStart) -> Vec<u8> {
     let mut line = serde_json::to_vec(start).unwrap_or_default();
     line.push(b'\n');
     line
@@ -295,8 +161,7 @@ pub(super) fn read(dir: &Path) -> io::Result<ReadSessions> {
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
-        let read = fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice::<SavedSession>(&bytes)?));
-        match read {
+        match read_session(&path) {
             Ok(session) => {
                 let starts = fs::read(path.with_extension("starts")).unwrap_or_default();
                 let lines = starts.split(|byte| *byte == b'\n');
@@ -313,37 +178,6 @@ pub(super) fn read(dir: &Path) -> io::Result<ReadSessions> {
     Ok((sessions, unreadable))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn begun(number: u32) -> SavedStart {
-        let (start_id, process_id) = (format!("s{number}"), format!("p{number}"));
-        SavedStart { start_id, process_id, outcome: SavedOutcome::Begun }
-    }
-
-    fn ids_in(path: &Path) -> Vec<String> {
-        let text = fs::read(path).unwrap();
-        let lines = text.split_inclusive(|byte| *byte == b'\n');
-        lines.map(|line| serde_json::from_slice::<SavedStart>(line).unwrap().start_id).collect()
-    }
-
-    #[test]
-    fn a_start_after_a_torn_line_is_a_line_of_its_own() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s.starts");
-        append(&path, &line(&begun(1))).unwrap();
-        let first = fs::read(&path).unwrap();
-        let second = line(&begun(2));
-        for torn in 1..second.len() {
-            fs::write(&path, [&first, &second[..torn]].concat()).unwrap();
-            append(&path, &line(&begun(3))).unwrap();
-            let is_whole = torn == second.len() - 1;
-            let expected: &[&str] = if is_whole { &["s1", "s2", "s3"] } else { &["s1", "s3"] };
-            assert_eq!(ids_in(&path), expected, "{torn} bytes of the second line");
-        }
-        fs::write(&path, &second[..5]).unwrap();
-        append(&path, &line(&begun(3))).unwrap();
-        assert_eq!(ids_in(&path), ["s3"]);
-    }
+pub(super) fn read_session(path: &Path) -> io::Result<SavedSession> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
 }

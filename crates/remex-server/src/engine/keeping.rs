@@ -12,7 +12,7 @@ use remex_proto::{HostPath, process as wire};
 use super::{
     Audience, Engine, Input, KeptLog, Lifecycle, Place, Placement, ProcessLog, Request, Spec,
     start::{Announce, Confined},
-    task,
+    task, terminate,
 };
 use crate::{
     clock::now_ms,
@@ -53,11 +53,22 @@ impl<A: Audience> Engine<A> {
         (Arc::new(process), attempt)
     }
 
-    /// Runs until all output of a new child is in the log.
-    pub(crate) async fn run_kept(self: Arc<Self>, child: Child, owner: Arc<A::Owner>, caller: A::Caller) {
-        let announce = Announce { start_id: None, caller: Some(caller) };
+    /// Runs until all output of a new child, whose start is recorded, is in the log.
+    pub(crate) async fn run_kept(
+        self: Arc<Self>,
+        child: Child,
+        started_at_ms: u64,
+        owner: Arc<A::Owner>,
+        caller: A::Caller,
+    ) {
+        let announce = Announce { start_id: None, caller: Some(caller), started_at_ms: Some(started_at_ms) };
         // What it is kept from matters only to the server.
         task::run_child(self, owner, child, (Confined::No, None), announce).await;
+    }
+
+    /// Kills a child whose start cannot be recorded.
+    pub(crate) async fn kill_unrecorded(&self, child: Child) {
+        terminate::unwatched(self, child.exit).await;
     }
 
     /// Records that the process did not start.

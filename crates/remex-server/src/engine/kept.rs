@@ -154,7 +154,8 @@ impl<A: Audience> Engine<A> {
     pub(crate) async fn run_restored(self: Arc<Self>, owner: Arc<A::Owner>) {
         let start = self.state().forwarded.restored_start.take();
         if let Some(answer) = start {
-            let announce = Announce { start_id: self.spec.start_id.clone(), caller: None };
+            let start_id = self.spec.start_id.clone();
+            let announce = Announce { start_id, caller: None, started_at_ms: None };
             match answer.await.unwrap_or_else(|_| Err(lost_start())) {
                 Ok(started) => self.announce_kept(&*owner, started, announce),
                 Err(failure) => {
@@ -336,8 +337,11 @@ impl<A: Audience> Engine<A> {
         let (before, evicted) = (mirror.newest(), mirror.lost());
         let (newest, is_full, exit) = (progress.newest, progress.is_full, progress.exit.clone());
         let lacks = progress.lacks;
-        let had_exited = mirror.has_exited();
+        let (had_exited, was_synced) = (mirror.has_exited(), mirror.sync_failure().is_none());
         mirror.advance(progress);
+        if was_synced && let Some(failure) = mirror.sync_failure() {
+            tracing::error!(process = %self.id, error = failure, "output may not survive a power failure");
+        }
         let (len, lost) = (mirror.produced_since(before), mirror.lost().saturating_sub(evicted));
         let is_exited = mirror.has_exited() && !had_exited;
         let metrics = self.host.metrics();

@@ -387,7 +387,7 @@ fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gath
         exited: has_exited,
         exit_code: exit.map(|exit| exit.code),
         closed: is_closed,
-        failure: state.is_broken.then(|| FAILURE.to_owned()),
+        failure: state.failure(),
         sandbox_denied: exit.is_some_and(|exit| exit.sandbox_denied),
         gap: gaps.last().map(|gap| wire::GapRange {
             from_seq: gap.from_seq,
@@ -403,6 +403,17 @@ fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gath
         evicted_bytes: None,
     };
     Read { reply, up_to: read_up_to, extent }
+}
+
+impl<A: Audience> ProcessState<A> {
+    /// Returns why the server could not follow the process, or not keep what it promised about its output.
+    fn failure(&self) -> Option<String> {
+        match &self.log {
+            _ if self.is_broken => Some(FAILURE.to_owned()),
+            ProcessLog::Mirror(mirror) => mirror.sync_failure().cloned(),
+            ProcessLog::Memory(_) | ProcessLog::Kept(_) => None,
+        }
+    }
 }
 
 /// Copies a chunk, unless there is no memory for it.

@@ -52,6 +52,14 @@ pub(crate) struct Starting<A: Audience> {
     pub(crate) slots: Arc<Semaphore>,
 }
 
+impl<A: Audience> Starting<A> {
+    /// Fails the start before the attempt.
+    pub(crate) fn refuse(self, owner: &A::Owner, error: &RpcError) {
+        let announce = Announce { start_id: self.start_id, caller: Some(self.caller), started_at_ms: None };
+        self.process.fail(owner, announce, error);
+    }
+}
+
 /// A program to start, and the confinement that it asks for.
 #[derive(Debug)]
 pub(crate) struct Command {
@@ -325,7 +333,7 @@ impl<A: Audience> Engine<A> {
         confined: Confined,
         starting: Announce<A::Caller>,
     ) {
-        let started_at_ms = now_ms();
+        let started_at_ms = starting.started_at_ms.unwrap_or_else(now_ms);
         {
             let mut state = self.state();
             state.lifecycle = Lifecycle::Running { child: Running::Here(leader.clone()), started_at_ms };
@@ -416,6 +424,8 @@ pub(super) struct Announce<C> {
     pub(super) start_id: Option<String>,
     /// `None` if an earlier server was asked for it.
     pub(super) caller: Option<C>,
+    /// When the child began to run, if that is recorded already.
+    pub(super) started_at_ms: Option<u64>,
 }
 
 impl<C: Caller> Request<C> {

@@ -39,7 +39,7 @@ const UNWRITTEN_RETRY: Duration = Duration::from_millis(100);
 /// Starts the child and runs until all its output is in the log.
 pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let Starting { process, command, start_id, caller, slots } = starting;
-    let announce = Announce { start_id, caller: Some(caller) };
+    let announce = Announce { start_id, caller: Some(caller), started_at_ms: None };
     let (child, confined, hosts) = match process.attempt(&*owner, command, &slots).await {
         Ok(Made::Here(child, confined, hosts)) => (*child, confined, hosts),
         Ok(Made::Kept(started)) => {

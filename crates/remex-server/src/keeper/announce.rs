@@ -109,7 +109,7 @@ fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: Box<SyncJob>)
             }
             let mut state = process.state();
             if let ProcessLog::Kept(log) = &mut state.log
-                && let SyncStep::Run(job) = log.end_sync(job, waited.is_ok())
+                && let SyncStep::Run(job) = log.end_sync(job, &waited)
             {
                 next = Some(job);
             }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::limits::Limits;
 
 /// The version of everything but the greeting.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// The longest message: a start with as many arguments and variables as the kernel takes, or a long write.
 pub(crate) const MAX_BYTES: usize = 256 << 20;
@@ -287,6 +287,8 @@ pub(crate) struct Progress {
     pub(crate) is_full: bool,
     /// Whose disk space is used up, if any; processes that are closed can free some.
     pub(crate) lacks: Option<Lack>,
+    /// Why events that were to be on the disk may not survive a power failure.
+    pub(crate) sync_failure: Option<String>,
     /// The events after those that were announced before, if they are few.
     pub(crate) fresh: Vec<FreshChunk>,
 }
@@ -305,6 +307,7 @@ impl Progress {
             exit: None,
             is_full: false,
             lacks: None,
+            sync_failure: None,
             fresh: Vec::new(),
         }
     }

@@ -14,12 +14,14 @@ use remex_proto::{
     sandbox::Sandbox,
     state::session_table::{Attachment, Detached, NewSession, OnDetach},
 };
-use tokio::sync::oneshot;
 
 use super::{Session, SessionRegistry, registry::OpenedSession, starts::SavedRecord};
 use crate::{
     clock::steady_ms,
-    durable::{Forgotten, Found, SavedIdentity, SavedOutcome, SavedSession, SavedStart, StartNote},
+    durable::{
+        Forgotten, Found, SavedIdentity, SavedOutcome, SavedSession, SavedStart, Saving, StartNote,
+        not_synced,
+    },
     engine::{Description, Owner as _, Place, Placement, broken},
     identity::Identity,
     keeper_link::message::{KeptHold, KeptProcess, ToKeeper},
@@ -29,8 +31,6 @@ use crate::{
 
 /// Stands for the connections of earlier servers.
 const EARLIER: ConnectionId = ConnectionId::MAX;
-
-type Saving = oneshot::Receiver<io::Result<()>>;
 
 impl Session {
     /// Returns where a new process runs.
@@ -198,6 +198,16 @@ impl Session {
     }
 }
 
+/// Waits until what must be saved before a process starts is; fails only if the process must survive a power failure.
+pub(super) async fn begun(saving: Option<Saving>, process: &Process) -> Result<(), RpcError> {
+    let Some(saving) = saving else { return Ok(()) };
+    match saving.await.unwrap_or_else(|_| Err(io::Error::other("the thread that saves it has ended"))) {
+        Err(error) if process.spec.sync => Err(not_synced(&process.id, &error)),
+        // What ends with the server runs on a full disk, too.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 impl SessionRegistry {
     /// Returns whether a later server can find a session again.
     pub(super) fn can_save(&self, identity: &Identity, on_detach: OnDetach) -> bool {
@@ -225,6 +235,7 @@ impl SessionRegistry {
                 Attachment::Attached { .. } => None,
             },
             number: session.number,
+            sync: false,
         };
         // Still locked, so that changes are saved in their order.
         Some(durable.files().put(&saved))

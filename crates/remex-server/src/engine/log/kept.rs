@@ -10,7 +10,7 @@ use remex_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::synced::Syncing;
+use super::synced::{Syncing, failure};
 use crate::{
     durable::on_wire,
     keeper_link::message::{ExitRecord, FreshChunk, KeptHold, Lack, Progress, Rules},
@@ -50,6 +50,8 @@ pub(crate) struct LogRecord {
     hold: KeptHold,
     exit: Option<ExitRecord>,
     loss: Option<Blob>,
+    #[serde(default)]
+    sync_failure: Option<String>,
 }
 
 /// Events that were not announced yet.
@@ -86,7 +88,8 @@ impl KeptLog {
             return Err(io::Error::other("the disk does not take the last output"));
         }
         let loss = self.writer.unwritten_loss().map(Blob::from);
-        Ok(LogRecord { hold: self.hold, exit: self.exit.clone(), loss })
+        let sync_failure = self.syncing.as_ref().and_then(Syncing::failure).cloned();
+        Ok(LogRecord { hold: self.hold, exit: self.exit.clone(), loss, sync_failure })
     }
 
     /// Goes on with a log.
@@ -102,9 +105,10 @@ impl KeptLog {
         if cut_bytes > 0 {
             tracing::error!(cut_bytes, dir = %dir.display(), "the end of a log was damaged");
         }
-        let is_synced = sync && writer.sync().is_ok();
-        if sync && !is_synced {
-            tracing::error!(dir = %dir.display(), "cannot sync a log: output may not survive a power failure");
+        let mut sync_failure = record.sync_failure;
+        if sync && let Err(error) = writer.sync() {
+            tracing::error!(%error, dir = %dir.display(), "cannot sync a log: output may not survive a power failure");
+            sync_failure.get_or_insert_with(|| failure(&error));
         }
         let mut log = Self::new(writer, drops, false);
         log.hold = record.hold;
@@ -113,7 +117,7 @@ impl KeptLog {
         log.is_closed = summary.closed.is_some();
         // Before the loss, which cannot be announced until it is in the file.
         let written = log.written_progress(false);
-        log.syncing = sync.then(|| Syncing::resume(written, log.next_seq()));
+        log.syncing = sync.then(|| Syncing::resume(written, log.next_seq(), sync_failure));
         if let Some(loss) = record.loss {
             log.writer.resume_loss(&loss)?;
         }
@@ -256,6 +260,7 @@ impl KeptLog {
             exit,
             is_full,
             lacks: self.lacks,
+            sync_failure: None,
             fresh,
         };
         let fresh = if is_incomplete { Vec::new() } else { chunks };

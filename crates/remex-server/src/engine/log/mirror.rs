@@ -102,6 +102,8 @@ impl Mirror {
         let len = fresh.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
         let is_seamless = fresh.first().is_none_or(|first| first.seq == self.known.newest + 1);
         let is_complete = is_seamless && total(&known.produced) == end + len;
+        // Also if the keeper is gone, which knew it.
+        known.sync_failure = known.sync_failure.or(self.known.sync_failure.take());
         self.known = known;
         if !is_complete {
             (self.recent, self.recent_bytes) = (VecDeque::new(), 0);
@@ -131,6 +133,11 @@ impl Mirror {
     /// Returns the bytes that can no longer be read.
     pub(crate) fn lost(&self) -> u64 {
         self.evicted_bytes()
+    }
+
+    /// Returns why what was announced may not survive a power failure, if that was promised.
+    pub(crate) fn sync_failure(&self) -> Option<&String> {
+        self.known.sync_failure.as_ref()
     }
 
     pub(crate) fn has_exited(&self) -> bool {

@@ -6,7 +6,10 @@ use remex_log::Unsynced;
 use remex_proto::state::output_log::Seq;
 
 use super::KeptLog;
-use crate::keeper_link::message::{Lack, Progress};
+use crate::{
+    keeper_link::message::{Lack, Progress},
+    state_dir::sync,
+};
 
 /// What is on the disk, and what is on its way there.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub(super) struct Syncing {
     /// The first event that no sync has covered.
     next_seq: Seq,
     is_running: bool,
+    /// Why events may not survive a power failure. It stays: what the disk has lost once, no later sync brings back.
+    failure: Option<String>,
 }
 
 /// Events on their way to the disk.
@@ -39,25 +44,52 @@ pub(crate) enum SyncStep {
 impl SyncJob {
     /// Waits until the events are on the disk.
     pub(crate) fn wait(&self) -> io::Result<()> {
-        self.files.wait(std::fs::File::sync_data)
+        self.files.wait(sync)
     }
 }
 
 impl Syncing {
     pub(super) fn new() -> Self {
-        Syncing { ready: Progress::start(), next_seq: 1, is_running: false }
+        Syncing { ready: Progress::start(), next_seq: 1, is_running: false, failure: None }
     }
 
-    /// Goes on with a log that is on the disk up to the event before `next_seq`.
-    pub(super) fn resume(ready: Progress, next_seq: Seq) -> Self {
-        Syncing { ready, next_seq, is_running: false }
+    /// Goes on with a log that is on the disk up to the event before `next_seq`, unless there was a failure.
+    pub(super) fn resume(ready: Progress, next_seq: Seq, failure: Option<String>) -> Self {
+        Syncing { ready, next_seq, is_running: false, failure }
+    }
+
+    /// Returns why events may not survive a power failure.
+    pub(super) fn failure(&self) -> Option<&String> {
+        self.failure.as_ref()
+    }
+
+    /// Records that events cannot be brought to the disk.
+    fn fail(&mut self, error: &io::Error) {
+        self.failure.get_or_insert_with(|| failure(error));
+    }
+
+    /// Lets events be announced.
+    fn announce(&mut self, mut progress: Progress) {
+        if !self.ready.fresh.is_empty() {
+            // Without those before them they are read from the files.
+            progress.fresh = Vec::new();
+        }
+        self.ready = progress;
     }
 
     /// Returns what may be announced.
     pub(super) fn take(&mut self, is_full: bool, lacks: Option<Lack>) -> Progress {
         let fresh = std::mem::take(&mut self.ready.fresh);
-        Progress { fresh, is_full, lacks, ..self.ready.clone() }
+        Progress { fresh, is_full, lacks, sync_failure: self.failure.clone(), ..self.ready.clone() }
     }
+}
+
+/// Returns the text that readers get in `failure`.
+pub(super) fn failure(error: &io::Error) -> String {
+    format!(
+        "cannot sync the output of this process: {error}; what was read of it may not survive a power failure, so check the \
+         disk of the state directory"
+    )
 }
 
 impl KeptLog {
@@ -71,27 +103,43 @@ impl KeptLog {
         if syncing.next_seq == next_seq {
             return SyncStep::Done;
         }
-        // What is not in the file yet is announced later.
-        let Ok(files) = self.writer.unsynced() else { return SyncStep::Done };
-        (syncing.is_running, syncing.next_seq) = (true, next_seq);
+        if self.writer.flush().is_err() {
+            // What is not in the file yet is announced later.
+            return SyncStep::Done;
+        }
+        let files = self.writer.unsynced();
         let mut progress = self.written_progress(false);
         // Otherwise it could be seen before it is on the disk.
         progress.exit.take_if(|_| progress.exited.is_none());
-        SyncStep::Run(Box::new(SyncJob { files, progress }))
+        let Some(syncing) = &mut self.syncing else { return SyncStep::Done };
+        syncing.next_seq = next_seq;
+        match files {
+            Ok(files) => {
+                syncing.is_running = true;
+                SyncStep::Run(Box::new(SyncJob { files, progress }))
+            }
+            Err(error) => {
+                syncing.fail(&error);
+                syncing.announce(progress);
+                SyncStep::Done
+            }
+        }
     }
 
     /// Records that a sync has ended, and begins the next one if there are newer events.
-    pub(crate) fn end_sync(&mut self, job: Box<SyncJob>, is_on_disk: bool) -> SyncStep {
-        let SyncJob { files, mut progress } = *job;
-        if is_on_disk {
+    ///
+    /// Events that are not on the disk are announced all the same, together with the reason.
+    pub(crate) fn end_sync(&mut self, job: Box<SyncJob>, waited: &io::Result<()>) -> SyncStep {
+        let SyncJob { files, progress } = *job;
+        if waited.is_ok() {
             self.writer.synced(&files);
         }
         if let Some(syncing) = &mut self.syncing {
-            if !syncing.ready.fresh.is_empty() {
-                // Without those before them they are read from the files.
-                progress.fresh = Vec::new();
+            if let Err(error) = waited {
+                syncing.fail(error);
             }
-            (syncing.ready, syncing.is_running) = (progress, false);
+            syncing.is_running = false;
+            syncing.announce(progress);
         }
         self.begin_sync()
     }
@@ -135,12 +183,12 @@ mod tests {
         assert!(matches!(log.begin_sync(), SyncStep::Wait), "one at a time");
         assert_eq!(log.take_progress(false).newest, 0, "nothing is on the disk yet");
         first.wait().unwrap();
-        let second = job(log.end_sync(first, true));
+        let second = job(log.end_sync(first, &Ok(())));
         let announced = log.take_progress(false);
         assert_eq!((announced.newest, announced.produced.stdout), (1, 3));
         assert_eq!(announced.fresh.len(), 1, "a little output travels along");
         second.wait().unwrap();
-        assert!(matches!(log.end_sync(second, true), SyncStep::Done));
+        assert!(matches!(log.end_sync(second, &Ok(())), SyncStep::Done));
         let announced = log.take_progress(false);
         assert_eq!((announced.newest, announced.produced.stdout), (2, 6));
         assert_eq!(announced.fresh[0].bytes, b"two");
