@@ -51,7 +51,7 @@ pub use exit::{Exit, ExitRecord, ExitStatus, Usage};
 pub use handover::{exec_command_keeping, exec_keeping, take_kept, take_signals};
 pub use jail::{Jail, JailError, PROXY_PORT, Step};
 pub use leader::Leader;
-pub use memory::{return_large_blocks, trim_heap};
+pub use memory::{return_large_blocks, spare_address_space, trim_heap};
 pub use pid::Pid;
 pub use proxy::ProxySocket;
 pub use reaper::adopt_all_but;

@@ -1,4 +1,4 @@
-//! Returns freed memory that the allocator keeps to the host.
+//! Returns freed memory that the allocator keeps to the host, and spares address space where that is limited.
 #![allow(unsafe_code)]
 
 /// Returns freed memory to the host if the allocator of this build would keep it.
@@ -9,6 +9,25 @@ pub fn trim_heap() {
     // SAFETY: takes no pointer, and any thread may call it at any time.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Makes the allocator use few heaps if the address space of this program is limited: it reserves 64 MiB for each.
+///
+/// For dedicated server programs; call it before any thread is started.
+pub fn spare_address_space() {
+    #[cfg(target_env = "gnu")]
+    {
+        use rustix::process::{Resource, getrlimit};
+
+        /// Enough that threads rarely wait for each other.
+        const HEAPS: libc::c_int = 2;
+        if getrlimit(Resource::As).current.is_some() {
+            // SAFETY: sets a parameter of the allocator; a failure changes nothing.
+            unsafe {
+                libc::mallopt(libc::M_ARENA_MAX, HEAPS);
+            }
+        }
     }
 }
 

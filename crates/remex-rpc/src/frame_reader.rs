@@ -122,6 +122,11 @@ impl FrameReader {
         self
     }
 
+    /// Announces messages from another length on; the current one once more, if it becomes longer than this.
+    pub fn announce_from(&mut self, long_len: usize) {
+        self.long_len = long_len;
+    }
+
     /// Returns the received length of the current message in bytes.
     pub fn unfinished_len(&self) -> usize {
         self.decoder.unfinished_len(self.max_message_len).0

@@ -5,6 +5,7 @@
 //! Reader and writer never wait for each other, except that the reader stops while too much waits to be sent.
 //! Start at [`run`].
 
+mod receiving;
 mod validity;
 
 use std::{sync::Arc, time::Duration};
@@ -21,8 +22,9 @@ use remex_rpc::{
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
+    account::FLOOR,
     audit::{self, PeerInfo},
-    budget::{self, Budget, MIN_PROGRESS, SHORT, Share},
+    budget::{self, Budget, MIN_PROGRESS, SHORT},
     calls::Calls,
     compute::LARGE_MESSAGE,
     context::FAILED,
@@ -36,6 +38,7 @@ use crate::{
     supervise::supervise,
 };
 
+use receiving::Receiving;
 pub(crate) use validity::Validity;
 
 /// Hint for a message that the server has no memory for.
@@ -128,15 +131,17 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     let Link { transport, mut validity, peer } = link;
     let (mut reader, sink) = match transport {
         Transport::Wire { reader, writer, framing, source } => {
-            (Reader::Wire(reader.announcing(SHORT as usize), source), Sink::wire(framing, writer))
+            (Reader::Wire(reader.announcing(FLOOR), source), Sink::wire(framing, writer))
         }
         Transport::Memory(ServerEnd { sender, receiver }) => (Reader::Memory(receiver), Sink::memory(sender)),
     };
     let acks = if sink.has_pings() { Acks::Ping } else { Acks::Written };
     let host = Arc::clone(sessions.host());
     let (encoding, limits) = (sink.encoding(), host.limits());
-    let outbox =
-        sessions.connections().open(|id, shared| Outbox::new(id, acks, encoding, (*limits).clone(), shared));
+    let account = host.accounts().of(&validity.credential().identity);
+    let outbox = sessions
+        .connections()
+        .open(|id, shared| Outbox::new(id, acks, encoding, (*limits).clone(), shared.of(account)));
     host.notify_activity();
     let writing =
         tokio::spawn(supervise(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
@@ -195,9 +200,10 @@ impl Connection {
                         () = Receiving::due(receiving.as_ref()) => {
                             let period = self.sessions.host().limits().slow_transfer;
                             let len = reader.unfinished_len();
-                            if len <= SHORT as usize {
+                            if len <= FLOOR {
                                 // It was a blank line, not a message.
                                 receiving = None;
+                                reader.announce_from(FLOOR);
                             }
                             if receiving.as_mut().is_some_and(|receiving| !receiving.is_progressing(len, period)) {
                                 return self.on_slow_message(period, *source);
@@ -207,16 +213,13 @@ impl Connection {
                         incoming = reader.next() => incoming,
                     };
                     if let Incoming::Long { max_len } = incoming {
-                        // Left over from a blank line: a task must not wait for a share while it holds one.
+                        // A task must not wait for a share while it holds one.
                         drop(receiving.take());
                         // The server reads nothing while it waits, so backpressure reaches the client.
-                        let share = tokio::select! {
+                        receiving = tokio::select! {
                             () = self.outbox.wait_until_closing() => return Stop::Closed,
-                            share = self.sessions.host().incoming().take(max_len as u64) => share,
+                            begun = Receiving::begin(self.sessions.host(), &self.outbox, reader, max_len) => Some(begun),
                         };
-                        let len = reader.unfinished_len();
-                        receiving =
-                            Some(Receiving::new(share, len, self.sessions.host().limits().slow_transfer));
                         continue;
                     }
                     let is_message = !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_));
@@ -224,6 +227,7 @@ impl Connection {
                     if is_message {
                         // The message has been parsed.
                         receiving = None;
+                        reader.announce_from(FLOOR);
                     }
                     stop
                 }
@@ -435,35 +439,6 @@ impl Drop for Connection {
     }
 }
 
-/// A long message that is being received, with the memory reserved for it.
-struct Receiving {
-    share: Share,
-    /// Bytes received at the last check.
-    len: usize,
-    next_check: Instant,
-}
-
-impl Receiving {
-    fn new(share: Share, len: usize, period: Duration) -> Self {
-        Receiving { share, len, next_check: Instant::now() + period }
-    }
-
-    /// Waits until the next check is due.
-    async fn due(receiving: Option<&Self>) {
-        match receiving {
-            Some(receiving) => tokio::time::sleep_until(receiving.next_check).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Returns whether enough has arrived, or no other connection waits for the memory.
-    fn is_progressing(&mut self, len: usize, period: Duration) -> bool {
-        let is_slow = (len.saturating_sub(self.len) as u64) < MIN_PROGRESS;
-        (self.len, self.next_check) = (len, Instant::now() + period);
-        !is_slow || !self.share.has_waiters()
-    }
-}
-
 /// Checks from time to time whether a client reads the long answers it requested.
 struct SendProgress {
     /// Bytes written at the last check, if a long answer was pending then.
@@ -573,7 +548,8 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Arc<Limits>, answers
                 break Some(CloseReason { code: POLICY, reason });
             }
             () = tokio::time::sleep_until(progress.next_check) => {
-                if progress.is_progressing(&outbox, &sink, period) || !answers.has_waiters() {
+                let others_wait = answers.has_waiters() || outbox.account().has_waiters();
+                if progress.is_progressing(&outbox, &sink, period) || !others_wait {
                     continue;
                 }
                 let reason =

@@ -8,6 +8,7 @@ mod audience;
 pub(crate) mod broken;
 mod coalesce;
 mod denied;
+mod footprint;
 mod input;
 mod keeping;
 mod kept;
@@ -45,6 +46,7 @@ use remex_proto::{
 use tokio::sync::Notify;
 
 use crate::{
+    account::{Account, Charge, Kind},
     clock::now_ms,
     host::Host,
     keeper_link::{
@@ -53,7 +55,6 @@ use crate::{
     },
     limits::Limits,
     proxy::Denials,
-    retention::RetentionAccount,
 };
 pub(crate) use audience::{Audience, Caller, Holding, Outcome};
 use coalesce::ReadCoalescing;
@@ -80,8 +81,10 @@ pub(crate) struct Engine<A: Audience> {
     pub(crate) id: Box<str>,
     owner: Weak<A::Owner>,
     host: Arc<Host>,
-    /// The account that its log is charged to.
-    account: Arc<RetentionAccount>,
+    /// The account that its log and its input are charged to.
+    account: Arc<Account>,
+    /// What else it keeps: ids, the command line, labels.
+    kept: Charge,
     pub(crate) spec: Spec,
     pub(crate) tag: Tag,
     /// Where the child runs.
@@ -140,6 +143,8 @@ pub(crate) struct ProcessState<A: Audience> {
     pub(crate) log: ProcessLog,
     pub(crate) audience: A,
     input: Input<A::Caller>,
+    /// The memory of `input`.
+    input_charge: Charge,
     /// Whether another program will go on with it.
     leaving: Leaving<A>,
     /// Requests that the keeper has not answered.
@@ -232,7 +237,7 @@ pub(crate) enum Request<C> {
 pub(crate) struct Placement<'a, A: Audience> {
     pub(crate) owner: Weak<A::Owner>,
     pub(crate) host: &'a Arc<Host>,
-    pub(crate) account: &'a Arc<RetentionAccount>,
+    pub(crate) account: &'a Arc<Account>,
     pub(crate) tag: Tag,
     pub(crate) place: Place,
 }
@@ -240,7 +245,9 @@ pub(crate) struct Placement<'a, A: Audience> {
 impl<A: Audience> Engine<A> {
     fn new(id: String, spec: Spec, placement: Placement<'_, A>, log: ProcessLog, audience: A) -> Self {
         let (now, limits) = (Instant::now(), placement.host.limits());
+        let charge = |kind| placement.account.take(kind, 0);
         Engine {
+            kept: charge(Kind::Processes),
             id: id.into(),
             owner: placement.owner,
             host: Arc::clone(placement.host),
@@ -253,7 +260,8 @@ impl<A: Audience> Engine<A> {
                 requests: VecDeque::new(),
                 log,
                 audience,
-                input: Input::new(&limits),
+                input: Input::new(&limits, placement.account),
+                input_charge: charge(Kind::Input),
                 leaving: Leaving::No,
                 forwarded: Forwarded::default(),
                 searches: Searches::default(),
@@ -497,12 +505,12 @@ impl<A: Audience> Engine<A> {
     /// Returns how much the log may hold now, given what session and server have left.
     fn budget(&self, state: &ProcessState<A>) -> usize {
         let chunk = self.host.limits().chunk_bytes;
-        state.log.footprint().saturating_add(self.account.left()).max(chunk)
+        state.log.footprint().saturating_add(self.account.left(Kind::Output)).max(chunk)
     }
 
     fn charge(&self, state: &mut ProcessState<A>) {
         let memory = state.log.memory();
-        self.account.charge(state.charged, memory);
+        self.account.charge(Kind::Output, state.charged, memory);
         state.charged = memory;
     }
 
@@ -511,7 +519,7 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-/// The locked state of a process; its log may close files when the lock is released.
+/// The locked state of a process; when the lock is released, its log may close files and its input is charged.
 #[derive(Debug)]
 pub(crate) struct StateGuard<'a, A: Audience>(MutexGuard<'a, ProcessState<A>>);
 
@@ -534,13 +542,14 @@ impl<A: Audience> Drop for StateGuard<'_, A> {
         if let ProcessLog::Mirror(mirror) = &mut self.0.log {
             mirror.rest();
         }
+        self.0.input_charge.set(self.0.input.memory());
     }
 }
 
 impl<A: Audience> Drop for Engine<A> {
     fn drop(&mut self) {
         let charged = self.state().charged;
-        self.account.charge(charged, 0);
+        self.account.charge(Kind::Output, charged, 0);
     }
 }
 

@@ -29,6 +29,8 @@ use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, fs as
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
+    account::{Charge, Kind},
+    budget::{self, PATIENCE},
     context::CallContext,
     host::Host,
     io_error::{create_error, io_error},
@@ -151,17 +153,17 @@ impl FileCalls {
             Err(error) => return responder.error(&error),
         };
         let (guard, host) = (self.guard.clone(), Arc::clone(context.host()));
-        let job = move |guards: JobGuards| {
+        let job = move |guards: JobGuards, responder: Responder| {
             let guard = guard.confined(host.confinement(), work.sandbox());
             let result = guard.and_then(|guard| work.run(&guard, &responder.cancel_check()));
             drop(guards);
             responder.answer(result);
         };
         match W::ANSWER {
-            AnswerSize::Small => self.run_job(context, id, lock, job),
+            AnswerSize::Small => self.run_job(context, id, lock, move |guards| job(guards, responder)),
             AnswerSize::Large => {
                 let large = self.large(context);
-                context.spawn_call(id, async move { large.make(LISTING, lock, job).await });
+                context.spawn_call(id, large.answer(LISTING, lock, responder, job));
             }
         }
     }
@@ -254,16 +256,67 @@ pub(crate) struct LargeAnswers {
 }
 
 impl LargeAnswers {
-    /// Runs `job`, which answers with about `bytes`, once its lock is acquired and there is room for the
-    /// answer.
+    /// Runs `job`, which answers with about `bytes`, once its lock is acquired and there is memory for the answer.
+    pub(crate) async fn answer(
+        self,
+        bytes: u64,
+        lock: PathLock,
+        responder: Responder,
+        job: impl FnOnce(JobGuards, Responder) + Send + 'static,
+    ) {
+        let mut waiting = QueuedJob { threads: self.threads.clone(), job: Some(job) };
+        let permit = self.permit(bytes, &lock).await;
+        let charge = match self.charge(bytes).await {
+            Ok(charge) => charge,
+            Err(error) => return responder.error(&error),
+        };
+        let Some(job) = waiting.job.take() else { return };
+        let job = move |guards| {
+            job(guards, responder);
+            // From now on, the answer is charged as it is.
+            drop(charge);
+        };
+        self.run(permit, lock, job).await;
+    }
+
+    /// Waits until the account of the connection has room for `bytes`.
+    ///
+    /// Values passed within the process need none: their memory belongs to the client.
+    async fn charge(&self, bytes: u64) -> Result<Option<Charge>, RpcError> {
+        if self.outbox.encoding() == Encoding::Value {
+            return Ok(None);
+        }
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let charge = self.outbox.account().taken(Kind::Answers, bytes);
+        let charge = tokio::time::timeout(PATIENCE, charge).await;
+        charge.map(Some).map_err(|_| budget::no_room("ask for less at once, or try again later"))
+    }
+
+    /// Runs `job`, which answers with about `bytes`, once its lock is acquired and the client has read what was
+    /// queued before.
     pub(crate) async fn make(self, bytes: u64, lock: PathLock, job: impl FnOnce(JobGuards) + Send + 'static) {
         let mut waiting = QueuedJob { threads: self.threads.clone(), job: Some(job) };
+        let permit = self.permit(bytes, &lock).await;
+        let Some(job) = waiting.job.take() else { return };
+        self.run(permit, lock, job).await;
+    }
+
+    /// Waits until `lock` is acquired, and until an answer of `bytes` may be built.
+    async fn permit(&self, bytes: u64, lock: &PathLock) -> Option<OwnedSemaphorePermit> {
         lock.acquired().await;
         let permit = Arc::clone(&self.making.share).acquire_many_owned(self.share(bytes)).await;
         self.outbox.wait_for_room().await;
-        let Some(job) = waiting.job.take() else { return };
+        permit.ok()
+    }
+
+    async fn run(
+        self,
+        permit: Option<OwnedSemaphorePermit>,
+        lock: PathLock,
+        job: impl FnOnce(JobGuards) + Send + 'static,
+    ) {
         let slot = Arc::new(AnswerSlot::default());
-        slot.put(permit.ok());
+        slot.put(permit);
         let watch = AnswerSlotWatch::new(&self.host, &slot);
         let job = move |guards| {
             job(guards);
@@ -288,7 +341,8 @@ impl LargeAnswers {
             Encoding::Json => self.host.limits().making_bytes as u64,
             Encoding::Value => u64::MAX,
         };
-        AnswerMemory::new(free_len, Arc::clone(&self.making.lane), Arc::clone(self.host.answers()))
+        let (lane, budget) = (Arc::clone(&self.making.lane), Arc::clone(self.host.answers()));
+        AnswerMemory::new(free_len, lane, budget, Arc::clone(self.outbox.account()))
     }
 
     /// Takes a lock that blocks no other request.

@@ -23,7 +23,9 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    account::{Accounts, Kind},
     audit::Audit,
+    available_memory,
     budget::Budget,
     compute::ComputePool,
     config::{Config, HostInfo},
@@ -36,7 +38,6 @@ use crate::{
     metrics::Metrics,
     proxy::Proxy,
     resource_limits::LimitEnforcer,
-    retention::RetentionAccount,
     supervise::supervise,
     threads::{ClientThreads, FileThreads, OwnThreads, OwnWork},
     trace::SetParent,
@@ -77,7 +78,8 @@ pub(crate) struct Host {
     answers: Arc<Budget>,
     /// Memory for long messages, from their second MiB until they are parsed.
     incoming: Arc<Budget>,
-    retention: Arc<RetentionAccount>,
+    /// Everything that clients make the server keep, by identity.
+    accounts: Accounts,
     /// When closed processes are forgotten.
     deadlines: Deadlines,
     tasks: TaskTracker,
@@ -125,7 +127,8 @@ impl Host {
     ) -> io::Result<Self> {
         config.host.info.process_limits = Some(enforcer.methods().clone());
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
-        let limits = config.limits;
+        let mut limits = config.limits;
+        available_memory::fit(&mut limits);
         Ok(Host {
             spawner: Spawner::new(threads)?,
             file_threads: FileThreads::new()?,
@@ -133,9 +136,9 @@ impl Host {
             compute: ComputePool::new(threads.min(4))?,
             web: WebClient::new(config.proxies, config.trust),
             watcher: Arc::default(),
-            answers: Arc::new(Budget::new(limits.answer_bytes as u64)),
-            incoming: Arc::new(Budget::new(limits.incoming_bytes as u64)),
-            retention: Arc::new(RetentionAccount::new(limits.server_retain_bytes)),
+            answers: Arc::new(Budget::new(Kind::Answers, limits.answer_bytes as u64)),
+            incoming: Arc::new(Budget::new(Kind::Incoming, limits.incoming_bytes as u64)),
+            accounts: Accounts::new(&limits),
             deadlines: Deadlines::default(),
             tasks: TaskTracker::new(),
             phase: watch::Sender::new(Phase::Serving),
@@ -283,8 +286,8 @@ impl Host {
         &self.incoming
     }
 
-    pub(crate) fn retention(&self) -> &Arc<RetentionAccount> {
-        &self.retention
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     pub(crate) fn deadlines(&self) -> &Deadlines {

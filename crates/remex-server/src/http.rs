@@ -102,7 +102,8 @@ impl HttpCalls {
         responder: Responder,
     ) {
         let deadline = ExchangeDeadline::new(request.timeout_ms);
-        let reserved = match self.reserve(&request.request_id, id, pace) {
+        let account = context.outbox().account();
+        let reserved = match self.reserve(&request.request_id, id, pace, account) {
             Ok(reserved) => reserved,
             Err(error) => return responder.error(&error),
         };

@@ -29,6 +29,7 @@ use remex_proto::{RpcError, process as wire};
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, sync::Notify, task::JoinSet};
 
 use crate::{
+    account::Account,
     audit::Audit,
     clock::now_ms,
     config::{CgroupUse, Config},
@@ -38,7 +39,6 @@ use crate::{
         FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, ProgramFile, Progress, Purpose, Rules, ToKeeper,
     },
     resource_limits::LimitEnforcer,
-    retention::RetentionAccount,
     state_dir::{Lock, StateDir},
 };
 use announce::Announcer;
@@ -79,7 +79,7 @@ struct Keeper {
     state: StateDir,
     lock: Lock,
     greeting: Greeting,
-    account: Arc<RetentionAccount>,
+    account: Arc<Account>,
     spares: Spares,
     processes: Mutex<HashMap<Key, Entry>>,
     quotas: Mutex<SessionQuotas>,
@@ -205,7 +205,7 @@ async fn keep_in(
     let spares = Spares::new(state.spares()).map_err(bind_error)?;
     let keeper = Arc::new(Keeper {
         spares,
-        account: Arc::new(RetentionAccount::new(usize::MAX)),
+        account: Arc::new(Account::default()),
         processes: Mutex::default(),
         quotas: Mutex::new(SessionQuotas::unlimited()),
         leftovers: Mutex::default(),

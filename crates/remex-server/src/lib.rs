@@ -8,9 +8,11 @@
 // `tests/architecture.rs` in the package `remex` checks that, and defines the order within a group.
 
 // Plain values and tools.
+mod account;
 mod admission;
 mod audit;
 mod auth;
+mod available_memory;
 mod budget;
 mod clock;
 mod compute;
@@ -27,7 +29,6 @@ mod metrics;
 mod nofollow;
 mod rate;
 mod resource_limits;
-mod retention;
 mod scope;
 mod socket_owner;
 mod state_dir;
@@ -70,7 +71,7 @@ mod tests;
 
 pub use remex_process::{
     deliver_noted, exec_command_keeping, note_signals, raise_file_limit, return_large_blocks, run_briefly,
-    take_kept, take_signals,
+    spare_address_space, take_kept, take_signals,
 };
 
 pub use audit::AuditConfig;

@@ -212,6 +212,14 @@ limits! {
     incoming_bytes: Bytes = 1024 * MIB, Restart, "the connection is not read";
     /// Bytes of messages with waiting requests, for all connections, beyond 1 MiB for each.
     server_request_bytes: Bytes = 1024 * MIB, Restart, "connections with more than 1 MiB are not read";
+    /// Memory for everything that clients make the server keep: processes with their output and input, sessions,
+    /// requests, answers, watches. At most half of what the host or its cgroup allows the server, or a quarter of its
+    /// address space; if that is less, the budgets for output, answers, messages and requests are a third of it at
+    /// most.
+    server_memory_bytes: Bytes = 4096 * MIB, Restart, "starts, handles, watches and streams are refused; output pauses or is evicted at 64 KiB; answers and connections wait";
+    /// Of that, memory for one identity; one identity alone cannot use up all of it. It is lowered like the whole,
+    /// and of each budget an identity has the same part.
+    identity_memory_bytes: Bytes = 3072 * MIB, Restart, "closed processes of the identity are forgotten early; then as for the server";
     /// How long a peer may take for 1 MiB of a long message, body or answer while others wait for the memory
     /// reserved for it.
     slow_transfer: Time = Duration::from_secs(10), New, "the connection is closed; for a body, the request fails";

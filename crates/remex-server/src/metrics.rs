@@ -47,6 +47,7 @@ counters! {
     output_bytes "remex_output_bytes_total" "Bytes of output that processes have written.";
     evicted_bytes "remex_output_evicted_bytes_total" "Bytes of output that were evicted to make room.";
     pauses "remex_output_pauses_total" "Times that a full log paused a process.";
+    forgotten_early "remex_processes_forgotten_early_total" "Closed processes that were forgotten to make room for new ones.";
     gaps "remex_output_gaps_total" "Gaps in output that clients were told of.";
 }
 

@@ -11,6 +11,7 @@ mod long;
 mod ready;
 mod requests;
 mod responder;
+mod room;
 mod sink;
 mod size;
 mod source;
@@ -31,9 +32,13 @@ use bytes::Bytes;
 use remex_proto::{
     RequestId, RpcError, ServerNote, call::Note, http::BodyDelta, message::BodyFrame, state::output_log::Seq,
 };
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
-use crate::{engine::ReadExtent, limits::Limits};
+use crate::{
+    account::{Charge, Kind},
+    engine::ReadExtent,
+    limits::Limits,
+};
 pub(crate) use connections::{Connections, Shared};
 use in_flight::InFlight;
 pub(crate) use long::Fallible;
@@ -62,6 +67,9 @@ pub(crate) type ConnectionId = u64;
 
 /// The send buffer is filled up to this size before it is written.
 const SEND_BYTES: usize = 64 << 10;
+
+/// About what an idle connection needs.
+const CONNECTION_BYTES: usize = 16 << 10;
 
 /// How long it takes at most to notice that a local connection has closed.
 const CLOSE_NOTICE_DELAY: Duration = Duration::from_millis(100);
@@ -104,6 +112,8 @@ pub(crate) struct Outbox {
     /// Permits one large answer to be built at a time.
     large_answer_permit: Arc<Semaphore>,
     shared: Shared,
+    #[expect(dead_code, reason = "releases a resource when dropped")]
+    charge: Charge,
     /// The client has disconnected, and sends unanswered input again after it reconnects.
     is_disconnected: AtomicBool,
     /// The next server answers what is not answered yet.
@@ -148,6 +158,8 @@ struct Answer {
     /// `None` if the request was cancelled.
     message: Option<QueuedMessage>,
     then: AfterSend,
+    /// The memory of a message that is not sent piece by piece.
+    charge: Option<Charge>,
 }
 
 /// What happens once an answer is in the send buffer.
@@ -216,6 +228,7 @@ impl Outbox {
             alive: Notify::new(),
             closing: Notify::new(),
             large_answer_permit: Arc::new(Semaphore::new(1)),
+            charge: shared.account.take(Kind::Sessions, CONNECTION_BYTES),
             shared,
             is_disconnected: AtomicBool::new(false),
             leaves_unanswered: AtomicBool::new(false),
@@ -236,7 +249,8 @@ impl Outbox {
 
     /// Queues an unsolicited notification; disconnects a client that is too far behind.
     pub(crate) fn push_note<N: Note + Into<ServerNote>>(&self, note: N) {
-        if self.queue().answer_bytes > self.limits.waiting_answer_bytes {
+        let pending = self.queue().answer_bytes;
+        if pending > self.limits.waiting_answer_bytes || !self.has_memory(Kind::Answers, pending) {
             return self
                 .request_close(close_code::POLICY, "too many notifications are pending; read them faster");
         }
@@ -264,11 +278,14 @@ impl Outbox {
         if queue.closed {
             return;
         }
-        if let Some(message) = &message {
+        let mut message = message;
+        let mut charge = None;
+        if let Some(message) = &mut message {
             queue.answer_bytes += message.size();
             queue.answer_pending_since.get_or_insert_with(Instant::now);
+            charge = message.charge(&self.shared.account);
         }
-        queue.answers.push_back(Answer { message, then });
+        queue.answers.push_back(Answer { message, then, charge });
         drop(queue);
         self.wakeup.notify_one();
     }
@@ -449,27 +466,6 @@ impl Outbox {
         self.notify_all();
     }
 
-    /// Waits until the connection may be read again, or is about to close.
-    pub(crate) async fn wait_until_readable(&self) {
-        let limits = &self.limits;
-        let is_within_limits = |queue: &Queue| {
-            queue.unanswered < limits.unanswered_requests
-                && queue.request_bytes < limits.waiting_request_bytes
-                && queue.answer_bytes < limits.waiting_answer_bytes
-        };
-        loop {
-            let relieved = self.shared.requests.relieved();
-            tokio::pin!(relieved);
-            relieved.as_mut().enable();
-            let may_read = self
-                .until(|queue| is_within_limits(queue) && self.shared.requests.admits(queue.request_bytes));
-            tokio::select! {
-                () = may_read => return,
-                () = relieved => {}
-            }
-        }
-    }
-
     /// Waits until the client has read nothing for too long while an answer is pending.
     ///
     /// Output alone may stay pending as long as the client likes: its processes pause, and nothing accumulates.
@@ -482,24 +478,6 @@ impl Outbox {
             }
             tokio::time::sleep(limit - since).await;
         }
-    }
-
-    /// Waits until another large answer may be built. The permit belongs to the work, which releases it when
-    /// the answer is queued or dropped.
-    pub(crate) async fn room_for_answer(&self) -> Option<OwnedSemaphorePermit> {
-        let permit = Arc::clone(&self.large_answer_permit).acquire_owned().await.ok();
-        self.wait_for_room().await;
-        permit
-    }
-
-    /// Returns whether another large answer may be built now.
-    pub(crate) fn has_room(&self) -> bool {
-        self.queue().answer_bytes < self.limits.waiting_answer_bytes / 2
-    }
-
-    /// Waits until another large answer may be built.
-    pub(crate) async fn wait_for_room(&self) {
-        self.until(|queue| queue.answer_bytes < self.limits.waiting_answer_bytes / 2).await;
     }
 
     /// Waits until every request is answered.

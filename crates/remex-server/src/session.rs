@@ -3,6 +3,7 @@
 //! The [`SessionRegistry`] decides which connection holds it and when it expires; the session itself knows its
 //! processes and their subscribers. Start at [`Session`].
 
+mod owner;
 mod registry;
 mod saved;
 mod starts;
@@ -11,7 +12,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -27,20 +28,24 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
 
 use crate::{
+    account::{Account, Charge, Kind},
     engine::{Command, Owner, Placement, Snapshots, Starting, broken, unknown_process},
     fs::PathLockQueue,
     host::Host,
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
     process::{Followers, Process, ProcessOwner, StartAt, Viewer},
-    retention::RetentionAccount,
     scope::Floor,
     trace,
 };
+use owner::{OwnerShared, SessionOwner};
 pub(crate) use registry::SessionRegistry;
 use starts::{PendingStart, Starts};
 
 /// How long killed processes may take until all their output is in their logs.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// About what a session needs, with its names.
+const SESSION_BYTES: usize = 8 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -49,7 +54,9 @@ pub(crate) struct Session {
     /// Identifies the session in the tags of its processes.
     pub(crate) number: u32,
     host: Arc<Host>,
-    account: Arc<RetentionAccount>,
+    account: Arc<Account>,
+    #[expect(dead_code, reason = "releases a resource when dropped")]
+    charge: Charge,
     /// Shared by handlers and process tasks; held briefly.
     processes: Mutex<Processes>,
     /// Shared like `processes`.
@@ -108,15 +115,6 @@ struct Processes {
     ended: bool,
 }
 
-/// On whose behalf a session acts.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionOwner {
-    /// The identity as logs and listings show it.
-    pub(crate) identity: Arc<str>,
-    /// Number of processes in all sessions of the identity that are not closed.
-    pub(crate) live: Arc<AtomicUsize>,
-}
-
 /// Whether starts are still in progress in a session that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PendingStarts {
@@ -159,17 +157,20 @@ impl Session {
         host: &Arc<Host>,
     ) -> Self {
         let limits = host.limits();
+        let caps = [(Kind::Output, limits.session_retain_bytes)];
+        let account = Arc::new(Account::within(owner.account(), usize::MAX, &caps));
         Session {
+            charge: account.take(Kind::Sessions, SESSION_BYTES),
+            snapshots: Snapshots::new(&account),
+            account,
             id,
             owner,
             number,
             host: Arc::clone(host),
-            account: Arc::new(RetentionAccount::within(host.retention(), limits.session_retain_bytes)),
             processes: Mutex::default(),
             subscribers: Mutex::default(),
             starts: Mutex::default(),
             next_process: AtomicU32::new(0),
-            snapshots: Snapshots::default(),
             path_locks: Arc::new(PathLockQueue::new(limits.waiting_file_requests)),
             changing: Mutex::default(),
             closed_one: Notify::new(),
@@ -286,6 +287,7 @@ impl Session {
         let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
         let followers = Followers::new(&request.process_id);
         let (process, command) = Process::prepare(request, placement, followers)?;
+        self.owner.keep_open(&process)?;
         let _changing = self.changing();
         let Some(viewer) = self.controller(controller) else {
             let message = "the session is no longer attached to this connection";
@@ -473,6 +475,32 @@ impl Session {
         }
     }
 
+    /// Evicts output of closed processes until `account` has room for `wanted` bytes more.
+    fn reclaim_own(&self, account: &Account, wanted: usize) {
+        while account.left(Kind::Output) < wanted {
+            let next = {
+                let mut processes = self.processes();
+                let next = processes.closed.get(processes.drained).cloned();
+                processes.drained += usize::from(next.is_some());
+                next
+            };
+            match next {
+                Some(process) => process.reclaim(),
+                None => return,
+            }
+        }
+    }
+
+    /// Returns the closed process that can be forgotten first, if it is among the oldest `looked_at`.
+    ///
+    /// A connected client has been sent everything; for one that is away, what is held stays.
+    fn oldest_closed(&self, looked_at: usize) -> Option<Arc<Process>> {
+        let is_attached = self.subscribers().controller.is_some();
+        let processes = self.processes();
+        let mut oldest = processes.closed.iter().take(looked_at);
+        oldest.find(|process| process.is_settled() && (is_attached || !process.is_held())).cloned()
+    }
+
     fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -483,26 +511,6 @@ impl Session {
 
     fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl SessionOwner {
-    /// Counts one more process, unless the identity has as many as its credential allows.
-    fn count_start(&self, max: Option<usize>) -> Result<(), RpcError> {
-        let max_live = max.unwrap_or(usize::MAX);
-        let next = |live: usize| (live < max_live).then_some(live + 1);
-        let counted = self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        counted.map(drop).map_err(|live| {
-            let message = format!(
-                "this credential has {live} processes, and its scope `processes={max_live}` allows no more; end some first"
-            );
-            RpcError::new(ErrorKind::TooManyProcesses, message)
-                .with_hint("processes of all sessions of the identity count until their output has ended")
-        })
-    }
-
-    fn count_end(&self) {
-        self.live.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -550,18 +558,8 @@ impl Owner<Followers> for Session {
     }
 
     fn reclaim(&self, wanted: usize) {
-        while self.account.left() < wanted {
-            let next = {
-                let mut processes = self.processes();
-                let next = processes.closed.get(processes.drained).cloned();
-                processes.drained += usize::from(next.is_some());
-                next
-            };
-            match next {
-                Some(process) => process.reclaim(),
-                None => return,
-            }
-        }
+        self.reclaim_own(&self.account, wanted);
+        self.owner.reclaim(wanted);
     }
 
     fn on_started(
@@ -623,6 +621,7 @@ impl Owner<Followers> for Session {
         }
         processes.live -= 1;
         self.owner.count_end();
+        process.keep_closed();
         if !processes.has(process) {
             // A client saw the close and forgot the process before its task got here.
             drop(processes);

@@ -1,5 +1,6 @@
 //! Servers with limits or defects that the program does not have, and clients over a Unix socket.
 
+mod accounts;
 mod budgets;
 mod cancels;
 mod forgetting;

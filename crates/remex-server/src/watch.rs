@@ -22,6 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    account::{self, Account, Charge, Kind},
     context::CallContext,
     fs::{FileCalls, PathAccess, PathGuard, PathLock, file_slot, native},
     host::Host,
@@ -36,6 +37,9 @@ const QUIET: Duration = Duration::from_millis(20);
 
 /// … or after this long, if events do not stop.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// About what a watch needs besides the changes that wait to be reported.
+const WATCH_BYTES: usize = 16 << 10;
 
 /// The watches of one connection.
 #[derive(Debug, Default)]
@@ -54,13 +58,16 @@ impl Watches {
         responder: Responder,
     ) {
         let lock = PathAccess::looks(&request.path).and_then(|access| files.lock(access));
-        let (lock, end) = match lock
-            .and_then(|lock| Ok((lock, self.reserve(context.host().limits().watches, request.watch_id)?)))
-        {
+        let reserved = lock.and_then(|lock| {
+            let end = self.reserve(context.host().limits().watches, request.watch_id)?;
+            let charge = charge_watch(context).inspect_err(|_| end.cancel())?;
+            Ok((lock, end, charge))
+        });
+        let (lock, end, charge) = match reserved {
             Ok(reserved) => reserved,
             Err(error) => return responder.error(&error),
         };
-        let watch = Watch::new(context, files);
+        let watch = Watch::new(context, files, charge);
         context.spawn_stream(async move {
             let reporting = async {
                 let begun = watch.begin_tree(&request, lock).await;
@@ -129,7 +136,11 @@ impl Watches {
             // Paths of another host never appear here.
             return responder.ok(wire::WatchMissingReply { watching: false });
         };
-        let watch = Watch::new(context, files);
+        let Ok(charge) = charge_watch(context) else {
+            // The client has to poll.
+            return responder.ok(wire::WatchMissingReply { watching: false });
+        };
+        let watch = Watch::new(context, files, charge);
         context.spawn_stream(async move {
             let begun = tokio::select! {
                 begun = watch.begin_missing(&request, lock) => begun,
@@ -163,6 +174,17 @@ struct Watch {
     guard: PathGuard,
     /// Cancelled when the client stops sending.
     over: CancellationToken,
+    account: Arc<Account>,
+    #[expect(dead_code, reason = "releases a resource when dropped")]
+    charge: Charge,
+}
+
+/// Charges what a watch needs besides changes.
+fn charge_watch(context: &CallContext) -> Result<Charge, RpcError> {
+    let account = context.outbox().account();
+    account
+        .try_take(Kind::Handles, WATCH_BYTES)
+        .ok_or_else(|| account::full("cannot watch files", account, Kind::Handles, WATCH_BYTES))
 }
 
 /// An active subscription; unsubscribes when dropped.
@@ -201,8 +223,10 @@ impl TreeWatch {
 }
 
 impl Watch {
-    fn new(context: &CallContext, files: &FileCalls) -> Self {
+    fn new(context: &CallContext, files: &FileCalls, charge: Charge) -> Self {
         Watch {
+            account: Arc::clone(context.outbox().account()),
+            charge,
             host: Arc::clone(context.host()),
             threads: context.threads().clone(),
             slots: Arc::clone(files.slots()),
@@ -346,7 +370,7 @@ impl Watch {
     }
 
     fn subscribe(&self, scope: WatchScope) -> Subscribed {
-        let subscription = self.host.watcher().subscribe(scope);
+        let subscription = self.host.watcher().subscribe(scope, &self.account);
         Subscribed { host: Arc::clone(&self.host), threads: self.threads.clone(), subscription }
     }
 

@@ -23,7 +23,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{io_error::io_error, nofollow, supervise::catch_panic};
+use crate::{account::Account, io_error::io_error, nofollow, supervise::catch_panic};
 use inotify::{Notice, Watcher};
 pub(crate) use pending::ChangeBatch;
 use subscription::Event;
@@ -87,8 +87,8 @@ struct Directory {
 
 impl SharedWatcher {
     /// Creates a subscription without directories.
-    pub(crate) fn subscribe(&self, scope: WatchScope) -> Arc<Subscription> {
-        let subscription = Arc::new(Subscription::new(scope));
+    pub(crate) fn subscribe(&self, scope: WatchScope, account: &Arc<Account>) -> Arc<Subscription> {
+        let subscription = Arc::new(Subscription::new(scope, account));
         self.registry().subscriptions.push(Arc::clone(&subscription));
         subscription
     }
@@ -387,7 +387,8 @@ mod tests {
         // Opening with `O_PATH`, which needs no permission, is not such an event.
         inotify::add_watch(&opened, temp.path(), WatchFlags::OPEN).unwrap();
         let watcher = SharedWatcher::default();
-        let subscription = watcher.subscribe(WatchScope::Paths(BTreeSet::from([temp.path().to_owned()])));
+        let subscription =
+            watcher.subscribe(WatchScope::Paths(BTreeSet::from([temp.path().to_owned()])), &Arc::default());
         let id = DirectoryId::from(&nofollow::stat(temp.path()).unwrap());
         thread::scope(|scope| {
             let lock = watcher.watcher();

@@ -34,6 +34,7 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
         .init();
     remex_server::raise_file_limit();
     remex_server::return_large_blocks();
+    remex_server::spare_address_space();
     let runtime = runtime::build(
         Builder::new_current_thread().enable_all().event_interval(1).max_blocking_threads(4),
         1,

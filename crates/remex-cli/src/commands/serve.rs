@@ -104,6 +104,7 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     flags.base.check()?;
     remex_server::raise_file_limit();
     remex_server::return_large_blocks();
+    remex_server::spare_address_space();
     let mut plan = plan(config, inherited)?;
     plan.handed_over = handed_over;
     plan.server.set_parent = spans.set_parent();

@@ -183,6 +183,14 @@ impl StdinLedger {
         self.queued
     }
 
+    /// Returns about how much memory the ids of writes use, in bytes.
+    pub fn remembered_bytes(&self) -> usize {
+        /// An entry of each collection, and what an allocation needs besides its contents.
+        const ENTRY_BYTES: usize = 96;
+
+        self.known_bytes + self.order.len() * ENTRY_BYTES
+    }
+
     /// Returns whether [`close`](Self::close) or [`fail`](Self::fail) was called.
     pub fn is_closed(&self) -> bool {
         self.state == LedgerState::Closed

@@ -5,6 +5,7 @@ use std::{future::Future, sync::Arc};
 use remex_proto::RpcError;
 
 use crate::{
+    account::FLOOR,
     budget::{self, SHORT, Share},
     engine::{NotRead, unknown_process},
     host::Host,
@@ -47,12 +48,12 @@ pub(crate) async fn within_room<T, F>(
 where
     F: Future<Output = Result<(T, Allowance), NotRead>>,
 {
-    let bytes = match responder.outbox().encoding() {
-        Encoding::Json => SHORT,
+    let mut room = match responder.outbox().encoding() {
+        // So much is always possible.
+        Encoding::Json => Allowance { bytes: FLOOR as u64, share: None },
         // The value's memory belongs to the client.
-        Encoding::Value => u64::MAX,
+        Encoding::Value => Allowance { bytes: u64::MAX, share: None },
     };
-    let mut room = Allowance { bytes, share: None };
     loop {
         match attempt(room).await {
             Ok((made, room)) => return Ok((made, room.share)),
@@ -60,9 +61,10 @@ where
             Err(NotRead::Unreadable(error)) => return Err(error),
             Err(NotRead::TooLong(needed)) => {
                 // A little more than needed now, because the answer may grow while it waits.
-                let wanted = needed.saturating_add(needed / 4 + MORE);
+                let more = needed.saturating_add(needed / 4 + MORE);
+                let wanted = if needed <= SHORT { more.min(SHORT) } else { more };
                 let share = responder.share(host.answers(), wanted, hint).await?;
-                room = Allowance { bytes: share.as_ref().map_or(SHORT, Share::room), share };
+                room = Allowance { bytes: share.as_ref().map_or(FLOOR as u64, Share::room), share };
             }
         }
     }

@@ -15,6 +15,7 @@ use super::{
     permission,
 };
 use crate::{
+    account::{self, Kind},
     budget,
     compute::LARGE_MESSAGE,
     engine::{HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable},
@@ -23,6 +24,9 @@ use crate::{
     session::{Session, StartBounds},
     threads::ClientThreads,
 };
+
+/// About what a wait for text in output needs at most.
+const SEARCH_BYTES: usize = 1 << 20;
 
 impl Calls {
     pub(super) fn terminate(&mut self, own: &Arc<Session>, request: &wire::Terminate, responder: Responder) {
@@ -160,7 +164,14 @@ impl Calls {
         let waiter = if is_own { Waiter::Keeping } else { Waiter::Observing };
         let slot = match request.until {
             wire::Until::Output { .. } => match Arc::clone(&self.searches).try_acquire_owned() {
-                Ok(slot) => Some(slot),
+                Ok(slot) => match self.context.outbox().account().try_take(Kind::Handles, SEARCH_BYTES) {
+                    Some(charge) => Some((slot, charge)),
+                    None => {
+                        let account = self.context.outbox().account();
+                        let what = format!("cannot wait for output of process `{}`", process.id);
+                        return responder.error(&account::full(&what, account, Kind::Handles, SEARCH_BYTES));
+                    }
+                },
                 Err(_) => {
                     return responder.error(&too_many_searches(self.context.host().limits().output_waits));
                 }
@@ -311,7 +322,7 @@ impl Calls {
             if responder.outbox().encoding() == Encoding::Value {
                 return responder.ok(host.compute().run(move || list.to_listing()).await);
             }
-            let most = host.answers().total();
+            let most = host.answers().whole(responder.outbox().account());
             let encode = |room: Allowance| {
                 let (list, id, making) = (Arc::clone(&list), number.clone(), Arc::clone(&making));
                 host.compute().run(move || {

@@ -1,6 +1,6 @@
 //! Input queued for the stdin of a process, in order of arrival.
 
-use std::{collections::VecDeque, ops::Range};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use remex_proto::{
@@ -13,7 +13,10 @@ use remex_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::Caller;
-use crate::limits::Limits;
+use crate::{
+    account::{Account, FLOOR, Kind},
+    limits::Limits,
+};
 
 /// A `process/write` that has not been answered.
 #[derive(Debug)]
@@ -52,6 +55,8 @@ pub(super) struct Input<C> {
     /// Answered when everything accepted has reached the child.
     closing: Vec<C>,
     state: InputState,
+    /// The account that it is charged to.
+    account: Arc<Account>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,14 +111,24 @@ fn ledger_limits(limits: &Limits) -> stdin_ledger::Limits {
 }
 
 impl<C: Caller> Input<C> {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits, account: &Arc<Account>) -> Self {
         Input {
             ledger: StdinLedger::new(ledger_limits(limits)),
             waiting: VecDeque::new(),
             accepted: Accepted::default(),
             closing: Vec::new(),
             state: InputState::Open,
+            account: Arc::clone(account),
         }
+    }
+
+    /// Returns about how many bytes it keeps, apart from writes that wait.
+    pub(super) fn memory(&self) -> usize {
+        self.queued() + self.ledger.remembered_bytes()
+    }
+
+    fn queued(&self) -> usize {
+        usize::try_from(self.ledger.queued()).unwrap_or(usize::MAX)
     }
 
     pub(super) fn record(&self) -> InputRecord {
@@ -122,8 +137,8 @@ impl<C: Caller> Input<C> {
     }
 
     /// Returns the input that goes on where another one was recorded.
-    pub(super) fn resume(limits: &Limits, record: &InputRecord) -> Self {
-        let mut input = Self::new(limits);
+    pub(super) fn resume(limits: &Limits, account: &Arc<Account>, record: &InputRecord) -> Self {
+        let mut input = Self::new(limits, account);
         input.ledger = StdinLedger::resume(ledger_limits(limits), &record.ledger);
         input.accepted.push(&record.accepted);
         input.state = record.state;
@@ -191,6 +206,13 @@ impl<C: Caller> Input<C> {
                         self.state = InputState::Ending;
                         self.closing.push(caller);
                     }
+                }
+                // Without room, the child has to read first.
+                PendingInput::Write { .. }
+                    if self.queued() >= FLOOR && self.account.left(Kind::Input) == 0 =>
+                {
+                    self.waiting.push_front(waiting);
+                    return;
                 }
                 PendingInput::Write { write, accepted } => {
                     let len = write.chunk.len() as u64;

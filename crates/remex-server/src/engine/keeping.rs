@@ -15,11 +15,11 @@ use super::{
     task, terminate,
 };
 use crate::{
+    account::Account,
     clock::now_ms,
     host::Host,
     keeper_link::message::{KeptHold, Progress, Rules},
     limits::Limits,
-    retention::RetentionAccount,
 };
 
 /// What the keeper knows about a process.
@@ -35,7 +35,7 @@ impl<A: Audience> Engine<A> {
         spec: KeptSpec,
         host: &Arc<Host>,
         owner: Weak<A::Owner>,
-        account: &Arc<RetentionAccount>,
+        account: &Arc<Account>,
         log: KeptLog,
         audience: A,
     ) -> (Arc<Self>, Attempt) {
@@ -47,7 +47,7 @@ impl<A: Audience> Engine<A> {
         let attempt = Attempt::default();
         {
             let mut state = process.state();
-            state.input = Input::new(&limits);
+            state.input = Input::new(&limits, account);
             state.lifecycle = Lifecycle::Starting(attempt.clone());
         }
         (Arc::new(process), attempt)

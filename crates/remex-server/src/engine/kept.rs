@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use super::{
     Audience, Caller as _, Engine, Exit, Holding, Lifecycle, Owner as _, Place, Placement, ProcessLog,
     ProcessState, Request, Running, Spec,
+    footprint::Texts,
     log::Mirror,
     start::{Announce, Confined, started_reply},
 };
@@ -489,9 +490,15 @@ impl Description {
     }
 
     fn spec(&self) -> Spec {
-        let labels = self.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        let texts = Texts {
+            id: &self.id,
+            start_id: self.start_id.as_deref(),
+            argv: &self.argv,
+            cwd: &self.cwd,
+            labels: &self.labels,
+        };
         Spec {
-            weight: self.id.len() * 2 + labels + self.argv.iter().map(String::len).sum::<usize>(),
+            weight: texts.weight(),
             argv: self.argv.clone(),
             cwd: self.cwd.clone(),
             tty: self.tty,

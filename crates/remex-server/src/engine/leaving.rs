@@ -202,7 +202,7 @@ impl<A: Audience> Engine<A> {
         let process = Arc::new(process);
         {
             let mut state = process.state();
-            state.input = Input::resume(&limits, &input);
+            state.input = Input::resume(&limits, &process.account, &input);
             state.ended_for = ended_for;
             state.ended_at_ms = exit.as_ref().map(|exit| exit.at_ms);
             state.exit = exit.map(|ExitRecord { code, signal, cause, usage, .. }| Exit {

@@ -11,6 +11,7 @@ mod shell;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
+    io,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -25,7 +26,10 @@ use remex_proto::{
 };
 use tokio::sync::OnceCell;
 
-use crate::scope::Floor;
+use crate::{
+    account::{Account, Charge, Kind},
+    scope::Floor,
+};
 use shell::Shell;
 
 /// The most snapshots of a session; the oldest is dropped.
@@ -47,10 +51,21 @@ const PART: &str = "__REMEX_SHELL_SNAPSHOT_";
 const OWN: [&str; 7] = ["_", "SHLVL", "PWD", "OLDPWD", "SHELLOPTS", "BASHOPTS", "BASH_ENV"];
 
 /// The snapshots of one session, which no other session sees.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Snapshots {
+    /// The account that they are charged to.
+    account: Arc<Account>,
     /// Shared by starts; held briefly. Oldest first.
-    entries: Mutex<Vec<(Key, Arc<Captured>)>>,
+    entries: Mutex<Vec<Remembered>>,
+}
+
+/// A snapshot that later starts can use.
+#[derive(Debug)]
+struct Remembered {
+    key: Key,
+    captured: Arc<Captured>,
+    #[expect(dead_code, reason = "releases a resource when dropped")]
+    charge: Charge,
 }
 
 /// `None` if the capture has failed, which is final.
@@ -65,6 +80,33 @@ struct Key {
     policy: Option<EnvPolicy>,
     sandbox: Sandbox,
     floor: Floor,
+}
+
+impl Key {
+    /// Returns about how many bytes it needs.
+    fn weight(&self) -> usize {
+        /// How much longer the values are than their JSON, at most.
+        const FACTOR: usize = 8;
+
+        let mut len = Count(0);
+        // A value that cannot be encoded is not remembered.
+        serde_json::to_writer(&mut len, &(&self.policy, &self.sandbox))
+            .map_or(usize::MAX / 2, |()| FACTOR * len.0)
+    }
+}
+
+/// A writer that only counts bytes.
+struct Count(usize);
+
+impl io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What the profile files of a shell have set up.
@@ -91,6 +133,10 @@ pub(crate) struct SnapshotUse {
 }
 
 impl Snapshots {
+    pub(crate) fn new(account: &Arc<Account>) -> Self {
+        Snapshots { account: Arc::clone(account), entries: Mutex::default() }
+    }
+
     /// Returns the snapshot that a start uses, if it asks for one and runs a command in a login shell.
     pub(crate) fn for_start(
         &self,
@@ -128,14 +174,17 @@ impl Snapshots {
 
     fn entry(&self, key: &Key) -> Arc<Captured> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, captured)) = entries.iter().find(|(known, _)| known == key) {
-            return Arc::clone(captured);
+        if let Some(known) = entries.iter().find(|known| known.key == *key) {
+            return Arc::clone(&known.captured);
         }
         if entries.len() == MAX_SNAPSHOTS {
             entries.remove(0);
         }
         let captured = Arc::new(OnceCell::new());
-        entries.push((key.clone(), Arc::clone(&captured)));
+        // Without room for it, the next start captures another one.
+        if let Some(charge) = self.account.try_take(Kind::Sessions, MAX_LEN + key.weight()) {
+            entries.push(Remembered { key: key.clone(), captured: Arc::clone(&captured), charge });
+        }
         captured
     }
 }

@@ -30,7 +30,7 @@ use tracing::Span;
 
 use super::{
     Audience, Caller, Engine, Input, Lifecycle, Mirror, Owner as _, Place, Placement, ProcessLog, Request,
-    Running, SnapshotUse, Spec, managed, no_end_of_input, not_a_terminal, unknown_process,
+    Running, SnapshotUse, Spec, footprint::Texts, managed, no_end_of_input, not_a_terminal, unknown_process,
 };
 use crate::{
     clock::now_ms,
@@ -605,10 +605,15 @@ fn spec(request: &wire::Start, limits: &Limits, place: &Place) -> Spec {
         }
     };
     let argv = shown(&words(request));
-    let labels = request.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
-    let weight = request.process_id.len() * 2 + labels + argv.iter().map(String::len).sum::<usize>();
+    let texts = Texts {
+        id: &request.process_id,
+        start_id: request.start_id.as_deref(),
+        argv: &argv,
+        cwd: &request.cwd,
+        labels: &request.labels,
+    };
     Spec {
-        weight,
+        weight: texts.weight(),
         start_id: request.start_id.clone(),
         sync: request.sync,
         argv,

@@ -25,7 +25,7 @@ use super::{
     terminate,
     watched::Watched,
 };
-use crate::clock::now_ms;
+use crate::{account::Kind, clock::now_ms};
 
 /// How long continuous output is gathered before readers are notified again.
 pub(crate) const GATHER: Duration = Duration::from_millis(1);
@@ -365,7 +365,7 @@ impl<A: Audience> Runner<A> {
                 self.turn_over = true;
                 return;
             }
-            if process.account.left() < limits.chunk_bytes {
+            if process.account.left(Kind::Output) < limits.chunk_bytes {
                 self.owner.reclaim(limits.chunk_bytes);
             }
             let now = Instant::now();

@@ -1,8 +1,8 @@
 //! Memory for long answers about files: a share of the server's budget, from reading the file until the answer
 //! is sent.
 //!
-//! Short answers need none, because the limits of their connection bound them. A connection reserves memory for
-//! one long answer at a time, so a client that does not read costs only one. Start at [`AnswerMemory`].
+//! Shorter answers are only charged to the account of their identity. A connection reserves memory for one long
+//! answer at a time, so a client that does not read costs only one. Start at [`AnswerMemory`].
 
 use std::{
     path::Path,
@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MIB;
 use crate::{
+    account::{Account, Kind},
     budget::{self, Budget, MIN_PROGRESS, PATIENCE, Share},
     outbox::Outbox,
 };
@@ -30,8 +31,9 @@ const MORE: u64 = 8 * MIB;
 /// The memory reservation of one answer.
 #[derive(Debug)]
 pub(super) struct AnswerMemory {
-    /// Answers up to this length need no reservation.
+    /// Answers up to this length need no part of the budget.
     free_len: u64,
+    account: Arc<Account>,
     /// One long answer per connection at a time.
     lane: Arc<Semaphore>,
     budget: Arc<Budget>,
@@ -49,25 +51,34 @@ struct Reservation {
 
 #[derive(Debug)]
 struct Taken {
-    /// Blocks the next long answer of the connection; `None` once this one was abandoned.
+    /// Blocks the next long answer of the connection; `None` for a shorter one, and once this one was abandoned.
     lane: Option<OwnedSemaphorePermit>,
     share: Share,
 }
 
 impl AnswerMemory {
-    pub(super) fn new(free_len: u64, lane: Arc<Semaphore>, budget: Arc<Budget>) -> Self {
-        AnswerMemory { free_len, lane, budget, state: Mutex::default() }
+    pub(super) fn new(
+        free_len: u64,
+        lane: Arc<Semaphore>,
+        budget: Arc<Budget>,
+        account: Arc<Account>,
+    ) -> Self {
+        AnswerMemory { free_len, account, lane, budget, state: Mutex::default() }
     }
 
     /// Reserves `len` bytes if they are free now.
     pub(super) fn try_take(&self, len: u64) -> bool {
-        if len <= self.free_len {
+        if self.is_free() {
             return true;
         }
-        let taken = Arc::clone(&self.lane).try_acquire_owned().ok().and_then(|lane| {
-            let share = self.budget.try_take(room_len(len))?;
-            Some(Taken { lane: Some(lane), share })
-        });
+        let taken = if len <= self.free_len {
+            Share::try_short(len, &self.account).map(|share| Taken { lane: None, share })
+        } else {
+            Arc::clone(&self.lane).try_acquire_owned().ok().and_then(|lane| {
+                let share = self.budget.try_take(room_len(len), &self.account)?;
+                Some(Taken { lane: Some(lane), share })
+            })
+        };
         let mut state = self.state();
         if state.is_given_up {
             return false;
@@ -78,16 +89,27 @@ impl AnswerMemory {
 
     /// Waits until the client has read what was queued before, and then for `len` bytes.
     pub(super) async fn take(&self, len: u64, outbox: &Outbox) -> Result<(), RpcError> {
+        if self.is_free() {
+            return Ok(());
+        }
         if len <= self.free_len {
+            let share = tokio::time::timeout(PATIENCE, Share::short(Kind::Answers, len, &self.account)).await;
+            let share = share.map_err(|_| no_room())?;
+            self.state().taken = Some(Taken { lane: None, share });
             return Ok(());
         }
         let Ok(lane) = Arc::clone(&self.lane).acquire_owned().await else { return Err(no_room()) };
         outbox.wait_for_room().await;
-        match tokio::time::timeout(PATIENCE, self.budget.take(room_len(len))).await {
+        match tokio::time::timeout(PATIENCE, self.budget.take(room_len(len), &self.account)).await {
             Ok(share) => self.state().taken = Some(Taken { lane: Some(lane), share }),
             Err(_) => return Err(no_room()),
         }
         Ok(())
+    }
+
+    /// Returns whether its memory belongs to a client in the same process.
+    fn is_free(&self) -> bool {
+        self.free_len == u64::MAX
     }
 
     /// Records that `len` bytes of `path` were read, and extends the reservation if necessary.
@@ -98,14 +120,20 @@ impl AnswerMemory {
         }
         state.read = Some(len);
         let covered = state.taken.as_ref().map_or(0, |taken| taken.share.bytes());
-        if len <= self.free_len.max(covered) {
+        if self.is_free() || len <= covered {
             return Ok(());
         }
         // The file is longer than its metadata reported.
         let is_covered = match state.taken.as_mut() {
-            Some(taken) => taken.share.grow(room_len(MORE)),
-            None => {
+            Some(taken) if taken.lane.is_some() => taken.share.grow(room_len(MORE)),
+            Some(taken) if len <= self.free_len => taken.share.grow(len - covered + MIB),
+            None if len <= self.free_len => {
                 drop(state);
+                self.try_take(len)
+            }
+            _ => {
+                let short = state.taken.take();
+                drop((state, short));
                 self.try_take(len + MORE)
             }
         };
@@ -213,7 +241,7 @@ mod tests {
     use super::*;
 
     fn room(lane: &Arc<Semaphore>, budget: &Arc<Budget>) -> AnswerMemory {
-        AnswerMemory::new(MIB, Arc::clone(lane), Arc::clone(budget))
+        AnswerMemory::new(MIB, Arc::clone(lane), Arc::clone(budget), Arc::default())
     }
 
     fn cover(room: &AnswerMemory, len: u64) -> Result<(), RpcError> {
@@ -223,7 +251,7 @@ mod tests {
     #[test]
     fn memory_is_reserved_until_the_answer_is_dropped() {
         let (lanes, budget) =
-            ([(); 2].map(|()| Arc::new(Semaphore::new(1))), Arc::new(Budget::new(10 * MIB)));
+            ([(); 2].map(|()| Arc::new(Semaphore::new(1))), Arc::new(Budget::new(Kind::Answers, 10 * MIB)));
         let first = room(&lanes[0], &budget);
         assert!(first.try_take(5 * MIB));
         assert!(!room(&lanes[0], &budget).try_take(2 * MIB), "one at a time per connection");
@@ -238,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_file_longer_than_expected_gets_more_memory_or_fails() {
-        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(19 * MIB)));
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(Kind::Answers, 19 * MIB)));
         let growing = room(&lane, &budget);
         assert!(cover(&growing, MIB).is_ok());
         assert_eq!(budget.free(), 19 * MIB);
@@ -251,7 +279,7 @@ mod tests {
 
     #[test]
     fn an_abandoned_answer_counts_for_what_was_read_until_it_is_dropped() {
-        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(20 * MIB)));
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(Kind::Answers, 20 * MIB)));
         let hanging = room(&lane, &budget);
         assert!(hanging.try_take(18 * MIB));
         assert!(cover(&hanging, 10 * MIB).is_ok());
@@ -270,18 +298,19 @@ mod tests {
 
     #[test]
     fn a_slow_read_is_stuck_only_while_others_wait() {
-        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(10 * MIB)));
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(Kind::Answers, 10 * MIB)));
         let slow = room(&lane, &budget);
         assert!(slow.try_take(5 * MIB) && cover(&slow, MIB).is_ok());
         assert!(!slow.is_stuck(Some(1)));
-        let mut waiting = Box::pin(budget.take(5 * MIB));
+        let account = Arc::default();
+        let mut waiting = Box::pin(budget.take(5 * MIB, &account));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(slow.is_stuck(Some(1)) && !slow.is_stuck(Some(0)));
     }
 
     #[test]
     fn a_read_without_progress_is_stuck_and_one_that_waits_is_not() {
-        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(10 * MIB)));
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(Kind::Answers, 10 * MIB)));
         let stuck = room(&lane, &budget);
         assert!(stuck.try_take(5 * MIB));
         assert!(!stuck.is_stuck(None));

@@ -86,14 +86,14 @@ impl FileCalls {
             Err(error) => return responder.error(&error),
         };
         let (guard, host) = (self.guard.clone(), Arc::clone(context.host()));
-        let job = move |guards: JobGuards| {
+        let job = move |guards: JobGuards, responder: Responder| {
             let confine = |sandbox: &Sandbox| guard.confined(host.confinement(), sandbox);
             let result = run(&confine, &responder.cancel_check());
             drop(guards);
             responder.answer(result);
         };
         let large = self.large(context);
-        context.spawn_call(id, async move { large.make(ANSWER, lock, job).await });
+        context.spawn_call(id, large.answer(ANSWER, lock, responder, job));
     }
 }
 

@@ -429,12 +429,12 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::budget::Budget;
+    use crate::{account::Kind, budget::Budget};
 
     #[test]
     fn a_slow_file_shows_progress() {
-        let room =
-            Arc::new(AnswerMemory::new(1 << 20, Arc::new(Semaphore::new(1)), Arc::new(Budget::new(1 << 20))));
+        let budget = Arc::new(Budget::new(Kind::Answers, 1 << 20));
+        let room = Arc::new(AnswerMemory::new(1 << 20, Arc::new(Semaphore::new(1)), budget, Arc::default()));
         let (reader, mut writer) = io::pipe().unwrap();
         let reading = thread::spawn({
             let room = Arc::clone(&room);

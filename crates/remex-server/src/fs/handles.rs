@@ -29,6 +29,7 @@ use super::{
     replace::Replacement,
 };
 use crate::{
+    account::{self, Account, Charge, Kind},
     context::CallContext,
     outbox::{ConnectionId, Responder},
     scope::FileAccess,
@@ -44,6 +45,9 @@ const MAX_BLOCK_LEN: usize = 1 << 20;
 /// Blocks up to this length are answered at once, whatever else waits for the client.
 const SMALL_BLOCK_LEN: usize = 64 << 10;
 
+/// About what a handle needs besides its path.
+const HANDLE_BYTES: usize = 1 << 10;
+
 /// The handles of one connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Handles {
@@ -57,6 +61,8 @@ struct Handle {
     mode: OpenMode,
     /// Set when the file is opened; path locks make every use of the handle wait for that.
     opened: OnceLock<OpenFile>,
+    #[expect(dead_code, reason = "releases a resource when dropped")]
+    charge: Charge,
 }
 
 #[derive(Debug)]
@@ -68,7 +74,12 @@ enum OpenFile {
 }
 
 impl Handles {
-    fn insert(&self, request: &wire::Open, limit: usize) -> Result<Arc<Handle>, RpcError> {
+    fn insert(
+        &self,
+        request: &wire::Open,
+        limit: usize,
+        account: &Arc<Account>,
+    ) -> Result<Arc<Handle>, RpcError> {
         let id = &request.handle_id;
         check_id(id)?;
         let mut open = self.open();
@@ -84,8 +95,12 @@ impl Handles {
                 RpcError::new(ErrorKind::LimitExceeded, message).with_hint("close some with `fs/close`")
             );
         }
-        let handle =
-            Arc::new(Handle { path: request.path.clone(), mode: request.mode, opened: OnceLock::new() });
+        let bytes = HANDLE_BYTES + 2 * request.path.native().map_or(0, |path| path.as_os_str().len());
+        let charge = account.try_take(Kind::Handles, bytes).ok_or_else(|| {
+            account::full(&format!("cannot open file handle `{id}`"), account, Kind::Handles, bytes)
+        })?;
+        let (path, mode) = (request.path.clone(), request.mode);
+        let handle = Arc::new(Handle { path, mode, opened: OnceLock::new(), charge });
         open.insert(id.clone(), Arc::clone(&handle));
         Ok(handle)
     }
@@ -115,7 +130,8 @@ impl FileCalls {
         request: wire::Open,
         responder: Responder,
     ) {
-        let entered = self.handles.insert(&request, context.host().limits().handles);
+        let account = context.outbox().account();
+        let entered = self.handles.insert(&request, context.host().limits().handles, account);
         let handle = match entered {
             Ok(handle) => handle,
             Err(error) => return responder.error(&error),
@@ -182,12 +198,12 @@ impl FileCalls {
             drop((handle, guards));
             result.map_err(|failure| failure.error)
         };
-        let job = move |guards| answer(responder, read(guards));
         if len <= SMALL_BLOCK_LEN {
-            return self.run_job(context, id, lock, job);
+            return self.run_job(context, id, lock, move |guards| answer(responder, read(guards)));
         }
         let large = self.large(context);
-        context.spawn_call(id, async move { large.make(len as u64, lock, job).await });
+        let job = move |guards, responder| answer(responder, read(guards));
+        context.spawn_call(id, large.answer(len as u64, lock, responder, job));
     }
 
     pub(crate) fn write_block(

@@ -129,7 +129,10 @@ pub(super) async fn collect(
     let Some(declared) = usize::try_from(declared).ok().filter(|declared| *declared <= limit) else {
         return Err(too_long(limit));
     };
-    let mut body = Collected { bytes: Vec::with_capacity(declared.min(SMALL)), permit: None, share: None };
+    // While it is short; then it waits for a share of the budget.
+    let small = if declared > 0 { declared.min(SMALL) } else { SMALL };
+    let share = responder.share(answers, small as u64, STREAM_IT).await?;
+    let mut body = Collected { bytes: Vec::with_capacity(declared.min(SMALL)), permit: None, share };
     let received = AtomicU64::new(0);
     let collecting = async {
         loop {
@@ -146,6 +149,7 @@ pub(super) async fn collect(
                 body.permit = Arc::clone(large).acquire_owned().await.ok();
                 // Reserved all at once, so that no task waits for more while holding some.
                 let most = if declared > 0 { declared } else { limit };
+                drop(body.share.take());
                 body.share = responder.share(answers, most.max(len) as u64, STREAM_IT).await?;
                 body.bytes
                     .try_reserve_exact(declared.max(len) - body.bytes.len())
@@ -157,7 +161,7 @@ pub(super) async fn collect(
         }
         Ok(())
     };
-    let too_slow = answers.too_slow(period, || {
+    let too_slow = answers.too_slow(period, responder.outbox().account(), || {
         // Before that, it has no share.
         Some(received.load(Ordering::Relaxed)).filter(|received| *received > SMALL as u64)
     });

@@ -13,10 +13,18 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::body::Body;
-use crate::{limits::Limits, outbox::Outbox, web::causes};
+use crate::{
+    account::{self, Account, Charge, Kind},
+    limits::Limits,
+    outbox::Outbox,
+    web::causes,
+};
 
 /// Buffered bodies of one connection that may be large at once; others wait while they are still small.
 const LARGE_BODIES: usize = 4;
+
+/// About what a stream needs: a part as it arrives and as it is sent, and buffers of the connection to the web server.
+const STREAM_BYTES: usize = 256 << 10;
 
 /// The HTTP requests of one connection.
 #[derive(Debug)]
@@ -46,6 +54,8 @@ struct ActiveStream {
     cancel: CancellationToken,
     /// The last part that the client has consumed, if it reports that.
     consumed: watch::Sender<u64>,
+    #[expect(dead_code, reason = "releases a resource when dropped")]
+    charge: Charge,
 }
 
 impl HttpCalls {
@@ -88,6 +98,7 @@ impl HttpCalls {
         request_id: &str,
         call: RequestId,
         pace: BodyPace,
+        account: &Arc<Account>,
     ) -> Result<ReservedStream, RpcError> {
         if request_id.len() > self.max_id_bytes {
             let message = format!("http/request requestId is longer than {} bytes", self.max_id_bytes);
@@ -105,11 +116,15 @@ impl HttpCalls {
                 format!("this connection already has {} HTTP streams, which is the limit", self.max_active);
             return Err(RpcError::new(ErrorKind::LimitExceeded, message).with_hint("wait until one ends"));
         }
+        let charge = account.try_take(Kind::Handles, STREAM_BYTES).ok_or_else(|| {
+            let what = format!("cannot stream the response to `{request_id}`");
+            account::full(&what, account, Kind::Handles, STREAM_BYTES)
+        })?;
         let cancel = CancellationToken::new();
         self.count += 1;
         let (consumed, reported) = watch::channel(0);
-        let stream =
-            ActiveStream { call, number: self.count, is_answered: false, cancel: cancel.clone(), consumed };
+        let (number, is_answered) = (self.count, false);
+        let stream = ActiveStream { call, number, is_answered, cancel: cancel.clone(), consumed, charge };
         active.insert(request_id.to_owned(), stream);
         Ok(ReservedStream {
             active: Arc::clone(&self.active),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{ConnectionId, Outbox, throttle::BulkThrottle};
-use crate::budget::RequestLoad;
+use crate::{account::Account, budget::RequestLoad};
 
 /// State that all connections of a server share.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,15 @@ pub(crate) struct Shared {
     pub(super) throttle: Arc<BulkThrottle>,
     /// The load of requests in progress.
     pub(super) requests: Arc<RequestLoad>,
+    /// The account of the connection's identity.
+    pub(super) account: Arc<Account>,
+}
+
+impl Shared {
+    /// Returns what a connection shares with the others of its identity.
+    pub(crate) fn of(self, account: Arc<Account>) -> Self {
+        Shared { account, ..self }
+    }
 }
 
 /// The open connections of a server.
@@ -33,7 +42,7 @@ impl Connections {
     /// Creates an empty list; all connections together may hold `request_bytes` of waiting requests.
     pub(crate) fn new(request_bytes: u64) -> Self {
         Connections {
-            shared: Shared { throttle: Arc::default(), requests: Arc::new(RequestLoad::new(request_bytes)) },
+            shared: Shared { requests: Arc::new(RequestLoad::new(request_bytes)), ..Shared::default() },
             next: AtomicU64::new(1),
             open: Mutex::default(),
         }
@@ -71,12 +80,5 @@ impl Connections {
 
     fn by_id(&self) -> MutexGuard<'_, HashMap<ConnectionId, Arc<Outbox>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-impl Connections {
-    pub(crate) fn request_load(&self) -> &RequestLoad {
-        &self.shared.requests
     }
 }

@@ -96,6 +96,8 @@ impl Outbox {
         }
         if let Some(message) = answer.message {
             sink.message(message);
+            // It is in the send buffer, or has a charge of its own.
+            drop(answer.charge);
             queue.answer_ahead = sink.len();
             queue.is_within_answer = sink.has_unfinished();
         }

@@ -3,13 +3,16 @@
 //!
 //! Start at [`LongMessage`].
 
-use std::{collections::VecDeque, io};
+use std::{collections::VecDeque, io, sync::Arc};
 
 use remex_proto::{Blob, RequestId, blob, http::HttpResponse, message, process};
 use remex_rpc::SendBuffer;
 
 use super::Reply;
-use crate::budget::Share;
+use crate::{
+    account::{Account, Charge, FLOOR, Kind},
+    budget::Share,
+};
 
 /// Bytes encoded at a time: whole groups of three, so that only the last piece of a blob is padded.
 const PIECE_LEN: usize = 48 << 10;
@@ -27,8 +30,17 @@ pub(crate) struct LongMessage {
     /// The length of the whole message.
     len: usize,
     /// Held until the message is completely encoded.
-    #[expect(dead_code, reason = "releases a resource when dropped")]
-    share: Option<Share>,
+    memory: MessageMemory,
+}
+
+/// What covers the memory of a message until it is completely encoded.
+#[derive(Debug)]
+enum MessageMemory {
+    Share(#[expect(dead_code, reason = "releases a resource when dropped")] Share),
+    Charge(#[expect(dead_code, reason = "releases a resource when dropped")] Charge),
+    /// The bytes of its blob have a share.
+    Blob,
+    Nothing,
 }
 
 /// An answer with blobs that may be long.
@@ -68,10 +80,29 @@ impl LongMessage {
     /// Creates a message from complete JSON.
     pub(super) fn text(json: Vec<u8>, share: Option<Share>) -> Self {
         let len = json.len();
-        LongMessage { json, blobs: VecDeque::new(), written: 0, encoded: 0, len, share }
+        let memory = MessageMemory::Nothing;
+        let text =
+            LongMessage { json, blobs: VecDeque::new(), written: 0, encoded: 0, len, memory };
+        text.with(share)
     }
 
-    /// Creates an answer whose result is the base64 of `blob` between two texts.
+    /// Keeps as much of `share` as it needs.
+    fn with(mut self, share: Option<Share>) -> Self {
+        if let Some(mut share) = share {
+            share.shrink(self.len as u64);
+            self.memory = MessageMemory::Share(share);
+        }
+        self
+    }
+
+    /// Charges its memory to `account`, unless it has a share.
+    pub(super) fn charge(&mut self, account: &Arc<Account>) {
+        if let MessageMemory::Nothing = self.memory {
+            self.memory = MessageMemory::Charge(account.take(Kind::Answers, self.len));
+        }
+    }
+
+    /// Creates an answer whose result is the base64 of `blob` between two texts; a long one has its own share.
     pub(super) fn around(id: &RequestId, around: [&str; 2], blob: Blob) -> Self {
         let mut json = Vec::with_capacity(128);
         let mut offset = 0;
@@ -81,7 +112,13 @@ impl LongMessage {
             json.extend_from_slice(around[1].as_bytes());
         });
         let len = json.len() + blob::encoded_len(blob.len());
-        LongMessage { blobs: VecDeque::from([(offset, blob)]), len, ..LongMessage::text(json, None) }
+        let memory = if blob.len() > FLOOR { MessageMemory::Blob } else { MessageMemory::Nothing };
+        LongMessage {
+            memory,
+            blobs: VecDeque::from([(offset, blob)]),
+            len,
+            ..LongMessage::text(json, None)
+        }
     }
 
     /// Creates a message from `reply`.
@@ -108,7 +145,7 @@ impl LongMessage {
             *start = offset - 1;
             len += blob::encoded_len(blob.len());
         }
-        Ok(LongMessage { blobs, len, ..LongMessage::text(json, share) })
+        Ok(LongMessage { blobs, len, ..LongMessage::text(json, None) }.with(share))
     }
 
     pub(super) fn len(&self) -> usize {

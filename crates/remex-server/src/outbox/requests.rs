@@ -5,6 +5,10 @@ use std::sync::{Arc, Weak};
 use remex_proto::RequestId;
 
 use super::{Outbox, Queue, Source, responder::cancelled};
+use crate::account::Kind;
+
+/// About what a request needs besides its message, with a task.
+const REQUEST_BYTES: usize = 2 << 10;
 
 /// Identifies a request of a connection. The id of an answered request may be reused while its work continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +33,7 @@ impl Outbox {
         queue.unanswered += 1;
         self.shared.requests.change(queue.request_bytes, queue.request_bytes + request_bytes);
         queue.request_bytes += request_bytes;
+        self.shared.account.charge(Kind::Requests, 0, REQUEST_BYTES + request_bytes);
         number
     }
 
@@ -85,6 +90,7 @@ impl Outbox {
         queue.unanswered -= 1;
         self.shared.requests.change(queue.request_bytes, queue.request_bytes - request_bytes);
         queue.request_bytes -= request_bytes;
+        self.shared.account.charge(Kind::Requests, REQUEST_BYTES + request_bytes, 0);
         drop(queue);
         self.drained.notify_waiters();
     }

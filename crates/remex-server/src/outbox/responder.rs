@@ -14,6 +14,7 @@ use super::{
     Source, long::json_of,
 };
 use crate::{
+    account::{FLOOR, Kind},
     audit::{Entry, Outcome},
     budget::{self, Budget, PATIENCE, SHORT, Share},
     host::Host,
@@ -185,10 +186,18 @@ impl Responder {
         bytes: u64,
         hint: &str,
     ) -> Result<Option<Share>, RpcError> {
-        if bytes <= SHORT || self.outbox.encoding == Encoding::Value {
+        if bytes <= FLOOR as u64 || self.outbox.encoding == Encoding::Value {
             return Ok(None);
         }
-        match tokio::time::timeout(PATIENCE, budget.take(bytes)).await {
+        let account = self.outbox.account();
+        let taking = async {
+            if bytes <= SHORT {
+                Share::short(Kind::Answers, bytes, account).await
+            } else {
+                budget.take(bytes, account).await
+            }
+        };
+        match tokio::time::timeout(PATIENCE, taking).await {
             Ok(share) => Ok(Some(share)),
             Err(_) => Err(budget::no_room(hint)),
         }

@@ -2,7 +2,7 @@
 //!
 //! Start at [`Sink`].
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use remex_proto::{
     RequestId, RpcError, ServerNote,
@@ -17,6 +17,7 @@ use remex_rpc::{
 use tokio::{io::AsyncWriteExt, sync::mpsc};
 
 use super::{CloseReason, LongMessage, SEND_BYTES, size};
+use crate::account::{Account, Charge, Kind};
 
 /// How a connection represents messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,24 @@ impl QueuedMessage {
     pub(super) fn reply_value<R: size::Reply>(id: RequestId, reply: R) -> Self {
         let size = reply.size();
         QueuedMessage::Value(ToClient::Answer { id, outcome: Ok(Reply::new(reply)) }, size)
+    }
+
+    /// Charges its memory to `account`; a message that is sent piece by piece keeps the charge itself.
+    pub(super) fn charge(&mut self, account: &Arc<Account>) -> Option<Charge> {
+        if let QueuedMessage::Json(json) = self
+            && json.len() > SEND_BYTES
+        {
+            *self = QueuedMessage::Long(LongMessage::text(std::mem::take(json), None));
+        }
+        match self {
+            QueuedMessage::Long(message) => {
+                message.charge(account);
+                None
+            }
+            QueuedMessage::Json(_) | QueuedMessage::Value(..) => {
+                Some(account.take(Kind::Answers, self.size()))
+            }
+        }
     }
 
     /// Returns its length, or approximately how many bytes it holds.

@@ -7,9 +7,9 @@ use tokio::net::TcpStream;
 
 use super::{ACCEPT_PAUSE, Server};
 use crate::{
+    account::Kind,
     admission::{HalfOpenPermit, Origin},
     auth::SocketOwner,
-    budget::Budget,
     host::Phase,
     socket_owner,
 };
@@ -69,14 +69,12 @@ impl Server {
     }
 
     /// Returns the counters and the state of the server in the text format of Prometheus.
-    pub(super) fn metrics_text(&self) -> String {
-        let (host, limits) = (&self.host, self.host.limits());
+    pub(crate) fn metrics_text(&self) -> String {
+        let host = &self.host;
         let sessions = self.sessions.all();
         let processes: usize = sessions.iter().map(|session| session.process_count()).sum();
         let connections = self.sessions.connections().all();
         let unanswered: usize = connections.iter().map(|outbox| outbox.unanswered()).sum();
-        let retained = limits.server_retain_bytes.saturating_sub(host.retention().left());
-        let used = |budget: &Budget| budget.total().saturating_sub(budget.free());
         host.metrics().render(|gauges| {
             gauges.gauge("remex_connections", "Connections that are open.", connections.len() as u64);
             gauges.gauge("remex_sessions", "Sessions that exist.", sessions.len() as u64);
@@ -86,28 +84,27 @@ impl Server {
                 "Requests that wait for their answer.",
                 unanswered as u64,
             );
-            let help = "Memory in use, by the cap that limits it.";
-            gauges.gauge_by(
-                "remex_memory_bytes",
-                help,
-                "cap",
-                &[
-                    ("retained_output", retained as u64),
-                    ("answers", used(host.answers())),
-                    ("incoming", used(host.incoming())),
-                ],
-            );
-            let help = "The caps on memory.";
+            let accounts = host.accounts();
+            let used = Kind::ALL.map(|kind| (kind.label(), accounts.server().used_for(kind) as u64));
+            let help = "Memory that clients make the server keep, by what it is for.";
+            gauges.gauge_by("remex_memory_bytes", help, "cap", &used);
+            let help = "The caps on some of that, for all clients.";
             gauges.gauge_by(
                 "remex_memory_limit_bytes",
                 help,
                 "cap",
                 &[
-                    ("retained_output", limits.server_retain_bytes as u64),
-                    ("answers", host.answers().total()),
-                    ("incoming", host.incoming().total()),
+                    (Kind::Output.label(), accounts.server().cap(Kind::Output) as u64),
+                    (Kind::Answers.label(), host.answers().total()),
+                    (Kind::Incoming.label(), host.incoming().total()),
                 ],
             );
+            let help = "The cap on all memory that clients make the server keep.";
+            gauges.gauge("remex_memory_budget_bytes", help, accounts.server().limit() as u64);
+            let help = "The cap on the memory of one identity.";
+            gauges.gauge("remex_memory_identity_budget_bytes", help, accounts.identity_limit() as u64);
+            let help = "Memory of the identity that uses the most.";
+            gauges.gauge("remex_memory_identity_max_bytes", help, accounts.largest() as u64);
             let help = "Lines of the audit file that were discarded because the disk was too slow or full.";
             gauges.counter("remex_audit_dropped_total", help, host.audit().dropped());
         })

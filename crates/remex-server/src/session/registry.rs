@@ -4,7 +4,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicUsize},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -19,7 +19,7 @@ use remex_proto::{
     },
 };
 
-use super::{Session, SessionOwner, Subscriber};
+use super::{OwnerShared, Session, SessionOwner, Subscriber};
 use crate::{
     clock::steady_ms,
     host::{Host, Phase},
@@ -47,8 +47,8 @@ pub(super) struct Sessions {
     pub(super) table: SessionTable<Identity, ConnectionId>,
     pub(super) by_id: HashMap<String, Arc<Session>>,
     next_number: u32,
-    /// The live processes of each identity that has sessions.
-    live: HashMap<Identity, Weak<AtomicUsize>>,
+    /// What the sessions of each identity share.
+    owners: HashMap<Identity, Weak<OwnerShared>>,
 }
 
 impl SessionRegistry {
@@ -232,9 +232,10 @@ impl SessionRegistry {
             }
         })?;
         let number = sessions.free_number();
-        let owner = sessions.owner(identity);
+        let owner = sessions.owner(identity, &self.host);
         let is_saved = self.can_save(identity, on_detach);
         let session = Arc::new(Session::new(id.clone(), owner, number, is_saved, &self.host));
+        session.owner.add(&session);
         sessions.by_id.insert(id, Arc::clone(&session));
         tracing::info!(session = %session.id, connection, %identity, "session created");
         Ok(OpenedSession { session, resumed: false, on_detach })
@@ -458,11 +459,12 @@ impl Sessions {
     }
 
     /// Returns what the sessions of an identity share.
-    pub(super) fn owner(&mut self, identity: &Identity) -> SessionOwner {
-        self.live.retain(|_, live| live.strong_count() > 0);
-        let live = self.live.get(identity).and_then(Weak::upgrade).unwrap_or_default();
-        self.live.insert(identity.clone(), Arc::downgrade(&live));
-        SessionOwner { identity: identity.to_string().into(), live }
+    pub(super) fn owner(&mut self, identity: &Identity, host: &Host) -> SessionOwner {
+        self.owners.retain(|_, shared| shared.strong_count() > 0);
+        let known = self.owners.get(identity).and_then(Weak::upgrade);
+        let shared = known.unwrap_or_else(|| Arc::new(OwnerShared::new(host.accounts().of(identity))));
+        self.owners.insert(identity.clone(), Arc::downgrade(&shared));
+        SessionOwner { identity: identity.to_string().into(), shared }
     }
 
     /// Gives up a session, whichever identity it has.

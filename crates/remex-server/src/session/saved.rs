@@ -179,7 +179,8 @@ impl Session {
             self.restore_start(start_id.clone(), SavedRecord { process_id: description.id.clone(), outcome });
         }
         process.set_live(true);
-        self.owner.live.fetch_add(1, Ordering::Relaxed);
+        self.owner.count_restored();
+        process.keep_open();
         {
             let mut processes = self.processes();
             processes.live += 1;
@@ -355,13 +356,14 @@ impl SessionRegistry {
         let Detached::Waiting { .. } = sessions.table.detach(&saved.id, EARLIER, detached_at) else {
             return None;
         };
-        let owner = sessions.owner(&identity);
+        let owner = sessions.owner(&identity, self.host());
         let session = Session::new(saved.id.clone(), owner, saved.number, true, self.host());
         for SavedStart { start_id, process_id, outcome } in starts {
             let outcome = Some(outcome.outcome(&process_id));
             session.restore_start(start_id, SavedRecord { process_id, outcome });
         }
         let session = Arc::new(session);
+        session.owner.add(&session);
         sessions.by_id.insert(saved.id, Arc::clone(&session));
         Some(session)
     }

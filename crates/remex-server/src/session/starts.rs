@@ -8,7 +8,10 @@ use std::{
 use remex_proto::{ErrorKind, RpcError, process as wire};
 
 use super::Session;
-use crate::outbox::Responder;
+use crate::{
+    account::{self, Charge, Kind},
+    outbox::Responder,
+};
 
 /// The results of the starts of a session, by id.
 #[derive(Debug, Default)]
@@ -20,6 +23,7 @@ pub(super) struct Starts {
 struct Record {
     process_id: String,
     outcome: Outcome,
+    charge: Charge,
 }
 
 #[derive(Debug)]
@@ -60,13 +64,20 @@ impl Session {
     /// Remembers a start of an earlier server.
     pub(super) fn restore_start(&self, start_id: String, saved: SavedRecord) {
         let SavedRecord { process_id, outcome } = saved;
+        let charge = self.account.take(Kind::Sessions, weight(&start_id, &process_id));
         let outcome = outcome.map_or_else(|| Outcome::Pending(Vec::new()), Outcome::Known);
-        self.starts().by_id.insert(start_id, Record { process_id, outcome });
+        self.starts().by_id.insert(start_id, Record { process_id, outcome, charge });
     }
 
     /// Answers a repeated start; returns the responder if the start is new.
     pub(super) fn replay_start(&self, request: &wire::Start, responder: Responder) -> Option<Responder> {
         let Some(start_id) = &request.start_id else { return Some(responder) };
+        let bytes = weight(start_id, &request.process_id);
+        let is_known = self.starts().by_id.contains_key(start_id);
+        // Not while the starts are locked, because it may forget processes.
+        let charge = (!is_known)
+            .then(|| self.owner.make_room(|| self.account.try_take(Kind::Sessions, bytes)))
+            .flatten();
         let mut starts = self.starts();
         let limit = self.host.limits().start_ids;
         let known = starts.by_id.len();
@@ -96,9 +107,16 @@ impl Session {
                 None
             }
             None => {
-                let record =
-                    Record { process_id: request.process_id.clone(), outcome: Outcome::Pending(Vec::new()) };
-                starts.by_id.insert(start_id.clone(), record);
+                let process_id = request.process_id.clone();
+                let Some(charge) = charge else {
+                    drop(starts);
+                    let what = format!("cannot start process `{process_id}` and remember its startId");
+                    let error = account::full(&what, self.owner.account(), Kind::Sessions, bytes);
+                    responder.error(&error);
+                    return None;
+                };
+                let outcome = Outcome::Pending(Vec::new());
+                starts.by_id.insert(start_id.clone(), Record { process_id, outcome, charge });
                 Some(responder)
             }
         }
@@ -115,6 +133,9 @@ impl Session {
         let mut starts = self.starts();
         let Some(record) = starts.by_id.get_mut(start_id) else { return };
         let before = std::mem::replace(&mut record.outcome, Outcome::Known(outcome.clone()));
+        if let Err(error) = outcome {
+            record.charge.set(weight(start_id, &record.process_id) + error.message.len());
+        }
         drop(starts);
         if let Outcome::Pending(waiting) = before {
             for responder in waiting {
@@ -126,6 +147,14 @@ impl Session {
     fn starts(&self) -> MutexGuard<'_, Starts> {
         self.starts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns about how many bytes a remembered start needs.
+fn weight(start_id: &str, process_id: &str) -> usize {
+    /// An entry with its result, and what allocations need besides their contents.
+    const RECORD_BYTES: usize = 640;
+
+    RECORD_BYTES + start_id.len() + 2 * process_id.len()
 }
 
 fn replayed(started: wire::Started) -> wire::Started {

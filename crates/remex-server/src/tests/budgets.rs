@@ -19,12 +19,19 @@ use tokio::{
 use super::{Client, PATIENCE, TestServer, start_params};
 use crate::{
     Limits,
+    account::Kind,
     budget::Budget,
     connection::{self, Link, Transport, Validity},
-    identity::Credential,
+    identity::{Credential, Identity},
 };
 
 const MIB: usize = 1 << 20;
+
+/// Limits that let one identity use up every budget.
+fn undivided() -> Limits {
+    let limits = Limits::default();
+    Limits { identity_memory_bytes: limits.server_memory_bytes, ..limits }
+}
 
 /// Waits until `holds`.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -72,12 +79,17 @@ fn len_of(chunks: &Value) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_reads_and_snapshots_wait_for_memory_and_short_ones_do_not() {
-    let test = TestServer::new().await;
+    let test = TestServer::with(undivided()).await;
     let (mut client, mut other) = (test.client().await, test.client().await);
     client.produce("p", 3 * MIB).await;
     other.produce("p", 500_000).await;
     for method in ["process/read", "process/snapshot"] {
-        let all = test.server.host().answers().try_take(test.server.host().answers().total()).unwrap();
+        let all = test
+            .server
+            .host()
+            .answers()
+            .try_take(test.server.host().answers().total(), &Arc::default())
+            .unwrap();
         client.ask(method, method, json!({"processId": "p"})).await;
         test.until_an_answer_waits().await;
         let read = json!({"processId": "p", "maxBytes": 400_000});
@@ -99,13 +111,14 @@ async fn long_reads_and_snapshots_wait_for_memory_and_short_ones_do_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_and_a_disconnect_end_the_wait_for_memory() {
-    let test = TestServer::new().await;
+    let test = TestServer::with(undivided()).await;
     let mut client = test.connect().await;
     let hello = json!({"clientName": "test", "detachTtlMs": 1, "capabilities": ["cancel"]});
     client.call("initialize", hello).await.unwrap();
     client.send(json!({"method": "initialized", "params": {}})).await;
     client.produce("p", 3 * MIB).await;
-    let all = test.server.host().answers().try_take(test.server.host().answers().total()).unwrap();
+    let all =
+        test.server.host().answers().try_take(test.server.host().answers().total(), &Arc::default()).unwrap();
     client.ask("read", "process/read", json!({"processId": "p"})).await;
     test.until_an_answer_waits().await;
     client.send(json!({"method": "request/cancel", "params": {"id": "read"}})).await;
@@ -121,7 +134,7 @@ async fn a_cancel_and_a_disconnect_end_the_wait_for_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_keeps_its_memory_until_the_client_reads_it() {
-    let test = TestServer::new().await;
+    let test = TestServer::with(undivided()).await;
     let mut client = test.client().await;
     client.produce("p", 3 * MIB).await;
     client.ask("read", "process/read", json!({"processId": "p"})).await;
@@ -136,7 +149,7 @@ async fn an_answer_keeps_its_memory_until_the_client_reads_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_longer_than_the_budget_is_built_alone() {
-    let test = TestServer::with(Limits { answer_bytes: 2 * MIB, ..Limits::default() }).await;
+    let test = TestServer::with(Limits { answer_bytes: 2 * MIB, ..undivided() }).await;
     let mut client = test.client().await;
     client.produce("p", 3 * MIB).await;
     let read = client.call("process/read", json!({"processId": "p"})).await.unwrap();
@@ -150,7 +163,7 @@ async fn a_client_that_does_not_read_its_long_answer_is_disconnected_when_others
         slow_transfer: Duration::from_millis(200),
         // So that only the waiting connections can end it.
         stalled_writer: Duration::from_secs(3600),
-        ..Limits::default()
+        ..undivided()
     };
     let test = TestServer::with(limits).await;
     let (mut silent, mut other) = (test.client().await, test.client().await);
@@ -191,11 +204,12 @@ fn get(url: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_body_waits_for_memory_and_is_complete() {
-    let test = TestServer::new().await;
+    let test = TestServer::with(undivided()).await;
     let mut client = test.client().await;
     let (url, go_on) = web(5 * MIB + 1, 2 * MIB).await;
     drop(go_on);
-    let all = test.server.host().answers().try_take(test.server.host().answers().total()).unwrap();
+    let all =
+        test.server.host().answers().try_take(test.server.host().answers().total(), &Arc::default()).unwrap();
     client.ask("get", "http/request", get(&url)).await;
     test.until_an_answer_waits().await;
     let (short, go_on) = web(MIB / 2, 0).await;
@@ -210,8 +224,7 @@ async fn a_long_body_waits_for_memory_and_is_complete() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_body_fails_when_others_wait_for_its_memory() {
-    let limits =
-        Limits { answer_bytes: 6 * MIB, slow_transfer: Duration::from_millis(200), ..Limits::default() };
+    let limits = Limits { answer_bytes: 6 * MIB, slow_transfer: Duration::from_millis(200), ..undivided() };
     let test = TestServer::with(limits).await;
     let (mut client, mut other) = (test.client().await, test.client().await);
     other.produce("p", 3 * MIB).await;
@@ -228,7 +241,7 @@ async fn a_stalled_body_fails_when_others_wait_for_its_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_list_of_processes_waits_for_memory_and_is_complete() {
-    let test = TestServer::new().await;
+    let test = TestServer::with(undivided()).await;
     let (mut client, mut other) = (test.client().await, test.client().await);
     for number in 0..50 {
         let argv = ["/bin/sleep", "1000", &"x".repeat(30_000)];
@@ -236,7 +249,8 @@ async fn a_long_list_of_processes_waits_for_memory_and_is_complete() {
             json!({"processId": format!("p{number}"), "argv": argv, "cwd": "/", "env": {}, "tty": false});
         client.call("process/start", start).await.unwrap();
     }
-    let all = test.server.host().answers().try_take(test.server.host().answers().total()).unwrap();
+    let all =
+        test.server.host().answers().try_take(test.server.host().answers().total(), &Arc::default()).unwrap();
     client.ask("list", "process/list", json!({})).await;
     test.until_an_answer_waits().await;
     assert_eq!(other.call("process/list", json!({})).await.unwrap(), json!({"processes": []}));
@@ -254,7 +268,7 @@ async fn a_long_list_of_processes_waits_for_memory_and_is_complete() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_longer_than_the_budget_fails_with_advice() {
-    let test = TestServer::with(Limits { answer_bytes: MIB, ..Limits::default() }).await;
+    let test = TestServer::with(Limits { answer_bytes: MIB, ..undivided() }).await;
     let mut client = test.client().await;
     for number in 0..40 {
         let argv = ["/bin/sleep", "1000", &"x".repeat(30_000)];
@@ -272,10 +286,10 @@ async fn a_list_longer_than_the_budget_fails_with_advice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_lost() {
+async fn writes_that_wait_for_children_are_bounded_over_connections_and_none_is_lost() {
     const WRITES: usize = 12;
     const WRITE_BYTES: usize = 3 * MIB / 4;
-    let test = TestServer::with(Limits { server_request_bytes: 4 * MIB, ..Limits::default() }).await;
+    let test = TestServer::with(Limits { server_request_bytes: 4 * MIB, ..undivided() }).await;
     let (mut hog, mut client) = (test.client().await, test.client().await);
     // It reads its input only after the signal.
     hog.start("p", "trap 'cat | wc -c; exit' TERM; echo ready; sleep 1000 & wait").await.unwrap();
@@ -288,8 +302,8 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
         }
         hog
     });
-    let requests = test.server.sessions().connections().request_load();
-    until("there is no room for more requests", || !requests.admits(usize::MAX)).await;
+    let account = test.server.host().accounts().of(&Identity::Owner);
+    until("there is no room for more requests", || account.left(Kind::Requests) == 0).await;
     assert!(
         tokio::time::timeout(Duration::from_millis(500), &mut sending).await.is_err(),
         "the server has accepted everything although no client reads it"
@@ -319,7 +333,7 @@ async fn half_a_long_message_does_not_block_other_clients() {
         message_bytes: 4 * MIB,
         incoming_bytes: 4 * MIB,
         slow_transfer: Duration::from_millis(200),
-        ..Limits::default()
+        ..undivided()
     };
     let test = TestServer::with(limits).await;
     let (mut silent, mut client, mut other) = (test.client().await, test.client().await, test.client().await);
@@ -391,7 +405,7 @@ async fn pings_within_half_a_long_message_do_not_keep_its_memory() {
         message_bytes: 4 * MIB,
         incoming_bytes: 4 * MIB,
         slow_transfer: Duration::from_millis(200),
-        ..Limits::default()
+        ..undivided()
     };
     let test = TestServer::with(limits).await;
     let mut client = test.client().await;
@@ -410,7 +424,7 @@ async fn pings_within_half_a_long_message_do_not_keep_its_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_blank_line_keeps_no_memory() {
-    let limits = Limits { slow_transfer: Duration::from_millis(200), ..Limits::default() };
+    let limits = Limits { slow_transfer: Duration::from_millis(200), ..undivided() };
     let test = TestServer::with(limits).await;
     let mut client = test.client().await;
     for _ in 0..2 {
@@ -425,7 +439,7 @@ async fn a_long_blank_line_keeps_no_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_messages_of_many_clients_at_once_all_arrive() {
-    let limits = Limits { message_bytes: 4 * MIB, incoming_bytes: 8 * MIB, ..Limits::default() };
+    let limits = Limits { message_bytes: 4 * MIB, incoming_bytes: 8 * MIB, ..undivided() };
     let test = TestServer::with(limits).await;
     let mut writing = tokio::task::JoinSet::new();
     for _ in 0..8 {

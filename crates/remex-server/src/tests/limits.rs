@@ -157,7 +157,7 @@ async fn a_process_forgotten_early_releases_its_memory_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_processes_keep_limited_metadata_and_the_oldest_is_forgotten() {
-    let test = TestServer::with(Limits { closed_bytes: 1_000, ..Limits::default() }).await;
+    let test = TestServer::with(Limits { closed_bytes: 1_800, ..Limits::default() }).await;
     let mut client = test.client().await;
     for id in ["a", "b", "c"] {
         let mut start = start_params(id, "echo");
@@ -195,7 +195,13 @@ async fn a_closed_process_is_retained_no_longer_than_the_maximum_whatever_the_cl
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retained_output_of_all_sessions_is_limited_and_the_rest_is_evicted() {
-    let test = TestServer::with(Limits { server_retain_bytes: 512 << 10, ..Limits::default() }).await;
+    let test = TestServer::with(Limits {
+        server_retain_bytes: 512 << 10,
+        // The sessions are of one identity.
+        identity_memory_bytes: Limits::default().server_memory_bytes,
+        ..Limits::default()
+    })
+    .await;
     let mut gaps = Vec::new();
     // All of them stay connected, each with its own session.
     let mut clients = Vec::new();

@@ -80,6 +80,14 @@ impl PendingChanges {
         }
     }
 
+    /// Returns about how many bytes it needs.
+    pub(crate) fn memory(&self) -> usize {
+        /// A change besides its path.
+        const CHANGE_BYTES: usize = 96;
+
+        self.path_bytes + self.changes.len() * CHANGE_BYTES
+    }
+
     /// Records that events were missed.
     pub(crate) fn overflow(&mut self) {
         self.changes.clear();

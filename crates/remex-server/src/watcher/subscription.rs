@@ -3,16 +3,20 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use remex_proto::fs::ChangeKind;
 use tokio::sync::Notify;
 
 use super::pending::{ChangeBatch, PendingChanges, UnverifiedRemoval};
+use crate::account::{Account, Charge, Kind};
 
 /// New directories that wait for a scan; beyond it, everything is scanned again.
 const FRESH: usize = 4096;
+
+/// Changes may wait although the account is full, up to this many bytes.
+const FREE_BYTES: usize = 8 << 10;
 
 /// What a watch covers; its paths contain no links.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub(crate) struct Subscription {
     pub(crate) scope: WatchScope,
     /// Held briefly.
     seen: Mutex<Seen>,
+    /// The memory of what was seen.
+    charge: Charge,
     /// Wakes the watch's task.
     wakeup: Notify,
 }
@@ -57,6 +63,8 @@ struct Seen {
     pending: PendingChanges,
     /// Possibly new directories, in order.
     fresh: Vec<PathBuf>,
+    /// Total length of their paths.
+    fresh_bytes: usize,
     /// Events were lost, so there may be unknown directories.
     is_lost: bool,
     /// A part cannot be watched, so changes there are missed.
@@ -72,8 +80,9 @@ pub(crate) struct Rescan {
 }
 
 impl Subscription {
-    pub(crate) fn new(scope: WatchScope) -> Self {
-        Subscription { scope, seen: Mutex::default(), wakeup: Notify::new() }
+    pub(crate) fn new(scope: WatchScope, account: &Arc<Account>) -> Self {
+        let charge = account.take(Kind::Handles, 0);
+        Subscription { scope, seen: Mutex::default(), charge, wakeup: Notify::new() }
     }
 
     /// Records an event if the watch covers it.
@@ -106,6 +115,7 @@ impl Subscription {
                 }
             }
         }
+        self.account_for(&mut seen);
         drop(seen);
         self.wakeup.notify_one();
     }
@@ -113,8 +123,8 @@ impl Subscription {
     /// Records that events were lost.
     pub(crate) fn on_lost_events(&self) {
         let mut seen = self.seen();
-        seen.is_lost = true;
-        seen.pending.overflow();
+        seen.lose();
+        self.account_for(&mut seen);
         drop(seen);
         self.wakeup.notify_one();
     }
@@ -124,11 +134,14 @@ impl Subscription {
         let mut seen = self.seen();
         seen.is_incomplete = true;
         seen.pending.overflow();
+        self.account_for(&mut seen);
     }
 
     /// Records an entry found in a new directory.
     pub(crate) fn on_found(&self, path: &Path) {
-        self.seen().pending.note_found(path);
+        let mut seen = self.seen();
+        seen.pending.note_found(path);
+        self.account_for(&mut seen);
     }
 
     /// Waits until there may be changes.
@@ -139,11 +152,13 @@ impl Subscription {
     /// Takes what must be scanned; `None` if there is nothing.
     pub(crate) fn work(&self) -> Option<Rescan> {
         let mut seen = self.seen();
+        seen.fresh_bytes = 0;
         let work = Rescan {
             fresh: std::mem::take(&mut seen.fresh),
             removals: seen.pending.unverified_removals(),
             is_lost: std::mem::take(&mut seen.is_lost),
         };
+        self.account_for(&mut seen);
         (work.is_lost || !work.fresh.is_empty() || !work.removals.is_empty()).then_some(work)
     }
 
@@ -153,6 +168,7 @@ impl Subscription {
         let is_current = seen.pending.is_current(removal);
         if is_current {
             seen.pending.note(&removal.path, ChangeKind::Created);
+            self.account_for(&mut seen);
         }
         is_current
     }
@@ -166,7 +182,18 @@ impl Subscription {
     pub(crate) fn take(&self) -> Option<ChangeBatch> {
         let mut seen = self.seen();
         let is_incomplete = seen.is_incomplete;
-        seen.pending.take().map(|batch| ChangeBatch { overflow: batch.overflow || is_incomplete, ..batch })
+        let batch = seen.pending.take();
+        self.account_for(&mut seen);
+        batch.map(|batch| ChangeBatch { overflow: batch.overflow || is_incomplete, ..batch })
+    }
+
+    /// Charges what was seen; what there is no memory for becomes an overflow.
+    fn account_for(&self, seen: &mut Seen) {
+        let bytes = seen.memory();
+        if bytes > FREE_BYTES && self.charge.account().left(Kind::Handles) == 0 {
+            seen.lose();
+        }
+        self.charge.set(seen.memory());
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -178,11 +205,22 @@ impl Seen {
     fn add_fresh(&mut self, path: &Path) {
         if self.fresh.len() < FRESH {
             self.fresh.push(path.to_owned());
+            self.fresh_bytes += path.as_os_str().len();
         } else {
-            self.fresh.clear();
-            self.is_lost = true;
-            self.pending.overflow();
+            self.lose();
         }
+    }
+
+    /// Gives up what was seen: everything is scanned again, and the client is told that changes are missing.
+    fn lose(&mut self) {
+        (self.fresh, self.fresh_bytes) = (Vec::new(), 0);
+        self.is_lost = true;
+        self.pending.overflow();
+    }
+
+    /// Returns about how many bytes it needs.
+    fn memory(&self) -> usize {
+        self.pending.memory() + self.fresh_bytes + self.fresh.len() * size_of::<PathBuf>()
     }
 }
 

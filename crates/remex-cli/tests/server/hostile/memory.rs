@@ -1,6 +1,7 @@
 //! Memory is bounded over the whole server, and given back; times that nobody waits for in other tests.
 
 mod allocations;
+mod identities;
 
 use std::{
     fs,

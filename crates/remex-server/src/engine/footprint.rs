@@ -1,0 +1,68 @@
+//! What a process keeps in memory besides its output and input.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use remex_proto::{HostPath, state::output_log::Hold};
+
+use super::{Audience, Engine, Holding};
+
+/// About what a process needs without the texts that its client has chosen.
+const ENGINE_BYTES: usize = 8 << 10;
+
+/// About what a text needs besides its bytes, and a label, which has two.
+const TEXT_BYTES: usize = 56;
+const LABEL_BYTES: usize = 160;
+
+/// The texts that a client has chosen for a process.
+pub(super) struct Texts<'a> {
+    pub(super) id: &'a str,
+    pub(super) start_id: Option<&'a str>,
+    pub(super) argv: &'a [String],
+    pub(super) cwd: &'a HostPath,
+    pub(super) labels: &'a BTreeMap<String, String>,
+}
+
+impl Texts<'_> {
+    /// Returns about how many bytes they need.
+    pub(super) fn weight(&self) -> usize {
+        let cwd = self.cwd.native().map_or(0, |path| path.as_os_str().len());
+        let argv = self.argv.iter().map(|word| word.len() + TEXT_BYTES);
+        let labels = self.labels.iter().map(|(name, value)| name.len() + value.len() + LABEL_BYTES);
+        let rest = 2 * self.id.len() + self.start_id.map_or(0, str::len) + 2 * cwd;
+        argv.chain(labels).sum::<usize>() + rest
+    }
+}
+
+impl<A: Audience> Engine<A> {
+    /// Charges what an open process keeps, if there is room for it.
+    pub(crate) fn try_keep_open(&self) -> bool {
+        self.kept.try_grow(self.open_bytes())
+    }
+
+    /// Charges what an open process keeps, whether or not there is room for it.
+    pub(crate) fn keep_open(&self) {
+        self.kept.set(self.open_bytes());
+    }
+
+    /// Charges what a closed process keeps.
+    pub(crate) fn keep_closed(&self) {
+        self.kept.set(self.spec.weight + ENGINE_BYTES);
+    }
+
+    /// Returns how many bytes an open process keeps, with one chunk of output, which its log may always have.
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.spec.weight + ENGINE_BYTES + self.host.limits().chunk_bytes
+    }
+
+    /// Returns when its child exited, or 0 if it has not.
+    pub(crate) fn ended_at_ms(&self) -> u64 {
+        self.state().ended_at_ms.unwrap_or(0)
+    }
+
+    /// Returns whether its log holds output that a client has not received and will come for.
+    pub(crate) fn is_held(&self) -> bool {
+        let mut state = self.state();
+        let hold = state.hold(&self.spec, &self.host.limits(), Holding::Least, Instant::now());
+        matches!(hold, Hold::After(seq) if seq.saturating_add(1) < state.log.next_seq())
+    }
+}
