@@ -25,6 +25,7 @@ mod io_error;
 mod jail_support;
 mod keeper_link;
 mod limits;
+mod log_limit;
 mod metrics;
 mod nofollow;
 mod rate;

@@ -223,7 +223,7 @@ impl Server {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "cannot accept a connection");
+                    self.warn_unaccepted(&error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

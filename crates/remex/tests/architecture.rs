@@ -61,6 +61,7 @@ const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 /// The modules of the server from the bottom to the top: each uses only those before it.
 const SERVER_LAYERS: [&str; 47] = [
     "clock",
+    "log_limit",
     "trace",
     "limits",
     "scope",

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::log_limit::LogLimit;
+
 /// How long the counts of a kind last.
 const INTERVAL: Duration = Duration::from_secs(60);
 
@@ -18,6 +20,8 @@ pub(crate) enum Refused {
     Tls,
     /// An authenticated client with too many connections.
     Crowded,
+    /// A connection that cannot be accepted, because no descriptor is free.
+    Unaccepted,
 }
 
 impl Refused {
@@ -25,37 +29,28 @@ impl Refused {
     const fn allowance(self) -> u32 {
         match self {
             Refused::HalfOpen => 1,
-            Refused::Login | Refused::Tls | Refused::Crowded => 10,
+            Refused::Login | Refused::Tls | Refused::Crowded | Refused::Unaccepted => 10,
         }
     }
 }
 
 /// The refusals of the current interval.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reports {
-    kinds: [Count; 4],
+    kinds: [LogLimit; 5],
 }
 
-#[derive(Debug, Default)]
-struct Count {
-    began: Option<Instant>,
-    logged: u32,
-    suppressed: u64,
+impl Default for Reports {
+    fn default() -> Self {
+        let kinds = [Refused::HalfOpen, Refused::Login, Refused::Tls, Refused::Crowded, Refused::Unaccepted];
+        Reports { kinds: kinds.map(|kind| LogLimit::new(kind.allowance(), INTERVAL)) }
+    }
 }
 
 impl Reports {
     /// Counts a refusal. If it is to be logged, returns how many of its kind were not logged before it.
-    pub(super) fn count(&mut self, kind: Refused, now: Instant) -> Option<u64> {
-        let count = &mut self.kinds[kind as usize];
-        if count.began.is_none_or(|began| now.duration_since(began) >= INTERVAL) {
-            (count.began, count.logged) = (Some(now), 0);
-        }
-        if count.logged >= kind.allowance() {
-            count.suppressed += 1;
-            return None;
-        }
-        count.logged += 1;
-        Some(std::mem::take(&mut count.suppressed))
+    pub(super) fn count(&self, kind: Refused, now: Instant) -> Option<u64> {
+        self.kinds[kind as usize].count(now)
     }
 }
 
@@ -65,7 +60,7 @@ mod tests {
 
     #[test]
     fn ten_refusals_of_a_kind_are_logged_a_minute_and_the_rest_is_counted() {
-        let (mut reports, start) = (Reports::default(), Instant::now());
+        let (reports, start) = (Reports::default(), Instant::now());
         for _ in 0..10 {
             assert_eq!(reports.count(Refused::Login, start), Some(0));
         }

@@ -47,7 +47,7 @@ impl Server {
                 }
                 Ok(Accepted::Unix { .. }) => {}
                 Err(error) => {
-                    tracing::warn!(error = %error, "cannot accept a connection");
+                    self.warn_unaccepted(&error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

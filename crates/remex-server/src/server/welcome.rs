@@ -1,6 +1,7 @@
 //! From an accepted connection to an authenticated client, or to a refusal.
 
 use std::{
+    io,
     net::SocketAddr,
     ops::Deref,
     sync::Arc,
@@ -261,6 +262,13 @@ impl Server {
             tracing::warn!(peer, %error, suppressed = nonzero(suppressed), "refused a client on a TLS port");
         }
         self.on_stranger(peer, &format!("TLS failed: {error}"));
+    }
+
+    /// Reports that no connection can be accepted, which is tried again 20 times a second.
+    pub(super) fn warn_unaccepted(&self, error: &io::Error) {
+        if let Some(suppressed) = self.admission.report(Refused::Unaccepted, Instant::now()) {
+            tracing::warn!(%error, suppressed = nonzero(suppressed), "cannot accept a connection");
+        }
     }
 
     /// Counts and records a client whose request was refused before it could authenticate.
