@@ -1,4 +1,4 @@
-//! Threads for CPU-bound work: parsing and encoding large messages.
+//! Threads for CPU-bound work: parsing and encoding large messages, and searching output.
 //!
 //! The workers of the runtime serve every connection, so a single message must not occupy one for long. Start
 //! at [`ComputePool`].
@@ -8,7 +8,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::Semaphore};
 
 use crate::threads::{Share, Threads};
 
@@ -21,6 +21,8 @@ pub(crate) const LARGE_MESSAGE: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct ComputePool {
     threads: Threads<()>,
+    /// For work that can wait: it never occupies all threads.
+    aside: Semaphore,
 }
 
 impl ComputePool {
@@ -30,7 +32,15 @@ impl ComputePool {
     ///
     /// If the first thread cannot be created.
     pub(crate) fn new(threads: usize) -> io::Result<Self> {
-        Ok(ComputePool { threads: Threads::new("remex-compute", threads, Share::All)? })
+        let aside = Semaphore::new((threads / 2).max(1));
+        Ok(ComputePool { threads: Threads::new("remex-compute", threads, Share::All)?, aside })
+    }
+
+    /// Like [`run`](Self::run), for work that goes on as long as there is some: at most half of the threads do it, in
+    /// the order of arrival.
+    pub(crate) async fn run_aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let _turn = self.aside.acquire().await;
+        self.run(work).await
     }
 
     /// Runs `work` on a thread of the pool, inside the caller's runtime context. The work is skipped if the

@@ -13,6 +13,7 @@ mod input;
 mod keeping;
 mod kept;
 mod leaving;
+mod load;
 mod log;
 mod managed;
 mod owner;
@@ -65,7 +66,8 @@ pub(crate) use kept::Description;
 use kept::Forwarded;
 use leaving::Leaving;
 pub(crate) use leaving::ProcessRecord;
-pub(crate) use log::{KeptLog, Mirror, ProcessLog, SyncJob, SyncStep};
+pub(crate) use load::Backoff;
+pub(crate) use log::{Block, KeptLog, Mirror, ProcessLog, SyncJob, SyncStep};
 pub(crate) use owner::Owner;
 pub(crate) use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
 use searches::Searches;
@@ -96,7 +98,9 @@ pub(crate) struct Engine<A: Audience> {
     graceful_terminations: Mutex<GracefulTerminations>,
     /// Wakes the task: requests were queued, or the log may have room again.
     wake: Notify,
-    /// Wakes reads and waits.
+    /// Wakes reads, searches and waits for silence: the log has new events.
+    output: Notify,
+    /// Wakes waits for the start, the exit and the close, which output does not.
     changed: Notify,
     /// Whether the owner counts the process among those that are not closed.
     is_live: AtomicBool,
@@ -280,6 +284,7 @@ impl<A: Audience> Engine<A> {
             spec,
             graceful_terminations: Mutex::default(),
             wake: Notify::new(),
+            output: Notify::new(),
             changed: Notify::new(),
             is_live: AtomicBool::new(false),
         }
@@ -342,7 +347,10 @@ impl<A: Audience> Engine<A> {
         A::on_events(self, state);
         state.last_notified = Instant::now();
         state.answer_due = false;
-        self.changed.notify_waiters();
+        self.output.notify_waiters();
+        if state.exit.is_some() || state.log.is_closed() {
+            self.changed.notify_waiters();
+        }
     }
 
     /// Tells the keeper's audience of a change that is no event; other audiences see it themselves.
@@ -508,7 +516,8 @@ impl<A: Audience> Engine<A> {
         state.log.footprint().saturating_add(self.account.left(Kind::Output)).max(chunk)
     }
 
-    fn charge(&self, state: &mut ProcessState<A>) {
+    /// Charges the account with what the log needs now.
+    pub(crate) fn charge(&self, state: &mut ProcessState<A>) {
         let memory = state.log.memory();
         self.account.charge(Kind::Output, state.charged, memory);
         state.charged = memory;
@@ -519,7 +528,8 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-/// The locked state of a process; when the lock is released, its log may close files and its input is charged.
+/// The locked state of a process; when the lock is released, its log frees what readers have taken, and its input is
+/// charged.
 #[derive(Debug)]
 pub(crate) struct StateGuard<'a, A: Audience>(MutexGuard<'a, ProcessState<A>>);
 
@@ -540,7 +550,7 @@ impl<A: Audience> DerefMut for StateGuard<'_, A> {
 impl<A: Audience> Drop for StateGuard<'_, A> {
     fn drop(&mut self) {
         if let ProcessLog::Mirror(mirror) = &mut self.0.log {
-            mirror.rest();
+            mirror.release();
         }
         self.0.input_charge.set(self.0.input.memory());
     }

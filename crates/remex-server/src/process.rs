@@ -6,6 +6,7 @@
 mod control;
 mod follow;
 mod ledger;
+mod loading;
 mod read;
 mod window;
 

@@ -9,6 +9,7 @@ mod limits;
 mod panics;
 mod path_limits;
 pub(crate) mod power;
+mod searches;
 
 use std::{sync::Arc, time::Duration};
 

@@ -48,17 +48,20 @@ pub(crate) async fn within_room<T, F>(
 where
     F: Future<Output = Result<(T, Allowance), NotRead>>,
 {
-    let mut room = match responder.outbox().encoding() {
+    let bytes = match responder.outbox().encoding() {
         // So much is always possible.
-        Encoding::Json => Allowance { bytes: FLOOR as u64, share: None },
+        Encoding::Json => FLOOR as u64,
         // The value's memory belongs to the client.
-        Encoding::Value => Allowance { bytes: u64::MAX, share: None },
+        Encoding::Value => u64::MAX,
     };
+    let mut room = Allowance { bytes, share: None };
     loop {
         match attempt(room).await {
             Ok((made, room)) => return Ok((made, room.share)),
             Err(NotRead::NoMemory) => return Err(budget::no_memory(hint)),
             Err(NotRead::Unreadable(error)) => return Err(error),
+            // Read again, with as much room.
+            Err(NotRead::OnDisk) => room = Allowance { bytes, share: None },
             Err(NotRead::TooLong(needed)) => {
                 // A little more than needed now, because the answer may grow while it waits.
                 let more = needed.saturating_add(needed / 4 + MORE);

@@ -18,7 +18,7 @@ use crate::{
     account::{self, Kind},
     budget,
     compute::LARGE_MESSAGE,
-    engine::{HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable},
+    engine::{Backoff, HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable},
     outbox::{AfterSend, ConnectionId, Encoding, Responder, Source},
     process::Process,
     session::{Session, StartBounds},
@@ -128,7 +128,7 @@ impl Calls {
                 Err(NotRead::Unreadable(error)) => {
                     return responder.error(&unless_forgotten(&process, error));
                 }
-                Err(NotRead::TooLong(_)) => {}
+                Err(NotRead::TooLong(_) | NotRead::OnDisk) => {}
             }
             // A reply may be megabytes, so it is built only when there is room for it.
             let making = responder.outbox().room_for_answer().await;
@@ -212,18 +212,8 @@ impl Calls {
                 return responder.error(&unknown_process(&process.id));
             }
             responder.outbox().wait_for_room().await;
-            let look = |room: u64| {
-                let (process, id) = (Arc::clone(&process), process.id.clone());
-                let snapshot = move || process.snapshot(max_bytes, room);
-                let threads = &threads;
-                async move {
-                    // That of a durable process is on the disk.
-                    let looked = threads.run(snapshot).await;
-                    looked.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&id, None))))
-                }
-            };
             let short = if process.is_durable() {
-                look(LARGE_MESSAGE as u64).await
+                stored_snapshot(&process, &threads, max_bytes, LARGE_MESSAGE as u64).await
             } else {
                 process.snapshot(max_bytes, LARGE_MESSAGE as u64)
             };
@@ -233,16 +223,21 @@ impl Calls {
                 Err(NotRead::Unreadable(error)) => {
                     return responder.error(&unless_forgotten(&process, error));
                 }
-                Err(NotRead::TooLong(_)) => {}
+                Err(NotRead::TooLong(_) | NotRead::OnDisk) => {}
             }
             let making = Arc::new(responder.outbox().room_for_answer().await);
-            let look = |room: Allowance| {
+            let look = async |room: Allowance| {
+                if process.is_durable() {
+                    let snapshot = stored_snapshot(&process, &threads, max_bytes, room.bytes).await;
+                    return snapshot.map(|snapshot| (snapshot, room));
+                }
                 let (process, making) = (Arc::clone(&process), Arc::clone(&making));
-                host.compute().run(move || {
+                let snapshot = move || {
                     let snapshot = process.snapshot(max_bytes, room.bytes);
                     drop(making);
                     snapshot.map(|snapshot| (snapshot, room))
-                })
+                };
+                host.compute().run(snapshot).await
             };
             let (snapshot, share) = match answers::within_room(&host, &responder, READ_LESS, look).await {
                 Ok(snapshot) => snapshot,
@@ -350,15 +345,45 @@ async fn read_within(
     reader: Option<ConnectionId>,
     room: u64,
 ) -> Result<(wire::ReadReply, AfterSend), NotRead> {
-    let stored = match process.stored(request) {
-        None => None,
-        Some(stored) => {
-            let request = Arc::clone(request);
-            let read = threads.run(move || stored.read(&request, room)).await;
-            Some(read.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&process.id, None))))?)
+    let mut backoff = Backoff::default();
+    loop {
+        let stored = match process.stored(request) {
+            None => None,
+            Some(stored) => {
+                let request = Arc::clone(request);
+                let read = threads.run(move || stored.read(&request, room)).await;
+                match read.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&process.id, None)))) {
+                    Err(NotRead::Unreadable(_)) if !process.is_forgotten() && backoff.brief().await => {
+                        continue;
+                    }
+                    read => Some(read?),
+                }
+            }
+        };
+        match process.read(request, reader, room, stored) {
+            // More came, and the files have to be read again.
+            Err(NotRead::OnDisk) => {}
+            read => return read,
         }
-    };
-    process.read(request, reader, room, stored)
+    }
+}
+
+/// Returns the beginning and end of the output of a durable process, which is on the disk.
+async fn stored_snapshot(
+    process: &Arc<Process>,
+    threads: &ClientThreads,
+    max_bytes: Option<u64>,
+    room: u64,
+) -> Result<wire::SnapshotReply, NotRead> {
+    let mut backoff = Backoff::default();
+    loop {
+        let asked = Arc::clone(process);
+        let snapshot = threads.run(move || asked.snapshot(max_bytes, room)).await;
+        match snapshot.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&process.id, None)))) {
+            Err(NotRead::Unreadable(_)) if !process.is_forgotten() && backoff.brief().await => {}
+            snapshot => return snapshot,
+        }
+    }
 }
 
 fn too_many_searches(limit: usize) -> RpcError {

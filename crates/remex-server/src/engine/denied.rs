@@ -2,7 +2,12 @@
 
 use remex_proto::state::output_log::Snapshot;
 
-use super::{Audience, ProcessState, start::Confined};
+use super::{
+    Audience, Exit, ProcessState,
+    log::{NoSnapshot, StoredLog},
+    start::Confined,
+};
+use crate::proxy::Denials;
 
 /// How much output is searched for the words of a denial.
 const JUDGED_BYTES: usize = 64 << 10;
@@ -25,18 +30,49 @@ fn mentions_denial(output: &Snapshot, confined: Confined) -> bool {
     texts.any(|text| FILE_DENIALS.iter().chain(network).any(|words| text.contains(words)))
 }
 
+/// Returns whether the sandbox caused a failure, if that is certain without the output.
+fn judge_exit(exit: &Exit, confined: Confined, denials: Option<&Denials>) -> Option<bool> {
+    if confined == Confined::No || exit.code == 0 {
+        return Some(false);
+    }
+    match exit.signal.as_deref() {
+        // A system call of another architecture.
+        Some(signal) => Some(signal == "SIGSYS"),
+        None if denials.is_some_and(|denials| !denials.is_empty()) => Some(true),
+        None => None,
+    }
+}
+
+/// Returns whether the output of a failed process in files mentions a denial. Waits for the disk.
+pub(super) fn judge_stored(log: &mut StoredLog, confined: Confined) -> Result<bool, NoSnapshot> {
+    Ok(mentions_denial(&log.snapshot(JUDGED_BYTES)?, confined))
+}
+
 impl<A: Audience> ProcessState<A> {
-    /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log.
+    /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log in
+    /// memory.
     pub(super) fn judge_failure(&mut self, confined: Confined) {
-        let ProcessState { exit: Some(exit), log, denials, .. } = self else { return };
-        if confined == Confined::No || exit.code == 0 {
-            return;
+        let log = &self.log;
+        let from_output =
+            || log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, confined));
+        if let Some(exit) = &mut self.exit {
+            let judged = judge_exit(exit, confined, self.denials.as_deref());
+            exit.sandbox_denied = judged.unwrap_or_else(from_output);
         }
-        exit.sandbox_denied = match exit.signal.as_deref() {
-            // A system call of another architecture.
-            Some(signal) => signal == "SIGSYS",
-            None if denials.as_ref().is_some_and(|denials| !denials.is_empty()) => true,
-            None => log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, confined)),
-        };
+    }
+
+    /// Records whether the sandbox caused a failure; returns false if only the output can tell, which is in files.
+    pub(super) fn judge_kept(&mut self, confined: Confined) -> bool {
+        let Some(exit) = &mut self.exit else { return true };
+        let judged = judge_exit(exit, confined, self.denials.as_deref());
+        exit.sandbox_denied = judged.unwrap_or(false);
+        judged.is_some()
+    }
+
+    /// Records what the output says.
+    pub(super) fn set_denied(&mut self, is_denied: bool) {
+        if let Some(exit) = &mut self.exit {
+            exit.sandbox_denied = is_denied;
+        }
     }
 }

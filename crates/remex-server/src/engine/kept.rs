@@ -24,7 +24,9 @@ use tokio::sync::oneshot;
 use super::{
     Audience, Caller as _, Engine, Exit, Holding, Lifecycle, Owner as _, Place, Placement, ProcessLog,
     ProcessState, Request, Running, Spec,
+    denied::judge_stored,
     footprint::Texts,
+    load::Backoff,
     log::Mirror,
     start::{Announce, Confined, started_reply},
 };
@@ -51,6 +53,9 @@ pub(super) struct Forwarded<C> {
     restored_start: Option<oneshot::Receiver<StartAnswer>>,
     hold: KeptHold,
     confined: Confined,
+    /// How far the process has come, while its output is searched for the reason of its failure: its exit is announced
+    /// with that.
+    judged: Option<Box<Progress>>,
 }
 
 /// The pid and the time of a start, or why there is none.
@@ -59,7 +64,14 @@ type StartAnswer = Result<(u32, u64), StartFailure>;
 impl<C> Default for Forwarded<C> {
     fn default() -> Self {
         let requests = BTreeMap::new();
-        Forwarded { requests, start: None, restored_start: None, hold: KeptHold::ALL, confined: Confined::No }
+        Forwarded {
+            requests,
+            start: None,
+            restored_start: None,
+            hold: KeptHold::ALL,
+            confined: Confined::No,
+            judged: None,
+        }
     }
 }
 
@@ -144,7 +156,13 @@ impl<A: Audience> Engine<A> {
             }
             if let Some(exit) = exit {
                 process.apply_exit(&mut state, exit);
-                state.judge_failure(description.confined);
+                if !state.judge_kept(description.confined)
+                    && let ProcessLog::Mirror(mirror) = &state.log
+                {
+                    // The server does not serve yet, so nobody waits.
+                    let is_denied = judge_stored(&mut mirror.stored(), description.confined);
+                    state.set_denied(is_denied.unwrap_or(false));
+                }
             }
         }
         link.listen(key, &process);
@@ -332,19 +350,64 @@ impl<A: Audience> Engine<A> {
         !numbers.is_empty() && link.send(&ToKeeper::Cancel { key: *key, numbers })
     }
 
+    /// Records how far the process has come; an exit perhaps later, because files are not read here: this is called by
+    /// the one task that receives the messages of the keeper.
+    fn on_progress(self: &Arc<Self>, state: &mut ProcessState<A>, progress: Progress) {
+        if let Some(judged) = &mut state.forwarded.judged {
+            // It says everything that the earlier one says, except for output, which is in the files.
+            *judged = Box::new(Progress { fresh: Vec::new(), ..progress });
+            return;
+        }
+        let ProcessLog::Mirror(mirror) = &state.log else { return };
+        let (is_exited, confined) =
+            (progress.exited.is_some() && !mirror.has_exited(), state.forwarded.confined);
+        if !is_exited {
+            return self.apply(state, progress);
+        }
+        let mut log = mirror.stored_at(&progress);
+        if let Some(exit) = progress.exit.clone()
+            && state.exit.is_none()
+        {
+            self.apply_exit(state, exit);
+        }
+        if state.judge_kept(confined) {
+            return self.apply(state, progress);
+        }
+        state.forwarded.judged = Some(Box::new(progress));
+        let process = Arc::clone(self);
+        self.host.spawn(async move {
+            let mut backoff = Backoff::default();
+            let is_denied = loop {
+                let judging = process.log_threads().run(move || {
+                    let judged = judge_stored(&mut log, confined);
+                    (judged, log)
+                });
+                match judging.await {
+                    Ok((Ok(is_denied), _)) => break is_denied,
+                    Ok((Err(_), again)) if backoff.brief().await => log = again,
+                    _ => break false,
+                }
+            };
+            let mut state = process.state();
+            state.set_denied(is_denied);
+            if let Some(progress) = state.forwarded.judged.take() {
+                process.apply(&mut state, *progress);
+            }
+        });
+    }
+
     /// Records how far the process has come.
     fn apply(self: &Arc<Self>, state: &mut ProcessState<A>, progress: Progress) {
         let ProcessLog::Mirror(mirror) = &mut state.log else { return };
         let (before, evicted) = (mirror.newest(), mirror.lost());
         let (newest, is_full, exit) = (progress.newest, progress.is_full, progress.exit.clone());
         let lacks = progress.lacks;
-        let (had_exited, was_synced) = (mirror.has_exited(), mirror.sync_failure().is_none());
+        let was_synced = mirror.sync_failure().is_none();
         mirror.advance(progress);
         if was_synced && let Some(failure) = mirror.sync_failure() {
             tracing::error!(process = %self.id, error = failure, "output may not survive a power failure");
         }
         let (len, lost) = (mirror.produced_since(before), mirror.lost().saturating_sub(evicted));
-        let is_exited = mirror.has_exited() && !had_exited;
         let metrics = self.host.metrics();
         metrics.output_bytes.add(len);
         metrics.evicted_bytes.add(lost);
@@ -363,10 +426,6 @@ impl<A: Audience> Engine<A> {
             && state.exit.is_none()
         {
             self.apply_exit(state, exit);
-        }
-        if is_exited {
-            let confined = state.forwarded.confined;
-            state.judge_failure(confined);
         }
         self.charge(state);
         self.tell_hold(state, Telling::Large);
@@ -429,7 +488,7 @@ impl<A: Audience> KeptListener for Engine<A> {
     fn on_message(self: Arc<Self>, message: FromKeeper) {
         let mut state = self.state();
         match message {
-            FromKeeper::Progress { progress, .. } => self.apply(&mut state, progress),
+            FromKeeper::Progress { progress, .. } => self.on_progress(&mut state, progress),
             FromKeeper::Answer { number, answer, .. } => {
                 let Some(request) = state.forwarded.requests.remove(&number) else { return };
                 drop(state);
@@ -463,12 +522,15 @@ impl<A: Audience> KeptListener for Engine<A> {
             let closed = match closing {
                 Ok(Ok(progress)) => progress,
                 // The end exists only for the clients of this server.
-                _ => match &state.log {
-                    ProcessLog::Mirror(mirror) => mirror.closed_now(ExitRecord::lost(now_ms())),
+                _ => match (&state.log, &state.forwarded.judged) {
+                    (ProcessLog::Mirror(mirror), None) => mirror.closed_now(ExitRecord::lost(now_ms())),
+                    (ProcessLog::Mirror(mirror), Some(known)) => {
+                        mirror.stored_at(known).view().closed_now(ExitRecord::lost(now_ms()))
+                    }
                     _ => return,
                 },
             };
-            self.apply(&mut state, closed);
+            self.on_progress(&mut state, closed);
         });
     }
 }

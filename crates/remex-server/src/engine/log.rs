@@ -3,11 +3,15 @@
 //! The engine appends to a log and readers follow it with a cursor; neither has to know where it is. Start at
 //! [`ProcessLog`].
 
+mod block;
+mod ends;
 mod kept;
 mod mirror;
+mod stored;
 mod synced;
+mod view;
 
-use std::collections::TryReserveError;
+use std::{collections::TryReserveError, io};
 
 use remex_proto::{
     process::Produced,
@@ -15,8 +19,10 @@ use remex_proto::{
 };
 
 use crate::keeper_link::message::ExitRecord;
+pub(crate) use block::Block;
 pub(crate) use kept::{KeptLog, LogRecord};
-pub(crate) use mirror::Mirror;
+pub(crate) use mirror::{Loaded, Mirror};
+pub(crate) use stored::{NoSnapshot, StoredLog};
 pub(crate) use synced::{SyncJob, SyncStep};
 
 /// The log of one process.
@@ -32,6 +38,66 @@ pub(crate) enum ProcessLog {
     Mirror(Box<Mirror>),
     /// On disk, in the keeper itself, which only writes.
     Kept(Box<KeptLog>),
+}
+
+/// Why a reader does not get the next item.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// It is only on disk, and has to be loaded first.
+    OnDisk,
+    /// The files cannot be read, for a reason that may pass.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        Unread::Failed(error)
+    }
+}
+
+/// What can be read with a cursor: a log in memory, or the files of one.
+pub(crate) trait LogReader {
+    /// Returns the next item and advances `cursor`, or `None` at the end. After an error, `cursor` is where it was.
+    fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread>;
+
+    /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap.
+    fn peek_len(&mut self, cursor: &Cursor) -> Result<Option<usize>, Unread>;
+
+    /// Returns the cursor of a reader that has seen everything up to `seq`.
+    fn cursor_after(&mut self, seq: Seq) -> Result<Cursor, Unread>;
+
+    /// Returns the retained bytes after `cursor`.
+    fn behind(&self, cursor: &Cursor) -> u64;
+
+    fn next_seq(&self) -> Seq;
+
+    fn first_seq(&self) -> Seq;
+}
+
+impl LogReader for ProcessLog {
+    fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
+        ProcessLog::next(self, cursor)
+    }
+
+    fn peek_len(&mut self, cursor: &Cursor) -> Result<Option<usize>, Unread> {
+        Ok(ProcessLog::peek_len(self, cursor))
+    }
+
+    fn cursor_after(&mut self, seq: Seq) -> Result<Cursor, Unread> {
+        Ok(ProcessLog::cursor_after(self, seq))
+    }
+
+    fn behind(&self, cursor: &Cursor) -> u64 {
+        ProcessLog::behind(self, cursor)
+    }
+
+    fn next_seq(&self) -> Seq {
+        ProcessLog::next_seq(self)
+    }
+
+    fn first_seq(&self) -> Seq {
+        ProcessLog::first_seq(self)
+    }
 }
 
 impl ProcessLog {
@@ -109,15 +175,20 @@ impl ProcessLog {
     }
 
     /// Returns the next item and advances `cursor`, or `None` at the end.
-    pub(crate) fn next(&mut self, cursor: &mut Cursor) -> Option<Next<'_>> {
+    ///
+    /// # Errors
+    ///
+    /// If it is only on disk: this never reads files, because the log is locked.
+    pub(crate) fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
         match self {
-            Self::Memory(log) => log.next(cursor),
+            Self::Memory(log) => Ok(log.next(cursor)),
             Self::Mirror(mirror) => mirror.next(cursor),
-            Self::Kept(_) => None,
+            Self::Kept(_) => Ok(None),
         }
     }
 
-    /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap.
+    /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap, or if it is only
+    /// on disk.
     pub(crate) fn peek_len(&self, cursor: &Cursor) -> Option<usize> {
         match self {
             Self::Memory(log) => log.peek_len(cursor),
@@ -152,7 +223,7 @@ impl ProcessLog {
         }
     }
 
-    /// Returns the cursor of a reader that has seen everything up to `seq`.
+    /// Returns the cursor of a reader that has seen everything up to `seq`; without its offset if that is only on disk.
     pub(crate) fn cursor_after(&mut self, seq: Seq) -> Cursor {
         match self {
             Self::Memory(log) => log.cursor_after(seq),
@@ -169,7 +240,8 @@ impl ProcessLog {
         }
     }
 
-    /// Returns head and tail of everything produced, at most `max_bytes` of it.
+    /// Returns head and tail of everything produced, at most `max_bytes` of it; nothing of a log on disk, which a
+    /// [`StoredLog`] reads.
     ///
     /// # Errors
     ///
@@ -177,8 +249,7 @@ impl ProcessLog {
     pub(crate) fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
         match self {
             Self::Memory(log) => log.snapshot(max_bytes),
-            Self::Mirror(mirror) => mirror.snapshot(max_bytes),
-            Self::Kept(_) => Ok(Snapshot::default()),
+            Self::Mirror(_) | Self::Kept(_) => Ok(Snapshot::default()),
         }
     }
 
@@ -232,15 +303,6 @@ impl ProcessLog {
         match self {
             Self::Memory(log) => log.seq_ending_by(offset),
             Self::Mirror(mirror) => mirror.seq_ending_by(offset),
-            Self::Kept(_) => 0,
-        }
-    }
-
-    /// Returns the newest event whose output ends at or before `offset`, as far as that is known without reading, or 0.
-    pub(crate) fn known_seq_by(&self, offset: u64) -> Seq {
-        match self {
-            Self::Memory(log) => log.seq_ending_by(offset),
-            Self::Mirror(mirror) => mirror.known_seq_by(offset),
             Self::Kept(_) => 0,
         }
     }

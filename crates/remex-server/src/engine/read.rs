@@ -2,6 +2,7 @@
 
 use std::{
     collections::TryReserveError,
+    io,
     ops::Range,
     time::{Duration, Instant},
 };
@@ -11,7 +12,12 @@ use remex_proto::{
     state::output_log::{Cursor, Gap, Next, Seq},
 };
 
-use super::{Audience, Engine, Mirror, ProcessLog, ProcessState, broken::FAILURE};
+use super::{
+    Audience, Engine, ProcessLog, ProcessState,
+    broken::FAILURE,
+    load::warn_unreadable,
+    log::{LogReader, NoSnapshot, StoredLog, Unread},
+};
 use crate::{
     budget::{SHORT, has_memory},
     proxy::Denials,
@@ -30,7 +36,9 @@ pub(crate) enum NotRead {
     TooLong(u64),
     /// The host has no memory for it.
     NoMemory,
-    /// The files of the log cannot be read.
+    /// It has to be read from the files first.
+    OnDisk,
+    /// The files of the log cannot be read, for a reason that may pass.
     Unreadable(RpcError),
 }
 
@@ -70,9 +78,9 @@ impl<A: Audience> Engine<A> {
         let after = read.after_seq.unwrap_or(0);
         let deadline = asked.checked_add(Duration::from_millis(read.wait_ms.unwrap_or(0)));
         loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+            let output = self.output.notified();
+            tokio::pin!(output);
+            output.as_mut().enable();
             {
                 let mut state = self.state();
                 on_look(&mut state);
@@ -84,9 +92,9 @@ impl<A: Audience> Engine<A> {
             }
             match deadline {
                 Some(at) => {
-                    let _ = tokio::time::timeout_at(at.into(), changed).await;
+                    let _ = tokio::time::timeout_at(at.into(), output).await;
                 }
-                None => changed.await,
+                None => output.await,
             }
         }
     }
@@ -97,11 +105,7 @@ impl<A: Audience> Engine<A> {
         match &state.log {
             ProcessLog::Mirror(mirror) if mirror.is_on_disk_only(after) => {
                 let known_end = state.audience.end_of(after);
-                Some(StoredOutput {
-                    process: self.id.clone(),
-                    mirror: Box::new(mirror.detached()),
-                    known_end,
-                })
+                Some(StoredOutput { process: self.id.clone(), log: mirror.stored(), known_end })
             }
             _ => None,
         }
@@ -120,12 +124,12 @@ impl<A: Audience> Engine<A> {
             }
             match &state.log {
                 ProcessLog::Mirror(mirror) => {
-                    let mut mirror = Box::new(mirror.detached());
+                    let mut log = mirror.stored();
                     drop(state);
-                    let snapshot = mirror.snapshot(max_len)?;
-                    if let Some(cause) = mirror.take_failure() {
-                        return Err(NotRead::Unreadable(unreadable(&self.id, Some(&cause))));
-                    }
+                    let snapshot = log.snapshot(max_len).map_err(|error| match error {
+                        NoSnapshot::NoMemory => NotRead::NoMemory,
+                        NoSnapshot::Unreadable(error) => failed(&self.id, &error),
+                    })?;
                     (self.state(), Some(snapshot))
                 }
                 ProcessLog::Memory(_) | ProcessLog::Kept(_) => (state, None),
@@ -154,12 +158,12 @@ impl<A: Audience> ProcessState<A> {
     ) -> Result<Read, NotRead> {
         let mut gathered = match stored {
             None => {
-                let known = self.audience.end_of(read.after_seq.unwrap_or(0));
-                Gathered::begin(&mut self.log, read, known, room)?
+                let known_end = self.audience.end_of(read.after_seq.unwrap_or(0));
+                Gathered::begin(&mut self.log, read, known_end, room).map_err(NotRead::from)?
             }
-            Some(StoredRead { gathered, mirror }) => {
+            Some(StoredRead { gathered }) => {
                 if let ProcessLog::Mirror(own) = &mut self.log {
-                    own.learn_ends(&mirror);
+                    own.learn_ends(gathered.ends.iter().copied());
                 }
                 gathered
             }
@@ -173,7 +177,7 @@ impl<A: Audience> ProcessState<A> {
 #[derive(Debug)]
 pub(crate) struct StoredOutput {
     process: Box<str>,
-    mirror: Box<Mirror>,
+    log: StoredLog,
     /// The bytes of output up to the position of the reader, if they are known.
     known_end: Option<u64>,
 }
@@ -182,27 +186,57 @@ pub(crate) struct StoredOutput {
 #[derive(Debug)]
 pub(crate) struct StoredRead {
     gathered: Gathered,
-    mirror: Box<Mirror>,
 }
 
 impl StoredOutput {
     /// Reads the files, unless the answer may need more than `room`. Waits for the disk.
-    pub(crate) fn read(self, read: &wire::Read, room: u64) -> Result<StoredRead, NotRead> {
-        let newest = self.mirror.newest().0;
-        let mut log = ProcessLog::Mirror(self.mirror);
-        let mut gathered = Gathered::begin(&mut log, read, self.known_end, room)?;
-        gathered.go_on(&mut log, limit_of(read.max_bytes))?;
-        gathered.is_from_disk = true;
-        match log {
-            ProcessLog::Mirror(mut mirror) if !gathered.is_cut && gathered.cursor.seq < newest => {
-                Err(NotRead::Unreadable(unreadable(&self.process, mirror.take_failure().as_deref())))
-            }
-            ProcessLog::Mirror(mirror) => Ok(StoredRead { gathered, mirror }),
-            ProcessLog::Memory(_) | ProcessLog::Kept(_) => {
-                Err(NotRead::Unreadable(unreadable(&self.process, None)))
-            }
+    pub(crate) fn read(mut self, read: &wire::Read, room: u64) -> Result<StoredRead, NotRead> {
+        let known_end = self.known_end;
+        let gathered = Gathered::begin(&mut self.log, read, known_end, room).and_then(|mut gathered| {
+            gathered.go_on(&mut self.log, limit_of(read.max_bytes))?;
+            Ok(gathered)
+        });
+        match gathered {
+            Ok(gathered) => Ok(StoredRead { gathered }),
+            Err(Stopped::Unread(Unread::Failed(error))) => Err(failed(&self.process, &error)),
+            Err(stopped) => Err(stopped.into()),
         }
     }
+}
+
+/// Why output could not be gathered.
+#[derive(Debug)]
+enum Stopped {
+    TooLong(u64),
+    NoMemory,
+    Unread(Unread),
+}
+
+impl From<Unread> for Stopped {
+    fn from(unread: Unread) -> Self {
+        Stopped::Unread(unread)
+    }
+}
+
+impl From<TryReserveError> for Stopped {
+    fn from(_: TryReserveError) -> Self {
+        Stopped::NoMemory
+    }
+}
+
+impl From<Stopped> for NotRead {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::TooLong(needed) => NotRead::TooLong(needed),
+            Stopped::NoMemory => NotRead::NoMemory,
+            Stopped::Unread(_) => NotRead::OnDisk,
+        }
+    }
+}
+
+fn failed(process: &str, error: &io::Error) -> NotRead {
+    warn_unreadable(process, error);
+    NotRead::Unreadable(unreadable(process, Some(&error.to_string())))
 }
 
 /// Returns the error of a process whose log cannot be read.
@@ -219,24 +253,24 @@ struct Extent {
 }
 
 impl Extent {
-    fn of(log: &mut ProcessLog, after: Seq, max_bytes: Option<u64>) -> Self {
-        let cursor = log.cursor_after(after);
+    fn of(log: &mut impl LogReader, after: Seq, max_bytes: Option<u64>) -> Result<Self, Unread> {
+        let cursor = log.cursor_after(after)?;
         let events = log.next_seq().saturating_sub(after.max(log.first_seq() - 1).saturating_add(1));
         let most = Extent { bytes: log.behind(&cursor), chunks: events };
         if most.cost() <= SHORT {
-            return most;
+            return Ok(most);
         }
         let (mut extent, mut cursor) = (Extent { bytes: 0, chunks: 0 }, cursor);
         loop {
-            if let Some(len) = log.peek_len(&cursor).filter(|len| *len > 0) {
+            if let Some(len) = log.peek_len(&cursor)?.filter(|len| *len > 0) {
                 if extent.chunks > 0 && extent.bytes.saturating_add(len as u64) > limit_of(max_bytes) {
-                    return extent;
+                    return Ok(extent);
                 }
                 extent.bytes += len as u64;
                 extent.chunks += 1;
             }
-            if log.next(&mut cursor).is_none() {
-                return extent;
+            if log.next(&mut cursor)?.is_none() {
+                return Ok(extent);
             }
         }
     }
@@ -256,10 +290,10 @@ fn has_output_after(log: &mut ProcessLog, after: Seq) -> bool {
     }
     let mut cursor = log.cursor_after(after);
     while log.has_next(&cursor) {
-        if log.gap(&cursor).is_some() || log.peek_len(&cursor).is_some_and(|len| len > 0) {
+        if log.gap(&cursor).is_some() || ProcessLog::peek_len(log, &cursor).is_some_and(|len| len > 0) {
             return true;
         }
-        if log.next(&mut cursor).is_none() {
+        if !matches!(log.next(&mut cursor), Ok(Some(_))) {
             return false;
         }
     }
@@ -276,44 +310,36 @@ struct Gathered {
     cursor: Cursor,
     /// The last event that it covers.
     covered: Seq,
+    /// Where its events end in the output.
+    ends: Vec<(Seq, u64)>,
     /// Whether more is available.
     is_cut: bool,
-    is_from_disk: bool,
     /// Whether more came after the files were read: then the answer is as of that moment, when the process had not ended.
     is_early: bool,
 }
 
 impl Gathered {
     fn begin(
-        log: &mut ProcessLog,
+        log: &mut impl LogReader,
         read: &wire::Read,
         known_end: Option<u64>,
         room: u64,
-    ) -> Result<Self, NotRead> {
+    ) -> Result<Self, Stopped> {
         let after = read.after_seq.unwrap_or(0);
-        let extent = Extent::of(log, after, read.max_bytes);
+        let extent = Extent::of(log, after, read.max_bytes)?;
         if extent.cost() > room {
-            return Err(NotRead::TooLong(extent.cost()));
+            return Err(Stopped::TooLong(extent.cost()));
         }
         let [chunk_count, len] =
             [extent.chunks, extent.bytes].map(|most| usize::try_from(most).unwrap_or(usize::MAX));
         let mut chunks = Vec::new();
         chunks.try_reserve_exact(chunk_count)?;
         if !has_memory(len) {
-            return Err(NotRead::NoMemory);
+            return Err(Stopped::NoMemory);
         }
-        let (gaps, mut cursor) = (Vec::new(), log.cursor_after(after));
+        let (gaps, ends, mut cursor) = (Vec::new(), Vec::new(), log.cursor_after(after)?);
         cursor.offset = cursor.offset.or(known_end);
-        Ok(Gathered {
-            chunks,
-            gaps,
-            bytes: 0,
-            cursor,
-            covered: after,
-            is_cut: false,
-            is_from_disk: false,
-            is_early: false,
-        })
+        Ok(Gathered { chunks, gaps, bytes: 0, cursor, covered: after, ends, is_cut: false, is_early: false })
     }
 
     /// Returns the bytes that it covers, if its position is known.
@@ -325,20 +351,22 @@ impl Gathered {
         Some(ReadExtent { missing_from, sent: start..end })
     }
 
-    /// Adds what came after files were read, but only if that reads no files; `log` is the process's own.
+    /// Adds what is in memory, and came after files were read if they were; `log` is the process's own.
     fn catch_up(&mut self, log: &mut ProcessLog, limit: u64) -> Result<(), NotRead> {
-        let is_far = matches!(log, ProcessLog::Mirror(own) if own.is_on_disk_only(self.cursor.seq));
-        if self.is_from_disk && !self.chunks.is_empty() && is_far {
-            self.is_early = !self.is_cut;
-            self.is_cut = true;
+        match self.go_on(log, limit) {
+            // The rest is for the next request.
+            Err(Stopped::Unread(_)) if !self.chunks.is_empty() || !self.gaps.is_empty() => {
+                (self.is_early, self.is_cut) = (true, true);
+                Ok(())
+            }
+            gathered => Ok(gathered?),
         }
-        self.go_on(log, limit)
     }
 
     /// Adds what is available, up to `limit` bytes in all.
-    fn go_on(&mut self, log: &mut ProcessLog, limit: u64) -> Result<(), NotRead> {
+    fn go_on(&mut self, log: &mut impl LogReader, limit: u64) -> Result<(), Stopped> {
         while !self.is_cut {
-            if let Some(len) = log.peek_len(&self.cursor)
+            if let Some(len) = log.peek_len(&self.cursor)?
                 && len > 0
                 && !self.chunks.is_empty()
                 && self.bytes.saturating_add(len as u64) > limit
@@ -346,7 +374,7 @@ impl Gathered {
                 self.is_cut = true;
                 break;
             }
-            match log.next(&mut self.cursor) {
+            match log.next(&mut self.cursor)? {
                 None => break,
                 // An answer says what is missing before its chunks, once.
                 Some(Next::Gap(_)) if !self.chunks.is_empty() || !self.gaps.is_empty() => self.is_cut = true,
@@ -362,6 +390,7 @@ impl Gathered {
                 }
                 Some(Next::Exited(_) | Next::Closed(_)) => {}
             }
+            self.ends.extend(self.cursor.offset.map(|offset| (self.cursor.seq, offset)));
         }
         Ok(())
     }
@@ -417,7 +446,7 @@ impl<A: Audience> ProcessState<A> {
 }
 
 /// Copies a chunk, unless there is no memory for it.
-fn copy(bytes: &[u8]) -> Result<Blob, NotRead> {
+fn copy(bytes: &[u8]) -> Result<Blob, TryReserveError> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len())?;
     copy.extend_from_slice(bytes);
@@ -431,7 +460,7 @@ mod tests {
     use remex_log::{Hold, Options, Room, Unlimited, Writer};
 
     use super::*;
-    use crate::keeper_link::message::Progress;
+    use crate::{engine::Mirror, keeper_link::message::Progress};
 
     /// Appends three events, and returns how far the log has come.
     fn append(writer: &mut Writer) -> Progress {
@@ -453,8 +482,8 @@ mod tests {
         let options = Options { retain_bytes: 1 << 20, segment_bytes: None };
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
         let mirror = Box::new(Mirror::new(dir.path().to_owned(), append(&mut writer)));
-        let mut own = ProcessLog::Mirror(Box::new(mirror.detached()));
-        let stored = StoredOutput { process: "p".into(), mirror, known_end: None };
+        let stored = StoredOutput { process: "p".into(), log: mirror.stored(), known_end: None };
+        let mut own = ProcessLog::Mirror(mirror);
         let read = wire::Read {
             process_id: "p".to_owned(),
             session_id: None,

@@ -12,7 +12,11 @@ use remex_proto::{
     state::output_log::Seq,
 };
 
-use super::{Audience, Engine, ProcessLog, read::unreadable};
+use super::{
+    Audience, Engine, ProcessLog,
+    load::{Backoff, warn_unreadable},
+    read::unreadable,
+};
 use crate::{supervise::defect, threads::ClientThreads};
 
 /// A search in the files of a log.
@@ -25,15 +29,25 @@ struct DiskSearch {
 impl<A: Audience> Engine<A> {
     /// Finds a position in the output.
     pub(crate) async fn seek(&self, to: SeekTo, threads: &ClientThreads) -> Result<Sought, RpcError> {
-        let search = {
-            let mut state = self.state();
-            match DiskSearch::of(&state.log) {
-                Some(search) => search,
-                None => return Ok(in_memory(&mut state.log, to)),
+        let mut backoff = Backoff::default();
+        loop {
+            let search = {
+                let mut state = self.state();
+                match DiskSearch::of(&state.log) {
+                    Some(search) => search,
+                    None => return Ok(in_memory(&mut state.log, to)),
+                }
+            };
+            match threads.run(move || search.run(to)).await.map_err(|_| defect())? {
+                Ok(found) => return Ok(found),
+                // A log that is gone does not come back.
+                Err(error) if error.kind() == io::ErrorKind::NotFound || !backoff.brief().await => {
+                    warn_unreadable(&self.id, &error);
+                    return Err(unreadable(&self.id, Some(&error.to_string())));
+                }
+                Err(_) => {}
             }
-        };
-        let found = threads.run(move || search.run(to)).await.map_err(|_| defect())?;
-        found.map_err(|error| unreadable(&self.id, Some(&error.to_string())))
+        }
     }
 }
 

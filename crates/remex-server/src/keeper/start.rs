@@ -97,7 +97,11 @@ impl Keeper {
             // Its own directory, that of all processes, and the state directory.
             dir.ancestors().take(3).try_for_each(sync_dir)
         };
-        self.host.own_threads().run(OwnWork::Logs, sync).await.unwrap_or_else(|error| Err(io::Error::other(error.message)))
+        self.host
+            .own_threads()
+            .run(OwnWork::Logs, sync)
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error.message)))
     }
 
     /// Notes in its log that a process runs; if that must survive a power failure, waits until it is on the disk.

@@ -81,8 +81,7 @@ impl LongMessage {
     pub(super) fn text(json: Vec<u8>, share: Option<Share>) -> Self {
         let len = json.len();
         let memory = MessageMemory::Nothing;
-        let text =
-            LongMessage { json, blobs: VecDeque::new(), written: 0, encoded: 0, len, memory };
+        let text = LongMessage { json, blobs: VecDeque::new(), written: 0, encoded: 0, len, memory };
         text.with(share)
     }
 
@@ -113,12 +112,7 @@ impl LongMessage {
         });
         let len = json.len() + blob::encoded_len(blob.len());
         let memory = if blob.len() > FLOOR { MessageMemory::Blob } else { MessageMemory::Nothing };
-        LongMessage {
-            memory,
-            blobs: VecDeque::from([(offset, blob)]),
-            len,
-            ..LongMessage::text(json, None)
-        }
+        LongMessage { memory, blobs: VecDeque::from([(offset, blob)]), len, ..LongMessage::text(json, None) }
     }
 
     /// Creates a message from `reply`.

@@ -300,7 +300,7 @@ impl Control {
             Receipt::Consumed => self.consumed,
             Receipt::Written => {
                 let in_transit = IN_TRANSIT_BYTES.min(spec.retain_bytes as u64 / 2);
-                let by_bytes = log.known_seq_by(self.position.1.saturating_sub(in_transit));
+                let by_bytes = log.seq_ending_by(self.position.1.saturating_sub(in_transit));
                 let by_events = self.received.saturating_sub(limits.retain_events as u64 / 2);
                 by_bytes.max(by_events).min(self.received)
             }

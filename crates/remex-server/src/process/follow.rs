@@ -12,7 +12,7 @@ use remex_proto::{
 
 use super::{Followers, Process, window::StreamWindow};
 use crate::{
-    engine::{ProcessLog, ProcessState, ReadExtent},
+    engine::{Block, ProcessLog, ProcessState, ReadExtent},
     outbox::{ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
     proxy::Denials,
 };
@@ -26,11 +26,13 @@ const GATHER_BYTES: u64 = 64 << 10;
 /// One connection that follows the process.
 #[derive(Debug)]
 pub(super) struct Follow {
-    connection: ConnectionId,
+    pub(super) connection: ConnectionId,
     outbox: Arc<Outbox>,
     pub(super) cursor: Cursor,
-    /// Whether the process is on the outbox's list.
-    queued: bool,
+    /// Whether the process is on the outbox's list, or will be as soon as its output is loaded.
+    pub(super) queued: bool,
+    /// Output that was read from files for this connection.
+    pub(super) loaded: Option<Arc<Block>>,
     /// The connection holds the session: its acknowledgements control the flow.
     pub(super) controls: bool,
     /// The session id as a JSON string, for an observer.
@@ -150,7 +152,11 @@ impl Source for Process {
                 break;
             }
             let (produced, first_offset) = (log.produced(), log.first_offset());
-            match log.next(&mut follow.cursor) {
+            let Ok(next) = log.next(&mut follow.cursor) else {
+                self.load_for(connection, follow.cursor);
+                break;
+            };
+            match next {
                 None => {
                     follow.queued = false;
                     break;
@@ -235,6 +241,7 @@ impl Source for Process {
             }
         }
         self.account(state, index, begins_after, &mut delivery);
+        self.release_loaded(state, index);
         let overdue = state.audience.overdue;
         drop(guard);
         if overdue && delivery.more.is_none() {
@@ -294,6 +301,7 @@ impl Process {
             outbox: Arc::clone(&viewer.outbox),
             cursor,
             queued: false,
+            loaded: None,
             controls: viewer.controls,
             session_json: viewer.session_id.as_deref().map(quoted),
             wants_gaps: viewer.wants_gaps,

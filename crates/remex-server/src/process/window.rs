@@ -56,7 +56,11 @@ impl StreamWindow {
         let evicted = log.first_seq() - 1;
         let next = Cursor { seq: cursor.seq.max(evicted), ..*cursor };
         let Some(len) = log.peek_len(&next) else { return true };
-        let read = log.behind(&self.consumed).saturating_sub(log.behind(&self.begins));
+        // Without a backlog, the exact positions do not matter, which a log on disk may not know.
+        let read = match self.is_catching_up() {
+            true => log.behind(&self.consumed).saturating_sub(log.behind(&self.begins)),
+            false => 0,
+        };
         let bytes = read + self.streamed_bytes;
         let to_read = self.begins.seq.saturating_sub(self.consumed.seq.max(evicted));
         let events = to_read + self.streamed.len() as u64;
@@ -89,9 +93,9 @@ mod tests {
     fn stream(window: &mut StreamWindow, log: &mut ProcessLog, cursor: &mut Cursor) -> Seq {
         while log.has_next(cursor) && window.has_room(log, cursor) {
             match log.next(cursor) {
-                Some(Next::Output { seq, bytes, .. }) => window.stream(seq, bytes.len()),
-                Some(Next::Exited(seq) | Next::Closed(seq)) => window.stream(seq, 0),
-                Some(Next::Gap(_)) | None => {}
+                Ok(Some(Next::Output { seq, bytes, .. })) => window.stream(seq, bytes.len()),
+                Ok(Some(Next::Exited(seq) | Next::Closed(seq))) => window.stream(seq, 0),
+                Ok(Some(Next::Gap(_)) | None) | Err(_) => {}
             }
         }
         cursor.seq

@@ -2,6 +2,7 @@
 
 mod collecting;
 mod crashes;
+mod descriptors;
 mod host;
 mod logs;
 mod memory;

@@ -1,38 +1,47 @@
-//! A log on disk, as the server sees it: where it stands, its newest output, and the files for everything older.
-
-mod files;
+//! A log on disk, as the server sees it: where it stands, its newest output, and what was read of older output.
+//!
+//! It is part of the state of a process, so it never reads files itself: output that is not in memory has to be loaded
+//! by a [`StoredLog`] on a file thread. Start at [`Mirror`].
 
 use std::{
-    cell::RefCell,
-    collections::{TryReserveError, VecDeque},
+    collections::VecDeque,
+    io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use remex_proto::{
     process::Produced,
-    state::output_log::{Cursor, Gap, Limits, Next, OutputLog, Seq, Snapshot},
+    state::output_log::{Cursor, Gap, Next, Seq},
 };
 
-use self::files::Files;
+use super::{
+    Block, Unread,
+    ends::Ends,
+    stored::StoredLog,
+    view::{View, total},
+};
 use crate::keeper_link::message::{ExitRecord, FreshChunk, Progress};
 
 /// How much of the newest output is kept in memory.
 const RECENT_BYTES: usize = 64 << 10;
 
-/// How many events have their ends remembered.
-const MAX_ENDS: usize = 2048;
+/// How many readers that are behind have their place in the files remembered.
+const MAX_PLACES: usize = 64;
 
 /// A log on disk, as the server sees it.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     dir: PathBuf,
-    known: Progress,
+    view: View,
     /// The newest output, without a gap, up to the newest event; perhaps none.
     recent: VecDeque<Recent>,
     recent_bytes: usize,
-    /// Events and the bytes of output up to each, oldest first: those that were announced or read last.
-    ends: VecDeque<(Seq, u64)>,
-    files: RefCell<Files>,
+    ends: Ends,
+    /// Output that was read for readers that are behind; each stays while its reader has it, too.
+    loaded: Vec<Arc<Block>>,
+    /// Where the parts that were read end in the files.
+    places: VecDeque<remex_log::Cursor>,
 }
 
 /// Output in memory.
@@ -43,15 +52,44 @@ struct Recent {
     end: u64,
 }
 
+/// Output to be read from the files, on a thread that may wait for the disk.
+#[derive(Debug)]
+pub(crate) struct Load {
+    log: StoredLog,
+    cursor: Cursor,
+    place: Option<remex_log::Cursor>,
+}
+
+/// Output that was read from the files.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) block: Arc<Block>,
+    /// Where it ends in the files.
+    place: Option<remex_log::Cursor>,
+}
+
+impl Load {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// If nothing can be read, for a reason that may pass. What is lost for good is a gap.
+    pub(crate) fn run(mut self) -> io::Result<Loaded> {
+        let (block, place) = self.log.load(self.cursor, self.place)?;
+        Ok(Loaded { block: Arc::new(block), place })
+    }
+}
+
 impl Mirror {
     pub(crate) fn new(dir: PathBuf, known: Progress) -> Self {
         Self {
             dir,
-            known,
+            view: View { known },
             recent: VecDeque::new(),
             recent_bytes: 0,
-            ends: VecDeque::new(),
-            files: RefCell::default(),
+            ends: Ends::default(),
+            loaded: Vec::new(),
+            places: VecDeque::new(),
         }
     }
 
@@ -59,59 +97,81 @@ impl Mirror {
         &self.dir
     }
 
-    /// Returns a view of its own of the same log as it is now, to read the files without holding up anything else.
-    pub(crate) fn detached(&self) -> Self {
-        Self::new(self.dir.clone(), self.known.clone())
+    /// Returns the log as it is now, to read its files without holding up anything else.
+    pub(crate) fn stored(&self) -> StoredLog {
+        StoredLog::new(&self.dir, self.view.clone())
     }
 
-    /// Returns whether the event after `seq` has to be read from the files.
+    /// Returns the log as it will be.
+    pub(crate) fn stored_at(&self, progress: &Progress) -> StoredLog {
+        let known = Progress { fresh: Vec::new(), ..progress.clone() };
+        StoredLog::new(&self.dir, View { known })
+    }
+
+    /// Returns what reads the output after `cursor` from the files; then [`keep`](Self::keep) it.
+    pub(crate) fn load(&self, cursor: Cursor) -> Load {
+        let place = self.places.iter().find(|place| place.seq() == cursor.seq).copied();
+        Load { log: self.stored(), cursor, place }
+    }
+
+    /// Remembers where the output ends that was read, and where its reader goes on.
+    pub(crate) fn learn(&mut self, loaded: &Loaded) {
+        self.learn_ends(loaded.block.ends());
+        if let Some(place) = loaded.place {
+            self.places.retain(|known| known.seq() != place.seq());
+            if self.places.len() == MAX_PLACES {
+                self.places.pop_front();
+            }
+            self.places.push_back(place);
+        }
+    }
+
+    /// Keeps output that was read in memory, as long as its reader keeps it, too.
+    pub(crate) fn keep(&mut self, loaded: &Loaded) {
+        self.learn(loaded);
+        self.release();
+        self.loaded.push(Arc::clone(&loaded.block));
+    }
+
+    /// Frees the output that was read for readers that have taken it.
+    pub(crate) fn release(&mut self) {
+        self.loaded.retain(|block| Arc::strong_count(block) > 1);
+    }
+
+    /// Returns whether the event after `seq` is not in memory for all readers.
     pub(crate) fn is_on_disk_only(&self, seq: Seq) -> bool {
-        let next = seq.saturating_add(1).max(self.known.first_seq);
-        next <= self.known.newest && self.end_event(next).is_none() && self.index_of(next).is_none()
+        let next = seq.saturating_add(1).max(self.view.first_seq());
+        next <= self.view.newest() && self.view.end_event(next).is_none() && self.index_of(next).is_none()
     }
 
     /// Returns whether there is output, or a gap, after event `seq`.
     pub(crate) fn has_output_after(&self, seq: Seq) -> bool {
-        let Progress { newest, exited, is_closed, .. } = self.known;
-        let ends =
-            u64::from(exited.is_some_and(|exited| exited > seq)) + u64::from(is_closed && newest > seq);
-        newest.saturating_sub(seq) > ends
+        self.view.has_output_after(seq)
     }
 
-    /// Remembers what another view of this log has read.
-    pub(crate) fn learn_ends(&mut self, other: &Mirror) {
-        for (seq, end) in &other.ends {
-            note_end(&mut self.ends, *seq, *end);
-        }
-    }
-
-    /// Returns why something could not be read.
-    pub(crate) fn take_failure(&mut self) -> Option<String> {
-        self.files.get_mut().failure.take()
-    }
-
-    /// Closes the files if nobody is likely to read them soon, or if too many logs have open files.
-    pub(crate) fn rest(&mut self) {
-        self.files.get_mut().rest();
+    /// Remembers where events end.
+    pub(crate) fn learn_ends(&mut self, ends: impl Iterator<Item = (Seq, u64)>) {
+        ends.for_each(|(seq, end)| self.ends.add(seq, end));
     }
 
     /// Records how far the log has come.
     pub(crate) fn advance(&mut self, mut known: Progress) {
         let fresh = std::mem::take(&mut known.fresh);
-        let mut end = total(&self.known.produced);
+        let mut end = self.view.total();
         let len = fresh.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
-        let is_seamless = fresh.first().is_none_or(|first| first.seq == self.known.newest + 1);
+        let is_seamless = fresh.first().is_none_or(|first| first.seq == self.view.newest() + 1);
         let is_complete = is_seamless && total(&known.produced) == end + len;
         // Also if the keeper is gone, which knew it.
-        known.sync_failure = known.sync_failure.or(self.known.sync_failure.take());
-        self.known = known;
+        known.sync_failure = known.sync_failure.or(self.view.known.sync_failure.take());
+        self.view = View { known };
+        self.ends.set_first(self.view.first_seq());
         if !is_complete {
             (self.recent, self.recent_bytes) = (VecDeque::new(), 0);
-            return note_end(&mut self.ends, self.known.newest, total(&self.known.produced));
+            return self.ends.add(self.view.newest(), self.view.total());
         }
         for chunk in fresh {
             end += chunk.bytes.len() as u64;
-            note_end(&mut self.ends, chunk.seq, end);
+            self.ends.add(chunk.seq, end);
             self.recent_bytes += chunk.bytes.len();
             self.recent.push_back(Recent { chunk, end });
         }
@@ -122,12 +182,12 @@ impl Mirror {
 
     /// Returns the newest event and the bytes of output up to it.
     pub(crate) fn newest(&self) -> (Seq, u64) {
-        (self.known.newest, total(&self.known.produced))
+        (self.view.newest(), self.view.total())
     }
 
     /// Returns the bytes of output after such a position.
     pub(crate) fn produced_since(&self, (_, end): (Seq, u64)) -> u64 {
-        total(&self.known.produced).saturating_sub(end)
+        self.view.total().saturating_sub(end)
     }
 
     /// Returns the bytes that can no longer be read.
@@ -137,89 +197,41 @@ impl Mirror {
 
     /// Returns why what was announced may not survive a power failure, if that was promised.
     pub(crate) fn sync_failure(&self) -> Option<&String> {
-        self.known.sync_failure.as_ref()
+        self.view.known.sync_failure.as_ref()
     }
 
     pub(crate) fn has_exited(&self) -> bool {
-        self.known.exited.is_some()
+        self.view.known.exited.is_some()
     }
 
     /// Returns the newest event up to `seq` whose end is known without reading, and the bytes of output up to it.
     pub(crate) fn known_end_by(&self, seq: Seq) -> (Seq, u64) {
-        if seq >= self.known.newest {
+        if seq >= self.view.newest() {
             return self.newest();
         }
-        let index = self.ends.partition_point(|(known, _)| *known <= seq);
-        index.checked_sub(1).and_then(|index| self.ends.get(index).copied()).unwrap_or((0, 0))
+        self.ends.by_seq(seq).unwrap_or((0, 0))
     }
 
     /// Returns the position after an exit and a close that are not on disk.
     pub(crate) fn closed_now(&self, exit: ExitRecord) -> Progress {
-        let mut known = Progress { exit: Some(exit), is_full: false, ..self.known.clone() };
-        if known.exited.is_none() {
-            known.newest += 1;
-            known.exited = Some(known.newest);
-        }
-        if !known.is_closed {
-            known.newest += 1;
-            known.is_closed = true;
-        }
-        known
+        self.view.closed_now(exit)
     }
 
-    pub(super) fn next(&mut self, cursor: &mut Cursor) -> Option<Next<'_>> {
-        if cursor.seq >= self.known.newest {
-            self.files.get_mut().is_done |= self.known.is_closed;
-            // Nobody else will need the files soon.
-            if self.files.get_mut().places.iter().all(|place| place.seq() >= self.known.newest) {
-                *self.files.get_mut() = Files::default();
-            }
-            return None;
+    pub(super) fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
+        // What was loaded for a reader is not lost to it, even if it was evicted meanwhile.
+        if let Some((next, end)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
+            *cursor = end;
+            return Ok(Some(next));
         }
-        if let Some(gap) = self.gap(cursor) {
-            *cursor = Cursor { seq: gap.to_seq, offset: Some(self.known.first_offset) };
-            return Some(Next::Gap(gap));
+        if let Some(next) = self.view.next(cursor) {
+            return Ok(next);
         }
         let seq = cursor.seq + 1;
-        if let Some(end) = self.end_event(seq) {
-            self.files.get_mut().is_done |= self.known.is_closed;
-            cursor.seq = seq;
-            return Some(end);
-        }
-        if let Some(index) = self.index_of(seq) {
-            let Recent { chunk, end } = self.recent.get(index)?;
-            *cursor = Cursor { seq, offset: Some(*end) };
-            return Some(Next::Output { seq, stream: chunk.stream, at_ms: chunk.at_ms, bytes: &chunk.bytes });
-        }
-        let (before, last, end) = (cursor.offset, self.last_output(), total(&self.known.produced));
-        let mut next = self.files.get_mut().next(&self.dir, cursor, last)?;
-        if let Next::Gap(gap) = &mut next {
-            // The files do not tell how much is missing at their end; they may be ahead of what is known.
-            cursor.offset = cursor.offset.or_else(|| (gap.to_seq >= last).then_some(end));
-            // Nor what was there before they were evicted further.
-            gap.bytes = gap.bytes.or_else(|| cursor.offset?.checked_sub(before?));
-        }
-        if let Some(end) = cursor.offset {
-            note_end(&mut self.ends, cursor.seq, end);
-        }
-        Some(next)
-    }
-
-    /// Returns the newest event that is neither the exit nor the close.
-    fn last_output(&self) -> Seq {
-        let last = self.known.newest - u64::from(self.known.is_closed);
-        last - u64::from(self.known.exited == Some(last))
-    }
-
-    /// Returns the exit or the close with this number.
-    fn end_event(&self, seq: Seq) -> Option<Next<'static>> {
-        if self.known.exited == Some(seq) {
-            Some(Next::Exited(seq))
-        } else if self.known.is_closed && seq == self.known.newest {
-            Some(Next::Closed(seq))
-        } else {
-            None
-        }
+        let Some(Recent { chunk, end }) = self.index_of(seq).and_then(|index| self.recent.get(index)) else {
+            return Err(Unread::OnDisk);
+        };
+        *cursor = Cursor { seq, offset: Some(*end) };
+        Ok(Some(Next::Output { seq, stream: chunk.stream, at_ms: chunk.at_ms, bytes: &chunk.bytes }))
     }
 
     /// Returns the place of an event in memory.
@@ -228,164 +240,102 @@ impl Mirror {
         self.recent.get(index).is_some_and(|recent| recent.chunk.seq == seq).then_some(index)
     }
 
+    /// Returns the length of the output at `cursor`, as far as that is in memory.
     pub(super) fn peek_len(&self, cursor: &Cursor) -> Option<usize> {
-        let seq = cursor.seq.checked_add(1)?;
-        if seq > self.known.newest || self.gap(cursor).is_some() {
-            return None;
+        if let Some((next, _)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
+            return match next {
+                Next::Output { bytes, .. } => Some(bytes.len()),
+                Next::Gap(_) | Next::Exited(_) | Next::Closed(_) => None,
+            };
         }
-        if self.end_event(seq).is_some() {
-            return Some(0);
-        }
-        if let Some(index) = self.index_of(seq) {
-            return self.recent.get(index).map(|recent| recent.chunk.bytes.len());
-        }
-        let mut ahead = *cursor;
-        match self.files.borrow_mut().peek(&self.dir, &mut ahead, self.known.newest)? {
-            Next::Output { bytes, .. } => Some(bytes.len()),
-            Next::Gap(_) => None,
-            Next::Exited(_) | Next::Closed(_) => Some(0),
+        match self.view.next(&mut cursor.clone()) {
+            Some(Some(Next::Exited(_) | Next::Closed(_))) => Some(0),
+            Some(_) => None,
+            None => {
+                let recent = self.recent.get(self.index_of(cursor.seq + 1)?)?;
+                Some(recent.chunk.bytes.len())
+            }
         }
     }
 
+    /// Returns the bytes after `cursor`, or a little more if its offset is not known exactly.
     pub(super) fn behind(&self, cursor: &Cursor) -> u64 {
-        let seen = cursor.offset.unwrap_or(0).max(self.known.first_offset);
-        total(&self.known.produced).saturating_sub(seen)
+        let offset = cursor.offset.unwrap_or_else(|| self.known_end_by(cursor.seq).1);
+        self.view.behind(&Cursor { offset: Some(offset), ..*cursor })
     }
 
     pub(super) fn gap(&self, cursor: &Cursor) -> Option<Gap> {
-        let from_seq = cursor.seq.checked_add(1)?;
-        (from_seq < self.known.first_seq).then(|| Gap {
-            from_seq,
-            to_seq: self.known.first_seq - 1,
-            bytes: cursor.offset.map(|offset| self.known.first_offset.saturating_sub(offset)),
-            cause: None,
-        })
+        let gap = self.view.gap(cursor)?;
+        self.loaded.iter().all(|block| block.next(cursor).is_none()).then_some(gap)
     }
 
+    /// Returns the cursor after `seq`, without its offset if that is not in memory.
     pub(super) fn cursor_after(&self, seq: Seq) -> Cursor {
-        let newest = self.known.newest;
-        let offset = if seq == 0 {
-            Some(0)
-        } else if seq >= newest {
-            Some(total(&self.known.produced))
-        } else if let (known, end) = self.known_end_by(seq)
-            && known == seq
-        {
-            Some(end)
-        } else if let Some(next) = self.index_of(seq + 1).and_then(|index| self.recent.get(index)) {
-            Some(next.end - next.chunk.bytes.len() as u64)
-        } else if seq + 1 < self.known.first_seq {
-            None
-        } else if self.known.exited.is_some_and(|exited| seq >= exited) && seq + 1 >= newest {
-            Some(total(&self.known.produced))
-        } else {
-            self.files.borrow_mut().offset_after(&self.dir, seq)
-        };
+        let next = || self.index_of(seq + 1).and_then(|index| self.recent.get(index));
+        let offset = self
+            .view
+            .offset_after(seq)
+            .or_else(|| self.ends.by_seq(seq).filter(|(known, _)| *known == seq).map(|(_, end)| end))
+            .or_else(|| next().map(|next| next.end - next.chunk.bytes.len() as u64));
         Cursor { seq, offset }
     }
 
+    /// Returns the newest event that is known to end at or before `offset`.
     pub(super) fn seq_ending_by(&self, offset: u64) -> Seq {
-        if offset >= total(&self.known.produced) {
-            return self.known.newest;
+        if offset >= self.view.total() {
+            return self.view.newest();
         }
-        let index = self.ends.partition_point(|(_, end)| *end <= offset);
-        if let Some((seq, _)) = index.checked_sub(1).and_then(|index| self.ends.get(index)) {
-            return *seq;
-        }
-        self.files.borrow_mut().seq_ending_by(&self.dir, offset)
-    }
-
-    /// Returns the newest event whose output ends at or before `offset`, if it is remembered, or 0.
-    pub(super) fn known_seq_by(&self, offset: u64) -> Seq {
-        let index = self.ends.partition_point(|(_, end)| *end <= offset);
-        index.checked_sub(1).and_then(|index| self.ends.get(index)).map_or(0, |(seq, _)| *seq)
+        let Progress { first_seq, first_offset, .. } = self.view.known;
+        let oldest = if first_offset <= offset { first_seq - 1 } else { 0 };
+        self.ends.by_offset(offset).map_or(oldest, |(seq, _)| seq.max(oldest))
     }
 
     pub(super) fn first_offset(&self) -> u64 {
-        self.known.first_offset
-    }
-
-    /// Returns the first and the last output on disk: a quarter of it, but at most 32 KiB, from the beginning.
-    pub(crate) fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
-        let retained = self.known.retained;
-        let max = max_bytes as u64;
-        let limits =
-            Limits { retain_bytes: usize::MAX >> 2, retain_events: usize::MAX >> 2, ..Limits::default() };
-        let mut ends = OutputLog::new(limits);
-        let mut files = self.files.borrow_mut();
-        let newest = self.known.newest;
-        // Twice as much as is asked for, because short streams are kept before long ones.
-        if retained <= max.saturating_mul(2) {
-            files.copy(&self.dir, remex_log::Cursor::START, newest, u64::MAX, &mut ends);
-        } else {
-            let head = (max / 4).min(Limits::default().head_bytes as u64);
-            files.copy(&self.dir, remex_log::Cursor::START, newest, head, &mut ends);
-            if let Some(tail) = files.tail(&self.dir, max) {
-                files.copy(&self.dir, tail, newest, u64::MAX, &mut ends);
-            }
-        }
-        let mut snapshot = ends.snapshot(max_bytes)?;
-        let kept = snapshot.stdout.len() + snapshot.stderr.len() + snapshot.pty.len();
-        snapshot.omitted = total(&self.known.produced).saturating_sub(kept as u64);
-        Ok(snapshot)
+        self.view.known.first_offset
     }
 
     pub(super) fn next_seq(&self) -> Seq {
-        self.known.newest + 1
+        self.view.newest() + 1
     }
 
     pub(super) fn first_seq(&self) -> Seq {
-        self.known.first_seq
+        self.view.first_seq()
     }
 
     pub(super) fn exited(&self) -> Option<Seq> {
-        self.known.exited
+        self.view.known.exited
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.known.is_closed
+        self.view.known.is_closed
     }
 
     pub(super) fn produced(&self) -> Produced {
-        self.known.produced
+        self.view.known.produced
     }
 
     pub(super) fn evicted_bytes(&self) -> u64 {
-        total(&self.known.produced).saturating_sub(self.known.retained)
+        self.view.total().saturating_sub(self.view.held_bytes())
     }
 
     pub(super) fn held_bytes(&self) -> u64 {
-        self.known.retained
+        self.view.held_bytes()
     }
 
     pub(super) fn memory(&self) -> usize {
-        /// The buffer of an open reader.
-        const READER_BYTES: usize = 192 << 10;
-        let reader = if self.files.borrow().is_open() { READER_BYTES } else { 0 };
-        let index = self.ends.capacity() * size_of::<(Seq, u64)>();
-        self.recent_bytes + self.recent.capacity() * size_of::<Recent>() + index + reader
+        let loaded = self.loaded.iter().map(|block| block.memory()).sum::<usize>();
+        self.recent_bytes + self.recent.capacity() * size_of::<Recent>() + self.ends.memory() + loaded
     }
 
-    /// Forgets what is on disk as well.
+    /// Forgets what is on disk as well, except what readers are about to take.
     pub(super) fn free_memory(&mut self) {
-        (self.recent, self.recent_bytes, self.ends) = (VecDeque::new(), 0, VecDeque::new());
-        *self.files.get_mut() = Files::default();
+        (self.recent, self.recent_bytes, self.places) = (VecDeque::new(), 0, VecDeque::new());
+        // While the process runs, what was received is found by the ends.
+        if self.view.known.is_closed {
+            self.ends = Ends::default();
+        }
+        self.release();
     }
-}
-
-/// Remembers how many bytes of output there are up to an event.
-fn note_end(ends: &mut VecDeque<(Seq, u64)>, seq: Seq, end: u64) {
-    if ends.len() == MAX_ENDS {
-        ends.pop_front();
-    }
-    let index = ends.partition_point(|(known, _)| *known < seq);
-    if ends.get(index).is_none_or(|(known, _)| *known != seq) {
-        ends.insert(index, (seq, end));
-    }
-}
-
-fn total(produced: &Produced) -> u64 {
-    produced.stdout + produced.stderr + produced.pty
 }
 
 #[cfg(test)]
@@ -431,6 +381,28 @@ mod tests {
         known
     }
 
+    /// Reads what is next: from memory, or else from the files.
+    fn read_next(mirror: &mut Mirror, cursor: &mut Cursor, pinned: &mut Option<Arc<Block>>) -> Option<Step> {
+        if let Err(Unread::OnDisk) = mirror.next(&mut cursor.clone()) {
+            let loaded = mirror.load(*cursor).run().unwrap();
+            mirror.keep(&loaded);
+            *pinned = Some(loaded.block);
+        }
+        Some(match mirror.next(cursor).unwrap()? {
+            Next::Gap(gap) => Step::Gap(gap),
+            Next::Output { bytes, .. } => Step::Output(bytes.len() as u64),
+            Next::Exited(_) => Step::End("exited"),
+            Next::Closed(_) => Step::End("closed"),
+        })
+    }
+
+    #[derive(Debug)]
+    enum Step {
+        Gap(Gap),
+        Output(u64),
+        End(&'static str),
+    }
+
     #[test]
     fn what_is_evicted_while_it_is_read_is_counted() {
         let dir = tempfile::tempdir().unwrap();
@@ -441,16 +413,18 @@ mod tests {
             let known = append(&mut writer, 100);
             assert!(known.first_seq > 1);
             let mut mirror = Mirror::new(dir.path().to_owned(), known);
-            let mut cursor = mirror.cursor_after(0);
-            let Some(Next::Gap(first)) = mirror.next(&mut cursor) else { panic!("no gap") };
+            let (mut cursor, mut pinned) = (mirror.cursor_after(0), None);
+            let Some(Step::Gap(first)) = read_next(&mut mirror, &mut cursor, &mut pinned) else {
+                panic!("no gap")
+            };
             let mut seen = first.bytes.unwrap();
             let newest = append(&mut writer, more);
             let mut is_advanced = false;
             loop {
-                match mirror.next(&mut cursor) {
-                    Some(Next::Gap(gap)) => seen += gap.bytes.unwrap_or_else(|| panic!("{gap:?}")),
-                    Some(Next::Output { bytes, .. }) => seen += bytes.len() as u64,
-                    Some(_) => {}
+                match read_next(&mut mirror, &mut cursor, &mut pinned) {
+                    Some(Step::Gap(gap)) => seen += gap.bytes.unwrap_or_else(|| panic!("{gap:?}")),
+                    Some(Step::Output(bytes)) => seen += bytes,
+                    Some(Step::End(_)) => {}
                     None if is_advanced => break,
                     None => {
                         mirror.advance(newest.clone());
@@ -462,15 +436,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_was_loaded_for_a_reader_is_not_lost_to_it_and_is_freed_once_it_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { retain_bytes: 20_000, segment_bytes: Some(4096) };
+        let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
+        let mut mirror = Mirror::new(dir.path().to_owned(), append(&mut writer, 10));
+        let mut cursor = mirror.cursor_after(0);
+        let loaded = mirror.load(cursor).run().unwrap();
+        mirror.keep(&loaded);
+        mirror.advance(append(&mut writer, 100));
+        mirror.free_memory();
+        assert!(mirror.first_seq() > 10 && mirror.gap(&cursor).is_none());
+        assert_eq!(mirror.peek_len(&cursor), Some(1000));
+        for seq in 1..=10 {
+            assert!(
+                matches!(mirror.next(&mut cursor), Ok(Some(Next::Output { seq: read, .. })) if read == seq)
+            );
+        }
+        assert!(matches!(mirror.next(&mut cursor.clone()), Ok(Some(Next::Gap(_)))));
+        assert!(mirror.memory() > 10_000);
+        drop(loaded);
+        mirror.release();
+        assert!(mirror.memory() < 10_000);
+    }
+
     /// Returns the bytes of output, the gap, and the kinds of events after it.
-    fn read_all(mirror: &mut Mirror) -> (usize, Option<Gap>, Vec<&'static str>) {
+    fn read_all(mirror: &mut Mirror) -> (u64, Option<Gap>, Vec<&'static str>) {
         let (mut cursor, mut len, mut gap, mut ends) = (mirror.cursor_after(0), 0, None, Vec::new());
-        while let Some(next) = mirror.next(&mut cursor) {
+        let mut pinned = None;
+        while let Some(next) = read_next(mirror, &mut cursor, &mut pinned) {
             match next {
-                Next::Output { bytes, .. } => len += bytes.len(),
-                Next::Gap(found) => gap = Some(found),
-                Next::Exited(_) => ends.push("exited"),
-                Next::Closed(_) => ends.push("closed"),
+                Step::Output(bytes) => len += bytes,
+                Step::Gap(found) => gap = Some(found),
+                Step::End(end) => ends.push(end),
             }
         }
         (len, gap, ends)
@@ -493,8 +492,6 @@ mod tests {
             .unwrap();
         let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
         assert_eq!(read_all(&mut mirror), (10_000, None, ends.clone()));
-        mirror.rest();
-        assert!(!mirror.files.get_mut().is_open(), "nobody reads on");
 
         // A few records less.
         let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
@@ -502,6 +499,10 @@ mod tests {
         let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
         assert_eq!(read_all(&mut mirror), (4000, damaged(5, 6000), ends.clone()));
         fs::remove_file(&segment).unwrap();
+        let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
+        assert_eq!(read_all(&mut mirror), (0, damaged(1, 10_000), ends.clone()));
+        // Nor is there anything to wait for if all of it is gone.
+        fs::remove_dir(dir.path()).unwrap();
         let mut mirror = Mirror::new(dir.path().to_owned(), known);
         assert_eq!(read_all(&mut mirror), (0, damaged(1, 10_000), ends));
     }

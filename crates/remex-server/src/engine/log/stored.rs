@@ -1,0 +1,272 @@
+//! A log on disk, read from its files. Start at [`StoredLog`].
+
+use std::{
+    collections::TryReserveError,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use remex_log::{Cause, Item, Reader};
+use remex_proto::{
+    process::{GapCause, Stream},
+    state::output_log::{Cursor, Gap, Limits, Next, OutputLog, Seq, Snapshot},
+};
+
+use super::{Block, LogReader, Unread, view::View};
+
+/// How much output is read from the files at once, about.
+const LOAD_BYTES: usize = 256 << 10;
+
+/// A log on disk as it was known at a moment, read from its files.
+///
+/// Every read waits for the disk, so it belongs on a file thread, and never under a lock. The files are open as long as
+/// this value exists.
+#[derive(Debug)]
+pub(crate) struct StoredLog {
+    dir: PathBuf,
+    view: View,
+    reader: Option<Box<Reader>>,
+    /// Where the reader was last.
+    place: Option<remex_log::Cursor>,
+}
+
+impl StoredLog {
+    pub(super) fn new(dir: &Path, view: View) -> Self {
+        StoredLog { dir: dir.to_owned(), view, reader: None, place: None }
+    }
+
+    /// Returns what was known of the log.
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Reads the next part after `cursor`; `place` is where that is in the files, if it is known.
+    ///
+    /// Returns the part, and the place after it.
+    ///
+    /// # Errors
+    ///
+    /// If nothing can be read, for a reason that may pass. What is lost for good is a gap.
+    pub(crate) fn load(
+        &mut self,
+        cursor: Cursor,
+        place: Option<remex_log::Cursor>,
+    ) -> io::Result<(Block, Option<remex_log::Cursor>)> {
+        self.place = place;
+        let (mut block, mut cursor) = (Block::new(cursor), cursor);
+        while block.len() < LOAD_BYTES {
+            let read = match self.read_next(&mut cursor) {
+                Ok(Some(next)) => block.push(next, cursor).map_err(|_| io::ErrorKind::OutOfMemory.into()),
+                Ok(None) => break,
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(()) => {}
+                // What was read first is not lost; the next attempt has the same error.
+                Err(_) if !block.is_empty() => break,
+                // Of the directory; a file that is missing is a gap already.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.lose_rest(&mut block),
+                Err(error) => return Err(error),
+            }
+        }
+        if block.is_empty() {
+            return Err(io::Error::other("its files end before the last event"));
+        }
+        let place = self.place.filter(|place| place.seq() == block.end().seq);
+        Ok((block, place))
+    }
+
+    /// Adds all output after the end of a block as a gap.
+    fn lose_rest(&self, block: &mut Block) {
+        let (from, end) =
+            (block.end(), Cursor { seq: self.view.last_output(), offset: Some(self.view.total()) });
+        let bytes = from.offset.and_then(|offset| self.view.total().checked_sub(offset));
+        let cause = Some(GapCause::Damaged);
+        block.push_gap(Gap { from_seq: from.seq + 1, to_seq: end.seq, bytes, cause }, end);
+    }
+
+    /// Returns the first and the last output on disk: a quarter of it, but at most 32 KiB, from the beginning.
+    ///
+    /// # Errors
+    ///
+    /// If the files cannot be read, or if memory cannot be allocated.
+    pub(crate) fn snapshot(&mut self, max_bytes: usize) -> Result<Snapshot, NoSnapshot> {
+        let retained = self.view.held_bytes();
+        let max = max_bytes as u64;
+        let limits =
+            Limits { retain_bytes: usize::MAX >> 2, retain_events: usize::MAX >> 2, ..Limits::default() };
+        let mut ends = OutputLog::new(limits);
+        // Twice as much as is asked for, because short streams are kept before long ones.
+        if retained <= max.saturating_mul(2) {
+            self.copy(remex_log::Cursor::START, u64::MAX, &mut ends)?;
+        } else {
+            let head = (max / 4).min(Limits::default().head_bytes as u64);
+            self.copy(remex_log::Cursor::START, head, &mut ends)?;
+            let tail = self.reader()?.tail(max)?;
+            self.copy(tail, u64::MAX, &mut ends)?;
+        }
+        let mut snapshot = ends.snapshot(max_bytes)?;
+        let kept = snapshot.stdout.len() + snapshot.stderr.len() + snapshot.pty.len();
+        snapshot.omitted = self.view.total().saturating_sub(kept as u64);
+        Ok(snapshot)
+    }
+
+    /// Appends output from `place` on to `log`, at least `bytes` of it if there is so much.
+    fn copy(&mut self, mut place: remex_log::Cursor, bytes: u64, log: &mut OutputLog) -> io::Result<()> {
+        let (mut left, up_to) = (bytes, self.view.newest());
+        let reader = self.reader()?;
+        while left > 0 {
+            match reader.next(&mut place, up_to)? {
+                Some(Item::Output { stream, at_ms, bytes, .. }) => {
+                    left = left.saturating_sub(bytes.len() as u64);
+                    let mut rest = bytes;
+                    while !rest.is_empty() {
+                        let Ok(_) = log.append(stream_on_wire(stream), at_ms, rest.len(), |room| {
+                            rest.read(room).or(Ok::<_, std::convert::Infallible>(0))
+                        });
+                    }
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the next item and advances `cursor`, or `None` at the end.
+    fn read_next(&mut self, cursor: &mut Cursor) -> io::Result<Option<Next<'_>>> {
+        if let Some(next) = self.view.next(cursor) {
+            return Ok(next);
+        }
+        let mut place = self.place_after(cursor.seq)?;
+        let (before, last, end) = (cursor.offset, self.view.last_output(), self.view.total());
+        self.reader()?;
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let Some(item) = reader.next(&mut place, last)? else { return Ok(None) };
+        self.place = Some(place);
+        *cursor = Cursor { seq: place.seq(), offset: place.offset() };
+        let mut next = on_wire(item);
+        if let Next::Gap(gap) = &mut next {
+            // The files do not tell how much is missing at their end; they may be ahead of what is known.
+            cursor.offset = cursor.offset.or_else(|| (gap.to_seq >= last).then_some(end));
+            // Nor what was there before they were evicted further.
+            gap.bytes = gap.bytes.or_else(|| cursor.offset?.checked_sub(before?));
+        }
+        Ok(Some(next))
+    }
+
+    fn place_after(&mut self, seq: Seq) -> io::Result<remex_log::Cursor> {
+        match self.place.filter(|place| place.seq() == seq) {
+            Some(place) => Ok(place),
+            None => self.reader()?.cursor_after(seq),
+        }
+    }
+
+    fn reader(&mut self) -> io::Result<&mut Reader> {
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => Box::new(Reader::open(&self.dir)?),
+        };
+        Ok(self.reader.insert(reader))
+    }
+}
+
+impl LogReader for StoredLog {
+    fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
+        Ok(self.read_next(cursor)?)
+    }
+
+    fn peek_len(&mut self, cursor: &Cursor) -> Result<Option<usize>, Unread> {
+        let mut ahead = *cursor;
+        if let Some(known) = self.view.next(&mut ahead) {
+            return Ok(known.and_then(|next| matches!(next, Next::Exited(_) | Next::Closed(_)).then_some(0)));
+        }
+        let (place, last) = (self.place_after(cursor.seq)?, self.view.last_output());
+        let mut ahead = place;
+        let len = match self.reader()?.next(&mut ahead, last)? {
+            Some(Item::Output { bytes, .. }) => Some(bytes.len()),
+            Some(Item::Exited { .. } | Item::Closed { .. }) => Some(0),
+            Some(Item::Gap(_)) | None => None,
+        };
+        self.place = Some(place);
+        Ok(len)
+    }
+
+    fn cursor_after(&mut self, seq: Seq) -> Result<Cursor, Unread> {
+        if let Some(offset) = self.view.offset_after(seq) {
+            return Ok(Cursor { seq, offset: Some(offset) });
+        }
+        if seq + 1 < self.view.first_seq() {
+            return Ok(Cursor { seq, offset: None });
+        }
+        let place = self.place_after(seq)?;
+        self.place = Some(place);
+        Ok(Cursor { seq, offset: place.offset() })
+    }
+
+    fn behind(&self, cursor: &Cursor) -> u64 {
+        self.view.behind(cursor)
+    }
+
+    fn next_seq(&self) -> Seq {
+        self.view.newest() + 1
+    }
+
+    fn first_seq(&self) -> Seq {
+        self.view.first_seq()
+    }
+}
+
+/// Why there is no snapshot.
+#[derive(Debug)]
+pub(crate) enum NoSnapshot {
+    Unreadable(io::Error),
+    NoMemory,
+}
+
+impl From<io::Error> for NoSnapshot {
+    fn from(error: io::Error) -> Self {
+        NoSnapshot::Unreadable(error)
+    }
+}
+
+impl From<TryReserveError> for NoSnapshot {
+    fn from(_: TryReserveError) -> Self {
+        NoSnapshot::NoMemory
+    }
+}
+
+fn on_wire(item: Item<'_>) -> Next<'_> {
+    match item {
+        Item::Output { seq, stream, at_ms, bytes, .. } => {
+            Next::Output { seq, stream: stream_on_wire(stream), at_ms, bytes }
+        }
+        Item::Exited { seq, .. } => Next::Exited(seq),
+        Item::Closed { seq, .. } => Next::Closed(seq),
+        Item::Gap(remex_log::Gap { from_seq, to_seq, bytes, cause }) => {
+            Next::Gap(Gap { from_seq, to_seq, bytes, cause: cause_on_wire(cause) })
+        }
+    }
+}
+
+fn cause_on_wire(cause: remex_log::GapCause) -> Option<GapCause> {
+    Some(match cause {
+        remex_log::GapCause::Evicted | remex_log::GapCause::Dropped(Cause::Retention) => return None,
+        remex_log::GapCause::Corrupted
+        | remex_log::GapCause::Missing
+        | remex_log::GapCause::Unreadable(_) => GapCause::Damaged,
+        remex_log::GapCause::Dropped(Cause::ProcessQuota | Cause::SessionQuota | Cause::ServerQuota) => {
+            GapCause::Quota
+        }
+        remex_log::GapCause::Dropped(Cause::DiskFull) => GapCause::DiskFull,
+        remex_log::GapCause::Dropped(Cause::Io(_)) => GapCause::Io,
+    })
+}
+
+fn stream_on_wire(stream: remex_log::Stream) -> Stream {
+    match stream {
+        remex_log::Stream::Stdout => Stream::Stdout,
+        remex_log::Stream::Stderr => Stream::Stderr,
+        remex_log::Stream::Terminal => Stream::Pty,
+    }
+}
