@@ -4,7 +4,7 @@
 //! still needs, so a start would take the longer the more descriptors are open. The reserved numbers are low, and so
 //! only a few are copied, whatever else is open. Start at [`StdioSlots`].
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::{
     fs::{Mode, OFlags},
@@ -52,7 +52,7 @@ pub(crate) struct FilledSlots<'a> {
 impl FilledSlots<'_> {
     /// Returns the numbers; none is below 3.
     pub(crate) fn numbers(&self) -> [RawFd; 3] {
-        self.slots.slots.each_ref().map(|slot| slot.as_raw_fd())
+        self.slots.slots.each_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// Returns the first number that a child can do without.
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_slot_holds_a_stream_open_only_while_it_is_filled() {
         let mut slots = StdioSlots::new().unwrap();
-        let numbers = slots.slots.each_ref().map(|slot| slot.as_raw_fd());
+        let numbers = slots.slots.each_ref().map(AsRawFd::as_raw_fd);
         let (mut reader, writer) = std::io::pipe().unwrap();
         let filled = slots.fill([writer.as_fd(), writer.as_fd()]).unwrap();
         assert_eq!(filled.numbers(), numbers);

@@ -272,7 +272,8 @@ mod tests {
         let builder = Client::builder().tls_backend_preconfigured(tls).no_proxy();
         let client = builder.dns_resolver(Arc::clone(&recorder)).build().unwrap();
         for (identity, url) in [("owner", "http://a.example/"), ("token:ann", "https://b.example/")] {
-            let sending = send_for(&identity.into(), client.get(url).send());
+            let identity = Arc::from(identity);
+            let sending = send_for(&identity, client.get(url).send());
             tokio::time::timeout(PATIENCE, sending).await.expect("the lookup fails").unwrap_err();
         }
         assert_eq!(*recorder.requesters.lock().unwrap(), ["owner", "token:ann"].map(Arc::from));
@@ -287,8 +288,8 @@ mod tests {
             let held = Arc::clone(&held);
             drop(lookup.threads.run("hog".into(), move || drop(held.lock().map(|held| held.recv()))));
         }
-        let resolving =
-            send_for(&"other".into(), async { lookup.resolve("localhost".parse().unwrap()).await });
+        let identity = Arc::from("other");
+        let resolving = send_for(&identity, async { lookup.resolve("localhost".parse().unwrap()).await });
         let found = tokio::time::timeout(PATIENCE, resolving).await.expect("a thread is left");
         assert!(found.is_ok_and(|mut found| found.all(|address| address.ip().is_loopback())));
         drop(release);

@@ -247,17 +247,16 @@ impl Files {
     fn save(&mut self, session: &str, state: Option<SavedSession>, must_survive: bool) -> io::Result<()> {
         let path = path_of(&self.dir, session, "json");
         let known = self.surviving.get(session).copied();
-        if known.is_none() && !must_survive {
-            return state.map_or(Ok(()), |state| write(&path, &state, Survival::Process));
-        }
-        if state.is_none() && known == Some(OnDisk::Yes) {
-            return Ok(());
-        }
-        self.surviving.insert(session.to_owned(), OnDisk::Unknown);
         let state = match state {
+            Some(state) if known.is_none() && !must_survive => {
+                return write(&path, &state, Survival::Process);
+            }
             Some(state) => state,
+            // The starts have changed only, or everything is there.
+            None if !must_survive || known == Some(OnDisk::Yes) => return Ok(()),
             None => read_session(&path)?,
         };
+        self.surviving.insert(session.to_owned(), OnDisk::Unknown);
         write(&path, &SavedSession { sync: true, ..state }, Survival::PowerFailure)?;
         // The name of the directory itself.
         self.dir.parent().map_or(Ok(()), sync_dir)?;

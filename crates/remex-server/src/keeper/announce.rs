@@ -104,14 +104,17 @@ fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: Box<SyncJob>)
                 (job, waited)
             };
             let Ok((job, waited)) = keeper.host.own_threads().run(OwnWork::Logs, wait).await else { return };
-            if let Err(error) = &waited {
-                tracing::error!(%error, process = %process.id, "cannot sync a log: output may not survive a power failure");
-            }
             let mut state = process.state();
-            if let ProcessLog::Kept(log) = &mut state.log
-                && let SyncStep::Run(job) = log.end_sync(job, &waited)
-            {
-                next = Some(job);
+            if let ProcessLog::Kept(log) = &mut state.log {
+                // Once: after that, every sync fails.
+                if let Err(error) = &waited
+                    && !log.has_sync_failed()
+                {
+                    tracing::error!(%error, process = %process.id, "cannot sync a log: output may not survive a power failure");
+                }
+                if let SyncStep::Run(job) = log.end_sync(job, &waited) {
+                    next = Some(job);
+                }
             }
             queue(&process, &mut state);
         }

@@ -295,7 +295,8 @@ async fn input_waits_for_children_when_the_memory_of_an_identity_is_used_up() {
         client.send(json!({"id": number, "method": "process/write", "params": write})).await;
     }
     // A child may have 64 KiB in any case and what its pipe takes, and beyond that only what there is memory for.
-    until("a write waits", || account.used_for(Kind::Requests) > WRITE_BYTES).await;
+    let is_accepted = || account.used_for(Kind::Input) >= 64 * KIB;
+    until("a write waits", || is_accepted() && account.used_for(Kind::Requests) > WRITE_BYTES).await;
     client.call("process/list", json!({})).await.unwrap();
     let accepted = account.used_for(Kind::Input);
     assert!((64 * KIB..64 * KIB + WRITE_BYTES).contains(&accepted), "{accepted} bytes are accepted");

@@ -40,9 +40,14 @@ fn the_stream_of_a_closed_process_survives_a_lack_of_descriptors() {
     let (client, session) = connect(&host);
     client.stop_reading();
     print_much(&host, &client, &session);
+    let (other, _) = connect(&host);
     limit_files(&host, Some(3));
     client.read_on();
     poll("the server to lack descriptors", || lines(&host, "cannot read the log of a process") > 0);
+    // Until everything is sent that was in memory.
+    let second =
+        json!({"processId": "p", "sessionId": session, "until": {"output": {"regex": "no"}}, "waitMs": 1000});
+    let _ = other.call("process/wait", second);
     limit_files(&host, None);
     let output = client.collect("p");
     assert_eq!(output.stdout.len(), LEN);

@@ -126,6 +126,11 @@ impl KeptLog {
         }
     }
 
+    /// Returns whether events may not survive a power failure although they were to.
+    pub(crate) fn has_sync_failed(&self) -> bool {
+        self.syncing.as_ref().is_some_and(|syncing| syncing.failure.is_some())
+    }
+
     /// Records that a sync has ended, and begins the next one if there are newer events.
     ///
     /// Events that are not on the disk are announced all the same, together with the reason.
