@@ -307,6 +307,13 @@ impl ProcessLog {
         }
     }
 
+    /// Remembers where an event ends that a reader was given, if the log does not know that itself when it is evicted.
+    pub(crate) fn note_end(&mut self, seq: Seq, end: u64) {
+        if let Self::Mirror(mirror) = self {
+            mirror.learn_ends([(seq, end)].into_iter());
+        }
+    }
+
     /// Returns the bytes of output before the oldest retained event.
     pub(crate) fn first_offset(&self) -> u64 {
         match self {

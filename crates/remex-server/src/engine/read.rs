@@ -104,7 +104,7 @@ impl<A: Audience> Engine<A> {
         let (state, after) = (self.state(), read.after_seq.unwrap_or(0));
         match &state.log {
             ProcessLog::Mirror(mirror) if mirror.is_on_disk_only(after) => {
-                let known_end = state.audience.end_of(after);
+                let known_end = mirror.cursor_after(after).offset.or_else(|| state.audience.end_of(after));
                 Some(StoredOutput { process: self.id.clone(), log: mirror.stored(), known_end })
             }
             _ => None,
@@ -308,8 +308,9 @@ struct Gathered {
     gaps: Vec<Gap>,
     bytes: u64,
     cursor: Cursor,
-    /// The last event that it covers.
+    /// The last event that it covers, and the bytes of output up to it.
     covered: Seq,
+    covered_bytes: Option<u64>,
     /// Where its events end in the output.
     ends: Vec<(Seq, u64)>,
     /// Whether more is available.
@@ -339,12 +340,22 @@ impl Gathered {
         }
         let (gaps, ends, mut cursor) = (Vec::new(), Vec::new(), log.cursor_after(after)?);
         cursor.offset = cursor.offset.or(known_end);
-        Ok(Gathered { chunks, gaps, bytes: 0, cursor, covered: after, ends, is_cut: false, is_early: false })
+        Ok(Gathered {
+            chunks,
+            gaps,
+            bytes: 0,
+            cursor,
+            covered: after,
+            covered_bytes: cursor.offset,
+            ends,
+            is_cut: false,
+            is_early: false,
+        })
     }
 
     /// Returns the bytes that it covers, if its position is known.
     fn extent(&self) -> Option<ReadExtent> {
-        let end = self.cursor.offset?;
+        let end = self.covered_bytes?;
         let start = end.saturating_sub(self.bytes);
         let missing = self.gaps.last().map_or(Some(0), |gap| gap.bytes);
         let missing_from = missing.map(|bytes| start.saturating_sub(bytes));
@@ -379,12 +390,12 @@ impl Gathered {
                 // An answer says what is missing before its chunks, once.
                 Some(Next::Gap(_)) if !self.chunks.is_empty() || !self.gaps.is_empty() => self.is_cut = true,
                 Some(Next::Gap(gap)) => {
-                    self.covered = gap.to_seq;
+                    (self.covered, self.covered_bytes) = (gap.to_seq, self.cursor.offset);
                     self.gaps.push(gap);
                 }
                 Some(Next::Output { seq, stream, at_ms, bytes }) => {
                     self.bytes += bytes.len() as u64;
-                    self.covered = seq;
+                    (self.covered, self.covered_bytes) = (seq, self.cursor.offset);
                     let chunk = copy(bytes)?;
                     self.chunks.push(wire::Chunk { seq, stream, chunk, at_ms: Some(at_ms) });
                 }

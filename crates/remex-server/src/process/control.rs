@@ -30,6 +30,8 @@ pub(super) struct Control {
     holder: Holder,
     /// How the client of this connection, or of the last one, says what it has.
     receipt: Receipt,
+    /// Whether it acknowledges what it has received; otherwise, that is what the operating system has taken.
+    acknowledges: bool,
     /// The client has received everything up to here, on this connection or earlier ones.
     received: Seq,
     /// The client has consumed everything up to here, if it reports that; consumed <= received
@@ -99,9 +101,10 @@ impl Control {
         self.consumed
     }
 
-    /// Returns the bytes of output that the client has surely received.
-    pub(super) fn received_bytes(&self) -> u64 {
-        self.position.1
+    /// Returns the bytes of output that the client has received, whatever was lost with its connection.
+    pub(super) fn surely_received_bytes(&self) -> u64 {
+        let in_transit = if self.acknowledges { 0 } else { IN_TRANSIT_BYTES };
+        self.position.1.saturating_sub(in_transit)
     }
 
     /// Returns whether the client has not acknowledged everything up to `seq`.
@@ -133,6 +136,7 @@ impl Control {
         } else {
             Receipt::Written
         };
+        self.acknowledges = viewer.outbox.has_acks();
         self.attach(viewer.outbox.id, receipt, newest, now);
     }
 
@@ -535,6 +539,7 @@ mod tests {
         let known: Vec<_> =
             (1..=9).filter(|seq| fixture.control.end_of(*seq) == Some(seq * CHUNK as u64)).collect();
         assert_eq!(known, [3, 4, 5, 6, 7, 8]);
-        assert_eq!(fixture.control.received_bytes(), 3 * CHUNK as u64);
+        fixture.control.acknowledges = true;
+        assert_eq!(fixture.control.surely_received_bytes(), 3 * CHUNK as u64);
     }
 }

@@ -237,6 +237,7 @@ impl Source for Process {
                 }
             }
             if let (true, Some(end)) = (follow.controls, follow.cursor.offset) {
+                log.note_end(follow.cursor.seq, end);
                 control.on_sent(follow.cursor.seq, end);
             }
         }
@@ -346,7 +347,7 @@ impl Process {
         let mut state = self.state();
         let newest = state.log.newest();
         let Followers { control, ledger, .. } = &mut state.audience;
-        ledger.on_resumed(control.received_bytes(), newest.offset.unwrap_or(0));
+        ledger.on_resumed(control.surely_received_bytes(), newest.offset.unwrap_or(0));
         control.resume(viewer, newest.seq, Instant::now());
         self.follow_in(&mut state, viewer, StartAt::Now);
         drop(state);

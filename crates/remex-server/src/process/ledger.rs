@@ -12,9 +12,11 @@ const MAX_RANGES: usize = 64;
 /// The account of one process with its controlling client, over all its connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    /// What the client had before this connection, or was sent on it.
-    sent: Ranges,
-    /// What it was told to be missing.
+    /// What the client had before this connection, was sent on it, or was told to be missing.
+    ///
+    /// A stream covers everything from its beginning on, so these are few.
+    covered: Ranges,
+    /// What it was told to be missing, the newest of it; a client that resumes may be told again.
     missing: Ranges,
     missing_bytes: u64,
     /// What a resumed client has not read back yet.
@@ -24,21 +26,18 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Records that the client was sent these bytes.
     pub(super) fn on_sent(&mut self, bytes: Range<u64>) {
-        self.sent.add(&bytes);
-        self.on_covered(&bytes);
+        self.cover(&bytes);
     }
 
     /// Records that the client was told that these bytes are missing.
     ///
     /// What it was sent on this connection is not missing, and nothing is counted twice.
     pub(super) fn on_missing(&mut self, bytes: Range<u64>) {
-        for part in self.sent.holes(&bytes) {
-            for part in self.missing.holes(&part) {
-                self.missing_bytes += part.end - part.start;
-            }
+        for part in self.covered.holes(&bytes) {
+            self.missing_bytes += part.end - part.start;
             self.missing.add(&part);
         }
-        self.on_covered(&bytes);
+        self.cover(&bytes);
     }
 
     /// Records that the client gets the answer to a read.
@@ -61,8 +60,8 @@ impl Ledger {
         // A client that has not read back what it missed earlier may still do so.
         let start = if self.unread.is_empty() { received } else { self.unread.start };
         self.unread = start.min(newest)..newest;
-        self.sent = Ranges::default();
-        self.sent.add(&(0..start));
+        self.covered = self.missing.clone();
+        self.covered.add(&(0..start));
     }
 
     /// Returns how many bytes the client will never get, where everything before `first` is evicted.
@@ -71,11 +70,12 @@ impl Ledger {
     /// counts.
     pub(super) fn lost(&self, first: u64) -> u64 {
         let evicted = self.unread.start..self.unread.end.min(first);
-        let holes = self.sent.holes(&evicted).into_iter().flat_map(|part| self.missing.holes(&part));
-        self.missing_bytes + holes.map(|part| part.end - part.start).sum::<u64>()
+        let holes = self.covered.holes(&evicted);
+        self.missing_bytes + holes.iter().map(|part| part.end - part.start).sum::<u64>()
     }
 
-    fn on_covered(&mut self, bytes: &Range<u64>) {
+    fn cover(&mut self, bytes: &Range<u64>) {
+        self.covered.add(bytes);
         if bytes.start <= self.unread.start {
             self.on_seen(bytes.end);
         }

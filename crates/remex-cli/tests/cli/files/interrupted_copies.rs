@@ -208,7 +208,7 @@ fn when_the_server_is_gone_for_good_the_next_copy_goes_on() {
     here.add_environment("build", proxy.address());
     sparse(&here.path("image"), 32);
     let to = format!("build:{}", there.path("image").display());
-    let child = here.remex(&["cp", "image", &to]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let child = here.remex(&["cp", "image", &to]).stderr(Stdio::piped()).spawn().unwrap();
     was_cut.recv_timeout(PATIENCE).expect("the connection is cut");
     drop(server);
     let _another = Server::serve(&["--listen", &address]);

@@ -270,7 +270,7 @@ impl Mirror {
     }
 
     /// Returns the cursor after `seq`, without its offset if that is not in memory.
-    pub(super) fn cursor_after(&self, seq: Seq) -> Cursor {
+    pub(crate) fn cursor_after(&self, seq: Seq) -> Cursor {
         let next = || self.index_of(seq + 1).and_then(|index| self.recent.get(index));
         let offset = self
             .view
