@@ -18,12 +18,20 @@ const ADDRESS_SPACE: u64 = 1_500_000;
 fn start() -> Server {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let file = directory.path().join("tokens");
-    let tokens =
-        format!("{MALLORY} name=mallory scopes=processes\n{ANN} name=ann scopes=processes,metrics\n");
+    let tokens = format!("{MALLORY} name=mallory scope=processes\n{ANN} name=ann scope=processes,metrics\n");
     write_private(&file, &tokens);
     let mut command = Command::new("/bin/sh");
     let script = format!("ulimit -v {ADDRESS_SPACE}; exec \"$0\" \"$@\"");
-    command.args(["-c", &script, env!("CARGO_BIN_EXE_remex"), "serve", "--ws-auth", "capability-token"]);
+    command.args([
+        "-c",
+        &script,
+        env!("CARGO_BIN_EXE_remex"),
+        "serve",
+        "--log",
+        "info",
+        "--ws-auth",
+        "capability-token",
+    ]);
     command.arg("--ws-token-file").arg(&file).stdin(Stdio::null());
     let mut server = Server::launch(command, 1);
     server.keep(directory);
