@@ -3,6 +3,8 @@
 //! What the keeper says is applied at once by the task that reads the link. The task of the process only tells the
 //! keeper what its log must hold, and retires the process at its end. Start at [`Forwarded`].
 
+mod judging;
+
 use std::{
     collections::BTreeMap,
     path::PathBuf,
@@ -26,7 +28,6 @@ use super::{
     ProcessState, Request, Running, Spec,
     denied::judge_stored,
     footprint::Texts,
-    load::Backoff,
     log::Mirror,
     start::{Announce, Confined, started_reply},
 };
@@ -348,52 +349,6 @@ impl<A: Audience> Engine<A> {
         let input = requests.filter(|(_, request)| request.is_input() && is_cancelled(request.caller()));
         let numbers: Vec<_> = input.map(|(number, _)| *number).collect();
         !numbers.is_empty() && link.send(&ToKeeper::Cancel { key: *key, numbers })
-    }
-
-    /// Records how far the process has come; an exit perhaps later, because files are not read here: this is called by
-    /// the one task that receives the messages of the keeper.
-    fn on_progress(self: &Arc<Self>, state: &mut ProcessState<A>, progress: Progress) {
-        if let Some(judged) = &mut state.forwarded.judged {
-            // It says everything that the earlier one says, except for output, which is in the files.
-            *judged = Box::new(Progress { fresh: Vec::new(), ..progress });
-            return;
-        }
-        let ProcessLog::Mirror(mirror) = &state.log else { return };
-        let (is_exited, confined) =
-            (progress.exited.is_some() && !mirror.has_exited(), state.forwarded.confined);
-        if !is_exited {
-            return self.apply(state, progress);
-        }
-        let mut log = mirror.stored_at(&progress);
-        if let Some(exit) = progress.exit.clone()
-            && state.exit.is_none()
-        {
-            self.apply_exit(state, exit);
-        }
-        if state.judge_kept(confined) {
-            return self.apply(state, progress);
-        }
-        state.forwarded.judged = Some(Box::new(progress));
-        let process = Arc::clone(self);
-        self.host.spawn(async move {
-            let mut backoff = Backoff::default();
-            let is_denied = loop {
-                let judging = process.log_threads().run(move || {
-                    let judged = judge_stored(&mut log, confined);
-                    (judged, log)
-                });
-                match judging.await {
-                    Ok((Ok(is_denied), _)) => break is_denied,
-                    Ok((Err(_), again)) if backoff.brief().await => log = again,
-                    _ => break false,
-                }
-            };
-            let mut state = process.state();
-            state.set_denied(is_denied);
-            if let Some(progress) = state.forwarded.judged.take() {
-                process.apply(&mut state, *progress);
-            }
-        });
     }
 
     /// Records how far the process has come.

@@ -104,8 +104,8 @@ impl<A: Audience> Engine<A> {
         let (state, after) = (self.state(), read.after_seq.unwrap_or(0));
         match &state.log {
             ProcessLog::Mirror(mirror) if mirror.is_on_disk_only(after) => {
-                let known_end = mirror.cursor_after(after).offset.or_else(|| state.audience.end_of(after));
-                Some(StoredOutput { process: self.id.clone(), log: mirror.stored(), known_end })
+                let known_end = state.audience.end_of(after);
+                Some(StoredOutput { process: self.id.clone(), log: mirror.stored_after(after), known_end })
             }
             _ => None,
         }

@@ -104,11 +104,12 @@ impl Block {
         self.bytes.capacity() + self.items.capacity() * size_of::<BlockItem>()
     }
 
-    /// Returns the item after `cursor`, and the cursor after that; `None` if it is not in this block.
+    /// Returns the item after `cursor`, and the cursor after that; `None` if it is not in this block, or if it is the
+    /// middle of a gap, of which nobody knows how much is before `cursor`.
     pub(crate) fn next(&self, cursor: &Cursor) -> Option<(Next<'_>, Cursor)> {
         let seq = cursor.seq.checked_add(1)?;
         let index = self.items.partition_point(|item| item.last < seq);
-        let item = self.items.get(index).filter(|item| item.first <= seq)?;
+        let item = self.items.get(index).filter(|item| item.first == seq)?;
         let end = Cursor { seq: item.last, offset: item.end };
         let next = match &item.content {
             Content::Output { stream, at_ms, range } => {
@@ -116,9 +117,7 @@ impl Block {
                 Next::Output { seq: item.last, stream: *stream, at_ms: *at_ms, bytes }
             }
             Content::Gap { bytes, cause } => {
-                // How much of it is before the cursor is not known.
-                let bytes = bytes.filter(|_| item.first == seq);
-                Next::Gap(Gap { from_seq: seq, to_seq: item.last, bytes, cause: *cause })
+                Next::Gap(Gap { from_seq: seq, to_seq: item.last, bytes: *bytes, cause: *cause })
             }
         };
         Some((next, end))
@@ -130,7 +129,7 @@ impl Block {
         std::iter::from_fn(move || {
             // An exit between two chunks has no item.
             let next = self.items.get(self.items.partition_point(|item| item.last <= cursor.seq))?;
-            cursor.seq = cursor.seq.max(next.first - 1);
+            cursor.seq = next.first - 1;
             let (next, end) = self.next(&cursor)?;
             cursor = end;
             Some(next)
@@ -166,7 +165,7 @@ mod tests {
         assert_eq!((block.start(), block.end(), block.len()), (at(3, 10), at(9, 24), 8));
         assert_eq!(block.next(&at(3, 10)), Some((output(4, b"four"), at(4, 14))));
         assert_eq!(block.next(&at(4, 14)), Some((gap(5, Some(6)), at(7, 20))));
-        assert_eq!(block.next(&at(5, 15)), Some((gap(6, None), at(7, 20))), "in the middle of the gap");
+        assert_eq!(block.next(&at(5, 15)), None, "in the middle of the gap");
         assert_eq!(block.next(&at(8, 20)), Some((output(9, b"nine"), at(9, 24))));
         for outside in [2, 7, 9] {
             assert_eq!(block.next(&at(outside, 0)), None, "{outside}");
@@ -174,6 +173,7 @@ mod tests {
         let all: Vec<_> = block.after(0).collect();
         assert_eq!(all, [output(4, b"four"), gap(5, Some(6)), output(9, b"nine")]);
         assert_eq!(block.after(7).collect::<Vec<_>>(), [output(9, b"nine")]);
+        assert_eq!(block.after(5).next(), Some(gap(5, Some(6))), "a search starts again after the gap");
         assert_eq!(block.ends().collect::<Vec<_>>(), [(4, 14), (7, 20), (9, 24)]);
     }
 }

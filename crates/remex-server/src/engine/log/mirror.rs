@@ -102,6 +102,11 @@ impl Mirror {
         StoredLog::new(&self.dir, self.view.clone())
     }
 
+    /// Returns the log as it is now, to read it from the event after `seq` on.
+    pub(crate) fn stored_after(&self, seq: Seq) -> StoredLog {
+        StoredLog::starting(&self.dir, self.view.clone(), self.cursor_after(seq))
+    }
+
     /// Returns the log as it will be.
     pub(crate) fn stored_at(&self, progress: &Progress) -> StoredLog {
         let known = Progress { fresh: Vec::new(), ..progress.clone() };

@@ -28,11 +28,17 @@ pub(crate) struct StoredLog {
     reader: Option<Box<Reader>>,
     /// Where the reader was last.
     place: Option<remex_log::Cursor>,
+    /// Where it begins, which the files do not tell of evicted events.
+    start: Cursor,
 }
 
 impl StoredLog {
     pub(super) fn new(dir: &Path, view: View) -> Self {
-        StoredLog { dir: dir.to_owned(), view, reader: None, place: None }
+        Self::starting(dir, view, Cursor::START)
+    }
+
+    pub(super) fn starting(dir: &Path, view: View, start: Cursor) -> Self {
+        StoredLog { dir: dir.to_owned(), view, reader: None, place: None, start }
     }
 
     /// Returns what was known of the log.
@@ -193,7 +199,8 @@ impl LogReader for StoredLog {
     }
 
     fn cursor_after(&mut self, seq: Seq) -> Result<Cursor, Unread> {
-        if let Some(offset) = self.view.offset_after(seq) {
+        let known = self.start.offset.filter(|_| self.start.seq == seq);
+        if let Some(offset) = known.or_else(|| self.view.offset_after(seq)) {
             return Ok(Cursor { seq, offset: Some(offset) });
         }
         if seq + 1 < self.view.first_seq() {
