@@ -18,7 +18,7 @@ use std::{
 use remex_process::{Spawner, Tags};
 use tokio::{
     sync::watch,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::task::TaskTracker;
 
@@ -39,7 +39,7 @@ use crate::{
     proxy::Proxy,
     resource_limits::LimitEnforcer,
     supervise::supervise,
-    threads::{ClientThreads, FileThreads, OwnThreads, OwnWork},
+    threads::{ClientThreads, FileThreads, KEEP_ALIVE, OwnThreads, OwnWork},
     trace::SetParent,
     watcher::SharedWatcher,
     web::WebClient,
@@ -50,6 +50,9 @@ const QUIET: Duration = Duration::from_secs(2);
 
 /// The longest wait for a quiet period.
 const MAX_WAIT_FOR_QUIET: Duration = Duration::from_secs(60);
+
+/// When threads without work have ended: until then, each keeps some of the memory that it has freed.
+const IDLE_THREADS_END: Duration = KEEP_ALIVE.saturating_add(QUIET);
 
 /// Everything that modules share about the host.
 #[derive(Debug)]
@@ -349,8 +352,14 @@ impl Host {
         let mut activity = self.activity();
         // The sender lives as long as the host.
         while activity.changed().await.is_ok() {
-            let latest = Instant::now() + MAX_WAIT_FOR_QUIET;
-            while timeout_at(latest.min(Instant::now() + QUIET), activity.changed()).await.is_ok() {}
+            loop {
+                let latest = Instant::now() + MAX_WAIT_FOR_QUIET;
+                while timeout_at(latest.min(Instant::now() + QUIET), activity.changed()).await.is_ok() {}
+                self.compute.run(remex_process::trim_heap).await;
+                if timeout(IDLE_THREADS_END, activity.changed()).await.is_err() {
+                    break;
+                }
+            }
             self.compute.run(remex_process::trim_heap).await;
         }
     }

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::supervise::{Panicked, catch_panic, defect};
 
 /// How long a thread stays without work, unless it is the last one.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// A pool of threads. After it is dropped, its threads finish their work and end.
 #[derive(Debug)]

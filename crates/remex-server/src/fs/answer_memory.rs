@@ -98,6 +98,10 @@ impl AnswerMemory {
             self.state().taken = Some(Taken { lane: None, share });
             return Ok(());
         }
+        if room_len(len) > self.budget.whole(&self.account) {
+            // Waiting would not help.
+            return Err(no_room());
+        }
         let Ok(lane) = Arc::clone(&self.lane).acquire_owned().await else { return Err(no_room()) };
         outbox.wait_for_room().await;
         match tokio::time::timeout(PATIENCE, self.budget.take(room_len(len), &self.account)).await {
@@ -239,6 +243,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
+    use crate::outbox::{Acks, Encoding, Shared};
 
     fn room(lane: &Arc<Semaphore>, budget: &Arc<Budget>) -> AnswerMemory {
         AnswerMemory::new(MIB, Arc::clone(lane), Arc::clone(budget), Arc::default())
@@ -275,6 +280,17 @@ mod tests {
         assert!(cover(&growing, 21 * MIB).is_err());
         drop(growing);
         assert_eq!(budget.free(), 19 * MIB);
+    }
+
+    #[tokio::test]
+    async fn a_file_longer_than_the_budget_of_its_identity_is_refused_at_once() {
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(Kind::Answers, 20 * MIB)));
+        let account = Arc::new(Account::new(10 << 20, &[]));
+        let room = AnswerMemory::new(MIB, lane, budget, account);
+        let limits = crate::Limits::default();
+        let outbox = Outbox::new(1, Acks::Written, Encoding::Json, limits, Shared::default());
+        assert_eq!(room.take(10 * MIB, &outbox).await, Err(no_room()));
+        assert_eq!(room.take(9 * MIB, &outbox).await, Ok(()));
     }
 
     #[test]

@@ -31,7 +31,7 @@ fn a_keeper_returns_the_memory_of_processes_that_have_ended() {
     }
     let running = private_kib(host.keeper());
     for id in &ids {
-        client.call("process/terminate", json!({"processId": id})).unwrap();
+        client.call("process/closeStdin", json!({"processId": id})).unwrap();
     }
     for id in &ids {
         client.event(id, "process/closed");

@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
-use crate::support::{Limits, PATIENCE, Place, Server, decode};
+use crate::support::{PATIENCE, Place, Server, decode};
 
 const MIB: u64 = 1 << 20;
 
@@ -139,8 +140,11 @@ fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
         thread::yield_now();
     }
     let usual = address_space(&usual);
-    let address = format!("unix://{}", place.path("socket").display());
-    let server = Limits::address_space(usual + LEN + 300 * MIB).serve(&["--listen", &address]);
+    // Limited only now, because a server that starts with little memory reads no such file.
+    let server = Server::unix(&[]);
+    let limit = Rlimit { current: Some(usual + LEN + 300 * MIB), maximum: None };
+    let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw);
+    prlimit(pid, Resource::As, limit).expect("limits of our own child can be set");
     let mut client = Silent::connect(&server);
     let before = address_space(&server);
     client.ask_for(2, &huge);

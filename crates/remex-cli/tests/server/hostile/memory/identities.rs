@@ -1,41 +1,32 @@
 //! An identity that makes the server keep as much as it can, in a small address space: the server and what others have
 //! there go on.
 
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::await_that;
-use crate::support::{Client, PATIENCE, Server, exchange, start_params, with, write_private};
+use crate::support::{Client, Limits, PATIENCE, Server, exchange, start_params, with, write_private};
 
 const MALLORY: &str = "m4kUw2Qx9Zb7Rt1Yv6Np3Ls8Dg5Hc0Jf";
 const ANN: &str = "a7Jt3Vb9Xq2Wm5Rk8Zp1Ys6Nd4Gh0LcE";
 
-/// The address space of the server, in KiB.
-const ADDRESS_SPACE: u64 = 1_500_000;
+/// The address space of the server, in bytes.
+const ADDRESS_SPACE: u64 = 1_500_000_000;
 
-/// Starts a server with little address space that knows two tokens.
-fn start() -> Server {
+/// A server with little address space that knows two tokens, and the file with those.
+struct Small {
+    server: Server,
+    _directory: TempDir,
+}
+
+fn start() -> Small {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let file = directory.path().join("tokens");
     let tokens = format!("{MALLORY} name=mallory scope=processes\n{ANN} name=ann scope=processes,metrics\n");
     write_private(&file, &tokens);
-    let mut command = Command::new("/bin/sh");
-    let script = format!("ulimit -v {ADDRESS_SPACE}; exec \"$0\" \"$@\"");
-    command.args([
-        "-c",
-        &script,
-        env!("CARGO_BIN_EXE_remex"),
-        "serve",
-        "--log",
-        "info",
-        "--ws-auth",
-        "capability-token",
-    ]);
-    command.arg("--ws-token-file").arg(&file).stdin(Stdio::null());
-    let mut server = Server::launch(command, 1);
-    server.keep(directory);
-    server
+    let file = file.to_str().expect("the path is text");
+    let flags = ["--log", "info", "--ws-auth", "capability-token", "--ws-token-file", file];
+    Small { server: Limits::address_space(ADDRESS_SPACE).serve(&flags), _directory: directory }
 }
 
 /// Opens a session that outlives its connection.
@@ -95,30 +86,31 @@ fn leave_answers_unread(server: &Server) -> Vec<Client> {
 
 #[test]
 fn one_identity_cannot_use_up_the_memory_of_a_server() {
-    let server = start();
-    let (ann, _) = session(&server, ANN);
+    let small = start();
+    let server = &small.server;
+    let (ann, _) = session(server, ANN);
     ann.start("p", &["/bin/cat"], json!({"pipeStdin": true}));
-    let budget = gauge(&server, "remex_memory_budget_bytes");
-    let part = gauge(&server, "remex_memory_identity_budget_bytes");
-    assert_eq!(budget, ADDRESS_SPACE * 1024 / 4, "it depends on the address space");
+    let budget = gauge(server, "remex_memory_budget_bytes");
+    let part = gauge(server, "remex_memory_identity_budget_bytes");
+    assert_eq!(budget, ADDRESS_SPACE / 4, "it depends on the address space");
     assert!(part < budget, "{part} of {budget} for one identity");
     server.stderr_line("memory for clients is limited to what the host allows");
 
-    keep_closed_processes(&server);
-    assert!(gauge(&server, "remex_memory_bytes{cap=\"processes\"}") > part / 2, "the attack works");
-    let silent = leave_answers_unread(&server);
+    keep_closed_processes(server);
+    assert!(gauge(server, "remex_memory_bytes{cap=\"processes\"}") > part / 2, "the attack works");
+    let silent = leave_answers_unread(server);
     await_that("the answers use memory", PATIENCE, || {
-        gauge(&server, "remex_memory_bytes{cap=\"answers\"}") > part / 8
+        gauge(server, "remex_memory_bytes{cap=\"answers\"}") > part / 8
     });
     let line = json!({"processId": "p", "chunk": "ZmluZQo="});
     assert_eq!(ann.call("process/write", line).expect("input is accepted")["status"], "accepted");
     ann.wait_for_output("p", "fine");
-    let (second, _) = session(&server, ANN);
+    let (second, _) = session(server, ANN);
     second.shell("q", "echo works");
     assert_eq!(second.collect("q").text(), "works\n");
     // Connections and short answers are charged in any case.
     let slack = 16 << 20;
-    let used = gauge(&server, "remex_memory_identity_max_bytes");
+    let used = gauge(server, "remex_memory_identity_max_bytes");
     assert!(used <= part + slack, "{used} of {part} bytes are in use");
     drop(silent);
 }
