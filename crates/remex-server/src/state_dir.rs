@@ -28,6 +28,8 @@ use std::{
 use remex_process::Tags;
 use rustix::fs::FlockOperation;
 
+#[cfg(test)]
+pub(crate) use files::ON_SYNC;
 pub(crate) use files::{Survival, replace, sync, sync_dir};
 
 /// The form of what is in a state directory.

@@ -165,7 +165,7 @@ const PROTO_LAYERS: [&str; 21] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 31] = [
+const PROCESS_LAYERS: [&str; 33] = [
     "memory",
     "pid",
     "signal",
@@ -188,6 +188,8 @@ const PROCESS_LAYERS: [&str; 31] = [
     "reaper",
     "leader",
     "attempt",
+    "slots",
+    "shared_table",
     "clone",
     "init",
     "prepared",

@@ -21,13 +21,16 @@ use tempfile::TempDir;
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{Client, PATIENCE, TestServer, config, start_params};
-use crate::{Config, Limits, Server, StateConfig, keep, state_dir::StateDir};
+use crate::{
+    Config, Limits, Server, StateConfig, keep,
+    state_dir::{ON_SYNC, StateDir},
+};
 
 /// All that are in use.
 static MEDIA: Mutex<Vec<Weak<Medium>>> = Mutex::new(Vec::new());
 
 /// Notes that a file or directory is synced; fails if its medium does.
-pub(crate) fn on_sync(file: &File) -> io::Result<()> {
+fn on_sync(file: &File) -> io::Result<()> {
     let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     let media = MEDIA.lock().unwrap().clone();
     let medium = media.iter().filter_map(Weak::upgrade).find(|medium| path.starts_with(&medium.path));
@@ -65,6 +68,7 @@ pub(crate) enum Names {
 
 impl Medium {
     pub(crate) fn new() -> Arc<Self> {
+        ON_SYNC.get_or_init(|| on_sync);
         let root = tempfile::tempdir().unwrap();
         let path = root.path().canonicalize().unwrap();
         let medium = Arc::new(Medium { _root: root, path, state: Mutex::default() });
