@@ -26,8 +26,9 @@ use crate::{
     attempt::Birth,
     clone::SHARED_MEMORY,
     jail::{FirstSetup, become_first, identity},
-    prepared::ChildResources,
-    reaper, shared_table,
+    reaper,
+    resources::ChildResources,
+    shared_table,
     sys::{self, WaitMode},
     tag_limit::TagLimit,
 };

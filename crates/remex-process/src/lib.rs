@@ -37,6 +37,7 @@ mod memory;
 mod prepared;
 mod proc;
 mod reaper;
+mod resources;
 mod shared_table;
 mod slots;
 mod sys;

@@ -7,22 +7,8 @@ use crate::{
     clone::{Entrance, Failure, Stack, Walls},
     init::{NewInit, SpareInits},
     jail::{Alone, Filter, Mount, Plan, Ruleset},
-    slots::StdioSlots,
+    resources::ChildResources,
 };
-
-/// What one thread creates children with.
-pub(crate) struct ChildResources {
-    pub(crate) stack: Stack,
-    /// For the process between us and a confined child.
-    pub(crate) between: Option<Stack>,
-    pub(crate) slots: StdioSlots,
-}
-
-impl ChildResources {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { stack: Stack::new()?, between: None, slots: StdioSlots::new()? })
-    }
-}
 
 /// What confines a child.
 pub(crate) struct PreparedJail {

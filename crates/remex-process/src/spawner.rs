@@ -28,8 +28,10 @@ use crate::{
     exit,
     image::Image,
     init::{Init, SpareInits},
-    prepared::{ChildResources, Means, PreparedJail},
-    reaper, shared_table, sys,
+    prepared::{Means, PreparedJail},
+    reaper,
+    resources::ChildResources,
+    shared_table, sys,
     tag_limit::TagLimit,
     tree,
 };

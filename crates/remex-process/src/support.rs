@@ -10,8 +10,10 @@ use crate::{
     clone::{self, ChildSetup, Terminal},
     init::SpareInits,
     jail::{is_possible_alone, landlock_version},
-    prepared::{ChildResources, Means, PreparedJail},
-    reaper, sys,
+    prepared::{Means, PreparedJail},
+    reaper,
+    resources::ChildResources,
+    sys,
 };
 
 /// What confines processes with a policy.

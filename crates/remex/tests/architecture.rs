@@ -165,7 +165,7 @@ const PROTO_LAYERS: [&str; 21] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 33] = [
+const PROCESS_LAYERS: [&str; 34] = [
     "memory",
     "pid",
     "signal",
@@ -191,6 +191,7 @@ const PROCESS_LAYERS: [&str; 33] = [
     "slots",
     "shared_table",
     "clone",
+    "resources",
     "init",
     "prepared",
     "support",
