@@ -7,7 +7,7 @@
 //! the thread.
 //!
 //! The child also shares our descriptors at first (`shared_table.rs`): to copy all of them, and to close those copies, would
-//! take the longer the more are open. It must not change the table before it has its own ([`own_table`]), which has only
+//! take the longer the more are open. It must not change the table before it has its own ([`own_table`](shared_table::own_table)), which has only
 //! those below the number that [`StdioSlots`](crate::slots::StdioSlots) keeps low.
 //!
 //! A child that enters a jail is created by a process in between, which enters the namespaces first: a process cannot move
@@ -450,7 +450,7 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
 
         reset_dispositions();
         check(libc::setsid())?;
-        own_table(setup.descriptors_end)?;
+        shared_table::own_table(setup.descriptors_end)?;
         let [stdin, stdout, stderr] = setup.targets;
         check(libc::dup2(stdin, 0))?;
         check(libc::dup2(stdout, 1))?;
@@ -477,17 +477,6 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
         }
     }
     Ok(())
-}
-
-/// Leaves the child only those of our descriptors that are below `end`, in its own table.
-///
-/// # Safety
-/// Call it only in a child.
-pub(crate) unsafe fn own_table(end: RawFd) -> Result<(), i32> {
-    let (first, last) = (end.cast_unsigned(), libc::c_uint::MAX);
-    // SAFETY: closes nothing of ours, because a table that is shared is copied first. As the range reaches to the end, the
-    // kernel copies only what is before it.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_UNSHARE) } as c_int)
 }
 
 /// Resets every signal to its default action: ignored signals would stay ignored in the program, and our handlers must

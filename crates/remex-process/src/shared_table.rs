@@ -8,7 +8,7 @@
 use std::{
     ffi::c_int,
     io,
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd},
     sync::OnceLock,
     thread,
 };
@@ -25,6 +25,20 @@ pub(crate) fn flag() -> c_int {
     static FLAG: OnceLock<c_int> = OnceLock::new();
     // Without a thread or a descriptor to find out, starts are slower than they need to be.
     *FLAG.get_or_init(|| if can_copy_the_beginning().unwrap_or(false) { libc::CLONE_FILES } else { 0 })
+}
+
+/// Leaves the child only those of our descriptors that are below `end`, in its own table.
+///
+/// # Safety
+/// Call it only in a child.
+pub(crate) unsafe fn own_table(end: RawFd) -> Result<(), i32> {
+    let (first, last) = (end.cast_unsigned(), libc::c_uint::MAX);
+    // SAFETY: closes nothing of ours, because a table that is shared is copied first. As the range reaches to the end, the
+    // kernel copies only what is before it.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_UNSHARE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+    }
 }
 
 /// Returns whether the copy of the beginning of a table is as it should be.
@@ -56,14 +70,8 @@ fn fill(null: BorrowedFd<'_>, end: c_int) -> io::Result<()> {
 
 /// Copies the first word of the table, and returns the next number, which is the one after it.
 fn next_after_copy() -> c_int {
-    let (first, last) = (WORD.cast_unsigned(), libc::c_uint::MAX);
     // SAFETY: affects only the table of this thread, in which nothing owns a descriptor, and which ends with it.
-    unsafe {
-        match libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_UNSHARE) {
-            0 => libc::dup(0),
-            _ => -1,
-        }
-    }
+    unsafe { own_table(WORD).map_or(-1, |()| libc::dup(0)) }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::{
     error::Step,
     image::INIT,
 };
-use crate::clone::own_table;
+use crate::shared_table::own_table;
 
 /// What the first process needs.
 pub(crate) struct FirstSetup<'a> {
