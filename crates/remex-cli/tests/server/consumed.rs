@@ -293,15 +293,14 @@ fn many_small_events_fill_the_window_too() {
 }
 
 #[test]
-fn a_window_is_the_same_however_little_is_retained() {
+fn a_window_is_never_larger_than_what_is_retained_and_one_chunk_always_fits() {
     Server::on_websocket_and_unix(|server| {
         let mut consumer = Consumer::new(&server);
-        for (process_id, retain_bytes) in [("small", 128 * KIB), ("tiny", 1)] {
+        for (process_id, retain_bytes, window) in [("small", 128 * KIB, 128 * KIB), ("tiny", 1, 64 * KIB)] {
             consumer.start(process_id, &numbers(4 * MIB), &json!({"retainBytes": retain_bytes}));
-            consumer.fill_window(process_id);
             consumer.run_another(&format!("beside {process_id}"));
             let streamed = consumer.told[process_id].offset;
-            assert!(streamed <= WINDOW, "{streamed} bytes of `{process_id}` were streamed ahead");
+            assert!(streamed <= window, "{streamed} bytes of `{process_id}` were streamed ahead");
             consumer.consume_to_the_end(process_id);
             consumer.assert_is_all(process_id, 4 * MIB);
         }

@@ -164,6 +164,8 @@ impl Case {
             Dialect::ConsumedAndAcks,
         ]);
         let limited = dice.one_of(&Limited::ALL);
+        // Consumers do not know the limits of the operator, and report too late for small ones.
+        let limited = if dialect.consumes() { Limited::No } else { limited };
         let can_resume = dialect != Dialect::Oldest && transport != Transport::Stdio;
         Case {
             seed,

@@ -66,7 +66,7 @@ enum Receipt {
     Acknowledged,
     /// It acknowledges nothing: what the operating system has taken counts as received.
     Written,
-    /// It also reports what it has consumed, and keeps no more than it can consume.
+    /// It also reports what it has consumed, and may read back what it has not.
     Consumed,
 }
 
@@ -292,7 +292,8 @@ impl Control {
         }
         let has_all = self.received + 1 >= log.next_seq();
         Hold::After(match holding {
-            Holding::Least if has_all => self.received,
+            // Its consumers may still read back what they have not consumed.
+            Holding::Least if has_all && self.receipt != Receipt::Consumed => self.received,
             Holding::Least | Holding::Generous => self.kept(log, spec, limits),
         })
     }
@@ -510,14 +511,14 @@ mod tests {
     }
 
     #[test]
-    fn received_output_is_held_until_it_is_consumed_or_there_is_no_room_for_it() {
+    fn received_output_is_held_until_it_is_consumed() {
         let mut fixture = Fixture::new(Overflow::Pause, Receipt::Consumed);
         fixture.print(9);
         fixture.control.acknowledge(7);
         assert_eq!(fixture.least(), Hold::After(0), "two events are not received");
         assert!(fixture.control.consume(3) && !fixture.control.consume(2));
         fixture.control.acknowledge(9);
-        assert_eq!((fixture.hold(Holding::Generous), fixture.least()), (Hold::After(3), Hold::After(9)));
+        assert_eq!((fixture.hold(Holding::Generous), fixture.least()), (Hold::After(3), Hold::After(3)));
         fixture.print(1);
         fixture.resume(Receipt::Consumed);
         fixture.wait_for_the_hold_to_end();

@@ -294,7 +294,7 @@ impl Process {
         };
         let window = viewer.consumes.then(|| {
             let consumed = state.log.cursor_after(state.audience.control.consumed());
-            StreamWindow::new(WINDOW_BYTES, consumed, cursor)
+            StreamWindow::new(WINDOW_BYTES.min(self.spec.retain_bytes as u64), consumed, cursor)
         });
         state.audience.follows.retain(|follow| follow.connection != viewer.outbox.id);
         state.audience.follows.push(Follow {
