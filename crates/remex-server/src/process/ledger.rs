@@ -26,6 +26,8 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Records that the client was sent these bytes.
     pub(super) fn on_sent(&mut self, bytes: Range<u64>) {
+        // They may be in an answer that was made before they were evicted, and is sent after the stream has passed them.
+        self.missing_bytes -= self.missing.take_out(&bytes);
         self.cover(&bytes);
     }
 
@@ -104,6 +106,26 @@ impl Ranges {
         }
     }
 
+    /// Removes `range`, and returns how much of it was there.
+    fn take_out(&mut self, range: &Range<u64>) -> u64 {
+        if self.0.last().is_none_or(|last| last.end <= range.start) {
+            return 0;
+        }
+        let (mut kept, mut removed) = (Vec::with_capacity(self.0.len() + 1), 0);
+        for known in self.0.drain(..) {
+            let common = known.start.max(range.start)..known.end.min(range.end);
+            if common.is_empty() {
+                kept.push(known);
+                continue;
+            }
+            removed += common.end - common.start;
+            let parts = [known.start..common.start, common.end..known.end];
+            kept.extend(parts.into_iter().filter(|part| !part.is_empty()));
+        }
+        self.0 = kept;
+        removed
+    }
+
     /// Returns the parts of `range` that are in none of the ranges.
     fn holes(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut holes = Vec::new();
@@ -149,6 +171,17 @@ mod tests {
         // Asked for again, after more was evicted.
         ledger.on_missing(100..250);
         assert_eq!(ledger.lost(250), 100);
+    }
+
+    #[test]
+    fn what_arrives_although_it_was_told_to_be_missing_is_not_lost() {
+        let mut ledger = Ledger::default();
+        ledger.on_sent(0..100);
+        ledger.on_missing(100..200);
+        ledger.on_answered(ReadExtent { missing_from: Some(100), sent: 120..180 });
+        assert_eq!(ledger.lost(300), 40);
+        ledger.on_missing(180..250);
+        assert_eq!(ledger.lost(300), 90, "180 to 200 is counted already");
     }
 
     #[test]

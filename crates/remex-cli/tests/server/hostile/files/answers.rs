@@ -127,22 +127,20 @@ fn clients_that_take_nothing_cost_a_bounded_amount_together_and_miss_nothing() {
 #[test]
 fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
     const LEN: u64 = 500 * MIB;
-    let (place, usual) = (Place::new(), Server::unix(&[]));
+    let (place, server) = (Place::new(), Server::unix(&[]));
     let huge = sparse(&place, "huge", LEN);
     // What the server reserves for its threads and their memory, and enough for one content.
-    let mut client = Silent::connect(&usual);
-    let idle = address_space(&usual);
+    let mut client = Silent::connect(&server);
+    let idle = address_space(&server);
     client.ask_for(2, &huge);
     assert_eq!(client.take_zeros(LEN), 2);
     let deadline = Instant::now() + PATIENCE;
-    while address_space(&usual) >= idle + LEN {
+    while address_space(&server) >= idle + LEN {
         assert!(Instant::now() < deadline, "the server keeps the content that it has sent");
         thread::yield_now();
     }
-    let usual = address_space(&usual);
     // Limited only now, because a server that starts with little memory reads no such file.
-    let server = Server::unix(&[]);
-    let limit = Rlimit { current: Some(usual + LEN + 300 * MIB), maximum: None };
+    let limit = Rlimit { current: Some(address_space(&server) + LEN + 300 * MIB), maximum: None };
     let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw);
     prlimit(pid, Resource::As, limit).expect("limits of our own child can be set");
     let mut client = Silent::connect(&server);
