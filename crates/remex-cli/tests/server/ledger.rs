@@ -439,7 +439,7 @@ impl Player<'_> {
         player.take_passed();
         let late = player.dice.absence();
         if player.dice.is_one_in(2) {
-            // It reads what is streamed meanwhile.
+            // Later still.
             thread::sleep(late / 2);
         }
         thread::sleep(late / 2);
