@@ -163,6 +163,21 @@ async def test_polling_is_consuming(host: Host) -> None:
     assert size == 3_000_000
 
 
+@pytest.mark.parametrize("limit", ["retain_events = 20", "retain_bytes = '16KiB'", "session_retain_bytes = '64KiB'"])
+async def test_a_server_that_keeps_little_sends_everything(limit: str, tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text(f"[limits]\n{limit}\n")
+    server = Server("--config", str(config))
+    try:
+        for url in [server.unix, server.websocket]:
+            async with remex_client.connect(url) as host:
+                lines = "i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); sleep 0.001; done"
+                done = await within(20, "the output", host.run(f"seq 100000; {lines}"))
+                assert len(done.stdout.splitlines()) == 100_100
+    finally:
+        server.stop()
+
+
 async def test_a_gap_is_an_error_once_and_then_the_stream_goes_on(host: Host) -> None:
     process = await host.start("head -c 3000000 /dev/zero; echo end", retain_bytes=65536, overflow="evict")
     while (info := await process.info()) is not None and info.state == "running":

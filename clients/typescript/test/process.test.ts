@@ -1,5 +1,6 @@
 // Processes of the real server, beyond what the behaviour suite tells.
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
 import nodeProcess from "node:process";
 import { after, before, test } from "node:test";
 import { GapError, RefusedError, UsageError, connect } from "../src/index.js";
@@ -29,6 +30,22 @@ test("a consumer that does not read holds up its own process only, in bounded me
   // When the consumer leaves, the process goes on.
   await events.return!();
   assert.equal((await within("the exit", stalled.wait())).exitCode, 0);
+});
+
+test("a server that keeps little sends everything", async () => {
+  await using directory = await TemporaryDirectory.make();
+  const config = `${directory.path}/server.toml`;
+  const script = "seq 100000; i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); sleep 0.001; done";
+  for (const limit of ["retain_events = 20", "retain_bytes = '16KiB'", "session_retain_bytes = '64KiB'"]) {
+    await writeFile(config, `[limits]\n${limit}\n`);
+    await using small = await RemexServer.start(["ws://127.0.0.1:0", "unix://{dir}/s"], "--config", config);
+    for (const url of small.urls) {
+      const host = await connect(url);
+      const { stdout } = await within(`the output with ${limit}`, host.run(["sh", "-c", script]));
+      assert.equal(new TextDecoder().decode(stdout).split("\n").length - 1, 100_100);
+      await host.end();
+    }
+  }
 });
 
 test("standard streams are web streams", async () => {

@@ -527,10 +527,10 @@ impl QueueState {
     /// Returns the messages that are due.
     fn action(&mut self, process_id: &str) -> QueueAction {
         let mut action = QueueAction::default();
-        let has_unreported = self.unreported_events > 0;
-        if has_unreported
-            && (self.unreported_bytes >= self.report_bytes || self.unreported_events >= REPORT_EVENTS)
-        {
+        let is_much = self.unreported_bytes >= self.report_bytes || self.unreported_events >= REPORT_EVENTS;
+        // The server may have less room than a report is due at; without this one it would wait for ever.
+        let is_all = self.queue.is_empty() && self.unreported_bytes > 0 && self.closed.is_none();
+        if self.unreported_events > 0 && (is_much || is_all) {
             (self.unreported_bytes, self.unreported_events) = (0, 0);
             action.consumed = Some(self.removed_seq);
         }

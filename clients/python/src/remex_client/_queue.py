@@ -333,8 +333,10 @@ class EventQueue:
 
     def _act(self) -> None:
         """Sends the messages that are due."""
-        is_due = self._unreported_bytes >= self._report_bytes or self._unreported_events >= WINDOW_EVENTS // 4
-        if is_due and self._unreported_events:
+        is_much = self._unreported_bytes >= self._report_bytes or self._unreported_events >= WINDOW_EVENTS // 4
+        # The server may have less room than a report is due at; without this one it would wait for ever.
+        is_all = not self._queue and self._unreported_bytes and self.closed is None
+        if self._unreported_events and (is_much or is_all):
             self._unreported_bytes = self._unreported_events = 0
             self._session.report_consumed(self.id, self.removed_seq)
         has_room = self._queued_bytes < _QUEUE_BYTES // 2 and len(self._queue) < _QUEUE_EVENTS // 2

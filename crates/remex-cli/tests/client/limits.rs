@@ -34,6 +34,23 @@ async fn a_message_that_is_too_long_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
+async fn a_server_that_keeps_little_sends_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("server.toml");
+    let script = "seq 100000; i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); sleep 0.001; done";
+    for limits in ["retain_events = 20", "retain_bytes = '16KiB'", "session_retain_bytes = '64KiB'"] {
+        std::fs::write(&config, format!("[limits]\n{limits}\n")).unwrap();
+        for serve in [Server::unix, Server::serve] {
+            let server = serve(&["--config", config.to_str().unwrap()]);
+            let client = connect(&server).await;
+            let output = in_time(Command::shell(script).output(&client)).await.unwrap();
+            let lines = String::from_utf8(output.stdout).unwrap().lines().count();
+            assert_eq!(lines, 100_100, "with {limits}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn processes_that_take_no_input_hold_up_nobody_else() {
     let server = Server::unix(&[]);
     let client = connect(&server).await;

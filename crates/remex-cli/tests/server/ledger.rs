@@ -146,6 +146,8 @@ struct Case {
     overflow: &'static str,
     retain_bytes: Option<u64>,
     cuts: u64,
+    /// Whether a consumer reports each event; otherwise it waits for more, as if it had some left to consume.
+    reports_all: bool,
     /// How often the client pauses instead of reading the next message.
     pause_one_in: u64,
 }
@@ -164,8 +166,6 @@ impl Case {
             Dialect::ConsumedAndAcks,
         ]);
         let limited = dice.one_of(&Limited::ALL);
-        // Consumers do not know the limits of the operator, and report too late for small ones.
-        let limited = if dialect.consumes() { Limited::No } else { limited };
         let can_resume = dialect != Dialect::Oldest && transport != Transport::Stdio;
         Case {
             seed,
@@ -177,6 +177,8 @@ impl Case {
             retain_bytes: dice.one_of(&[None, None, Some(4 << 10), Some(64 << 10), Some(256 << 10)]),
             cuts: if can_resume { dice.below(4) } else { 0 },
             pause_one_in: dice.one_of(&[4, 64, u64::MAX]),
+            // Only who has something left may wait where there is little room.
+            reports_all: limited != Limited::No || dice.is_one_in(2),
         }
     }
 
@@ -335,10 +337,11 @@ impl Model {
         self.closed.is_some_and(|closed| self.seq >= closed)
     }
 
-    /// Returns whether it is time to report what was consumed, as our clients do.
-    fn is_report_due(&mut self, retain_bytes: Option<u64>) -> bool {
-        let report_bytes = retain_bytes.map_or(REPORT_BYTES, |retain| (retain / 4).min(REPORT_BYTES));
-        let is_due = self.unreported.0 >= report_bytes || self.unreported.1 >= REPORT_EVENTS;
+    /// Returns whether it is time to report what was consumed: all that came, or much of it, as our clients do.
+    fn is_report_due(&mut self, case: &Case) -> bool {
+        let report_bytes = case.retain_bytes.map_or(REPORT_BYTES, |retain| (retain / 4).min(REPORT_BYTES));
+        let is_much = self.unreported.0 >= report_bytes || self.unreported.1 >= REPORT_EVENTS;
+        let is_due = is_much || (case.reports_all && self.unreported.1 > 0);
         if is_due {
             self.unreported = (0, 0);
         }
@@ -394,7 +397,7 @@ impl Player<'_> {
     }
 
     fn report(&mut self) {
-        if self.case.dialect.consumes() && self.model.is_report_due(self.case.retain_bytes) {
+        if self.case.dialect.consumes() && self.model.is_report_due(self.case) {
             self.reader.notify("flow/consumed", json!({"processId": "p", "seq": self.model.seq}));
         }
     }

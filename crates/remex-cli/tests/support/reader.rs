@@ -19,13 +19,13 @@ use super::PATIENCE;
 ///
 /// Pings are answered by reading, as every client does, so one that does not read does not answer either.
 pub(crate) struct Reader {
-    socket: Socket,
+    socket: Link,
     /// Messages that came while a reply was waited for.
     passed: VecDeque<Value>,
     next_id: i64,
 }
 
-enum Socket {
+enum Link {
     WebSocket(Box<WebSocket<TcpStream>>),
     Lines(BufReader<UnixStream>),
     Stdio(BufReader<ChildStdout>, ChildStdin),
@@ -38,7 +38,7 @@ impl Reader {
             Some(path) => {
                 let stream = UnixStream::connect(path).expect("the listener accepts");
                 stream.set_read_timeout(Some(PATIENCE)).expect("a minute is a time-out");
-                Socket::Lines(BufReader::new(stream))
+                Link::Lines(BufReader::new(stream))
             }
             None => {
                 let host = address.strip_prefix("ws://").expect("an address is a WebSocket or a unix socket");
@@ -48,7 +48,7 @@ impl Reader {
                 let generous = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
                 let (socket, _) =
                     client_with_config(address, stream, Some(generous)).expect("the server upgrades");
-                Socket::WebSocket(Box::new(socket))
+                Link::WebSocket(Box::new(socket))
             }
         };
         Self { socket, passed: VecDeque::new(), next_id: 1 }
@@ -56,7 +56,7 @@ impl Reader {
 
     /// Speaks to a program over its standard streams.
     pub(crate) fn over_stdio(stdin: ChildStdin, stdout: ChildStdout) -> Self {
-        let socket = Socket::Stdio(BufReader::new(stdout), stdin);
+        let socket = Link::Stdio(BufReader::new(stdout), stdin);
         Self { socket, passed: VecDeque::new(), next_id: 1 }
     }
 
@@ -113,36 +113,36 @@ impl Reader {
     /// Ends the connection without a word and without reading what is there.
     pub(crate) fn cut(self) {
         let _ = match &self.socket {
-            Socket::WebSocket(socket) => socket.get_ref().shutdown(Shutdown::Both),
-            Socket::Lines(lines) => lines.get_ref().shutdown(Shutdown::Both),
+            Link::WebSocket(socket) => socket.get_ref().shutdown(Shutdown::Both),
+            Link::Lines(lines) => lines.get_ref().shutdown(Shutdown::Both),
             // Dropping them closes them.
-            Socket::Stdio(..) => Ok(()),
+            Link::Stdio(..) => Ok(()),
         };
     }
 
     fn write(&mut self, message: &Value) {
         match &mut self.socket {
-            Socket::WebSocket(socket) => {
+            Link::WebSocket(socket) => {
                 socket.send(Message::text(message.to_string())).expect("the server takes messages");
             }
-            Socket::Lines(lines) => {
+            Link::Lines(lines) => {
                 writeln!(lines.get_mut(), "{message}").expect("the server takes lines");
             }
-            Socket::Stdio(_, stdin) => writeln!(stdin, "{message}").expect("the server takes lines"),
+            Link::Stdio(_, stdin) => writeln!(stdin, "{message}").expect("the server takes lines"),
         }
     }
 
     fn read(&mut self) -> Value {
         match &mut self.socket {
-            Socket::WebSocket(socket) => loop {
+            Link::WebSocket(socket) => loop {
                 match socket.read().expect("the server sends messages") {
                     Message::Text(text) => break parse(text.as_bytes()),
                     Message::Ping(_) => socket.flush().expect("the server takes pongs"),
                     other => assert!(other.is_pong(), "{other:?} is no message of the dialect"),
                 }
             },
-            Socket::Lines(lines) => parse(&line_of(lines)),
-            Socket::Stdio(lines, _) => {
+            Link::Lines(lines) => parse(&line_of(lines)),
+            Link::Stdio(lines, _) => {
                 // A server sends whole lines, so what has begun ends soon.
                 if lines.buffer().is_empty() {
                     let patience = Timespec::try_from(PATIENCE).expect("a minute is not too long");

@@ -158,7 +158,8 @@ mod tests {
         assert_eq!(ranges.holes(&(0..100)), [0..10, 25..30, 45..60, 70..100]);
         assert_eq!(ranges.holes(&(12..24)), []);
         ranges.add(&(5..65));
-        assert_eq!(ranges.0, [5..70]);
+        ranges.add(&(80..90));
+        assert_eq!(ranges.0, [5..70, 80..90]);
     }
 
     #[test]

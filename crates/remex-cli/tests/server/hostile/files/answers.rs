@@ -127,7 +127,10 @@ fn clients_that_take_nothing_cost_a_bounded_amount_together_and_miss_nothing() {
 #[test]
 fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
     const LEN: u64 = 500 * MIB;
-    let (place, server) = (Place::new(), Server::unix(&[]));
+    let place = Place::new();
+    // The account of a client has room for two contents; the memory of the host is what is missing.
+    let config = place.write("server.toml", "[limits]\nanswer_bytes = '2GiB'\n");
+    let server = Server::unix(&["--config", &config.display().to_string()]);
     let huge = sparse(&place, "huge", LEN);
     // What the server reserves for its threads and their memory, and enough for one content.
     let mut client = Silent::connect(&server);
