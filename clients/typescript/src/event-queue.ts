@@ -388,8 +388,8 @@ export class EventQueue {
   #act(): void {
     const isMuch = this.#unreportedBytes >= this.#reportBytes || this.#unreportedEvents >= WINDOW_EVENTS / 4;
     // The server may have less room than a report is due at; without this one it would wait for ever.
-    const isAll = this.#queue.length === 0 && this.#unreportedBytes > 0 && !this.closed;
-    if (isMuch || isAll) {
+    const isAll = this.#queue.length === 0 && !this.closed;
+    if (this.#unreportedEvents > 0 && (isMuch || isAll)) {
       this.#unreportedBytes = this.#unreportedEvents = 0;
       this.#outlet.consumed(this.id, this.#removedSeq);
     }

@@ -1302,7 +1302,7 @@ export interface ProcessReadResult {
   exitCode: number | null;
   /** Whether the process has exited by now, wherever the cursor is. */
   exited: boolean;
-  /** Why the server could not follow the process to its end; null otherwise. */
+  /** Why the server could not follow the process to its end, or why output of a process with `sync` may not survive a power failure; null otherwise. */
   failure: string | null;
   /** What was evicted between the cursor and the first chunk. */
   gap?: ProcessGapRange | null | undefined;

@@ -529,7 +529,7 @@ impl QueueState {
         let mut action = QueueAction::default();
         let is_much = self.unreported_bytes >= self.report_bytes || self.unreported_events >= REPORT_EVENTS;
         // The server may have less room than a report is due at; without this one it would wait for ever.
-        let is_all = self.queue.is_empty() && self.unreported_bytes > 0 && self.closed.is_none();
+        let is_all = self.queue.is_empty() && self.closed.is_none();
         if self.unreported_events > 0 && (is_much || is_all) {
             (self.unreported_bytes, self.unreported_events) = (0, 0);
             action.consumed = Some(self.removed_seq);

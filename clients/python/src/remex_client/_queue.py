@@ -335,7 +335,7 @@ class EventQueue:
         """Sends the messages that are due."""
         is_much = self._unreported_bytes >= self._report_bytes or self._unreported_events >= WINDOW_EVENTS // 4
         # The server may have less room than a report is due at; without this one it would wait for ever.
-        is_all = not self._queue and self._unreported_bytes and self.closed is None
+        is_all = not self._queue and self.closed is None
         if self._unreported_events and (is_much or is_all):
             self._unreported_bytes = self._unreported_events = 0
             self._session.report_consumed(self.id, self.removed_seq)

@@ -1287,7 +1287,8 @@ class _ProcessReadResult(TypedDict):
     exitCode: int | None
     #: Whether the process has exited by now, wherever the cursor is.
     exited: bool
-    #: Why the server could not follow the process to its end; null otherwise.
+    #: Why the server could not follow the process to its end, or why output of a process with `sync` may not
+    #: survive a power failure; null otherwise.
     failure: str | None
     #: One past what this answer covers.
     nextSeq: int

@@ -6,6 +6,7 @@
 
 mod agent;
 mod behaviour;
+mod compiled;
 mod configured;
 mod described;
 mod durable;

@@ -6,6 +6,7 @@ use std::{
     net::{Shutdown, TcpStream},
     os::unix::net::UnixStream,
     process::{ChildStdin, ChildStdout},
+    time::Instant,
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -133,8 +134,11 @@ impl Reader {
     }
 
     fn read(&mut self) -> Value {
+        let deadline = Instant::now() + PATIENCE;
         match &mut self.socket {
             Link::WebSocket(socket) => loop {
+                // Pings come for ever, so the time-out of the socket is not enough.
+                assert!(Instant::now() < deadline, "the server sends nothing for {PATIENCE:?}");
                 match socket.read().expect("the server sends messages") {
                     Message::Text(text) => break parse(text.as_bytes()),
                     Message::Ping(_) => socket.flush().expect("the server takes pongs"),

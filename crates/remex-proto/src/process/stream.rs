@@ -43,7 +43,8 @@ pub struct ReadReply {
     pub exit_code: Option<i32>,
     /// Whether the process is closed: no more events will follow.
     pub closed: bool,
-    /// Why the server could not follow the process to its end; null otherwise.
+    /// Why the server could not follow the process to its end, or why output of a process with `sync` may not
+    /// survive a power failure; null otherwise.
     pub failure: Option<String>,
     /// A hint that a failure was caused by the sandbox.
     #[serde(default, deserialize_with = "null_as_default")]

@@ -51,7 +51,8 @@ impl StreamWindow {
 
     /// Returns whether the event after `cursor` may be streamed; a gap is sent with the event that follows it.
     ///
-    /// One chunk always fits, however small the window is.
+    /// One more chunk fits as long as a client that reports every quarter of the window has no reason to report, however
+    /// long the chunk is.
     pub(super) fn has_room(&self, log: &ProcessLog, cursor: &Cursor) -> bool {
         let evicted = log.first_seq() - 1;
         let next = Cursor { seq: cursor.seq.max(evicted), ..*cursor };
@@ -64,7 +65,8 @@ impl StreamWindow {
         let bytes = read + self.streamed_bytes;
         let to_read = self.begins.seq.saturating_sub(self.consumed.seq.max(evicted));
         let events = to_read + self.streamed.len() as u64;
-        events < WINDOW_EVENTS && (bytes == 0 || bytes + len as u64 <= self.window_bytes)
+        let is_unreported = bytes == 0 || bytes < self.window_bytes / 4;
+        events < WINDOW_EVENTS && (is_unreported || bytes + len as u64 <= self.window_bytes)
     }
 }
 

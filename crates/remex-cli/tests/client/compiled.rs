@@ -1,7 +1,5 @@
 //! The client compiles for macOS and Windows, the program for macOS, and the client with any of its features.
 
-#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
-
 use std::{path::Path, process::Command};
 
 #[test]
@@ -9,7 +7,8 @@ fn the_client_compiles_for_other_platforms_and_with_each_feature() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/targets/check");
     // A target directory of its own: the one of the tests may be locked.
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("targets");
-    let output = Command::new(script).arg(directory).output().unwrap();
+    // The other tests mostly wait; what they leave of the processors is enough for this.
+    let output = Command::new("nice").args(["-n", "10"]).arg(script).arg(directory).output().unwrap();
     assert!(
         output.status.success(),
         "`scripts/targets/check` failed; run it by hand with a directory for its build:\n{}{}",
