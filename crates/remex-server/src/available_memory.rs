@@ -36,6 +36,18 @@ pub(crate) fn fit(limits: &mut Limits) {
     }
 }
 
+/// The address space that a thread takes for its stack.
+const STACK_BYTES: u64 = 2 << 20;
+
+/// Returns how many threads may hang at once: their stacks take a quarter of the address space.
+pub(crate) fn fit_threads() -> usize {
+    getrlimit(Resource::As).current.map_or(usize::MAX, threads_within)
+}
+
+fn threads_within(address_space: u64) -> usize {
+    usize::try_from(address_space / 4 / STACK_BYTES).unwrap_or(usize::MAX).max(8)
+}
+
 /// Lowers the limits on memory to a part of `bound`; returns whether that was necessary.
 fn fit_into(limits: &mut Limits, bound: Bound) -> bool {
     let most = usize::try_from(bound.bytes / bound.divisor).unwrap_or(usize::MAX).max(1);
@@ -124,6 +136,12 @@ mod tests {
             limits.server_request_bytes,
         ];
         assert_eq!(budgets, [GIB / 2; 4]);
+    }
+
+    #[test]
+    fn the_stacks_of_threads_leave_address_space_for_everything_else() {
+        assert_eq!(threads_within(1 << 30), 128);
+        assert_eq!(threads_within(1 << 20), 8);
     }
 
     #[test]

@@ -242,8 +242,8 @@ impl Durable {
         closed.push_back(Closed { session: session.to_owned(), process });
     }
 
-    /// Deletes the log of the process that closed first, to make space for one of `session`.
-    pub(crate) fn collect(&self, lack: Lack, session: &str) {
+    /// Deletes the log of the process that closed first, to make space for one of `session`; returns whether there is one.
+    pub(crate) fn collect(&self, lack: Lack, session: &str) -> bool {
         loop {
             let oldest = {
                 let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,13 +251,14 @@ impl Durable {
                     closed.iter().position(|closed| lack == Lack::Server || closed.session == session);
                 found.and_then(|index| closed.remove(index))
             };
-            let Some(oldest) = oldest else { return };
+            let Some(oldest) = oldest else { return false };
             if let Some(process) = oldest.process.upgrade() {
                 tracing::warn!(
                     session = oldest.session,
                     "no disk space left: deleting the log of a closed process"
                 );
-                return process.expire();
+                process.expire();
+                return true;
             }
         }
     }

@@ -134,7 +134,7 @@ impl Host {
         available_memory::fit(&mut limits);
         Ok(Host {
             spawner: Spawner::new(threads)?,
-            file_threads: FileThreads::new()?,
+            file_threads: FileThreads::new(available_memory::fit_threads())?,
             own_threads: Arc::new(OwnThreads::new()?),
             compute: ComputePool::new(threads.min(4))?,
             web: WebClient::new(config.proxies, config.trust),

@@ -159,14 +159,17 @@ impl Process {
         self.owner().is_none_or(|owner| !owner.has(self))
     }
 
-    /// Forgets the closed process, unless a connected client has not received everything; then it is forgotten
-    /// as soon as the client has.
+    /// Forgets the closed process, unless a connected client has not received everything, or one that holds output has
+    /// not acknowledged it; then it is forgotten as soon as the client has.
     pub(crate) fn forget_if_settled(self: &Arc<Self>) {
         let Some(owner) = self.owner() else { return };
         let mut state = self.state();
         let ProcessState { audience, log, .. } = &mut *state;
-        audience.overdue = audience.is_awaited(log);
+        audience.overdue = audience.is_awaited(log, &self.spec);
         let is_settled = !audience.overdue;
+        if !is_settled {
+            audience.want_mark();
+        }
         drop(state);
         if is_settled {
             owner.forget(self);
@@ -176,7 +179,7 @@ impl Process {
     /// Returns whether no connected client still waits for output.
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.state();
-        !state.audience.is_awaited(&state.log)
+        !state.audience.is_awaited(&state.log, &self.spec)
     }
 }
 

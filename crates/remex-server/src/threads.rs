@@ -270,8 +270,9 @@ pub(crate) struct FileThreads {
 const FILE_THREADS: usize = 2048;
 
 impl FileThreads {
-    pub(crate) fn new() -> io::Result<Self> {
-        let threads = Threads::new("remex-file", FILE_THREADS, Share::AsManyAsLeft)?;
+    /// Creates the threads: at most `most`, or [`FILE_THREADS`].
+    pub(crate) fn new(most: usize) -> io::Result<Self> {
+        let threads = Threads::new("remex-file", most.min(FILE_THREADS), Share::AsManyAsLeft)?;
         Ok(FileThreads { threads: Arc::new(threads) })
     }
 

@@ -49,7 +49,8 @@ fn ctrl_c_is_a_key_like_others() {
     let home = Home::new();
     let mut screen = Screen::remex(&home, &shell(&[]));
     screen.wait_for("> ");
-    screen.keys("echo be''gun; sleep 1000\r");
+    // It says so itself: between two commands, the shell would swallow the key.
+    screen.keys("sh -c 'echo be\"\"gun; exec sleep 1000'\r");
     screen.wait_for("begun");
     screen.keys("\x03");
     screen.wait_for("^C\n> ");

@@ -1,11 +1,13 @@
 //! Output under pressure: floods, clients that read slowly or not at all, and cuts in the middle.
 
-use std::{collections::BTreeMap, fs, process::Command, thread};
+use std::{collections::BTreeMap, fs, process::Command, thread, time::Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{self, Client, Reader, Server, check_numbers, decode, numbers, start_params, with};
+use crate::support::{
+    self, Client, PATIENCE, Reader, Server, check_numbers, decode, numbers, start_params, with,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -461,6 +463,34 @@ fn a_process_that_holds_its_output_waits_for_its_client_however_long_it_is_away(
     tail.read_back(&reader.call("process/read", json!({"processId": "p"})).unwrap());
     read_to_the_end(&mut reader, &mut tail);
     tail.assert_is_all_of(4 * MIB);
+}
+
+#[test]
+fn a_closed_process_that_holds_its_output_is_forgotten_once_its_client_has_all_of_it() {
+    Server::on_websocket_and_unix(|server| {
+        let (mut reader, session) = new_session(server.address());
+        let onlooker = server.client();
+        let more = json!({"output": {"overflow": "hold", "retainMs": 1}});
+        // Small outputs are acknowledged late, if at all.
+        start(&mut reader, "small", "echo hello", more.clone());
+        while reader.next()["method"] != "process/closed" {}
+        let deadline = Instant::now() + PATIENCE;
+        while reader.call("process/list", json!({})).unwrap()["processes"] != json!([]) {
+            assert!(Instant::now() < deadline, "a process whose client has everything is not forgotten");
+        }
+        start(&mut reader, "p", &format!("sleep 0.2; {}", numbers(MIB / 2)), more);
+        reader.cut();
+        let closed = json!({"processId": "p", "sessionId": session, "until": "closed"});
+        assert_eq!(onlooker.call("process/wait", closed).unwrap()["exitCode"], 0);
+        // What was kept for two seconds only would be gone by now.
+        onlooker.shell("clock", "sleep 3");
+        onlooker.collect("clock");
+
+        let mut reader = resume(server.address(), &session, json!({}));
+        let mut tail = Tail::default();
+        tail.read_back(&reader.call("process/read", json!({"processId": "p"})).unwrap());
+        tail.assert_is_all_of(MIB / 2);
+    });
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! keeper what its log must hold, and retires the process at its end. Start at [`Forwarded`].
 
 mod judging;
+mod starting;
 
 use std::{
     collections::BTreeMap,
@@ -238,29 +239,6 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Waits for the answer of the keeper to the start in `message`.
-    pub(super) async fn start_in_keeper(
-        self: &Arc<Self>,
-        message: ToKeeper,
-        confined: Confined,
-    ) -> Result<(u32, u64), StartFailure> {
-        let Place::Keeper { link, key } = &self.place else { return Err(lost_start()) };
-        let (sender, answer) = oneshot::channel();
-        {
-            let mut state = self.state();
-            state.forwarded.start = Some(sender);
-            state.forwarded.confined = confined;
-        }
-        if !link.listen(*key, self) || !link.send(&message) {
-            return Err(lost_start());
-        }
-        // If the start is given up before it is answered, the keeper must give it up, too.
-        let mut given_up = GivenUp { process: self, is_answered: false };
-        let answer = answer.await;
-        given_up.is_answered = true;
-        answer.unwrap_or_else(|_| Err(lost_start()))
-    }
-
     /// Records that the child runs in the keeper, answers the start, and passes on what was asked meanwhile.
     pub(super) fn announce_kept(
         self: &Arc<Self>,
@@ -394,7 +372,7 @@ impl<A: Audience> Engine<A> {
             // Not now: it locks other processes.
             let (durable, owner) = (Arc::clone(durable), self.owner.upgrade());
             let session = owner.map(|owner| owner.id().to_owned()).unwrap_or_default();
-            self.host.spawn(async move { durable.collect(lack, &session) });
+            self.host.spawn(async move { _ = durable.collect(lack, &session) });
         }
     }
 
@@ -531,21 +509,6 @@ impl Description {
             start_id: self.start_id.clone(),
             // The keeper knows.
             sync: false,
-        }
-    }
-}
-
-/// Gives up a start in the keeper when dropped before the answer.
-struct GivenUp<'a, A: Audience> {
-    process: &'a Engine<A>,
-    is_answered: bool,
-}
-
-impl<A: Audience> Drop for GivenUp<'_, A> {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.process.abandon_kept();
-            self.process.discard();
         }
     }
 }

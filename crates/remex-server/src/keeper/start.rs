@@ -14,7 +14,7 @@ use crate::{
     clock::now_ms,
     durable::{DESCRIPTION, START_NOTE, StartNote, not_synced},
     engine::{Caller as _, KeptLog, KeptSpec, Owner as _, broken},
-    keeper_link::message::{FromKeeper, NewProcess, StartFailure},
+    keeper_link::message::{FREE_DISK, FromKeeper, NewProcess, StartFailure},
     state_dir::{sync, sync_dir},
     threads::OwnWork,
 };
@@ -137,9 +137,7 @@ impl Keeper {
 /// Returns why a process without a log is not started, and what to do about it.
 fn not_created(process: &str, error: &io::Error) -> RpcError {
     let (kind, hint) = match error.kind() {
-        io::ErrorKind::StorageFull => {
-            (ErrorKind::LimitExceeded, "free space on the disk of the state directory")
-        }
+        io::ErrorKind::StorageFull => (ErrorKind::LimitExceeded, FREE_DISK),
         io::ErrorKind::QuotaExceeded => (
             ErrorKind::LimitExceeded,
             "forget processes that have ended, or raise the disk quotas of the server or of its user",

@@ -402,6 +402,16 @@ pub(crate) struct Failure {
     hint: Option<String>,
 }
 
+/// What to do about a full disk.
+pub(crate) const FREE_DISK: &str = "free space on the disk of the state directory";
+
+impl Failure {
+    /// Returns whether a log could not be created on a full disk.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.hint.as_deref() == Some(FREE_DISK)
+    }
+}
+
 impl From<&RpcError> for Failure {
     fn from(error: &RpcError) -> Self {
         let RpcError { code, message, kind, hint, .. } = error.clone();

@@ -17,7 +17,7 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn deliver(self: Arc<Self>, connection: ConnectionId, sink: &mut Sink, quota: usize) -> Delivery;
 
     /// Records that the client of `connection` has received everything up to `seq`.
-    fn acknowledge(&self, connection: ConnectionId, seq: Seq);
+    fn acknowledge(self: Arc<Self>, connection: ConnectionId, seq: Seq);
 
     /// Records that an answer with everything up to `seq` is in the send buffer, ahead of all later stream
     /// output.

@@ -64,7 +64,7 @@ impl Source for Fake {
         delivery
     }
 
-    fn acknowledge(&self, _connection: ConnectionId, seq: Seq) {
+    fn acknowledge(self: Arc<Self>, _connection: ConnectionId, seq: Seq) {
         let mut state = self.state();
         state.acknowledged = state.acknowledged.max(seq);
     }

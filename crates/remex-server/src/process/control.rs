@@ -1,13 +1,13 @@
 //! What the controlling client has received, and what is therefore held for it.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use remex_proto::{
     process::Overflow,
     state::output_log::{Hold, Seq},
 };
 
-use super::{Followers, Process, Viewer};
+use super::{Followers, Process, Viewer, follow::Follow};
 use crate::{
     engine::{Holding, ProcessLog, Spec},
     limits::Limits,
@@ -105,6 +105,16 @@ impl Control {
     pub(super) fn surely_received_bytes(&self) -> u64 {
         let in_transit = if self.acknowledges { 0 } else { IN_TRANSIT_BYTES };
         self.position.1.saturating_sub(in_transit)
+    }
+
+    /// Returns whether a client that is to get every byte has not acknowledged everything, and may still come for it.
+    pub(super) fn is_owed(&self, log: &ProcessLog, spec: &Spec) -> bool {
+        let is_expected = match self.holder {
+            Holder::Attached { .. } => true,
+            Holder::Detached { .. } => !self.released,
+            Holder::Gone => false,
+        };
+        is_expected && spec.overflow == Overflow::Hold && self.lacks(log.next_seq() - 1)
     }
 
     /// Returns whether the client has not acknowledged everything up to `seq`.
@@ -332,9 +342,14 @@ impl Control {
 }
 
 impl Followers {
-    /// Returns whether a connected client has not been sent everything and expects it.
-    pub(super) fn is_awaited(&self, log: &ProcessLog) -> bool {
-        self.follows.iter().any(|follow| follow.is_waiting(log))
+    /// Returns whether a client expects what it has not been sent, or with `overflow: "hold"` has not acknowledged.
+    pub(super) fn is_awaited(&self, log: &ProcessLog, spec: &Spec) -> bool {
+        self.control.is_owed(log, spec) || self.follows.iter().any(|follow| follow.is_waiting(log))
+    }
+
+    /// Requests an acknowledgement of what the controlling client was sent.
+    pub(super) fn want_mark(&self) {
+        self.follows.iter().filter(|follow| follow.controls).for_each(Follow::want_mark);
     }
 }
 
@@ -345,9 +360,16 @@ impl Process {
     }
 
     /// Holds nothing for the controller while it is disconnected.
-    pub(crate) fn release(&self) {
-        self.state().audience.control.release();
+    pub(crate) fn release(self: &Arc<Self>) {
+        let overdue = {
+            let audience = &mut self.state().audience;
+            audience.control.release();
+            audience.overdue
+        };
         self.wake();
+        if overdue {
+            self.forget_if_settled();
+        }
     }
 }
 

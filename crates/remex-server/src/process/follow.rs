@@ -251,16 +251,19 @@ impl Source for Process {
         delivery
     }
 
-    fn acknowledge(&self, connection: ConnectionId, seq: Seq) {
+    fn acknowledge(self: Arc<Self>, connection: ConnectionId, seq: Seq) {
         let mut state = self.state();
         if !state.audience.control.is(connection) {
             return;
         }
         state.audience.control.acknowledge(seq);
-        let wake = state.is_full();
+        let (wake, overdue) = (state.is_full(), state.audience.overdue);
         drop(state);
         if wake {
             self.wake();
+        }
+        if overdue {
+            self.forget_if_settled();
         }
     }
 

@@ -45,7 +45,11 @@ impl Process {
         }
         let acknowledges = control.acknowledged_by_read(up_to);
         let wants_mark = controls && (is_full || control.is_catching_up());
+        let overdue = state.audience.overdue;
         drop(state);
+        if overdue {
+            self.forget_if_settled();
+        }
         Ok((
             reply,
             AfterSend::Delivered { source: Arc::clone(self) as _, up_to, extent, acknowledges, wants_mark },

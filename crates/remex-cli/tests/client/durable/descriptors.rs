@@ -20,11 +20,13 @@ fn limit_files(host: &DurableHost, current: Option<u64>) {
     prlimit(Some(host.server()), Resource::Nofile, limit).expect("limits of our own child can be set");
 }
 
-/// Starts a process that prints `LEN` bytes, and waits on another connection until it has closed.
-fn print_much(host: &DurableHost, client: &Client, session: &str) {
+/// Starts a process that prints `LEN` bytes, and waits on another connection until it has closed; `started` is called
+/// when it runs.
+fn print_much(host: &DurableHost, client: &Client, session: &str, started: fn(&Client)) {
     let script = format!("head -c {LEN} /dev/zero | tr '\\0' x");
     let output = json!({"output": {"retainBytes": 32 << 20, "retainMs": 3_600_000}});
     client.start("p", &["/bin/sh", "-c", &script], output);
+    started(client);
     let (other, _) = connect(host);
     let closed = json!({"processId": "p", "sessionId": session, "until": "closed"});
     other.call("process/wait", closed).expect("it ends");
@@ -38,8 +40,7 @@ fn lines(host: &DurableHost, text: &str) -> usize {
 fn the_stream_of_a_closed_process_survives_a_lack_of_descriptors() {
     let host = DurableHost::start();
     let (client, session) = connect(&host);
-    client.stop_reading();
-    print_much(&host, &client, &session);
+    print_much(&host, &client, &session, Client::stop_reading);
     let (other, _) = connect(&host);
     limit_files(&host, Some(3));
     client.read_on();
@@ -58,7 +59,7 @@ fn the_stream_of_a_closed_process_survives_a_lack_of_descriptors() {
 fn waits_and_reads_of_a_log_that_cannot_be_read_fail_and_are_logged_a_few_times() {
     let host = DurableHost::start();
     let (client, session) = connect(&host);
-    print_much(&host, &client, &session);
+    print_much(&host, &client, &session, |_| {});
     client.event("p", "process/closed");
     limit_files(&host, Some(3));
     let _unaccepted = UnixStream::connect(host.socket()).expect("the kernel takes it");

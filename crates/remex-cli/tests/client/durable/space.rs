@@ -77,6 +77,23 @@ async fn ten_floods_on_a_full_disk_wait_and_lose_nothing() {
 }
 
 #[tokio::test]
+async fn logs_of_closed_processes_make_room_for_a_start_on_a_full_disk() {
+    let host = on_a_small_disk();
+    let client = host.connect(Options::default()).await;
+    let retain = Retain::default().after_close(std::time::Duration::from_secs(3600));
+    let command = Command::new("head").args(["-c", "1000000", "/dev/zero"]).retain(retain);
+    let output = in_time("the output", command.output(&client)).await.unwrap();
+    assert_eq!(output.stdout.len(), 1_000_000);
+    // The rest of the disk is used up by others.
+    let fill = Command::shell("cat /dev/zero > others").durable(false).cwd(host.state());
+    assert!(!fill.output(&client).await.unwrap().exit.is_success());
+    for number in 0..3 {
+        let output = in_time("a start", Command::shell("echo fine").durable(true).output(&client)).await;
+        assert_eq!(output.unwrap().stdout, b"fine\n", "start {number}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_quota_has_no_room_for_is_a_gap_with_its_cause() {
     let host = DurableHost::with_config("[limits]\nsession_disk_bytes = \"4MiB\"\n");
     let client = host.connect(Options::default()).await;

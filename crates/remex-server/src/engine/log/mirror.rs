@@ -370,6 +370,14 @@ mod tests {
         known
     }
 
+    #[test]
+    fn it_is_known_where_the_last_output_ends_although_nothing_was_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mirror = Mirror::new(dir.path().to_owned(), closed_log(dir.path()));
+        assert_eq!([10, 11, 12].map(|seq| mirror.cursor_after(seq).offset), [Some(10_000); 3]);
+        assert_eq!(mirror.cursor_after(9).offset, None);
+    }
+
     /// Appends events of 1000 bytes each, and returns how far the log has come.
     fn append(writer: &mut Writer, count: usize) -> Progress {
         for _ in 0..count {

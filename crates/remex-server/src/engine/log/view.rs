@@ -62,10 +62,10 @@ impl View {
 
     /// Returns the bytes of output up to event `seq`, if that follows from where the log stands.
     pub(super) fn offset_after(&self, seq: Seq) -> Option<u64> {
-        let Progress { first_seq, first_offset, newest, exited, .. } = self.known;
+        let Progress { first_seq, first_offset, .. } = self.known;
         if seq == 0 {
             Some(0)
-        } else if seq >= newest || exited.is_some_and(|exited| seq >= exited) && seq + 1 >= newest {
+        } else if seq >= self.last_output() {
             Some(self.total())
         } else {
             (seq + 1 == first_seq).then_some(first_offset)
