@@ -76,7 +76,7 @@ test("a step returns in time although the process does not read", async () => {
   await using agent = new Agent(host);
   const { handle } = await agent.exec(["sleep", "1000"], { stdin: "pipe", yieldAfterMs: 0 });
   const step = await within("a step", agent.write(handle, new Uint8Array(8 << 20), { yieldAfterMs: 300 }));
-  assert.ok(step.acceptedBytes >= 1 << 20 && step.acceptedBytes < 8 << 20, String(step.acceptedBytes));
+  assert.ok(step.acceptedBytes < 8 << 20, String(step.acceptedBytes));
   await agent.interrupt(handle);
   const { progress } = await within("the end", agent.write(handle));
   assert.equal(progress.state === "ended" && progress.exit.signal, "SIGINT");
@@ -84,7 +84,7 @@ test("a step returns in time although the process does not read", async () => {
 
 test("much output is truncated to the budget, and no process waits for the next step", async () => {
   await using agent = new Agent(host, { controlSequences: "remove" });
-  const step = await within("a step", agent.exec(["seq", "1000000"], { maxOutputBytes: 1000 }));
+  const step = await within("a step", agent.exec(["seq", "1000000"], { maxOutputBytes: 1000, yieldAfterMs: 30_000 }), 40_000);
   assert.ok(step.output.text.startsWith("1\n2\n") && step.output.text.endsWith("999999\n1000000\n"));
   assert.equal(step.output.totalBytes, 6_888_896);
   assert.ok(step.output.text.length <= 1000 && step.output.omittedBytes > 6_000_000);

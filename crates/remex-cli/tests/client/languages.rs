@@ -14,7 +14,7 @@ use crate::{
         chance::Chance,
         proxy::{Proxy, Tally},
     },
-    support::{InTime as _, Pki, Server, install, token_of, write_private},
+    support::{PATIENCE, Pki, Server, default_signals, finished_within, install, token_of, write_private},
 };
 
 /// How many seconds all tests of one client may take.
@@ -133,7 +133,11 @@ const README_OUTPUT: &str = "1\n2\n3\n4\n";
 
 /// Runs a program to its end, and returns what it prints.
 pub(super) fn said(command: &mut Command) -> String {
-    let output = (&mut *command).finished();
+    default_signals();
+    // Packages are built and installed, which takes long beside other work.
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = finished_within(&mut child, 5 * PATIENCE).unwrap_or_else(|waited| panic!("{waited}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
     text

@@ -45,7 +45,7 @@ pub(crate) use self::{
     limits::Limits,
     loopback::{ATTACKER, answer_so_far, connect_from, raise_file_limit, status_from, status_line},
     numbers::{check_numbers, numbers},
-    patience::{InTime, Patient, default_signals},
+    patience::{InTime, Patient, default_signals, finished_within},
     place::{Place, uri},
     reader::Reader,
     server::{Finished, Server, Watched, finish, program, without_namespaces},

@@ -103,7 +103,8 @@ fn ended_within(child: &mut Child, patience: Duration) -> Result<ExitStatus, Str
     if in_time { Ok(status) } else { Err(waited) }
 }
 
-fn finished_within(child: &mut Child, patience: Duration) -> Result<Output, String> {
+/// Waits for the end and collects what is printed, or says what was awaited and ends the child.
+pub(crate) fn finished_within(child: &mut Child, patience: Duration) -> Result<Output, String> {
     let deadline = Instant::now() + patience;
     let mut stdout = Collected::of(child.stdout.take());
     let mut stderr = Collected::of(child.stderr.take());
