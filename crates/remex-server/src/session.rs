@@ -209,6 +209,8 @@ impl Session {
                 RpcError::new(ErrorKind::InvalidParams, message).with_hint("end it with `process/terminate`")
             );
         }
+        // Whoever asks for this wants nothing held for a client that is away.
+        process.release();
         process.forget_if_settled();
         Ok(remex_proto::call::Empty {})
     }

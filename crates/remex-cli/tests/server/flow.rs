@@ -495,6 +495,16 @@ fn a_closed_process_that_holds_its_output_is_forgotten_once_its_client_has_all_o
         let mut tail = Tail::default();
         tail.read_back(&reader.call("process/read", json!({"processId": "p"})).unwrap());
         tail.assert_is_all_of(MIB / 2);
+
+        // Whoever asks for it has it forgotten, although its client is away.
+        let more = json!({"output": {"overflow": "hold", "retainMs": 3_600_000}});
+        start(&mut reader, "q", "sleep 0.2; echo hello", more);
+        reader.cut();
+        let closed = json!({"processId": "q", "sessionId": session, "until": "closed"});
+        assert_eq!(onlooker.call("process/wait", closed).unwrap()["exitCode"], 0);
+        let q = json!({"processId": "q", "sessionId": session});
+        onlooker.call("process/forget", q.clone()).unwrap();
+        assert_eq!(onlooker.refusal("process/read", q).0, -32600);
     });
 }
 
