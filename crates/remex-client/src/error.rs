@@ -355,7 +355,7 @@ impl Error {
                 format!("{program} exited before it responded ({status}){}", said(stderr))
             }
             Error::TimedOut { what, after } => format!("{what} timed out after {after:?}"),
-            Error::Refused(error) => error.message.clone(),
+            Error::Refused(error) => error.text(),
             Error::TooLong { method, bytes, limit } => {
                 format!("`{method}` needs a message of {bytes} bytes, but the server accepts at most {limit}")
             }

@@ -209,6 +209,14 @@ impl StartError {
         }
     }
 
+    /// Returns the text of the operating system, if the failure is the system's and names nothing but the program
+    /// and its directory.
+    #[must_use]
+    pub fn system_text(&self) -> Option<String> {
+        let is_plain = !matches!(self.stage, Stage::Queue | Stage::Jail | Stage::Cgroup | Stage::Limits);
+        is_plain.then(|| io::Error::from_raw_os_error(self.errno).to_string())
+    }
+
     /// Returns what to do about it.
     #[must_use]
     pub fn hint(&self) -> Cow<'static, str> {

@@ -36,18 +36,17 @@ pub struct RpcError {
     pub kind: ErrorKind,
     /// What to do about it, for people: `data.hint`.
     pub hint: Option<String>,
+    /// The program that could not be started: `data.program`; the message does not repeat it.
+    pub program: Option<String>,
+    /// The directory in which it could not be started, if that is why: `data.cwd`.
+    pub cwd: Option<String>,
 }
 
 impl RpcError {
     /// Creates an error with the usual code of `kind`; a very long message is truncated.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let mut message = message.into();
-        if message.len() > MAX_MESSAGE_LEN {
-            let is_boundary = |at: &usize| message.is_char_boundary(*at);
-            message.truncate((0..=MAX_MESSAGE_LEN).rev().find(is_boundary).unwrap_or(0));
-            message.push('…');
-        }
-        Self { code: kind.code(), message, kind, hint: None }
+        let message = truncated(message.into());
+        Self { code: kind.code(), message, kind, hint: None, program: None, cwd: None }
     }
 
     /// Replaces the kind, not the code.
@@ -64,11 +63,47 @@ impl RpcError {
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
+
+    /// Adds the program that could not be started; a very long name is truncated.
+    pub fn with_program(self, program: impl Into<String>) -> Self {
+        Self { program: Some(truncated(program.into())), ..self }
+    }
+
+    /// Adds the directory in which it could not be started; a very long path is truncated.
+    pub fn with_cwd(self, cwd: impl Into<String>) -> Self {
+        Self { cwd: Some(truncated(cwd.into())), ..self }
+    }
+
+    /// Returns what failed and why, the program that could not be started included.
+    ///
+    /// ```
+    /// use remex_proto::{ErrorKind, RpcError};
+    ///
+    /// let error = RpcError::new(ErrorKind::ProgramNotFound, "No such file or directory (os error 2)");
+    /// let text = error.with_program("frob").text();
+    /// assert_eq!(text, "cannot start `frob`: No such file or directory (os error 2)");
+    /// ```
+    pub fn text(&self) -> String {
+        match (&self.program, &self.cwd) {
+            (None, _) => self.message.clone(),
+            (Some(program), None) => format!("cannot start `{program}`: {}", self.message),
+            (Some(program), Some(cwd)) => format!("cannot start `{program}` in `{cwd}`: {}", self.message),
+        }
+    }
+}
+
+fn truncated(mut text: String) -> String {
+    if text.len() > MAX_MESSAGE_LEN {
+        let is_boundary = |at: &usize| text.is_char_boundary(*at);
+        text.truncate((0..=MAX_MESSAGE_LEN).rev().find(is_boundary).unwrap_or(0));
+        text.push('…');
+    }
+    text
 }
 
 impl fmt::Display for RpcError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
+        f.write_str(&self.text())?;
         self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
     }
 }
@@ -218,24 +253,34 @@ pub(crate) struct Wire {
     data: Option<Extra>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ErrorData"))]
 struct Extra {
     #[serde(default, deserialize_with = "default_unless_decodable")]
     kind: Option<ErrorKind>,
     #[serde(default, deserialize_with = "default_unless_decodable")]
     hint: Option<String>,
+    #[serde(default, deserialize_with = "default_unless_decodable")]
+    program: Option<String>,
+    #[serde(default, deserialize_with = "default_unless_decodable")]
+    cwd: Option<String>,
 }
 
 impl Serialize for RpcError {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let kind = (self.kind != ErrorKind::Other).then_some(self.kind);
-        let has_data = kind.is_some() || self.hint.is_some();
+        let data = ExtraRef {
+            kind,
+            hint: self.hint.as_deref(),
+            program: self.program.as_deref(),
+            cwd: self.cwd.as_deref(),
+        };
+        let has_data = kind.is_some() || data.hint.is_some() || data.program.is_some();
         let mut error = serializer.serialize_struct("Error", 2 + usize::from(has_data))?;
         error.serialize_field("code", &self.code)?;
         error.serialize_field("message", &self.message)?;
         if has_data {
-            error.serialize_field("data", &ExtraRef { kind, hint: self.hint.as_deref() })?;
+            error.serialize_field("data", &data)?;
         }
         error.end()
     }
@@ -247,13 +292,17 @@ struct ExtraRef<'a> {
     kind: Option<ErrorKind>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cwd: Option<&'a str>,
 }
 
 impl<'de> Deserialize<'de> for RpcError {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Wire { code, message, data } = Wire::deserialize(deserializer)?;
-        let Extra { kind, hint } = data.unwrap_or(Extra { kind: None, hint: None });
-        Ok(Self { code, message, kind: kind.unwrap_or(ErrorKind::Other), hint })
+        let Extra { kind, hint, program, cwd } = data.unwrap_or_default();
+        Ok(Self { code, message, kind: kind.unwrap_or(ErrorKind::Other), hint, program, cwd })
     }
 }
 
@@ -278,6 +327,19 @@ mod tests {
             r#"{"code":-32600,"message":"unknown process id p","data":{"kind":"unknownProcess","hint":"start it"}}"#
         );
         assert_eq!(serde_json::from_str::<RpcError>(&text).unwrap(), error);
+    }
+
+    #[test]
+    fn a_failed_start_tells_the_text_of_the_system_and_the_program_apart() {
+        let error = RpcError::new(ErrorKind::BadCwd, "Not a directory (os error 20)").with_program("make");
+        let error = error.with_cwd("/etc/hosts");
+        let text = serde_json::to_string(&error).unwrap();
+        assert_eq!(
+            text,
+            r#"{"code":-32603,"message":"Not a directory (os error 20)","data":{"kind":"badCwd","program":"make","cwd":"/etc/hosts"}}"#
+        );
+        assert_eq!(serde_json::from_str::<RpcError>(&text).unwrap(), error);
+        assert_eq!(error.to_string(), "cannot start `make` in `/etc/hosts`: Not a directory (os error 20)");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod audience;
 pub(crate) mod broken;
 mod coalesce;
 mod denied;
+mod eviction;
 mod footprint;
 mod input;
 mod keeping;
@@ -59,6 +60,7 @@ use crate::{
 };
 pub(crate) use audience::{Audience, Caller, Holding, Outcome};
 use coalesce::ReadCoalescing;
+use eviction::Evictions;
 use input::Input;
 pub(crate) use input::StdinWrite;
 pub(crate) use keeping::KeptSpec;
@@ -174,6 +176,7 @@ pub(crate) struct ProcessState<A: Audience> {
     charged: usize,
     /// The task panicked.
     is_broken: bool,
+    evictions: Evictions,
 }
 
 #[derive(Clone, Debug)]
@@ -280,6 +283,7 @@ impl<A: Audience> Engine<A> {
                 full: false,
                 charged: 0,
                 is_broken: false,
+                evictions: Evictions::default(),
             }),
             spec,
             graceful_terminations: Mutex::default(),

@@ -597,7 +597,7 @@ impl Owner<Followers> for Session {
             process_id: process.id.to_string(),
             session_id,
             kind: error.kind,
-            message: error.message.clone(),
+            message: error.text(),
         });
     }
 

@@ -158,7 +158,16 @@ def refused(error: object) -> RemexError:
     data = data if isinstance(data, dict) else {}
     kind, hint = data.get("kind"), data.get("hint")
     kind = kind if isinstance(kind, str) else None
+    message = _failed_start(data) + message
     return _BY_KIND.get(kind, RefusedError)(code, kind, message, hint if isinstance(hint, str) else None)
+
+
+def _failed_start(data: dict[str, Any]) -> str:
+    """Returns what the text of the operating system leaves out, if a program could not be started."""
+    program, cwd = data.get("program"), data.get("cwd")
+    if not isinstance(program, str):
+        return ""
+    return f"cannot start `{program}` in `{cwd}`: " if isinstance(cwd, str) else f"cannot start `{program}`: "
 
 
 @contextmanager

@@ -76,3 +76,19 @@ fn the_wall_clock_of_a_process_runs_on_while_it_is_asked_to_end() {
     client.call("process/terminate", patient).unwrap();
     assert_eq!(client.event("p", "process/exited")["signal"], "SIGKILL");
 }
+
+#[test]
+fn the_log_says_once_a_minute_that_the_cap_drops_output() {
+    let server = Server::serve(&["--log", "info"]);
+    let client = server.client();
+    for id in ["one", "two"] {
+        let little = json!({"output": {"retainBytes": 4096, "overflow": "evict"}});
+        client.start(id, &["/bin/sh", "-c", "seq 1 200000"], little);
+        let end = json!({"processId": id, "until": "closed", "waitMs": 60_000});
+        assert_eq!(client.call("process/wait", end).unwrap()["reason"], "closed");
+    }
+    let log = server.stop().stderr;
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("dropped the oldest output")).collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert!(lines[0].contains("process=one") && lines[0].contains("cap=4096"), "{}", lines[0]);
+}

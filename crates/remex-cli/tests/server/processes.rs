@@ -24,6 +24,8 @@ fn write_status(client: &Client, process_id: &str, write_id: &str, bytes: impl A
         .clone()
 }
 
+const NOT_FOUND: &str = "No such file or directory (os error 2)";
+
 #[test]
 fn a_process_ends_with_its_own_code_or_that_of_its_signal() {
     let server = Server::start();
@@ -235,19 +237,13 @@ fn a_start_that_fails_tells_why_and_leaves_the_id_free() {
     let server = Server::start();
     let client = server.client();
     for tty in [false, true] {
-        for (argv, more, code, kind, part) in [
-            (
-                vec!["/no/such/program"],
-                json!({}),
-                -32603,
-                "programNotFound",
-                "No such file or directory (os error 2)",
-            ),
-            (vec!["no-such-program"], json!({}), -32603, "programNotFound", "no-such-program"),
+        for (argv, more, code, kind, message) in [
+            (vec!["/no/such/program"], json!({}), -32603, "programNotFound", NOT_FOUND),
+            (vec!["no-such-program"], json!({}), -32603, "programNotFound", NOT_FOUND),
             (vec![plain.as_str()], json!({}), -32603, "notExecutable", "Permission denied (os error 13)"),
-            (vec![text.as_str()], json!({}), -32603, "notExecutable", "os error 8"),
-            (vec!["/"], json!({}), -32603, "notExecutable", "Permission denied"),
-            (vec!["/bin/true"], json!({"cwd": "file:///no/such"}), -32603, "badCwd", "/no/such"),
+            (vec![text.as_str()], json!({}), -32603, "notExecutable", "Exec format error (os error 8)"),
+            (vec!["/"], json!({}), -32603, "notExecutable", "Permission denied (os error 13)"),
+            (vec!["/bin/true"], json!({"cwd": "file:///no/such"}), -32603, "badCwd", NOT_FOUND),
             (
                 vec!["/bin/true"],
                 json!({"cwd": format!("file://{plain}")}),
@@ -255,18 +251,27 @@ fn a_start_that_fails_tells_why_and_leaves_the_id_free() {
                 "badCwd",
                 "Not a directory (os error 20)",
             ),
-            (vec!["/bin/true", "a\0b"], json!({}), -32603, "invalidParams", ""),
-            (vec!["/bin/true"], json!({"env": {"A": "a\0b"}}), -32603, "invalidParams", ""),
+            (vec!["/bin/true", "a\0b"], json!({}), -32603, "invalidParams", "Invalid argument (os error 22)"),
+            (
+                vec!["/bin/true"],
+                json!({"env": {"A": "a\0b"}}),
+                -32603,
+                "invalidParams",
+                "Invalid argument (os error 22)",
+            ),
             (vec![], json!({}), -32602, "invalidParams", "argv must not be empty"),
         ] {
+            let cwd = more["cwd"].as_str().and_then(|cwd| cwd.strip_prefix("file://")).map(str::to_owned);
             let params = with(with(start_params("p", &argv), json!({"tty": tty})), more);
             let error = client.call("process/start", params).unwrap_err();
             assert_eq!(
-                (&error["code"], &error["data"]["kind"]),
-                (&json!(code), &json!(kind)),
+                (&error["code"], &error["data"]["kind"], &error["message"]),
+                (&json!(code), &json!(kind), &json!(message)),
                 "{argv:?}: {error}"
             );
-            assert!(error["message"].as_str().unwrap().contains(part), "{argv:?}: {error}");
+            // What was to be started, and where, is said apart.
+            assert_eq!(error["data"]["program"].as_str(), argv.first().copied(), "{error}");
+            assert_eq!(error["data"]["cwd"].as_str(), cwd.as_deref(), "{error}");
             let unknown = client.refusal("process/read", json!({"processId": "p"}));
             assert_eq!(unknown, (-32600, "unknown process id p".to_owned()));
         }

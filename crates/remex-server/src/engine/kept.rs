@@ -343,14 +343,14 @@ impl<A: Audience> Engine<A> {
         let (len, lost) = (mirror.produced_since(before), mirror.lost().saturating_sub(evicted));
         let metrics = self.host.metrics();
         metrics.output_bytes.add(len);
-        metrics.evicted_bytes.add(lost);
+        let now = Instant::now();
+        self.count_evicted(state, lost, now);
         if is_full && !state.full {
             metrics.pauses.add(1);
             state.audience.on_full();
             // Its task looks again when the hold ends by itself.
             self.wake.notify_one();
         }
-        let now = Instant::now();
         if len > 0 || state.full && !is_full {
             state.last_output = now;
         }

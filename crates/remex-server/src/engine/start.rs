@@ -382,7 +382,7 @@ impl<A: Audience> Engine<A> {
             std::mem::take(&mut state.requests)
         };
         Span::current().record("error", error.kind.word());
-        tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, error = %error.message, "process did not start");
+        tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, error = %error.text(), "process did not start");
         owner.announce_failure(self, error);
         if let Some(caller) = starting.caller {
             caller.error(error);
@@ -645,5 +645,13 @@ fn start_error(error: &StartError) -> RpcError {
         StartErrorKind::InvalidInput => ErrorKind::InvalidParams,
         StartErrorKind::Aborted | StartErrorKind::Other => ErrorKind::SpawnFailed,
     };
-    RpcError::new(kind, error.message()).with_code(INTERNAL_ERROR).with_hint(error.hint())
+    let refusal = match error.system_text() {
+        Some(text) => RpcError::new(kind, text).with_program(error.program.to_string_lossy()),
+        None => RpcError::new(kind, error.message()),
+    };
+    let refusal = refusal.with_code(INTERNAL_ERROR).with_hint(error.hint());
+    match error.kind() {
+        StartErrorKind::BadCwd => refusal.with_cwd(error.cwd.to_string_lossy()),
+        _ => refusal,
+    }
 }

@@ -397,9 +397,9 @@ impl<A: Audience> Runner<A> {
                 IoOutcome::Bytes(len) => {
                     let evicted_before = state.log.evicted_bytes();
                     state.log.evict(hold, budget);
-                    let metrics = process.host.metrics();
-                    metrics.output_bytes.add(len as u64);
-                    metrics.evicted_bytes.add(state.log.evicted_bytes() - evicted_before);
+                    process.host.metrics().output_bytes.add(len as u64);
+                    let evicted = state.log.evicted_bytes() - evicted_before;
+                    process.count_evicted(&mut state, evicted, now);
                     process.charge(&mut state);
                     let pause = now.saturating_duration_since(state.last_output);
                     let without_pause = pause < GATHER && !state.answer_due;

@@ -64,7 +64,7 @@ impl QueuedMessage {
             }
             Encoding::Value => {
                 let outcome = Err(error.clone());
-                QueuedMessage::Value(ToClient::Answer { id: id.clone(), outcome }, error.message.len())
+                QueuedMessage::Value(ToClient::Answer { id: id.clone(), outcome }, error.text().len())
             }
         }
     }

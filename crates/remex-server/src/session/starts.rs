@@ -134,7 +134,7 @@ impl Session {
         let Some(record) = starts.by_id.get_mut(start_id) else { return };
         let before = std::mem::replace(&mut record.outcome, Outcome::Known(outcome.clone()));
         if let Err(error) = outcome {
-            record.charge.set(weight(start_id, &record.process_id) + error.message.len());
+            record.charge.set(weight(start_id, &record.process_id) + error.text().len());
         }
         drop(starts);
         if let Outcome::Pending(waiting) = before {

@@ -1,7 +1,7 @@
 //! Flags of the server that `remex exec-server` replaces, accepted for compatibility.
 //!
-//! They configure features that this server does not have: a configuration file, a sandbox, a proxy, a registry of
-//! servers. Flags that only change such a feature are ignored. Start at [`BaseFlags`].
+//! They configure what this server does differently (its sandbox, its proxy, its configuration file) or not at all
+//! (registering with a service). Those that only change such a thing are ignored. Start at [`BaseFlags`].
 
 use clap::{Args, ValueEnum};
 
@@ -22,7 +22,7 @@ pub(crate) struct BaseFlags {
     #[arg(long, hide = true)]
     strict_config: bool,
 
-    /// The PID namespace of the sandbox; ignored, requests for a sandbox are refused
+    /// The PID namespace of the sandbox; ignored, every sandbox has its own
     #[arg(long, value_name = "MODE", hide = true)]
     linux_sandbox_pid_namespace: Option<PidNamespace>,
 
