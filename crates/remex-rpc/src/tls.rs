@@ -22,7 +22,7 @@ pub use client::{ClientFiles, ClientTls};
 pub use failure::TlsFailure;
 pub use pin::{InvalidPin, Pin};
 #[cfg(feature = "server")]
-pub use server::{NotEncrypted, ServerFiles, ServerTls};
+pub use server::{NotEncrypted, Reloaded, ServerFiles, ServerTls};
 
 /// The protocol versions that are spoken.
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];

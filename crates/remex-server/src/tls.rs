@@ -80,13 +80,14 @@ impl TlsListener {
             }
         }
         let running = Running(Arc::clone(self));
-        let checking = host.own_threads().run(OwnWork::Certificates, move || match running.0.tls.refresh() {
-            Ok(true) => tracing::info!("the TLS certificates have changed and were loaded"),
-            Ok(false) => {}
-            Err(error) => tracing::error!(
-                %error,
-                "cannot load the changed TLS certificates; the previous ones stay in use"
-            ),
+        let checking = host.own_threads().run(OwnWork::Certificates, move || {
+            let reloaded = running.0.tls.refresh();
+            if reloaded.is_changed {
+                tracing::info!("the TLS certificates have changed and were loaded");
+            }
+            for error in reloaded.rejected {
+                tracing::error!(%error, "cannot load the changed TLS certificates; the previous ones stay in use");
+            }
         });
         if tokio::time::timeout(CHECK_TIMEOUT, checking).await.is_err() {
             tracing::warn!("checking the TLS certificates takes long; the previous ones stay in use");

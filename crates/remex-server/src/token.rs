@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::scope::Scopes;
 
-pub use credential_files::{CredentialError, CredentialFiles, CredentialPaths};
+pub use credential_files::{CredentialError, CredentialFiles, CredentialPaths, Reloaded};
 pub use file::{FileError, FileProblem, TokenFile};
 pub use key::{Algorithm, Key, KeyError};
 pub use sign::{SignError, SigningKey};

@@ -24,7 +24,7 @@ use remex_rpc::{
     AddressError, Inherited, ListenAddress, Listener,
     tls::{ServerFiles, ServerTls, TlsError},
 };
-use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server, StateConfig, token::CredentialFiles};
+use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server, StateConfig};
 use tokio::{
     runtime::Builder,
     signal::unix::{Signal, SignalKind, signal},
@@ -144,6 +144,7 @@ fn fork() -> Result<(), Failure> {
 
 async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<Handover>, Failure> {
     let mut handover = Handover::new()?;
+    let files = plan.server.auth.files.clone();
     let server = Server::new(plan.server).map_err(|error| Failure::new(error.message(), error.hint()))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot("wait for SIGTERM"))?;
     // A handler keeps the signal from killing the server: exceeding the limit is then an ordinary write error.
@@ -203,6 +204,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
         addresses: bound,
         set_log,
         config: plan.config,
+        files,
     }));
     handover.say_serving(&server);
     let mut is_upgrade = false;
@@ -319,7 +321,7 @@ fn plan(config: ServerConfig, inherited: Vec<Inherited>) -> Result<Plan, Failure
             exposure::check_socket(&config, "ws", &socket)?;
         }
     }
-    let auth = settings::auth(&config, CredentialFiles::load)?;
+    let auth = settings::auth(&config, bearer::Load::First)?;
     let token = match &config.auth.token_file {
         _ if !auth.requires_bearer() => Token::Nothing,
         Some(path) => Token::File(path.clone()),

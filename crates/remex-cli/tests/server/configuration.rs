@@ -9,9 +9,12 @@ use rustix::{
     process::Signal,
 };
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::support::{AuditLog, Client, Server, exchange, finish, tls_status, upgrade};
+use crate::support::{
+    AuditLog, Client, SECRET, Server, exchange, finish, jwt, tls_status, unix_now, upgrade,
+};
 
 /// A directory with a configuration file and what it names.
 pub(crate) struct Files {
@@ -140,8 +143,9 @@ fn a_fifo_in_place_of_a_file_stops_neither_reloads_nor_the_server() {
     };
     replace_by_fifo();
     server.signal(Signal::HUP);
-    let refusal = server.stderr_line("the configuration was not reloaded");
+    let refusal = server.stderr_line("cannot use a credential file");
     assert!(refusal.contains("it is not a regular file"), "{refusal}");
+    server.stderr_line("configuration reloaded");
     // The previous token stays valid, and its removal counts as soon as there is a file again.
     let client = with_token(&server, "1b7d0e93c5a2f8646e0d9b3a7c51f248");
     files.write("tokens.new", "8c3f5a07e1d94b62a0f7c85e19d36b24\n");
@@ -151,6 +155,45 @@ fn a_fifo_in_place_of_a_file_stops_neither_reloads_nor_the_server() {
     server.signal(Signal::HUP);
     server.signal(Signal::TERM);
     assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_broken_credential_file_keeps_no_removed_token_valid() {
+    let [file, sha256, kept] = [
+        "1b7d0e93c5a2f8646e0d9b3a7c51f248",
+        "8c3f5a07e1d94b62a0f7c85e19d36b24",
+        "5e92b7c04f1a8d3660c9e2f7ab41d835",
+    ];
+    let hex: String = Sha256::digest(sha256).iter().map(|byte| format!("{byte:02x}")).collect();
+    let jwt_config = "jwt = { secret_file = 'secret' }\ntoken_file = 'tokens'\n";
+    let files = Files::new(&format!("[auth]\n{jwt_config}token_sha256 = ['{hex}']\n"));
+    files.write("tokens", &format!("{file}\n{kept}\n"));
+    files.write("secret", SECRET);
+    let server = files.serve(&[]);
+    let claims = json!({"exp": unix_now() + 600, "sub": "ann"});
+    let signed = jwt(&claims);
+    let statuses = || {
+        [file, sha256, kept, &signed]
+            .map(|token| status(&server, &[&format!("Authorization: Bearer {token}")]))
+    };
+    assert_eq!(statuses(), [101, 101, 101, 101]);
+    let client = with_token(&server, file);
+
+    for broken in ["gone", "weak"] {
+        match broken {
+            "gone" => fs::remove_file(files.path("secret")).unwrap(),
+            _ => files.write("secret", broken),
+        }
+        files.write("tokens.new", &format!("{kept} name={broken}\n"));
+        fs::rename(files.path("tokens.new"), files.path("tokens")).unwrap();
+        let line = server.stderr_line("cannot use a credential file");
+        assert!(line.contains("secret"), "{line}");
+    }
+    assert_eq!(client.closed_for("its token was removed").0, 1008);
+    assert_eq!(statuses(), [401, 101, 101, 101], "the key known so far stays valid");
+
+    reload(&server, &files, &format!("[auth]\n{jwt_config}"));
+    assert_eq!(statuses(), [401, 401, 101, 101]);
 }
 
 #[test]
@@ -333,7 +376,8 @@ fn a_reload_reads_the_certificate_again_and_its_names_are_names_of_the_host() {
     // A certificate without its key leaves the previous one in use.
     files.write("key.pem", "nothing");
     server.signal(Signal::HUP);
-    let line = server.stderr_line("was not reloaded");
+    let line = server.stderr_line("cannot load the TLS certificates again");
     assert!(line.contains("key.pem"), "{line}");
+    server.stderr_line("configuration reloaded");
     assert_eq!(ready_over_tls(&server, &new, "build.example.com"), "200");
 }

@@ -1,6 +1,7 @@
 //! TLS ports as clients see them that we did not write, and that behave badly.
 
 use std::{
+    fs,
     io::{Read as _, Write as _},
     net::{Shutdown, TcpStream},
     path::{Path, PathBuf},
@@ -8,7 +9,10 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::support::{InTime as _, PATIENCE, Pki, Server, exchange, finish, install, request};
+use rustix::process::Signal;
+use rustls::ClientConfig;
+
+use crate::support::{InTime as _, PATIENCE, Pki, Server, exchange, finish, install, request, tls_status};
 
 /// Returns a `ClientHello` of TLS 1.`minor`, by hand: no client offers 1.1 any more.
 pub(crate) fn hello(minor: u8) -> Vec<u8> {
@@ -79,7 +83,7 @@ fn tls_on_a_plain_port_is_closed_with_the_reason_in_the_log() {
 fn files_that_do_not_fit_are_refused_at_the_start() {
     let (pki, authority) = Pki::new();
     authority.server("other", &["localhost"]);
-    std::fs::write(pki.path("empty.pem"), "").expect("the directory is ours");
+    fs::write(pki.path("empty.pem"), "").expect("the directory is ours");
     let serve = |certificate: &str, key: &str| {
         let (certificate, key) = (pki.arg(certificate), pki.arg(key));
         finish(&["serve", "--listen", "wss://127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key])
@@ -94,6 +98,28 @@ fn files_that_do_not_fit_are_refused_at_the_start() {
         assert_eq!(finished.code(), Some(code), "{finished:?}");
         assert!(finished.stderr.contains(why), "{why}: {finished:?}");
     }
+}
+
+#[test]
+fn a_broken_key_keeps_no_removed_client_ca_valid() {
+    let (pki, authority) = Pki::new();
+    authority.client("ann", "ann", &["ann.example"]);
+    pki.authority("other").client("bob", "bob", &["bob.example"]);
+    fs::write(pki.path("server.toml"), "").expect("the directory is ours");
+    let server = pki.serve_mutual(&["--config", &pki.arg("server.toml"), "--log", "info"]);
+    let [ann, bob] = ["ann", "bob"].map(|name| pki.client_config(Some(name)));
+    let ready = |client: &ClientConfig| {
+        let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        tls_status(&server, client.clone(), "localhost", request).ok()
+    };
+    assert_eq!([&ann, &bob].map(ready), [Some("200".to_owned()), None]);
+
+    fs::write(pki.path("server.key"), "nothing").expect("the directory is ours");
+    fs::rename(pki.path("other.pem"), pki.path("ca.pem")).expect("the directory is ours");
+    server.signal(Signal::HUP);
+    assert!(server.stderr_line("cannot load the TLS certificates again").contains("server.key"));
+    server.stderr_line("configuration reloaded");
+    assert_eq!([&ann, &bob].map(ready), [None, Some("200".to_owned())]);
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn a_broken_or_empty_rewrite_keeps_the_old_tokens_and_is_logged() {
     {
         guarded.rewrite(broken);
         assert_eq!([ONE, "hunter2"].map(|token| guarded.status(token)), [101, 401], "{broken}");
-        let line = guarded.server.stderr_line("cannot reload the credential files");
+        let line = guarded.server.stderr_line("cannot use a credential file");
         assert!(line.contains(problem) && line.contains("ERROR") && !line.contains("hunter2"), "{line}");
     }
     guarded.rewrite(OTHER);

@@ -8,7 +8,12 @@ use std::{
     time::Duration,
 };
 
-use rustls::{ServerConfig, crypto::ring, server::WebPkiClientVerifier};
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    sign::{CertifiedKey, SingleCertAndKey},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -50,7 +55,7 @@ pub struct ServerTls {
     /// Replaced as a whole on a reload; connections keep the one they started with.
     loaded: Mutex<Arc<Loaded>>,
     /// The files that were last tried, good or bad.
-    tried: Mutex<Vec<Option<Version>>>,
+    tried: Mutex<Versions>,
 }
 
 /// Why a connection was not encrypted; a peer that listens has been told.
@@ -70,12 +75,38 @@ pub enum NotEncrypted {
     Nameless,
 }
 
+/// What a reload has found.
+#[derive(Debug, Default)]
+pub struct Reloaded {
+    /// Whether new contents are in use.
+    pub is_changed: bool,
+    /// Why the own certificate, or the client CAs, cannot be used; the previous ones stay in use.
+    pub rejected: Vec<TlsError>,
+}
+
 #[derive(Debug)]
 struct Loaded {
     config: Arc<ServerConfig>,
-    names: Arc<[String]>,
-    versions: Vec<Option<Version>>,
+    own: Part<Own>,
+    /// Checks client certificates, if they are required.
+    clients: Part<Option<Arc<dyn ClientCertVerifier>>>,
 }
+
+/// The certificate of the server with its key, and its DNS names.
+#[derive(Debug, Clone)]
+struct Own {
+    key: Arc<CertifiedKey>,
+    names: Arc<[String]>,
+}
+
+/// What some of the files contain. A mistake in one part keeps no change of another from counting.
+#[derive(Debug, Clone)]
+struct Part<T> {
+    contents: T,
+    versions: Versions,
+}
+
+type Versions = Vec<Option<Version>>;
 
 /// Which version of a file was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,43 +125,40 @@ impl ServerTls {
     ///
     /// If one of them is missing, malformed, or does not fit the others.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
-        let loaded = files.load(open_any)?;
-        let tried = Mutex::new(loaded.versions.clone());
-        Ok(ServerTls { files, loaded: Mutex::new(Arc::new(loaded)), tried })
+        let tried = files.versions();
+        let loaded = Loaded::new(files.own(open_any)?, files.clients(open_any)?);
+        Ok(ServerTls { files, loaded: Mutex::new(Arc::new(loaded)), tried: Mutex::new(tried) })
     }
 
-    /// Loads the files again if they have changed; returns whether they had.
+    /// Loads the files again if they have changed: those of the own certificate and the client CAs each for themselves.
     ///
-    /// # Errors
-    ///
-    /// Like [`ServerTls::load`], or if one of them is no regular file now; the previous contents stay in use.
-    pub fn reload(&self) -> Result<bool, TlsError> {
-        let versions = self.files.versions();
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&versions);
-        if versions == self.loaded().versions {
-            return Ok(false);
+    /// A file that is broken, or no regular file now, is rejected.
+    pub fn reload(&self) -> Reloaded {
+        *self.tried.lock().unwrap_or_else(PoisonError::into_inner) = self.files.versions();
+        let before = self.loaded();
+        let mut reloaded = Reloaded::default();
+        let own = reloaded.newer(&before.own, &self.files.own_versions(), || self.files.own(open_regular));
+        let clients = reloaded
+            .newer(&before.clients, &self.files.client_versions(), || self.files.clients(open_regular));
+        if reloaded.is_changed {
+            let loaded = Arc::new(Loaded::new(own, clients));
+            *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
         }
-        let loaded = Arc::new(self.files.load(open_regular)?);
-        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
-        Ok(true)
+        reloaded
     }
 
     /// Loads the files again like [`ServerTls::reload`], unless these very files were tried before; blocks.
-    ///
-    /// # Errors
-    ///
-    /// Like [`ServerTls::reload`], once for each broken state of the files.
-    pub fn refresh(&self) -> Result<bool, TlsError> {
+    pub fn refresh(&self) -> Reloaded {
         let versions = self.files.versions();
         if *self.tried.lock().unwrap_or_else(PoisonError::into_inner) == versions {
-            return Ok(false);
+            return Reloaded::default();
         }
         self.reload()
     }
 
     /// Returns the DNS names of the certificate.
     pub fn names(&self) -> Arc<[String]> {
-        Arc::clone(&self.loaded().names)
+        Arc::clone(&self.loaded().own.contents.names)
     }
 
     /// Encrypts a fresh connection; waits as long as the peer does.
@@ -172,33 +200,78 @@ impl ServerTls {
     }
 }
 
+impl Reloaded {
+    /// Returns a part as its files are now, or as it was if they have not changed or cannot be used.
+    fn newer<T: Clone>(
+        &mut self,
+        before: &Part<T>,
+        versions: &Versions,
+        load: impl FnOnce() -> Result<Part<T>, TlsError>,
+    ) -> Part<T> {
+        if before.versions == *versions {
+            return before.clone();
+        }
+        match load() {
+            Ok(part) => {
+                self.is_changed = true;
+                part
+            }
+            Err(error) => {
+                self.rejected.push(error);
+                before.clone()
+            }
+        }
+    }
+}
+
+impl Loaded {
+    fn new(own: Part<Own>, clients: Part<Option<Arc<dyn ClientCertVerifier>>>) -> Self {
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&VERSIONS)
+            .expect("the provider supports both versions");
+        let builder = match &clients.contents {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
+        };
+        let key = SingleCertAndKey::from(Arc::clone(&own.contents.key));
+        let mut config = builder.with_cert_resolver(Arc::new(key));
+        config.alpn_protocols = vec![HTTP.to_vec()];
+        Loaded { config: Arc::new(config), own, clients }
+    }
+}
+
 impl ServerFiles {
-    fn load(&self, open: Open) -> Result<Loaded, TlsError> {
+    fn own(&self, open: Open) -> Result<Part<Own>, TlsError> {
         // Taken first: a change while the files are read is noticed next time.
-        let versions = self.versions();
+        let versions = self.own_versions();
         let chain = certificates(&self.certificate, open)?;
         let names = chain.first().map(certificate::dns_names).unwrap_or_default().into();
         let key = private_key(&self.key, open)?;
-        let provider = Arc::new(ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&VERSIONS)
-            .expect("the provider supports both versions");
-        let builder = match &self.client_ca {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path, open)?), provider);
-                builder.with_client_cert_verifier(verifier.build().map_err(|error| invalid(path, &error))?)
-            }
-        };
-        let mut config = builder.with_single_cert(chain, key).map_err(|error| invalid(&self.key, &error))?;
-        config.alpn_protocols = vec![HTTP.to_vec()];
-        Ok(Loaded { config: Arc::new(config), names, versions })
+        let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
+            .map_err(|error| invalid(&self.key, &error))?;
+        Ok(Part { contents: Own { key: Arc::new(key), names }, versions })
     }
 
-    fn versions(&self) -> Vec<Option<Version>> {
-        let files = [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()];
-        files.into_iter().flatten().map(|path| Version::of(path)).collect()
+    fn clients(&self, open: Open) -> Result<Part<Option<Arc<dyn ClientCertVerifier>>>, TlsError> {
+        let versions = self.client_versions();
+        let Some(path) = &self.client_ca else { return Ok(Part { contents: None, versions }) };
+        let roots = Arc::new(roots(path, open)?);
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+        let contents = Some(verifier.map_err(|error| invalid(path, &error))?);
+        Ok(Part { contents, versions })
+    }
+
+    fn versions(&self) -> Versions {
+        [self.own_versions(), self.client_versions()].concat()
+    }
+
+    fn own_versions(&self) -> Versions {
+        [&self.certificate, &self.key].map(|path| Version::of(path)).to_vec()
+    }
+
+    fn client_versions(&self) -> Versions {
+        self.client_ca.iter().map(|path| Version::of(path)).collect()
     }
 }
 

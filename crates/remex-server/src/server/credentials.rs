@@ -8,7 +8,7 @@ use std::{
 use tokio::time::timeout;
 
 use super::Server;
-use crate::{host::Phase, threads::OwnWork};
+use crate::{host::Phase, threads::OwnWork, token::CredentialError};
 
 /// How long a decision waits for a file system that hangs; then the contents known so far count.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,16 +29,11 @@ impl Server {
         let reading = self.host.own_threads().run(OwnWork::Credentials, move || {
             let reloaded = files.reload();
             drop(permit);
-            match (reloaded, Weak::upgrade(&server)) {
-                (Ok(true), Some(server)) => {
-                    tracing::info!("reloaded the credential files");
-                    // Open connections check whether they are still admitted.
-                    server.auth.send_modify(|_| {});
-                }
-                (Ok(_), _) => {}
-                (Err(error), _) => {
-                    tracing::error!(%error, "cannot reload the credential files; the previous contents stay valid");
-                }
+            reloaded.rejected.iter().for_each(CredentialError::report);
+            if let (true, Some(server)) = (reloaded.is_changed, Weak::upgrade(&server)) {
+                tracing::info!("reloaded the credential files");
+                // Open connections check whether they are still admitted.
+                server.auth.send_modify(|_| {});
             }
         });
         if timeout(READ_TIMEOUT, reading).await.is_err() {

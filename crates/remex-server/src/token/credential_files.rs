@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use remex_rpc::open_regular;
@@ -16,6 +17,9 @@ use super::{ClaimPolicy, FileError, Key, KeyError, TokenFile, TokenGrant, Verifi
 
 /// The longest file, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
+
+/// How often it is said that a file cannot be used.
+const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
 
 /// Opens a file for reading.
 type Open = fn(&Path) -> io::Result<File>;
@@ -37,20 +41,41 @@ pub struct CredentialPaths {
 #[derive(Debug)]
 pub struct CredentialFiles {
     paths: CredentialPaths,
-    /// Replaced as a whole on a reload; held briefly.
+    /// Replaced file by file on a reload; held briefly.
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    contents: Contents,
+    files: Files,
     loaded: Arc<Loaded>,
-    /// Why the contents of the files cannot be used now; reported once.
-    rejected: Option<String>,
 }
 
-/// The bytes of the files, in the order of the paths.
-type Contents = [Option<Vec<u8>>; 3];
+/// Each file by itself: whatever is wrong with one, changes of the others count.
+#[derive(Clone, Debug, Default)]
+struct Files {
+    tokens: Known<Vec<TokenGrant>>,
+    shared_secret: Known<Vec<Key>>,
+    jwks: Known<Vec<Key>>,
+}
+
+/// The newest usable content of one file.
+#[derive(Clone, Debug, Default)]
+struct Known<T> {
+    bytes: Option<Vec<u8>>,
+    meaning: T,
+    /// Why the content of now cannot be used, and when that was said last.
+    rejected: Option<(String, Instant)>,
+}
+
+/// What a reload has found.
+#[derive(Debug, Default)]
+pub struct Reloaded {
+    /// Whether a file had changed.
+    pub is_changed: bool,
+    /// Which files cannot be used, each once a minute; their previous contents stay in use.
+    pub rejected: Vec<CredentialError>,
+}
 
 /// The tokens and keys in the files.
 #[derive(Debug)]
@@ -97,6 +122,20 @@ impl CredentialError {
             CredentialError::Key { error, .. } => error.hint(),
         }
     }
+
+    /// Logs that a file which a server uses cannot be read again.
+    pub(crate) fn report(&self) {
+        let hint = self.hint();
+        tracing::error!(error = %self, hint, "cannot use a credential file; its previous contents stay valid");
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            CredentialError::Unreadable { path, .. }
+            | CredentialError::Tokens { path, .. }
+            | CredentialError::Key { path, .. } => path,
+        }
+    }
 }
 
 impl CredentialFiles {
@@ -109,50 +148,64 @@ impl CredentialFiles {
         Self::load_with(paths, |path| File::open(path))
     }
 
-    /// Loads the files for a server that runs already.
+    /// Loads the files for a server that runs already and has used `known` so far.
+    ///
+    /// A file that was there before and cannot be used now keeps its known contents, so that the others count; the log
+    /// says so.
     ///
     /// # Errors
     ///
-    /// Like [`CredentialFiles::load`], or if one of them is no regular file: a FIFO would make the server wait.
-    pub fn load_again(paths: CredentialPaths) -> Result<Self, CredentialError> {
-        Self::load_with(paths, open_regular)
+    /// If a file that was not used before cannot be read or used, or is no regular file: a FIFO would make the server wait.
+    pub fn load_again(paths: CredentialPaths, known: Option<&Self>) -> Result<Self, CredentialError> {
+        let mut files = known.map(|known| known.files_at(&paths)).unwrap_or_default();
+        let reloaded = paths.update(&mut files, open_regular, Instant::now());
+        let is_new = |error: &CredentialError| !files.knows(&paths, error.path());
+        let (mut new, known): (Vec<_>, Vec<_>) = reloaded.rejected.into_iter().partition(is_new);
+        if !new.is_empty() {
+            return Err(new.remove(0));
+        }
+        known.iter().for_each(CredentialError::report);
+        Ok(Self::new(paths, files))
     }
 
     fn load_with(paths: CredentialPaths, open: Open) -> Result<Self, CredentialError> {
-        let contents = paths.read(open)?;
-        let loaded = Arc::new(paths.parse(&contents)?);
-        let state = Mutex::new(State { contents, loaded, rejected: None });
-        Ok(CredentialFiles { paths, state })
+        let mut files = Files::default();
+        let reloaded = paths.update(&mut files, open, Instant::now());
+        match reloaded.rejected.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(Self::new(paths, files)),
+        }
     }
 
-    /// Loads the files again if they have changed; returns whether they had.
-    ///
-    /// # Errors
-    ///
-    /// Like [`CredentialFiles::load_again`], once for each cause; the previous contents stay in use.
-    pub fn reload(&self) -> Result<bool, CredentialError> {
-        let parsed = self.paths.read(open_regular).and_then(|contents| {
-            if self.state().contents == contents {
-                return Ok(None);
-            }
-            let loaded = self.paths.parse(&contents)?;
-            Ok(Some((contents, Arc::new(loaded))))
-        });
+    fn new(paths: CredentialPaths, files: Files) -> Self {
+        let loaded = Arc::new(files.loaded(&paths.policy));
+        CredentialFiles { paths, state: Mutex::new(State { files, loaded }) }
+    }
+
+    /// Returns the contents of those files that also have these paths; what is wrong with them will be said again.
+    fn files_at(&self, paths: &CredentialPaths) -> Files {
+        let mut files = self.state().files.clone();
+        files.tokens.keep_if(self.paths.tokens == paths.tokens);
+        files.shared_secret.keep_if(self.paths.shared_secret == paths.shared_secret);
+        files.jwks.keep_if(self.paths.jwks == paths.jwks);
+        files
+    }
+
+    /// Loads each file again that has changed.
+    pub fn reload(&self) -> Reloaded {
+        self.reload_at(Instant::now())
+    }
+
+    fn reload_at(&self, now: Instant) -> Reloaded {
+        // Reading may hang, and nobody else reloads.
+        let mut files = self.state().files.clone();
+        let reloaded = self.paths.update(&mut files, open_regular, now);
         let mut state = self.state();
-        match parsed {
-            Ok(None) => {
-                state.rejected = None;
-                Ok(false)
-            }
-            Ok(Some((contents, loaded))) => {
-                *state = State { contents, loaded, rejected: None };
-                Ok(true)
-            }
-            Err(error) => {
-                let reason = error.to_string();
-                if state.rejected.replace(reason.clone()) == Some(reason) { Ok(false) } else { Err(error) }
-            }
+        if reloaded.is_changed {
+            state.loaded = Arc::new(files.loaded(&self.paths.policy));
         }
+        state.files = files;
+        reloaded
     }
 
     /// Returns the newest usable contents.
@@ -175,43 +228,93 @@ impl PartialEq for CredentialFiles {
 impl Eq for CredentialFiles {}
 
 impl CredentialPaths {
-    fn read(&self, open: Open) -> Result<Contents, CredentialError> {
-        let read = |path: &Option<PathBuf>| {
-            path.as_deref()
-                .map(|path| {
-                    read(path, open).map_err(|error| CredentialError::Unreadable { path: path.into(), error })
-                })
-                .transpose()
-        };
-        Ok([read(&self.tokens)?, read(&self.shared_secret)?, read(&self.jwks)?])
-    }
-
-    fn parse(&self, contents: &Contents) -> Result<Loaded, CredentialError> {
-        let [tokens, secret, jwks] = contents;
-        let mut loaded = Loaded { tokens: Vec::new(), verifier: None };
-        if let (Some(path), Some(bytes)) = (&self.tokens, tokens) {
-            let text = String::from_utf8_lossy(bytes);
-            let file = TokenFile::parse(&text)
-                .map_err(|error| CredentialError::Tokens { path: path.clone(), error })?;
+    /// Reads all files, and takes over what can be used.
+    fn update(&self, files: &mut Files, open: Open, now: Instant) -> Reloaded {
+        let mut reloaded = Reloaded::default();
+        files.tokens.update(self.tokens.as_deref(), open, now, &mut reloaded, |path, bytes| {
+            let file = TokenFile::parse(&String::from_utf8_lossy(bytes))
+                .map_err(|error| CredentialError::Tokens { path: path.into(), error })?;
             if file.has_secrets {
                 warn_if_others_can_read(path);
             }
-            loaded.tokens = file.tokens;
-        }
-        let mut keys = Vec::new();
-        if let (Some(path), Some(bytes)) = (&self.shared_secret, secret) {
-            let key = Key::shared_secret(bytes);
-            keys.push(key.map_err(|error| CredentialError::Key { path: path.clone(), error })?);
+            Ok(file.tokens)
+        });
+        let key_error = |path: &Path, error| CredentialError::Key { path: path.into(), error };
+        files.shared_secret.update(self.shared_secret.as_deref(), open, now, &mut reloaded, |path, bytes| {
+            let key = Key::shared_secret(bytes).map_err(|error| key_error(path, error))?;
             warn_if_others_can_read(path);
+            Ok(vec![key])
+        });
+        files.jwks.update(self.jwks.as_deref(), open, now, &mut reloaded, |path, bytes| {
+            Key::parse_jwks(bytes).map_err(|error| key_error(path, error))
+        });
+        reloaded
+    }
+}
+
+impl<T: Default> Known<T> {
+    /// Forgets the content unless the same file is used again, and that it was rejected in any case.
+    fn keep_if(&mut self, is_same: bool) {
+        if is_same {
+            self.rejected = None;
+        } else {
+            *self = Self::default();
         }
-        if let (Some(path), Some(bytes)) = (&self.jwks, jwks) {
-            let public = Key::parse_jwks(bytes);
-            keys.extend(public.map_err(|error| CredentialError::Key { path: path.clone(), error })?);
+    }
+
+    /// Reads the file, if there is one, and takes its content over if it is another one and can be used.
+    fn update(
+        &mut self,
+        path: Option<&Path>,
+        open: Open,
+        now: Instant,
+        reloaded: &mut Reloaded,
+        parse: impl FnOnce(&Path, &[u8]) -> Result<T, CredentialError>,
+    ) {
+        let Some(path) = path else { return };
+        let content =
+            read(path, open).map_err(|error| CredentialError::Unreadable { path: path.into(), error });
+        let changed = content.and_then(|bytes| {
+            if self.bytes.as_ref() == Some(&bytes) {
+                return Ok(None);
+            }
+            Ok(Some((parse(path, &bytes)?, bytes)))
+        });
+        match changed {
+            Ok(None) => self.rejected = None,
+            Ok(Some((meaning, bytes))) => {
+                *self = Known { bytes: Some(bytes), meaning, rejected: None };
+                reloaded.is_changed = true;
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                let is_said = self.rejected.as_ref().is_some_and(|(said, at)| {
+                    *said == reason && now.saturating_duration_since(*at) < COMPLAINT_PERIOD
+                });
+                if !is_said {
+                    self.rejected = Some((reason, now));
+                    reloaded.rejected.push(error);
+                }
+            }
         }
-        if !keys.is_empty() {
-            loaded.verifier = Some(Verifier::new(keys, self.policy.clone()));
-        }
-        Ok(loaded)
+    }
+}
+
+impl Files {
+    /// Returns whether there is content of the file with this path.
+    fn knows(&self, paths: &CredentialPaths, path: &Path) -> bool {
+        let files = [
+            (&paths.tokens, self.tokens.bytes.is_some()),
+            (&paths.shared_secret, self.shared_secret.bytes.is_some()),
+            (&paths.jwks, self.jwks.bytes.is_some()),
+        ];
+        files.iter().all(|(used, is_known)| used.as_deref() != Some(path) || *is_known)
+    }
+
+    fn loaded(&self, policy: &ClaimPolicy) -> Loaded {
+        let keys: Vec<_> = self.shared_secret.meaning.iter().chain(&self.jwks.meaning).cloned().collect();
+        let verifier = (!keys.is_empty()).then(|| Verifier::new(keys, policy.clone()));
+        Loaded { tokens: self.tokens.meaning.clone(), verifier }
     }
 }
 
@@ -259,27 +362,58 @@ mod tests {
         assert!(matches!(CredentialFiles::load(paths.clone()), Err(CredentialError::Tokens { .. })));
         fs::write(&path, format!("{TOKEN} name=a")).unwrap();
         let files = CredentialFiles::load(paths).unwrap();
-        assert!(!files.reload().unwrap());
+        assert!(!files.reload().is_changed);
 
         // The same length within the same tick of the clock.
         fs::write(&path, format!("{TOKEN} name=b")).unwrap();
-        assert!(files.reload().unwrap());
+        assert!(files.reload().is_changed);
         fs::write(&path, format!("{TOKEN} name=c\n{OTHER} name=d")).unwrap();
-        assert!(files.reload().unwrap());
+        assert!(files.reload().is_changed);
         assert_eq!(names(&files), ["c", "d"]);
 
         for broken in ["", "weak"] {
             fs::write(&path, broken).unwrap();
-            assert!(files.reload().is_err());
-            assert!(!files.reload().unwrap(), "reported once");
+            let now = Instant::now();
+            assert_eq!(files.reload_at(now).rejected.len(), 1);
+            assert_eq!(files.reload_at(now + COMPLAINT_PERIOD / 2).rejected.len(), 0, "said once a minute");
+            assert_eq!(files.reload_at(now + COMPLAINT_PERIOD).rejected.len(), 1);
             assert_eq!(names(&files), ["c", "d"]);
         }
         fs::remove_file(&path).unwrap();
-        assert!(files.reload().is_err());
+        assert_eq!(files.reload().rejected.len(), 1);
         assert_eq!(names(&files), ["c", "d"]);
         fs::write(&path, format!("{OTHER} name=e")).unwrap();
-        assert!(files.reload().unwrap());
+        assert!(files.reload().is_changed);
         assert_eq!(names(&files), ["e"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_keeps_no_change_of_another_from_counting() {
+        let directory = tempfile::tempdir().unwrap();
+        let [tokens, secret] = ["tokens", "secret"].map(|name| directory.path().join(name));
+        fs::write(&tokens, format!("{TOKEN} name=a\n{OTHER} name=b")).unwrap();
+        fs::write(&secret, [7; 32]).unwrap();
+        let paths = CredentialPaths {
+            tokens: Some(tokens.clone()),
+            shared_secret: Some(secret.clone()),
+            ..CredentialPaths::default()
+        };
+        let files = CredentialFiles::load(paths).unwrap();
+        fs::remove_file(&secret).unwrap();
+        fs::write(&tokens, format!("{OTHER} name=b")).unwrap();
+        let reloaded = files.reload();
+        assert!(reloaded.is_changed && reloaded.rejected.len() == 1, "{reloaded:?}");
+        let loaded = files.loaded();
+        assert_eq!(loaded.tokens.iter().map(|token| token.name.as_str()).collect::<Vec<_>>(), ["b"]);
+        assert!(loaded.verifier.is_some(), "the secret known so far stays in use");
+
+        fs::write(&tokens, format!("{TOKEN} name=c")).unwrap();
+        let again = CredentialFiles::load_again(files.paths.clone(), Some(&files)).unwrap();
+        let loaded = again.loaded();
+        assert_eq!(loaded.tokens.iter().map(|token| token.name.as_str()).collect::<Vec<_>>(), ["c"]);
+        assert!(loaded.verifier.is_some(), "the secret known so far stays in use");
+        let elsewhere = CredentialPaths { jwks: Some(directory.path().join("jwks")), ..files.paths.clone() };
+        assert!(CredentialFiles::load_again(elsewhere, Some(&files)).is_err(), "a file that was never read");
     }
 
     #[test]
@@ -295,13 +429,14 @@ mod tests {
         let files = CredentialFiles::load(paths.clone()).unwrap();
         writer.join().unwrap().unwrap();
         // A read would wait for a writer.
-        let error = files.reload().unwrap_err().to_string();
+        let error = files.reload().rejected.remove(0).to_string();
         assert!(error.contains("it is not a regular file"), "{error}");
-        assert!(CredentialFiles::load_again(paths).is_err());
+        assert!(CredentialFiles::load_again(paths.clone(), None).is_err(), "it was never read");
+        assert_eq!(CredentialFiles::load_again(paths, Some(&files)).unwrap().loaded().tokens.len(), 1);
         assert_eq!(files.loaded().tokens.len(), 1);
         fs::remove_file(&path).unwrap();
         fs::write(&path, format!("{OTHER} name=b")).unwrap();
-        assert!(files.reload().unwrap());
+        assert!(files.reload().is_changed);
     }
 
     #[test]

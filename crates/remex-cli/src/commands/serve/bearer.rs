@@ -102,11 +102,17 @@ fn override_keys(flags: &Flags, auth: &mut Auth) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads credential files: [`CredentialFiles::load`] or [`CredentialFiles::load_again`].
-pub(super) type Load = fn(CredentialPaths) -> Result<CredentialFiles, CredentialError>;
+/// When credential files are read.
+#[derive(Clone, Copy)]
+pub(super) enum Load<'a> {
+    /// At the start of the server.
+    First,
+    /// While it runs, with the files in use so far.
+    Again(Option<&'a CredentialFiles>),
+}
 
 /// Reads the files that the settings name.
-pub(super) fn load(auth: &Auth, load: Load) -> Result<Bearer, Failure> {
+pub(super) fn load(auth: &Auth, load: Load<'_>) -> Result<Bearer, Failure> {
     let tokens = auth.token_sha256.iter().map(|sha256| {
         let name = TokenGrant::default_name(sha256);
         TokenGrant { name, sha256: *sha256, scopes: Scopes::all(), expires_at: None }
@@ -124,7 +130,11 @@ pub(super) fn load(auth: &Auth, load: Load) -> Result<Bearer, Failure> {
                 max_clock_skew: jwt.max_clock_skew,
             },
         };
-        let files = load(paths).map_err(|error| failure(&error, auth.token_file.as_deref()))?;
+        let files = match load {
+            Load::First => CredentialFiles::load(paths),
+            Load::Again(known) => CredentialFiles::load_again(paths, known),
+        };
+        let files = files.map_err(|error| failure(&error, auth.token_file.as_deref()))?;
         bearer.files = Some(Arc::new(files));
     }
     Ok(bearer)

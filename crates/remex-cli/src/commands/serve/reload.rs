@@ -1,6 +1,7 @@
 //! SIGHUP: reads the configuration file again and applies what can change while the server runs.
 //!
-//! All or nothing: a file with a mistake changes nothing. Start at [`Reloader`].
+//! A configuration with a mistake changes nothing. A file that it names and that was in use before is no part of it: if it
+//! cannot be read now, it stays as it was, and everything else counts. Start at [`Reloader`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +10,7 @@ use remex_rpc::{ListenAddress, tls::ServerTls};
 use remex_server::{Limits, Reload, Server, token::CredentialFiles};
 use tracing_subscriber::EnvFilter;
 
-use super::{exposure, log, settings};
+use super::{bearer::Load, exposure, log, settings};
 use crate::{args::serve::Flags, render::failure::Failure};
 
 /// Replaces the log filter of a running program.
@@ -25,6 +26,8 @@ pub(super) struct Reloader {
     pub(super) set_log: SetLog,
     /// The settings in effect.
     pub(super) config: ServerConfig,
+    /// The credential files in use.
+    pub(super) files: Option<Arc<CredentialFiles>>,
 }
 
 /// Reloads on another thread: files and the user database may hang, and signals must not wait for them.
@@ -49,31 +52,44 @@ impl Reloader {
     fn apply(&mut self) -> Result<(), Failure> {
         // Everything that can fail comes first.
         let config = settings::effective(&self.flags)?;
-        let auth = settings::auth(&config, CredentialFiles::load_again)?;
+        let auth = settings::auth(&config, Load::Again(self.files.as_deref()))?;
         let filter = log::filter(&config.log)?;
         // Certificates of listeners stay those of the start, so they are judged with them.
         let judged = ServerConfig { tls: self.config.tls.clone(), ..config.clone() };
         exposure::check(&judged, &self.addresses)?;
-        if let Some(tls) = &self.tls {
-            tls.reload().map_err(|error| Failure::new(error.message(), error.hint()))?;
-        }
-        // The server checks who connects, so nobody is admitted earlier.
-        for address in &self.addresses {
-            if let ListenAddress::Unix(path) = address {
-                settings::share_socket(&config, path)?;
-            }
-        }
+        self.reload_certificates();
+        self.share_sockets(&config);
         for key in self.config.needs_restart(&config) {
             tracing::warn!(key, "a changed setting takes effect when the server starts again");
         }
         (self.set_log)(filter);
         self.server.set_limits(keep_fixed(&self.config.limits, &config.limits));
+        self.files.clone_from(&auth.files);
         self.server.set_auth(auth);
         self.server.reopen_audit();
         tracing::info!("configuration reloaded");
         // What needs a restart is compared with what is in effect, again and again.
         self.config = keep_restart(&self.config, config);
         Ok(())
+    }
+
+    fn reload_certificates(&self) {
+        let reloaded = self.tls.as_ref().map(|tls| tls.reload()).unwrap_or_default();
+        for error in reloaded.rejected {
+            tracing::error!(%error, "cannot load the TLS certificates again; the previous ones stay in use");
+        }
+    }
+
+    /// Makes unix sockets reachable for those who may connect; the server checks who each is, so nobody is admitted who
+    /// may not, whether or not this succeeds.
+    fn share_sockets(&self, config: &ServerConfig) {
+        for address in &self.addresses {
+            if let ListenAddress::Unix(path) = address
+                && let Err(failure) = settings::share_socket(config, path)
+            {
+                tracing::error!(error = failure.message(), path = %path.display(), "cannot change who can reach a socket");
+            }
+        }
     }
 }
 

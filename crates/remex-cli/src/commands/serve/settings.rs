@@ -167,8 +167,8 @@ pub(super) fn make_absolute(config: &mut ServerConfig) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns who may connect, with the tokens, which `load` reads, and the users that the settings name.
-pub(super) fn auth(config: &ServerConfig, load: bearer::Load) -> Result<Auth, Failure> {
+/// Returns who may connect, with the tokens and the users that the settings name.
+pub(super) fn auth(config: &ServerConfig, load: bearer::Load<'_>) -> Result<Auth, Failure> {
     let settings = &config.auth;
     let users: Result<_, _> = settings.users.iter().map(user).collect();
     let certificates = match &settings.certificates {
