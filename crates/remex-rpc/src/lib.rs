@@ -30,6 +30,8 @@ pub mod tls;
 #[cfg(feature = "server")]
 mod unix;
 pub mod websocket;
+#[cfg(feature = "server")]
+mod writers;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -51,6 +53,8 @@ pub use send_buffer::SendBuffer;
 #[cfg(feature = "server")]
 pub use stdio::stdio;
 pub use stream::Stream;
+#[cfg(feature = "server")]
+pub use writers::{OthersCanWrite, check_writers};
 
 /// The receiving half of a connection over any transport.
 pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;

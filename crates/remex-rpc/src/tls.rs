@@ -59,6 +59,9 @@ pub enum TlsError {
         /// Why.
         reason: String,
     },
+    /// Other users can change a file that decides who gets in.
+    #[cfg(feature = "server")]
+    Writable(crate::OthersCanWrite),
     /// The host trusts no CA at all.
     NoRoots,
 }
@@ -70,17 +73,22 @@ impl TlsError {
             Self::Unreadable { path, error } => format!("cannot read `{}`: {error}", path.display()),
             Self::Empty { path, what } => format!("`{}` contains no {what} in PEM format", path.display()),
             Self::Invalid { path, reason } => format!("cannot use `{}`: {reason}", path.display()),
+            #[cfg(feature = "server")]
+            Self::Writable(error) => error.to_string(),
             Self::NoRoots => "this host has no root certificates".to_owned(),
         }
     }
 
     /// Returns what to do about it.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    pub fn hint(&self) -> String {
+        let hint = match self {
             Self::Unreadable { .. } => "check the path and its permissions",
             Self::Empty { .. } => "check that it is the right file",
             Self::Invalid { .. } => "check that the certificate and its key are valid and belong together",
+            #[cfg(feature = "server")]
+            Self::Writable(error) => return error.hint(),
             Self::NoRoots => "install `ca-certificates`, or set the CA or the pin of the server",
-        }
+        };
+        hint.to_owned()
     }
 }

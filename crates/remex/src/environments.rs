@@ -324,7 +324,21 @@ fn is_there(path: &Path) -> bool {
 #[cfg(target_os = "linux")]
 pub(crate) fn trusted_text(path: &Path) -> Result<String, FileError> {
     let (text, access) = contents(path)?;
-    access.allows_programs(path).map(|()| text)
+    access.allows_programs(path)?;
+    remex_rpc::check_writers(path).map_err(|error| denied(&error.reason(), &error.hint()))?;
+    Ok(text)
+}
+
+/// Reads the token that clients of a server here present: like [`token`], and refused if others can replace the file.
+///
+/// # Errors
+///
+/// When it cannot be read, or is refused.
+#[cfg(target_os = "linux")]
+pub fn server_token(path: &Path) -> Result<String, FileError> {
+    let token = token(path)?;
+    remex_rpc::check_writers(path).map_err(|error| denied(&error.reason(), &error.hint()))?;
+    Ok(token)
 }
 
 fn contents(path: &Path) -> Result<(String, Access), FileError> {

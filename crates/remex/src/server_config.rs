@@ -243,7 +243,8 @@ impl ServerConfig {
         reader::read(text, file)
     }
 
-    /// Reads a configuration file. It decides who may run commands, so it is refused if others can write to it.
+    /// Reads a configuration file. It decides who may run commands, so it is refused if others can write to it or
+    /// replace it.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! `remex mcp`: tools for models, over the Model Context Protocol.
 
-use remex::environments::token;
+use remex::environments::server_token;
 use remex_client::{
     Client, Options, Prompts,
     environment::{Id, LocalInclusion},
@@ -61,7 +61,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 
 async fn serve_http(flags: &Flags, tools: Tools) -> Result<(), Failure> {
     let (Some(address), Some(path)) = (flags.listen, &flags.token_file) else { return Ok(()) };
-    let token = token(path).map_err(|error| {
+    let token = server_token(path).map_err(|error| {
         Failure::bare(Kind::Usage, format!("cannot use the token file `{}`", path.display()))
             .because(error.message)
             .with_hint(error.hint.as_deref().unwrap_or("create a file that contains only the token"))

@@ -409,7 +409,11 @@ fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {
     let (certificate, key) = (certificate.clone(), key.clone());
     let files = ServerFiles { certificate, key, client_ca: config.tls.client_ca.clone() };
     let tls = ServerTls::load(files).map_err(|error| {
-        let kind = if matches!(error, TlsError::Unreadable { .. }) { Kind::Usage } else { Kind::Failed };
+        let kind = if matches!(error, TlsError::Unreadable { .. } | TlsError::Writable(_)) {
+            Kind::Usage
+        } else {
+            Kind::Failed
+        };
         Failure::of(kind, error.message(), error.hint())
     })?;
     Ok(Some(Arc::new(tls)))

@@ -1,13 +1,13 @@
 //! Tokens: from files that are rewritten, and signed ones; each with its scopes and its end.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Guarded, InTime as _, SECRET, Server, finish, jwt, program, sign, unix_now as now,
+    Guarded, InTime as _, Pki, SECRET, Server, finish, jwt, program, sign, unix_now as now,
     upgrade_status as status, write_private as write,
 };
 
@@ -112,6 +112,55 @@ fn others_who_can_read_a_file_with_tokens_are_warned_of() {
     let file = guarded.file.to_str().unwrap();
     let server = Server::serve(&["--ws-auth", "capability-token", "--ws-token-file", file]);
     server.stderr_line("other users can read this file with secrets");
+}
+
+#[test]
+fn credentials_that_others_can_change_or_replace_are_refused_with_the_command_that_mends_it() {
+    let (pki, _authority) = Pki::new();
+    write(&pki.path("tokens"), ONE);
+    write(&pki.path("secret"), SECRET);
+    write(&pki.path("jwks"), "{}");
+    write(&pki.path("server.toml"), "");
+    let directory = pki.path("").canonicalize().unwrap();
+    let [tokens, secret, jwks, config, cert, key, ca] =
+        ["tokens", "secret", "jwks", "server.toml", "server.pem", "server.key", "ca.pem"]
+            .map(|name| pki.arg(name));
+    let tls =
+        ["--listen", "wss://127.0.0.1:0", "--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
+    let signed = ["--ws-auth", "signed-bearer-token"];
+    for (file, flags) in [
+        (&tokens, vec!["--ws-auth", "capability-token", "--ws-token-file", &tokens]),
+        (&secret, [&signed[..], &["--ws-shared-secret-file", &secret]].concat()),
+        (&jwks, [&signed[..], &["--ws-jwks-file", &jwks]].concat()),
+        (&config, vec!["--config", &config]),
+        (&key, tls.to_vec()),
+        (&ca, tls.to_vec()),
+    ] {
+        let set_mode =
+            |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        for (path, bad, good) in [(Path::new(file), 0o666, 0o600), (&directory, 0o777, 0o700)] {
+            set_mode(path, bad);
+            let refused = finish(&[&["serve"], &flags[..]].concat());
+            set_mode(path, good);
+            assert_eq!((refused.code(), refused.stdout.as_str()), (Some(2), ""), "{file}: {refused:?}");
+            let mending = format!("chmod go-w {}", path.display());
+            assert!(refused.stderr.contains("other users can write to"), "{file}: {refused:?}");
+            assert!(refused.stderr.contains(&mending), "{mending}: {refused:?}");
+        }
+    }
+}
+
+#[test]
+fn a_token_file_that_others_can_write_is_not_read_again() {
+    let guarded = Guarded::with_tokens(ONE);
+    let set_mode = |mode| fs::set_permissions(&guarded.file, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o666);
+    fs::write(&guarded.file, OTHER).unwrap();
+    assert_eq!([ONE, OTHER].map(|token| guarded.status(token)), [101, 401]);
+    let line = guarded.server.stderr_line("cannot use a credential file");
+    assert!(line.contains(&format!("chmod go-w {}", guarded.file.display())), "{line}");
+    set_mode(0o600);
+    assert_eq!([ONE, OTHER].map(|token| guarded.status(token)), [401, 101]);
 }
 
 #[test]

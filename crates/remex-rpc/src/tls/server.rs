@@ -25,7 +25,7 @@ use super::{
     HANDSHAKE_RECORD, HTTP, PeerCertificate, TlsError, TlsFailure, VERSIONS, certificate,
     pem::{Open, certificates, invalid, open_any, private_key, roots},
 };
-use crate::{Stream, open_regular};
+use crate::{Stream, check_writers, open_regular};
 
 /// How long a refused peer may take to read why.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -246,6 +246,7 @@ impl ServerFiles {
         let versions = self.own_versions();
         let chain = certificates(&self.certificate, open)?;
         let names = chain.first().map(certificate::dns_names).unwrap_or_default().into();
+        check_writers(&self.key).map_err(TlsError::Writable)?;
         let key = private_key(&self.key, open)?;
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
             .map_err(|error| invalid(&self.key, &error))?;
@@ -255,6 +256,7 @@ impl ServerFiles {
     fn clients(&self, open: Open) -> Result<Part<Option<Arc<dyn ClientCertVerifier>>>, TlsError> {
         let versions = self.client_versions();
         let Some(path) = &self.client_ca else { return Ok(Part { contents: None, versions }) };
+        check_writers(path).map_err(TlsError::Writable)?;
         let roots = Arc::new(roots(path, open)?);
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_rpc::open_regular;
+use remex_rpc::{OthersCanWrite, check_writers, open_regular};
 
 use super::{ClaimPolicy, FileError, Key, KeyError, TokenFile, TokenGrant, Verifier};
 
@@ -111,15 +111,19 @@ pub enum CredentialError {
         /// Why.
         error: KeyError,
     },
+    /// Other users can change a file.
+    #[error(transparent)]
+    Writable(#[from] OthersCanWrite),
 }
 
 impl CredentialError {
     /// Returns what to do about it.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> String {
         match self {
-            CredentialError::Unreadable { .. } => "check the path and its permissions",
-            CredentialError::Tokens { error, .. } => error.hint(),
-            CredentialError::Key { error, .. } => error.hint(),
+            CredentialError::Unreadable { .. } => "check the path and its permissions".to_owned(),
+            CredentialError::Tokens { error, .. } => error.hint().to_owned(),
+            CredentialError::Key { error, .. } => error.hint().to_owned(),
+            CredentialError::Writable(error) => error.hint(),
         }
     }
 
@@ -134,6 +138,7 @@ impl CredentialError {
             CredentialError::Unreadable { path, .. }
             | CredentialError::Tokens { path, .. }
             | CredentialError::Key { path, .. } => path,
+            CredentialError::Writable(error) => error.file(),
         }
     }
 }
@@ -272,9 +277,11 @@ impl<T: Default> Known<T> {
         parse: impl FnOnce(&Path, &[u8]) -> Result<T, CredentialError>,
     ) {
         let Some(path) = path else { return };
-        let content =
-            read(path, open).map_err(|error| CredentialError::Unreadable { path: path.into(), error });
-        let changed = content.and_then(|bytes| {
+        let read = || {
+            check_writers(path)?;
+            read(path, open).map_err(|error| CredentialError::Unreadable { path: path.into(), error })
+        };
+        let changed = read().and_then(|bytes| {
             if self.bytes.as_ref() == Some(&bytes) {
                 return Ok(None);
             }

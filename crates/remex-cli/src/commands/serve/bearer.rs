@@ -153,7 +153,9 @@ fn failure(error: &CredentialError, token_file: Option<&Path>) -> Failure {
             };
             Failure::usage(format!("cannot read the token file `{shown}`"), hint).because(cause.to_string())
         }
-        CredentialError::Unreadable { .. } => Failure::usage(error.to_string(), error.hint()),
+        CredentialError::Unreadable { .. } | CredentialError::Writable(_) => {
+            Failure::usage(error.to_string(), error.hint())
+        }
         CredentialError::Tokens { .. } | CredentialError::Key { .. } => {
             Failure::new(error.to_string(), error.hint())
         }
