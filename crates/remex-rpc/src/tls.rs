@@ -17,7 +17,7 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-pub use certificate::{PeerCertificate, Validity};
+pub use certificate::{CertificateName, InvalidCertificateName, PeerCertificate, Validity};
 pub use client::{ClientFiles, ClientTls};
 pub use failure::TlsFailure;
 pub use pin::{InvalidPin, Pin};

@@ -4,7 +4,10 @@
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
-use remex_rpc::{Refusal, tls::PeerCertificate};
+use remex_rpc::{
+    Refusal,
+    tls::{CertificateName, PeerCertificate},
+};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -64,8 +67,13 @@ pub(crate) enum Denied {
     Expired,
     #[error(transparent)]
     InvalidToken(#[from] Invalid),
-    #[error("the certificate `{0}` is not listed")]
-    UnknownCertificate(String),
+    #[error("the certificate `{}` is not listed", .0.to_string().escape_debug())]
+    UnknownCertificate(CertificateName),
+    #[error(
+        "the certificate has only the common name `{}`; give it a SPIFFE URI or a DNS name, or set `auth.certificate_common_names`",
+        .0.escape_debug()
+    )]
+    CommonName(Arc<str>),
     #[error("user {0} may not connect")]
     OtherUser(u32),
     #[error("the user at the other end is unknown, so a token is required")]
@@ -131,7 +139,9 @@ impl Denied {
             | Denied::Expired
             | Denied::InvalidToken(_)
             | Denied::UnknownOwner => Refusal::Unauthenticated,
-            Denied::UnknownCertificate(_) | Denied::OtherUser(_) => Refusal::Forbidden,
+            Denied::UnknownCertificate(_) | Denied::CommonName(_) | Denied::OtherUser(_) => {
+                Refusal::Forbidden
+            }
         }
     }
 }
@@ -232,6 +242,9 @@ impl Authenticator {
     }
 
     fn certificate(&self, certificate: &PeerCertificate) -> Result<Credential, Denied> {
+        if let (CertificateName::Common(name), false) = (&certificate.name, self.auth.common_names) {
+            return Err(Denied::CommonName(Arc::clone(name)));
+        }
         let scopes = match &self.auth.certificates {
             CertificatePolicy::Any(scopes) => scopes,
             CertificatePolicy::Only(listed) => {
@@ -239,7 +252,7 @@ impl Authenticator {
                 &listed.ok_or_else(|| Denied::UnknownCertificate(certificate.name.clone()))?.scopes
             }
         };
-        let identity = Identity::Certificate(certificate.name.as_str().into());
+        let identity = Identity::Certificate(certificate.name.clone());
         Ok(Credential { expires_at: Some(certificate.expires_at), ..credential(identity, scopes) })
     }
 }
@@ -341,39 +354,63 @@ mod tests {
 
     fn certificate(name: &str, key: u8) -> PeerCertificate {
         let expires_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-        PeerCertificate { name: name.to_owned(), key_sha256: [key; 32], expires_at }
+        PeerCertificate { name: name.parse().unwrap(), key_sha256: [key; 32], expires_at }
     }
 
     #[test]
     fn a_certificate_is_an_identity_and_a_list_admits_only_what_it_names() {
-        let ann = certificate("ann", 1);
-        let bob = certificate("bob", 2);
+        let ann = certificate("dns:ann", 1);
+        let bob = certificate("uri:spiffe://example.com/bob", 2);
         let present = |certificate| TcpPeer {
             bearer: None,
             certificate: Some(certificate),
             owner: SocketOwner::Remote,
         };
         let any = Authenticator::new(Auth::default(), ME);
-        assert_eq!(admitted(&any, &present(&bob)), Ok("certificate:bob".to_owned()));
+        assert_eq!(admitted(&any, &present(&bob)), Ok("certificate:uri:spiffe://example.com/bob".to_owned()));
 
         let listed = |name: &str, key_sha256| CertificateGrant {
-            name: name.to_owned(),
+            name: name.parse().unwrap(),
             key_sha256,
             scopes: Scopes::all(),
         };
-        let certificates = CertificatePolicy::Only(vec![listed("ann", None), listed("bob", Some([3; 32]))]);
+        let certificates = CertificatePolicy::Only(vec![
+            listed("dns:ann", None),
+            listed(&bob.name.to_string(), Some([3; 32])),
+        ]);
         let auth = Authenticator::new(Auth { certificates, ..Auth::default() }, ME);
-        assert_eq!(admitted(&auth, &present(&ann)), Ok("certificate:ann".to_owned()));
-        assert_eq!(admitted(&auth, &present(&bob)), Err(Denied::UnknownCertificate("bob".to_owned())));
+        assert_eq!(admitted(&auth, &present(&ann)), Ok("certificate:dns:ann".to_owned()));
+        assert_eq!(admitted(&auth, &present(&bob)), Err(Denied::UnknownCertificate(bob.name.clone())));
+    }
+
+    #[test]
+    fn a_common_name_is_no_other_name_and_counts_only_where_that_is_configured() {
+        let common = certificate("cn:ann", 1);
+        let present = TcpPeer { bearer: None, certificate: Some(&common), owner: SocketOwner::Remote };
+        let auth = |common_names, names: &[&str]| {
+            let listed = |name: &&str| CertificateGrant {
+                name: name.parse().unwrap(),
+                key_sha256: None,
+                scopes: Scopes::all(),
+            };
+            let certificates = CertificatePolicy::Only(names.iter().map(listed).collect());
+            Authenticator::new(Auth { certificates, common_names, ..Auth::default() }, ME)
+        };
+        let refused = Err(Denied::CommonName("ann".into()));
+        assert_eq!(admitted(&Authenticator::new(Auth::default(), ME), &present), refused);
+        assert_eq!(admitted(&auth(false, &["cn:ann"]), &present), refused);
+        assert_eq!(admitted(&auth(true, &["cn:ann"]), &present), Ok("certificate:cn:ann".to_owned()));
+        let unknown = Err(Denied::UnknownCertificate(common.name.clone()));
+        assert_eq!(admitted(&auth(true, &["dns:ann"]), &present), unknown);
     }
 
     #[test]
     fn a_wrong_token_is_refused_whatever_the_certificate() {
-        let ann = certificate("ann", 1);
+        let ann = certificate("dns:ann", 1);
         let auth = Authenticator::new(Auth { tokens: vec![token("right", None)], ..Auth::default() }, ME);
         let present = |bearer| TcpPeer { bearer, certificate: Some(&ann), owner: SocketOwner::Remote };
         assert_eq!(admitted(&auth, &present(Some("wrong"))), Err(Denied::UnknownToken));
         assert_eq!(admitted(&auth, &present(Some("right"))), Ok("token:right".to_owned()));
-        assert_eq!(admitted(&auth, &present(None)), Ok("certificate:ann".to_owned()));
+        assert_eq!(admitted(&auth, &present(None)), Ok("certificate:dns:ann".to_owned()));
     }
 }

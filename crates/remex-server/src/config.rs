@@ -6,7 +6,7 @@ use remex_proto::{
     environment,
     sandbox::{Hosts, Permissions},
 };
-use remex_rpc::tls::PeerCertificate;
+use remex_rpc::tls::{CertificateName, PeerCertificate};
 use remex_sandbox::{HostList, Preset};
 
 use crate::{
@@ -168,6 +168,9 @@ pub struct Auth {
     pub files: Option<Arc<CredentialFiles>>,
     /// Which of the client certificates that TLS has verified may connect.
     pub certificates: CertificatePolicy,
+    /// Whether a certificate without a SPIFFE URI and a DNS name is known by its common name; otherwise it is refused.
+    /// Name constraints of CAs do not cover common names.
+    pub common_names: bool,
     /// Browser origins that may connect.
     pub origins: Arc<[String]>,
     /// Names that the `Host` header may have besides IP addresses, `localhost`, and those of the host and the
@@ -184,6 +187,7 @@ impl Default for Auth {
             tokens: Vec::new(),
             files: None,
             certificates: CertificatePolicy::Any(Scopes::all()),
+            common_names: false,
             origins: Arc::default(),
             hosts: Vec::new(),
         }
@@ -220,8 +224,8 @@ pub enum CertificatePolicy {
 /// A client certificate that may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateGrant {
-    /// Its SPIFFE URI, DNS name or common name.
-    pub name: String,
+    /// Its name, of the right kind.
+    pub name: CertificateName,
     /// The SHA-256 digest of its public key, if only that key may connect.
     pub key_sha256: Option<[u8; 32]>,
     /// What it may do.

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
+use remex_rpc::tls::CertificateName;
+
 use crate::scope::{Permission, Scopes};
 
 /// On whose behalf a connection acts.
@@ -14,7 +16,7 @@ pub(crate) enum Identity {
     /// Clients with the token that has this digest.
     Token { digest: [u8; 32], name: Arc<str> },
     /// Clients with a certificate that has this name.
-    Certificate(Arc<str>),
+    Certificate(CertificateName),
     /// Clients with a signed token about this subject.
     Subject { issuer: Arc<str>, subject: Arc<str> },
     /// The program that the server is a part of, over memory.
@@ -30,7 +32,7 @@ impl fmt::Display for Identity {
             Identity::Owner => out.write_str("owner"),
             Identity::User { name, .. } => write!(out, "user:{name}"),
             Identity::Token { name, .. } => write!(out, "token:{name}"),
-            Identity::Certificate(name) => write!(out, "certificate:{}", name.escape_debug()),
+            Identity::Certificate(name) => write!(out, "certificate:{}", name.to_string().escape_debug()),
             Identity::Subject { issuer, subject } => {
                 // An issuer may write anything into its tokens, which must not forge lines of the log.
                 write!(out, "subject:{}@{}", subject.escape_debug(), issuer.escape_debug())
@@ -79,6 +81,6 @@ mod tests {
         let [subject, issuer] = ["ann\nERROR", "\u{1b}[2K"].map(Arc::from);
         let shown = Identity::Subject { issuer, subject }.to_string();
         assert_eq!(shown, "subject:ann\\nERROR@\\u{1b}[2K");
-        assert_eq!(Identity::Certificate("a\rb".into()).to_string(), "certificate:a\\rb");
+        assert_eq!(Identity::Certificate(CertificateName::dns("a\rb")).to_string(), "certificate:dns:a\\rb");
     }
 }

@@ -96,6 +96,8 @@ pub struct Auth {
     pub certificate_scope: Scopes,
     /// The only certificates that may connect: none of them if the list is empty, all if there is no list.
     pub certificates: Option<Vec<CertificateGrant>>,
+    /// Whether the common name of a certificate counts if it has no other name.
+    pub certificate_common_names: bool,
     /// Signed tokens.
     pub jwt: Jwt,
 }
@@ -163,6 +165,7 @@ impl Default for ServerConfig {
                 token_sha256: Vec::new(),
                 certificate_scope: Scopes::all(),
                 certificates: None,
+                certificate_common_names: false,
                 jwt: Jwt {
                     secret_file: None,
                     jwks_file: None,

@@ -59,7 +59,7 @@ const NEW_EXAMPLES: &str = "\
 Examples:
   A server with two names; the CA is made first, as `certs/ca.pem` and `certs/ca.key`:
     remex cert new server build.example 10.0.0.5
-  A client that the server knows as `ann`:
+  A client that the server knows as `dns:ann`:
     remex cert new client ann
   A client that the server knows by its SPIFFE URI, for a month:
     remex cert new client ci --spiffe spiffe://example.com/ci --days 30

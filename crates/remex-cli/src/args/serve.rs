@@ -78,6 +78,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PATH", requires = "tls_cert")]
     pub(crate) tls_client_ca: Option<PathBuf>,
 
+    /// Know a client certificate that has neither a SPIFFE URI nor a DNS name by its common name, which name constraints
+    /// of CAs do not cover; without this flag it is refused
+    #[arg(long, requires = "tls_client_ca")]
+    pub(crate) tls_client_common_names: bool,
+
     /// Another user of this host that may connect over loopback or a unix socket; repeatable
     #[arg(long, value_name = "USER")]
     pub(crate) allow_user: Vec<String>,

@@ -12,7 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
-use remex_rpc::tls::Pin;
+use remex_rpc::tls::{CertificateName, Pin};
 use time::{Duration, OffsetDateTime};
 
 use super::Outcome;
@@ -112,9 +112,22 @@ impl Names {
             })?;
             alternative.push(SanType::URI(uri));
         }
+        if alternative.is_empty() {
+            // Servers know a client by a name of a certain kind, and common names have none.
+            alternative.push(client_name(&common)?);
+        }
         // A `*` in a file name is a nuisance in a shell.
         let file = common.replace('*', "_");
         Ok(Self { file, common, alternative })
+    }
+
+    /// Returns what servers know a client by.
+    fn known_as(&self) -> CertificateName {
+        let uri = self.alternative.iter().find_map(|name| match name {
+            SanType::URI(uri) => Some(CertificateName::Uri(uri.as_str().into())),
+            _ => None,
+        });
+        uri.unwrap_or_else(|| CertificateName::dns(&self.common))
     }
 
     fn params(&self, flags: &New) -> CertificateParams {
@@ -131,6 +144,15 @@ impl Names {
         set_lifetime(&mut params, Duration::days(flags.days.into()));
         params
     }
+}
+
+fn client_name(name: &str) -> Result<SanType, Failure> {
+    dns_name(name).map_err(|_| {
+        Failure::usage(
+            format!("`{}` cannot be the name of a client", plain(name)),
+            "use letters, digits, `-`, `_` and dots, or add `--spiffe URI`",
+        )
+    })
 }
 
 fn dns_name(name: &str) -> Result<SanType, Failure> {
@@ -231,8 +253,9 @@ fn report(flags: &New, names: &Names, authority: &Authority, made: &Made) -> Str
              remex env add NAME wss://{host}:7070 --ca {ca} --token-file PATH\n"
         ),
         Kind::Client => format!(
-            "connect with it:\n  remex env add NAME wss://HOST:7070 --ca {ca} --client-cert {certificate} \
-             --client-key {key}\n"
+            "servers know it as `{}`\nconnect with it:\n  remex env add NAME wss://HOST:7070 --ca {ca} --client-cert {certificate} \
+             --client-key {key}\n",
+            names.known_as(),
         ),
     });
     text

@@ -35,6 +35,7 @@ fn two_commands_make_a_server_and_a_client_that_trust_each_other() {
         client.code == Some(0) && !client.out.contains("the CA certs/ca.pem;"),
         "the CA is kept: {client:?}"
     );
+    assert!(client.out.contains("servers know it as `dns:ann`"), "{client:?}");
     for key in ["ca", "localhost", "ann"] {
         let mode = fs::metadata(home.path(&format!("certs/{key}.key"))).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{key}.key");
@@ -101,6 +102,7 @@ fn names_that_no_certificate_can_have_are_refused() {
         (&["server", "localhost:4000"], "`localhost:4000` is neither a DNS name nor an IP address"),
         (&["server", "good.example", "bad/name"], "`bad/name` is neither a DNS name nor an IP address"),
         (&["client", "../ann"], "`../ann` cannot be the name of a certificate"),
+        (&["client", "ann smith"], "`ann smith` cannot be the name of a client"),
         (&["client", "ca"], "`ca` cannot be the name of a certificate"),
         (&["client", "ann", "bob"], "a client has one name"),
         (&["client", "ann", "--spiffe", "https://example.com"], "`https://example.com` is not a SPIFFE URI"),

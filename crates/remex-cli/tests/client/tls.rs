@@ -106,8 +106,8 @@ async fn an_expired_certificate_is_refused_unless_its_key_is_pinned() {
 #[tokio::test]
 async fn a_client_without_the_right_certificate_is_told_so() {
     let (pki, authority) = Pki::new();
-    authority.client("ann", "ann", &[]);
-    pki.authority("other").client("eve", "eve", &[]);
+    authority.client("ann", "ann", &["ann"]);
+    pki.authority("other").client("eve", "eve", &["eve"]);
     let server = pki.serve_mutual(&[]);
     let ca = || TlsOptions::new().ca(pki.path("ca.pem"));
     // The verdict on a certificate comes after the client's part of the handshake; it must never get lost.
@@ -153,9 +153,11 @@ async fn a_wrong_scheme_is_explained_on_both_sides() {
 }
 
 #[tokio::test]
-async fn identities_are_spiffe_uris_then_dns_names_then_common_names() {
+async fn identities_are_spiffe_uris_then_dns_names_then_common_names_and_kinds_are_apart() {
     let (pki, authority) = Pki::new();
-    let certificates: [(&str, &str, &[&str]); 6] = [
+    let certificates: [(&str, &str, &[&str]); 8] = [
+        ("uri-as-common", "spiffe://example.com/ann", &[]),
+        ("dns-as-common", "ann.example", &[]),
         ("all", "ann", &["ann.example", "spiffe://example.com/ann"]),
         ("same-uri", "bob", &["bob.example", "spiffe://example.com/ann"]),
         ("dns", "ann", &["ann.example"]),
@@ -166,7 +168,7 @@ async fn identities_are_spiffe_uris_then_dns_names_then_common_names() {
     for (file, common, names) in certificates {
         authority.client(file, common, names);
     }
-    let server = pki.serve_mutual(&[]);
+    let server = pki.serve_mutual(&["--tls-client-common-names"]);
     let connect = async |file: &str, session: Session| {
         let identity = (pki.path(&format!("{file}.pem")), pki.path(&format!("{file}.key")));
         let tls = TlsOptions::new().ca(pki.path("ca.pem")).identity(identity.0, identity.1);
@@ -244,8 +246,8 @@ async fn broken_files_keep_the_previous_certificate_and_are_logged_once() {
 async fn a_ca_that_was_removed_admits_nobody_any_more() {
     let (pki, authority) = Pki::new();
     let other = pki.authority("other");
-    authority.client("ann", "ann", &[]);
-    other.client("bob", "bob", &[]);
+    authority.client("ann", "ann", &["ann"]);
+    other.client("bob", "bob", &["bob"]);
     let (ca, second) = (fs::read_to_string(pki.path("ca.pem")), fs::read_to_string(pki.path("other.pem")));
     let (ca, second) = (ca.unwrap(), second.unwrap());
     fs::write(pki.path("clients.pem"), format!("{ca}{second}")).unwrap();

@@ -126,7 +126,7 @@ fn a_broken_key_keeps_no_removed_client_ca_valid() {
 fn openssl_agrees_on_a_secure_version_and_checks_the_certificate() {
     let Some(clients) = clients() else { return };
     let (pki, authority) = Pki::new();
-    authority.client("ann", "ann", &[]);
+    authority.client("ann", "ann", &["ann"]);
     let server = pki.serve_mutual(&[]);
     let (ca, certificate, key) = (pki.arg("ca.pem"), pki.arg("ann.pem"), pki.arg("ann.key"));
     let address = server.address().strip_prefix("wss://").expect("the port has TLS");
@@ -157,7 +157,7 @@ fn openssl_agrees_on_a_secure_version_and_checks_the_certificate() {
 fn curl_asks_for_health_and_for_an_upgrade() {
     let Some(clients) = clients() else { return };
     let (pki, authority) = Pki::new();
-    authority.client("ann", "ann", &[]);
+    authority.client("ann", "ann", &["ann"]);
     let server = pki.serve_mutual(&[]);
     let (ca, certificate, key) = (pki.arg("ca.pem"), pki.arg("ann.pem"), pki.arg("ann.key"));
     let url = server.address().replace("wss://127.0.0.1", "https://localhost");
@@ -214,7 +214,7 @@ asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 100))
 "#;
     let Some(clients) = clients() else { return };
     let (pki, authority) = Pki::new();
-    authority.client("ann", "ann", &[]);
+    authority.client("ann", "ann", &["ann"]);
     let server = pki.serve_mutual(&[]);
     let url = server.address().replace("127.0.0.1", "localhost");
     let (ca, certificate, key) = (pki.arg("ca.pem"), pki.arg("ann.pem"), pki.arg("ann.key"));

@@ -131,14 +131,14 @@ impl Authority {
         });
     }
 
-    /// Makes a client certificate in `FILE.pem`, with a common name and further names: `spiffe://…` or DNS names.
+    /// Makes a client certificate in `FILE.pem`, with a common name and alternative names: `spiffe://…` or DNS names.
     pub(crate) fn client(&self, file: &str, common: &str, names: &[&str]) {
         self.client_with(file, common, names, |_| {});
     }
 
     /// Makes a client certificate that expires after this time.
     pub(crate) fn brief_client(&self, file: &str, common: &str, lifetime: Duration) {
-        self.client_with(file, common, &[], |params| {
+        self.client_with(file, common, &[common], |params| {
             params.not_after = (std::time::SystemTime::now() + lifetime).into();
         });
     }

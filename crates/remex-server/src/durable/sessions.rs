@@ -7,6 +7,7 @@ use std::{
 };
 
 use remex_proto::{ErrorKind, RpcError, process::Started, state::session_table::OnDetach};
+use remex_rpc::tls::CertificateName;
 use serde::{Deserialize, Serialize};
 
 use super::session_files;
@@ -36,10 +37,33 @@ pub(crate) struct SavedSession {
 #[serde(rename_all = "camelCase")]
 pub(crate) enum SavedIdentity {
     Owner,
-    User { uid: u32, name: String },
-    Token { digest: [u8; 32], name: String },
+    User {
+        uid: u32,
+        name: String,
+    },
+    Token {
+        digest: [u8; 32],
+        name: String,
+    },
+    /// Of a server that did not tell kinds of names apart.
     Certificate(String),
-    Subject { issuer: String, subject: String },
+    CertificateName {
+        kind: SavedNameKind,
+        name: String,
+    },
+    Subject {
+        issuer: String,
+        subject: String,
+    },
+}
+
+/// Which kind of name a certificate has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum SavedNameKind {
+    Uri,
+    Dns,
+    Cn,
 }
 
 /// A start that is not found in a process: its process was forgotten, or was not durable.
@@ -68,7 +92,14 @@ impl SavedIdentity {
             Identity::Token { digest, name } => {
                 SavedIdentity::Token { digest: *digest, name: name.to_string() }
             }
-            Identity::Certificate(name) => SavedIdentity::Certificate(name.to_string()),
+            Identity::Certificate(name) => {
+                let kind = match name {
+                    CertificateName::Uri(_) => SavedNameKind::Uri,
+                    CertificateName::Dns(_) => SavedNameKind::Dns,
+                    CertificateName::Common(_) => SavedNameKind::Cn,
+                };
+                SavedIdentity::CertificateName { kind, name: name.text().to_owned() }
+            }
             Identity::Subject { issuer, subject } => {
                 SavedIdentity::Subject { issuer: issuer.to_string(), subject: subject.to_string() }
             }
@@ -81,11 +112,27 @@ impl SavedIdentity {
             SavedIdentity::Owner => Identity::Owner,
             SavedIdentity::User { uid, name } => Identity::User { uid, name: name.into() },
             SavedIdentity::Token { digest, name } => Identity::Token { digest, name: name.into() },
-            SavedIdentity::Certificate(name) => Identity::Certificate(name.into()),
+            SavedIdentity::Certificate(name) => Identity::Certificate(probable_name(&name)),
+            SavedIdentity::CertificateName { kind, name } => Identity::Certificate(match kind {
+                SavedNameKind::Uri => CertificateName::Uri(name.into()),
+                SavedNameKind::Dns => CertificateName::dns(&name),
+                SavedNameKind::Cn => CertificateName::Common(name.into()),
+            }),
             SavedIdentity::Subject { issuer, subject } => {
                 Identity::Subject { issuer: issuer.into(), subject: subject.into() }
             }
         }
+    }
+}
+
+/// Returns the name that an earlier server probably meant; it let names of all kinds in, so nobody gains access.
+fn probable_name(name: &str) -> CertificateName {
+    if name.starts_with("spiffe://") {
+        CertificateName::Uri(name.into())
+    } else if name.contains('.') {
+        CertificateName::dns(name)
+    } else {
+        CertificateName::Common(name.into())
     }
 }
 

@@ -123,7 +123,7 @@ const fn fixed(
 }
 
 #[rustfmt::skip]
-const KEYS: [Key; 31] = [
+const KEYS: [Key; 32] = [
     fixed("", "listen", Kind::Addresses, r#"["ws://127.0.0.1:7070"]"#, &["Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one), `wss://IP:PORT`, `unix:///path`, or `systemd`", "for the sockets that it passes."]),
     key("", "log", Kind::Text, r#""info""#, &["What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`."]),
     key("", "shutdown_grace", Kind::Time, r#""5s""#, &["The time between TERM and KILL for processes when the server exits."]),
@@ -143,7 +143,8 @@ const KEYS: [Key; 31] = [
     key("auth", "token_file", Kind::Path, r#""token.txt""#, &["The file with the token that clients on TCP ports must present."]),
     key("auth", "token_sha256", Kind::Digests, r#"["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]"#, &["SHA-256 digests of further tokens, each 64 hexadecimal digits."]),
     key("auth", "certificate_scope", Kind::Scopes, r#""all""#, &["What clients with a certificate that `tls.client_ca` signed may do, unless `certificates` is set."]),
-    key("auth", "certificates", Kind::Certificates, r#"[{ name = "spiffe://example.com/ci", scope = "processes" }]"#, &["The only client certificates that may connect; an empty list admits none. `name` is the SPIFFE URI, DNS name or", "common name, `key_sha256` the digest of the public key, if only that key may connect."]),
+    key("auth", "certificates", Kind::Certificates, r#"[{ name = "uri:spiffe://example.com/ci", scope = "processes" }]"#, &["The only client certificates that may connect; an empty list admits none. `name` is the kind and the name that the", "certificate is known by: \"uri:spiffe://…\", else \"dns:…\", else \"cn:…\" (see `certificate_common_names`); `key_sha256`", "is the digest of the public key, if only that key may connect."]),
+    key("auth", "certificate_common_names", Kind::Flag, "true", &["Whether a certificate without a SPIFFE URI and a DNS name is known by its common name; otherwise it is refused.", "Name constraints of CAs do not cover common names."]),
     key("auth.jwt", "secret_file", Kind::Path, r#""jwt-secret.txt""#, &["The file with the secret that the issuer signs with (HS256)."]),
     key("auth.jwt", "jwks_file", Kind::Path, r#""jwks.json""#, &["The file with the public keys of the issuer."]),
     key("auth.jwt", "issuer", Kind::Text, r#""https://login.example.com""#, &["The issuer that a token must have."]),
@@ -219,6 +220,7 @@ impl Key {
             ("auth", "token_sha256", Value::Digests(digests)) => auth.token_sha256 = digests,
             ("auth", "certificate_scope", Value::Scopes(scopes)) => auth.certificate_scope = scopes,
             ("auth", "certificates", Value::Certificates(listed)) => auth.certificates = Some(listed),
+            ("auth", "certificate_common_names", Value::Flag(count)) => auth.certificate_common_names = count,
             ("auth.jwt", "secret_file", Value::Path(path)) => auth.jwt.secret_file = Some(path),
             ("auth.jwt", "jwks_file", Value::Path(path)) => auth.jwt.jwks_file = Some(path),
             ("auth.jwt", "issuer", Value::Text(issuer)) => auth.jwt.issuer = Some(issuer),
@@ -265,6 +267,7 @@ impl Key {
             ("auth", "token_file") => path(&auth.token_file),
             ("auth", "token_sha256") => Some(list(auth.token_sha256.iter().map(|digest| text(&hex(digest))))),
             ("auth", "certificate_scope") => Some(scopes(&auth.certificate_scope)),
+            ("auth", "certificate_common_names") => Some(auth.certificate_common_names.to_string()),
             ("auth", "certificates") => {
                 auth.certificates.as_ref().map(|listed| list(listed.iter().map(certificate)))
             }
@@ -322,7 +325,7 @@ fn scopes(scopes: &Scopes) -> String {
 fn certificate(grant: &CertificateGrant) -> String {
     let key = grant.key_sha256.map(|digest| format!("key_sha256 = {}, ", text(&hex(&digest))));
     let key = key.unwrap_or_default();
-    format!("{{ name = {}, {key}scope = {} }}", text(&grant.name), scopes(&grant.scopes))
+    format!("{{ name = {}, {key}scope = {} }}", text(&grant.name.to_string()), scopes(&grant.scopes))
 }
 
 fn list(items: impl Iterator<Item = String>) -> String {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use remex_rpc::ListenAddress;
+use remex_rpc::{ListenAddress, tls::CertificateName};
 use remex_server::{CertificateGrant, Scopes};
 use toml::{
     Spanned,
@@ -212,7 +212,10 @@ impl Reader<'_> {
 
     fn certificate(&mut self, key: Key, item: &Item<'_>) -> Option<CertificateGrant> {
         let table = self.entry(key, item, &["name", "key_sha256", "scope"])?;
-        let name = self.entry_name(key, item, table, "certificates")?;
+        let text = self.entry_name(key, item, table, "certificates")?;
+        let name = text.parse::<CertificateName>();
+        let name = name.map_err(|error| Rejected::new(error.message(), error.hint()));
+        let name = self.accept(key, table.get("name").unwrap_or(item), name)?;
         let key_sha256 = match table.get("key_sha256") {
             Some(digest) => Some(self.digest(key, digest)?),
             None => None,

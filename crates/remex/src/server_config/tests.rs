@@ -75,7 +75,7 @@ fn values_are_read() {
         users = [{ name = "ann" }, { name = "1001", scope = "http" }]
         token_sha256 = ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]
         [[auth.certificates]]
-        name = "ci"
+        name = "dns:ci"
         [auth.jwt]
         issuer = "https://login.example.com"
         [limits]
@@ -98,7 +98,7 @@ fn values_are_read() {
     assert_eq!(config.auth.users[0], User { name: "ann".to_owned(), scope: Scopes::all() });
     assert_eq!(config.auth.users[1].scope.to_string(), "http");
     assert_eq!(config.auth.token_sha256[0][..2], [0x9f, 0x86]);
-    assert_eq!(config.auth.certificates.as_ref().unwrap()[0].name, "ci");
+    assert_eq!(config.auth.certificates.as_ref().unwrap()[0].name, "dns:ci".parse().unwrap());
     assert_eq!(config.auth.jwt.issuer.as_deref(), Some("https://login.example.com"));
     assert_eq!((config.limits.message_bytes, config.limits.stdin_bytes), (16 << 20, 4096));
     assert_eq!(config.limits.requests_per_second, Some(50));
@@ -110,6 +110,22 @@ fn an_empty_list_of_certificates_is_not_a_missing_one() {
     let listed = |text: &str| parse(text).unwrap().auth.certificates;
     assert_eq!(listed(""), None);
     assert_eq!(listed("[auth]\ncertificates = []"), Some(Vec::new()));
+}
+
+#[test]
+fn a_name_of_a_certificate_without_its_kind_is_refused() {
+    let refused = |name: &str| {
+        let text = format!("[auth]\ncertificates = [\n{{ name = '{name}' }}]");
+        parse(&text).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused("ci"),
+        "/etc/remex/server.toml:3: cannot use `ci` for `certificates`: it does not say which kind of name it is; \
+         write `dns:ci`, `uri:spiffe://…` or `cn:ci`, as the certificate has it"
+    );
+    assert!(refused("uri:https://ci").contains("it is not a SPIFFE URI"));
+    let spiffe = parse("[auth]\ncertificates = [{ name = 'spiffe://example.com/ci' }]").unwrap();
+    assert!(spiffe.to_toml().contains("name = \"uri:spiffe://example.com/ci\""));
 }
 
 #[test]

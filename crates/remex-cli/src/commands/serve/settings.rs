@@ -9,6 +9,7 @@ use std::{
 };
 
 use remex::server_config::{Error, ServerConfig, User};
+use remex_rpc::tls::CertificateName;
 use remex_server::{Auth, CertificatePolicy, Limits, Scopes, UserGrant};
 
 use super::{bearer, cannot};
@@ -120,6 +121,7 @@ fn override_auth(flags: &Flags, config: &mut ServerConfig) -> Result<(), Failure
         let user = |name: &String| User { name: name.clone(), scope: Scopes::all() };
         auth.users = flags.allow_user.iter().map(user).collect();
     }
+    auth.certificate_common_names |= flags.tls_client_common_names;
     if !flags.allow_origin.is_empty() {
         auth.origins.clone_from(&flags.allow_origin);
     }
@@ -175,6 +177,7 @@ pub(super) fn auth(config: &ServerConfig, load: bearer::Load<'_>) -> Result<Auth
         None => CertificatePolicy::Any(settings.certificate_scope.clone()),
         Some(listed) => CertificatePolicy::Only(listed.clone()),
     };
+    check_common_names(settings)?;
     let bearer = bearer::load(settings, load)?;
     Ok(Auth {
         owner: settings.owner_scope.clone(),
@@ -182,9 +185,24 @@ pub(super) fn auth(config: &ServerConfig, load: bearer::Load<'_>) -> Result<Auth
         tokens: bearer.tokens,
         files: bearer.files,
         certificates,
+        common_names: settings.certificate_common_names,
         origins: settings.origins.clone().into(),
         hosts: settings.hosts.clone(),
     })
+}
+
+/// Refuses to list a common name where none counts.
+fn check_common_names(settings: &remex::server_config::Auth) -> Result<(), Failure> {
+    let listed = settings.certificates.iter().flatten().map(|grant| &grant.name);
+    let common = listed.into_iter().find(|name| matches!(name, CertificateName::Common(_)));
+    match common {
+        Some(name) if !settings.certificate_common_names => Err(Failure::usage(
+            format!("`{name}` in `auth.certificates` has no effect"),
+            "give the certificate a DNS name and list `dns:NAME`, or set `certificate_common_names = true` in `[auth]`",
+        )
+        .because("common names do not count")),
+        _ => Ok(()),
+    }
 }
 
 /// Lets other users reach a unix socket if some of them may connect, else its owner only; the server checks who each is.

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
@@ -40,37 +41,70 @@ fn status(server: &Server, pki: &Pki, certificate: &str) -> String {
 fn a_certificate_that_is_removed_from_the_list_is_disconnected_and_refused() {
     let (pki, authority) = Pki::new();
     for name in ["ann", "bob"] {
-        authority.client(name, name, &[]);
+        authority.client(name, name, &[name]);
     }
-    let files = Files::new(&listing(&pki, "{ name = 'ann' }, { name = 'bob' }"));
+    let files = Files::new(&listing(&pki, "{ name = 'dns:ann' }, { name = 'dns:bob' }"));
     let server = files.serve(&[]);
     let (ann, bob) = (connect(&server, &pki, "ann"), connect(&server, &pki, "bob"));
     ann.start("p", &["/bin/sleep", "1000"], json!({}));
 
-    reload(&server, &files, &listing(&pki, "{ name = 'bob' }"));
+    reload(&server, &files, &listing(&pki, "{ name = 'dns:bob' }"));
     let (code, reason) = ann.closed_for("its certificate was removed from the list");
     assert_eq!((code, reason.contains("no longer valid")), (1008, true), "{reason}");
     assert_eq!(status(&server, &pki, "ann"), "403");
     let audit = AuditLog::new(pki.path("audit"));
-    let line = audit.line(&json!({"event": "login", "outcome": "the certificate `ann` is not listed"}));
+    let line = audit.line(&json!({"event": "login", "outcome": "the certificate `dns:ann` is not listed"}));
     assert!(line["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")), "{line}");
     bob.call("process/list", json!({})).expect("others stay connected");
 
     // The same name with another key.
-    let other = format!("{{ name = 'bob', key_sha256 = '{}' }}", "0".repeat(64));
+    let other = format!("{{ name = 'dns:bob', key_sha256 = '{}' }}", "0".repeat(64));
     reload(&server, &files, &listing(&pki, &other));
     bob.closed_for("another key is listed under its name");
     assert_eq!(status(&server, &pki, "bob"), "403");
 
-    reload(&server, &files, &listing(&pki, "{ name = 'bob', scope = 'http' }"));
+    reload(&server, &files, &listing(&pki, "{ name = 'dns:bob', scope = 'http' }"));
     let bob = connect(&server, &pki, "bob");
-    reload(&server, &files, &listing(&pki, "{ name = 'bob', scope = 'metrics' }"));
+    reload(&server, &files, &listing(&pki, "{ name = 'dns:bob', scope = 'metrics' }"));
     bob.closed_for("its scopes changed");
 
     let bob = connect(&server, &pki, "bob");
     reload(&server, &files, &listing(&pki, ""));
     bob.closed_for("the list is empty");
     assert_eq!(status(&server, &pki, "bob"), "403");
+}
+
+#[test]
+fn a_common_name_gets_nobody_in_unless_that_is_configured() {
+    let (pki, authority) = Pki::new();
+    authority.client("boss", "boss", &["boss.example"]);
+    authority.client("uri", "uri", &["spiffe://example.com/boss"]);
+    authority.client("eve", "boss.example", &[]);
+    authority.client("mallory", "spiffe://example.com/boss", &[]);
+    let admins = "{ name = 'dns:boss.example', scope = 'admin' }, \
+                  { name = 'uri:spiffe://example.com/boss', scope = 'admin' }";
+    let files = Files::new(&listing(&pki, admins));
+    let server = files.serve(&[]);
+    let statuses = || ["boss", "uri", "eve", "mallory"].map(|name| status(&server, &pki, name));
+    assert_eq!(statuses(), ["101", "101", "403", "403"]);
+    let audit = AuditLog::new(pki.path("audit"));
+    let refused = audit.lines_with(&json!({"event": "login"}), 3).remove(2);
+    let outcome = refused["outcome"].as_str().expect("a failed login has an outcome");
+    assert!(outcome.contains("only the common name `boss.example`"), "{outcome}");
+
+    // Where they count, they are names of another kind.
+    let with_common = |certificates: &str| {
+        listing(&pki, certificates).replace("[auth]", "[auth]\ncertificate_common_names = true")
+    };
+    reload(&server, &files, &with_common(admins));
+    assert_eq!(statuses(), ["101", "101", "403", "403"]);
+    reload(&server, &files, &with_common("{ name = 'cn:boss.example' }"));
+    assert_eq!(statuses(), ["403", "403", "101", "403"]);
+
+    files.write("server.toml", &listing(&pki, "{ name = 'cn:boss.example' }"));
+    server.signal(Signal::HUP);
+    let line = server.stderr_line("was not reloaded");
+    assert!(line.contains("`cn:boss.example` in `auth.certificates` has no effect"), "{line}");
 }
 
 #[test]
@@ -92,8 +126,8 @@ fn a_connection_ends_when_its_certificate_expires() {
 #[test]
 fn a_tls_port_refuses_strangers_and_records_each() {
     let (pki, authority) = Pki::new();
-    authority.client("ann", "ann", &[]);
-    pki.authority("other").client("eve", "eve", &[]);
+    authority.client("ann", "ann", &["ann"]);
+    pki.authority("other").client("eve", "eve", &["eve"]);
     let audit = pki.path("audit");
     let server = pki.serve_mutual(&["--audit", audit.to_str().expect("the path is text")]);
     let audit = AuditLog::new(audit);

@@ -128,7 +128,7 @@ fn another_token_finds_no_session_and_an_administrator_does() {
 fn another_certificate_finds_no_session() {
     let (pki, authority) = Pki::new();
     for name in ["victim", "attacker"] {
-        authority.client(name, name, &[]);
+        authority.client(name, name, &[name]);
     }
     let audit = pki.path("audit");
     let server = pki.serve_mutual(&["--audit", audit.to_str().expect("the path is text")]);
@@ -136,5 +136,5 @@ fn another_certificate_finds_no_session() {
     let victim = connect("victim");
     let session = prepare(&victim);
     let audit = AuditLog::new(audit);
-    attack(&victim, &session, &|| connect("attacker"), "certificate:attacker", &audit);
+    attack(&victim, &session, &|| connect("attacker"), "certificate:dns:attacker", &audit);
 }
