@@ -304,7 +304,7 @@ mod tests {
     }
 
     fn token(digit: u8) -> Identity {
-        Identity::Token { digest: [digit; 32], name: "t".into() }
+        Identity::Token { digest: Some([digit; 32]), name: "t".into() }
     }
 
     #[test]

@@ -110,7 +110,9 @@ impl Proof {
     /// Returns how a TCP peer with this credential was authenticated.
     pub(crate) fn of_tcp(credential: &Credential, peer: &TcpPeer<'_>) -> Self {
         match (&credential.identity, peer) {
-            (Identity::Token { digest, .. }, _) => Proof::Token(*digest),
+            (Identity::Token { .. }, TcpPeer { bearer: Some(token), .. }) => {
+                Proof::Token(Sha256::digest(token.as_bytes()).into())
+            }
             (Identity::Subject { .. }, TcpPeer { bearer: Some(token), .. }) => {
                 Proof::Signed(SignedToken((*token).into()))
             }
@@ -237,7 +239,7 @@ impl Authenticator {
         if known.expires_at.is_some_and(|expires_at| now >= expires_at) {
             return Some(Err(Denied::Expired));
         }
-        let identity = Identity::Token { digest: known.sha256, name: known.name.as_str().into() };
+        let identity = Identity::token(&known.name, &known.sha256);
         Some(Ok(Credential { expires_at: known.expires_at, ..credential(identity, &known.scopes) }))
     }
 

@@ -4,7 +4,10 @@ use std::{fmt, sync::Arc, time::SystemTime};
 
 use remex_rpc::tls::CertificateName;
 
-use crate::scope::{Permission, Scopes};
+use crate::{
+    scope::{Permission, Scopes},
+    token::TokenGrant,
+};
 
 /// On whose behalf a connection acts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,8 +16,8 @@ pub(crate) enum Identity {
     Owner,
     /// Another user of this host, over a unix socket or loopback.
     User { uid: u32, name: Arc<str> },
-    /// Clients with the token that has this digest.
-    Token { digest: [u8; 32], name: Arc<str> },
+    /// Clients with a token of this name, whichever it is; `digest` tells tokens apart that were given no name.
+    Token { name: Arc<str>, digest: Option<[u8; 32]> },
     /// Clients with a certificate that has this name.
     Certificate(CertificateName),
     /// Clients with a signed token about this subject.
@@ -23,6 +26,14 @@ pub(crate) enum Identity {
     Program,
     /// A connection that no one else can make, on stdio, is its own identity.
     Own(u64),
+}
+
+impl Identity {
+    /// Returns the identity of a token: that of its name, so that a rotated token finds its sessions.
+    pub(crate) fn token(name: &str, sha256: &[u8; 32]) -> Self {
+        let is_unnamed = name == TokenGrant::default_name(sha256);
+        Identity::Token { name: name.into(), digest: is_unnamed.then_some(*sha256) }
+    }
 }
 
 impl fmt::Display for Identity {

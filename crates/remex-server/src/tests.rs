@@ -103,7 +103,7 @@ impl TestServer {
             source: Source::Unix,
         };
         let digest = Sha256::digest(name).into();
-        let identity = Identity::Token { digest, name: name.into() };
+        let identity = Identity::Token { digest: Some(digest), name: name.into() };
         let scopes = Arc::new(scopes.parse().unwrap());
         let credential = Credential { identity, scopes, expires_at: None };
         let link = Link { transport, validity: Validity::fixed(credential), peer: "test".into() };

@@ -67,6 +67,25 @@ fn a_token_that_is_removed_disconnects_its_clients_and_leaves_their_session() {
 }
 
 #[test]
+fn a_rotated_token_of_the_same_name_finds_its_sessions() {
+    for (name, is_same) in [(" name=ci", true), ("", false)] {
+        let guarded = Guarded::with_tokens(&format!("{ONE}{name}\n"));
+        let before = guarded.connect(ONE);
+        let session = before.initialize()["sessionId"].as_str().unwrap().to_owned();
+        before.start("p", &["/bin/sleep", "1000"], json!({}));
+        guarded.rewrite(&format!("{OTHER}{name}\n"));
+        assert_eq!(before.closed_for("its token was removed").0, 1008);
+        let after = guarded.connect(OTHER);
+        if is_same {
+            after.resume(&session);
+            assert!(after.call("process/read", json!({"processId": "p"})).is_ok());
+        } else {
+            after.refusal("initialize", json!({"clientName": "test", "resumeSessionId": session}));
+        }
+    }
+}
+
+#[test]
 fn a_token_file_that_hangs_blocks_no_one() {
     let guarded = Guarded::with_tokens(ONE);
     let client = guarded.client(ONE);

@@ -42,7 +42,9 @@ pub(crate) enum SavedIdentity {
         name: String,
     },
     Token {
-        digest: [u8; 32],
+        /// Earlier servers also saved it for tokens that have a name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<[u8; 32]>,
         name: String,
     },
     /// Of a server that did not tell kinds of names apart.
@@ -111,7 +113,10 @@ impl SavedIdentity {
         match self.clone() {
             SavedIdentity::Owner => Identity::Owner,
             SavedIdentity::User { uid, name } => Identity::User { uid, name: name.into() },
-            SavedIdentity::Token { digest, name } => Identity::Token { digest, name: name.into() },
+            SavedIdentity::Token { digest: Some(digest), name } => Identity::token(&name, &digest),
+            SavedIdentity::Token { digest: None, name } => {
+                Identity::Token { name: name.into(), digest: None }
+            }
             SavedIdentity::Certificate(name) => Identity::Certificate(probable_name(&name)),
             SavedIdentity::CertificateName { kind, name } => Identity::Certificate(match kind {
                 SavedNameKind::Uri => CertificateName::Uri(name.into()),
@@ -227,4 +232,38 @@ pub(super) fn read(dir: &Path) -> io::Result<ReadSessions> {
 
 pub(super) fn read_session(path: &Path) -> io::Result<SavedSession> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved(json: &str) -> Identity {
+        serde_json::from_str::<SavedIdentity>(json).unwrap().identity()
+    }
+
+    #[test]
+    fn identities_are_read_as_earlier_servers_saved_them_and_as_this_one_does() {
+        let digest = [0x9f; 32];
+        let bytes = format!("{digest:?}");
+        let named = saved(&format!(r#"{{"token":{{"digest":{bytes},"name":"ci"}}}}"#));
+        assert_eq!(named, Identity::token("ci", &[7; 32]), "another token of the same name");
+        let unnamed = saved(&format!(r#"{{"token":{{"digest":{bytes},"name":"9f9f9f9f"}}}}"#));
+        assert_eq!(unnamed, Identity::token("9f9f9f9f", &digest));
+        assert_ne!(unnamed, Identity::token("9f9f9f9f", &[7; 32]));
+        for (earlier, now) in [
+            ("spiffe://example.com/ci", "uri:spiffe://example.com/ci"),
+            ("ci.example.com", "dns:ci.example.com"),
+            ("ci", "cn:ci"),
+        ] {
+            let expected = Identity::Certificate(now.parse().unwrap());
+            assert_eq!(saved(&format!(r#"{{"certificate":"{earlier}"}}"#)), expected);
+        }
+        let names = ["uri:spiffe://example.com/ci", "dns:ci", "cn:ci"];
+        let certificates = names.map(|name| Identity::Certificate(name.parse().unwrap()));
+        for identity in certificates.into_iter().chain([named, unnamed]) {
+            let text = serde_json::to_string(&SavedIdentity::of(&identity).unwrap()).unwrap();
+            assert_eq!(saved(&text), identity, "{text}");
+        }
+    }
 }

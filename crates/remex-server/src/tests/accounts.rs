@@ -20,7 +20,7 @@ fn limits() -> Limits {
 }
 
 fn digest_of(name: &str) -> Identity {
-    Identity::Token { digest: Sha256::digest(name).into(), name: name.into() }
+    Identity::Token { digest: Some(Sha256::digest(name).into()), name: name.into() }
 }
 
 impl TestServer {
