@@ -40,6 +40,12 @@ pub(crate) use sessions::{SavedIdentity, SavedOutcome, SavedSession, SavedSessio
 /// How long to wait before a keeper that does not start is started again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long to wait before the first attempt to connect to a keeper again.
+const RELINK_PAUSE: Duration = Duration::from_millis(5);
+
+/// How often it is logged that a keeper cannot be reached.
+const UNREACHABLE_PERIOD: Duration = Duration::from_secs(60);
+
 /// How long a keeper that was just killed may still take connections, only to drop them.
 const DYING_PATIENCE: Duration = Duration::from_secs(5);
 const DYING_PAUSE: Duration = Duration::from_millis(10);
@@ -165,7 +171,11 @@ impl Durable {
         loop {
             let link = self.link.borrow().clone();
             if let Some(link) = link {
-                let lost = Arc::clone(&link).run().await;
+                let lost = link.run().await;
+                if self.relink(&link, &threads).await {
+                    tracing::warn!(pid = link.pid(), error = %lost, "the link to the keeper has ended, and there is another one");
+                    continue;
+                }
                 tracing::error!(pid = link.pid(), error = %lost, "the keeper is gone, and the durable processes with it");
                 self.link.send_replace(None);
                 let (tags, keeper) = (self.state.tags().clone(), link.pid());
@@ -198,6 +208,40 @@ impl Durable {
                 }
                 Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
+        }
+    }
+
+    /// Connects to the keeper again as long as it runs; returns `false` once it has ended.
+    async fn relink(self: &Arc<Self>, link: &Arc<KeeperLink>, threads: &OwnThreads) -> bool {
+        let (mut pause, mut logged) = (RELINK_PAUSE, None);
+        loop {
+            // A keeper that is killed closes its sockets a moment before it has ended.
+            if tokio::time::timeout(pause, link.keeper_ended()).await.is_ok() {
+                return false;
+            }
+            let (durable, again) = (Arc::clone(self), Arc::clone(link));
+            let runtime = tokio::runtime::Handle::current();
+            let connecting = threads.run(OwnWork::Keeper, move || {
+                let _entered = runtime.enter();
+                match again.connect_again(durable.quotas()) {
+                    // It is gone if it has left its lock as well, whatever has its pid.
+                    Err(LinkError::NoKeeper) if durable.state.has_no_keeper() => Ok(None),
+                    connected => connected.map(Some),
+                }
+            });
+            match connecting.await {
+                Ok(Ok(Some(linked))) => {
+                    link.resume(linked);
+                    return true;
+                }
+                Ok(Ok(None)) => return false,
+                Ok(Err(error)) if logged.is_none_or(|at: Instant| at.elapsed() >= UNREACHABLE_PERIOD) => {
+                    tracing::error!(pid = link.pid(), %error, "the keeper runs, but cannot be reached; trying again");
+                    logged = Some(Instant::now());
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+            pause = (pause * 2).min(RETRY_PAUSE);
         }
     }
 

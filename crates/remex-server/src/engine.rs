@@ -327,10 +327,10 @@ impl<A: Audience> Engine<A> {
     /// What the keeper has not accepted is cancelled there, and answered when that is certain.
     pub(crate) fn cancel_input(&self, is_cancelled: impl Fn(&A::Caller) -> bool) -> bool {
         let mut state = self.state();
-        let is_forwarded = self.cancel_forwarded(&state, &is_cancelled);
+        let (is_asked, withdrawn) = self.cancel_forwarded(&mut state, &is_cancelled);
         let cancelled = state.cancel_input(is_cancelled);
         drop(state);
-        is_forwarded || !cancelled.is_empty()
+        is_asked || !withdrawn.is_empty() || !cancelled.is_empty()
     }
 
     /// Wakes the task: the log may have room again.

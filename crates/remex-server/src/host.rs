@@ -132,6 +132,8 @@ impl Host {
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let mut limits = config.limits;
         available_memory::fit(&mut limits);
+        // The keeper, which hides them as well, has another working directory.
+        let hidden = config.hidden.into_iter().map(std::path::absolute).collect::<io::Result<_>>()?;
         Ok(Host {
             spawner: Spawner::new(threads)?,
             file_threads: FileThreads::new(available_memory::fit_threads())?,
@@ -154,7 +156,7 @@ impl Host {
             tags,
             enforcer,
             durable,
-            confinement: Confinement::new(config.sandbox, config.hidden),
+            confinement: Confinement::new(config.sandbox, hidden),
             support: SupportProbe::default(),
             is_open_on_tcp: OpenOnTcp::default(),
             proxy: Arc::new(Proxy::new()?),

@@ -66,6 +66,9 @@ const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 /// How many processes one message lists.
 const LISTED_AT_ONCE: usize = 64;
 
+/// How long a server may take to end after another one has taken its place.
+const REPLACED_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long killed processes may take until all their output is in their logs.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -100,6 +103,47 @@ struct Entry {
     quota: Arc<Quota>,
     started: Option<(u32, u64)>,
     rules: Rules,
+}
+
+/// How a link has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinkEnd {
+    /// The server has ended what it had started itself.
+    WithGoodbye,
+    /// The server has died, or connects again.
+    WithoutGoodbye,
+}
+
+/// A server whose link has ended, and which may still run.
+struct Unlinked {
+    link: Arc<ServerLink>,
+    greeting: Greeting,
+}
+
+impl Unlinked {
+    /// Waits until the server has ended, which another one has replaced, and kills what it had started itself.
+    async fn end(self) {
+        let _ = tokio::time::timeout(REPLACED_PATIENCE, self.link.server_ended()).await;
+        self.kill().await;
+    }
+
+    /// Kills what the server had started itself.
+    async fn kill(self) {
+        tracing::warn!(pid = self.greeting.pid, "the server is gone; ending what it had started itself");
+        if let Some(tags) = Tags::from_number(self.greeting.tags)
+            && let Err(error) = tree::kill(&Scope::Server(tags.tag(0, 0))).await
+        {
+            tracing::error!(%error, "some processes of the server are still alive after SIGKILL");
+        }
+    }
+}
+
+/// Waits until a server has ended that has no link, if there is one.
+async fn ended(unlinked: &Option<Unlinked>) {
+    match unlinked {
+        Some(server) => server.link.server_ended().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// When each reason why no server can be accepted was logged last.
@@ -239,25 +283,46 @@ impl Keeper {
         // Greeted at the same time, so that one that is silent does not delay the others.
         let mut greeted = JoinSet::new();
         let mut refusals = AcceptErrors::default();
+        let mut unlinked: Option<Unlinked> = None;
         loop {
             let stream = tokio::select! {
                 accepted = listener.accept(), if greeted.len() < MAX_GREETED => accepted,
                 Some(Ok(greeted)) = greeted.join_next() => {
                     match greeted {
                         Ok(Greeted::Server(link, greeting, quotas)) => {
+                            // The same server again, or the next one, so that this one has ended or is just ending.
+                            if let Some(earlier) = unlinked.take()
+                                && earlier.greeting.tags != greeting.tags
+                            {
+                                earlier.end().await;
+                            }
                             self.set_quotas(quotas);
-                            if self.serve(link, greeting).await {
-                                return;
+                            if self.serve(&link, greeting).await == LinkEnd::WithGoodbye {
+                                if self.processes().is_empty() {
+                                    return;
+                                }
+                            } else {
+                                unlinked = Some(Unlinked { link, greeting });
                             }
                             self.check_directory();
                         }
                         Ok(Greeted::Replacement(mut stream, program)) => {
+                            // Only the next server asks for that.
+                            if let Some(earlier) = unlinked.take() {
+                                earlier.end().await;
+                            }
                             let reason = self.replace(&program, listener).await;
                             let refused = stream.write_all(reason.as_bytes());
                             let _ = tokio::time::timeout(REFUSAL_PATIENCE, refused).await;
                         }
                         // A server that finds another program has gone away to ask for its replacement.
                         Err(error) => tracing::debug!(%error, "a connection to the keeper ended early"),
+                    }
+                    continue;
+                }
+                () = ended(&unlinked) => {
+                    if let Some(server) = unlinked.take() {
+                        server.kill().await;
                     }
                     continue;
                 }
@@ -322,23 +387,24 @@ impl Keeper {
         }
     }
 
-    /// Serves a server until it is gone; returns whether nothing is left to keep.
-    async fn serve(self: &Arc<Self>, link: Arc<ServerLink>, greeting: Greeting) -> bool {
+    /// Serves a server until the link ends.
+    async fn serve(self: &Arc<Self>, link: &Arc<ServerLink>, greeting: Greeting) -> LinkEnd {
         tracing::info!(pid = greeting.pid, "linked to a server");
-        let mut said_goodbye = false;
+        let mut end = LinkEnd::WithoutGoodbye;
         let mut kept = self.list();
         while !kept.is_empty() {
             let rest = kept.split_off(kept.len().min(LISTED_AT_ONCE));
             link.send(&FromKeeper::Kept(std::mem::replace(&mut kept, rest)));
         }
         link.send(&FromKeeper::Kept(Vec::new()));
-        *lock(&self.link) = Some(Arc::clone(&link));
-        let sending = Arc::clone(&link);
+        *lock(&self.link) = Some(Arc::clone(link));
+        let sending = Arc::clone(link);
         let sending = tokio::spawn(async move { sending.run().await });
         loop {
             match link.receive().await {
-                Ok(Some(ToKeeper::Goodbye)) => said_goodbye = true,
-                Ok(Some(message)) => self.on_message(message, &link),
+                Ok(Some(Ok(ToKeeper::Goodbye))) => end = LinkEnd::WithGoodbye,
+                Ok(Some(Ok(message))) => self.on_message(message, link),
+                Ok(Some(Err(unreadable))) => link.refuse(&unreadable),
                 Ok(None) => break,
                 Err(error) => {
                     tracing::warn!(%error, "the link to the server is broken");
@@ -350,17 +416,9 @@ impl Keeper {
         link.close();
         sending.abort();
         for entry in self.entries() {
-            entry.process.cancel_input(|caller| caller.is_of(&link));
+            entry.process.cancel_input(|caller| caller.is_of(link));
         }
-        if !said_goodbye {
-            tracing::warn!(pid = greeting.pid, "the server is gone; ending what it had started itself");
-            if let Some(tags) = Tags::from_number(greeting.tags)
-                && let Err(error) = tree::kill(&Scope::Server(tags.tag(0, 0))).await
-            {
-                tracing::error!(%error, "some processes of the server are still alive after SIGKILL");
-            }
-        }
-        said_goodbye && self.processes().is_empty()
+        end
     }
 
     fn on_message(self: &Arc<Self>, message: ToKeeper, link: &Arc<ServerLink>) {

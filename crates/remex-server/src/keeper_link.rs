@@ -1,9 +1,11 @@
 //! The server's end of the link to its keeper, the process that runs durable processes and outlives the server.
 //!
 //! Messages of the keeper go straight to the [`KeptListener`] of the process that they are about; nothing is queued in
-//! between. Start at [`KeeperLink`].
+//! between. A connection that ends is replaced by another one as long as the keeper runs, and each process then sends
+//! again what may not have arrived. Start at [`KeeperLink`].
 
 pub(crate) mod message;
+pub(crate) mod peer;
 pub(crate) mod stream;
 
 use std::{
@@ -29,6 +31,7 @@ use message::{
     FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, ProgramFile, Purpose, Quotas, RequestNumber,
     ToKeeper, VERSION,
 };
+use peer::Peer;
 use stream::{LinkStream, Received};
 
 /// How long a keeper may take to greet and list its processes.
@@ -44,20 +47,33 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) trait KeptListener: Send + Sync {
     fn on_message(self: Arc<Self>, message: FromKeeper);
 
+    /// Called when there is another connection to the same keeper, which has this of the process; `None` if nothing.
+    fn on_relinked(self: Arc<Self>, epoch: Epoch, kept: Option<KeptProcess>);
+
     /// Called once if the keeper is gone, and with it the process.
     fn on_keeper_lost(self: Arc<Self>);
 }
 
-/// A connection to a keeper.
+/// Counts the connections of a link.
+pub(crate) type Epoch = u64;
+
+/// The link to one keeper: one connection after the other.
 pub(crate) struct KeeperLink {
     state: Arc<StateDir>,
-    stream: LinkStream,
+    own_tags: Tags,
     pid: u32,
-    /// What could not be sent yet. Bounded by the requests that wait for an answer.
-    unsent: Mutex<Unsent>,
+    keeper: Peer,
+    /// Shared by the task that carries messages and by all that send; held briefly.
+    connection: Mutex<Connection>,
     /// Wakes the task that sends the rest.
     has_unsent: Notify,
+    /// The connection that all processes know; `None` while there is none.
+    linked: watch::Sender<Option<Epoch>>,
     listeners: Mutex<Listeners>,
+    /// What the keeper is to be told again if the connection ends, until it has done it. Held briefly.
+    owed: Mutex<HashMap<Key, Owed>>,
+    /// How many logs the keeper has deleted.
+    deletions: watch::Sender<u64>,
     next_key: AtomicU64,
     next_number: AtomicU64,
     /// Whether the keeper still has to answer a question about its status.
@@ -65,10 +81,36 @@ pub(crate) struct KeeperLink {
     status: watch::Sender<Option<KeeperStatus>>,
 }
 
-#[derive(Debug, Default)]
-struct Unsent {
-    bytes: BytesMut,
-    is_closed: bool,
+/// What a process is to be told, whatever happens to connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    Abandon,
+    /// Also to abandon it: that does no harm to one that has closed.
+    Forget,
+}
+
+/// The connection of now, if there is one.
+#[derive(Debug)]
+struct Connection {
+    stream: Option<Arc<LinkStream>>,
+    epoch: Epoch,
+    /// What could not be sent yet. Bounded by the requests that wait for an answer.
+    unsent: BytesMut,
+    /// Whether the keeper is gone, so that there will be no other one.
+    is_lost: bool,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It is on its way.
+    Yes,
+    /// Not sent: there is no connection, or another one than was meant.
+    Unlinked,
+    /// Not sent: the keeper is gone.
+    Lost,
+    /// Not sent: it is longer than any message may be.
+    TooLong,
 }
 
 #[derive(Default)]
@@ -128,33 +170,26 @@ impl KeeperLink {
         quotas: Quotas,
         program: Option<ProgramFile>,
     ) -> Result<(Arc<Self>, Vec<KeptProcess>), LinkError> {
-        let mut stream = dial(state, GREETING_PATIENCE)?;
-        stream.write_all(&Greeting::new(Purpose::Link, own_tags.number(), None).encode())?;
-        let mut greeting = [0; Greeting::LEN];
-        stream.read_exact(&mut greeting)?;
-        let greeting = Greeting::decode(&greeting).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "the listener there is not a keeper")
-        })?;
-        let is_same_version = greeting.version == VERSION;
-        if program.is_some_and(|program| program != greeting.program) {
-            return Err(LinkError::OtherProgram { pid: greeting.pid, is_same_version });
-        }
-        if !is_same_version {
-            return Err(LinkError::Version { pid: greeting.pid, found: greeting.version });
-        }
-        stream.write_all(&message::encode(&ToKeeper::Quotas(quotas))?)?;
-        let kept = read_list(&mut stream)?;
-        stream.set_read_timeout(None)?;
+        let Linked { stream, pid, kept } = greet(state, own_tags, quotas, program)?;
         let kept_keys = kept.iter().map(|process| process.key);
         // Also those of processes that have ended: the clock may have been set back since.
         let newest = kept_keys.chain(keys_in(&state.processes())?).map(|key| key.0).max().unwrap_or(0);
         let link = KeeperLink {
             state: Arc::clone(state),
-            stream: LinkStream::new(stream)?,
-            pid: greeting.pid,
-            unsent: Mutex::default(),
+            own_tags: own_tags.clone(),
+            pid,
+            keeper: Peer::new(pid),
+            connection: Mutex::new(Connection {
+                stream: Some(Arc::new(stream)),
+                epoch: 1,
+                unsent: BytesMut::new(),
+                is_lost: false,
+            }),
             has_unsent: Notify::new(),
+            linked: watch::Sender::new(Some(1)),
             listeners: Mutex::default(),
+            owed: Mutex::default(),
+            deletions: watch::Sender::new(0),
             next_key: AtomicU64::new(newest.max(now_ms() << 16).saturating_add(1)),
             next_number: AtomicU64::new(1),
             is_asked: AtomicBool::new(false),
@@ -163,33 +198,94 @@ impl KeeperLink {
         Ok((Arc::new(link), kept))
     }
 
-    /// Carries messages in both directions until the keeper is gone.
-    pub(crate) async fn run(self: Arc<Self>) -> io::Error {
-        let lost = tokio::select! {
-            lost = self.receive() => lost,
-            lost = self.send_rest() => lost,
+    /// Connects to the same keeper again. Blocks; must be called within a runtime.
+    pub(crate) fn connect_again(&self, quotas: Quotas) -> Result<Linked, LinkError> {
+        let linked = greet(&self.state, &self.own_tags, quotas, None)?;
+        if linked.pid != self.pid {
+            return Err(LinkError::NoKeeper);
+        }
+        Ok(linked)
+    }
+
+    /// Goes on with another connection, after what each process has to send again.
+    pub(crate) fn resume(&self, linked: Linked) {
+        let epoch = {
+            let mut connection = self.connection();
+            connection.epoch += 1;
+            connection.stream = Some(Arc::new(linked.stream));
+            connection.unsent.clear();
+            connection.epoch
         };
-        self.unsent().is_closed = true;
+        self.is_asked.store(false, Ordering::Relaxed);
+        let owed: Vec<_> = self.owed().iter().map(|(key, owed)| (*key, *owed)).collect();
+        for (key, owed) in owed {
+            self.send(&ToKeeper::Abandon(key));
+            if owed == Owed::Forget {
+                self.send(&ToKeeper::Forget(key));
+            }
+        }
+        let mut kept: HashMap<_, _> = linked.kept.into_iter().map(|process| (process.key, process)).collect();
+        let listeners: Vec<_> = {
+            let listeners = self.listeners();
+            listeners.by_key.iter().filter_map(|(key, listener)| Some((*key, listener.upgrade()?))).collect()
+        };
+        for (key, listener) in listeners {
+            listener.on_relinked(epoch, kept.remove(&key));
+        }
+        self.linked.send_replace(Some(epoch));
+    }
+
+    /// Carries messages in both directions until the connection ends.
+    pub(crate) async fn run(&self) -> io::Error {
+        let Some(stream) = self.connection().stream.clone() else {
+            return io::ErrorKind::NotConnected.into();
+        };
+        let lost = tokio::select! {
+            lost = self.receive(&stream) => lost,
+            lost = self.send_rest(&stream) => lost,
+        };
+        let mut connection = self.connection();
+        connection.stream = None;
+        connection.unsent.clear();
+        drop(connection);
+        self.linked.send_replace(None);
         lost
     }
 
-    async fn receive(&self) -> io::Error {
+    /// Waits until the keeper has ended.
+    pub(crate) async fn keeper_ended(&self) {
+        self.keeper.ended().await;
+    }
+
+    /// Waits until there is a connection; returns `false` if there is none in time.
+    pub(crate) async fn linked_within(&self, patience: Duration) -> bool {
+        let mut linked = self.linked.subscribe();
+        let waiting = linked.wait_for(|epoch| epoch.is_some());
+        tokio::time::timeout(patience, waiting).await.is_ok_and(|waited| waited.is_ok())
+    }
+
+    /// Returns which connection a message is sent over now.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.connection().epoch
+    }
+
+    async fn receive(&self, stream: &LinkStream) -> io::Error {
         let mut received = Received::default();
         loop {
-            if let Err(error) = self.stream.readable().await {
+            if let Err(error) = stream.readable().await {
                 return error;
             }
-            match self.stream.try_read(&mut received) {
+            match stream.try_read(&mut received) {
                 Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return error,
             }
-            loop {
-                match received.next() {
-                    Ok(None) => break,
-                    Ok(Some(message)) => self.dispatch(message),
-                    Err(error) => return error,
+            while let Some(message) = received.next() {
+                match message {
+                    Ok(message) => self.dispatch(message),
+                    // The next connection begins with everything that there is to know.
+                    Err(unreadable) => return unreadable.into(),
                 }
             }
         }
@@ -202,6 +298,11 @@ impl KeeperLink {
             | FromKeeper::Progress { key, .. }
             | FromKeeper::Answer { key, .. } => *key,
             FromKeeper::Kept(_) => return,
+            FromKeeper::Deleted(key) => {
+                self.owed().remove(key);
+                self.deletions.send_modify(|count| *count += 1);
+                return;
+            }
             FromKeeper::Status(status) => {
                 // In this order, so that whoever asks from now on gets an answer of its own.
                 self.is_asked.store(false, Ordering::Relaxed);
@@ -215,47 +316,81 @@ impl KeeperLink {
         }
     }
 
-    async fn send_rest(&self) -> io::Error {
+    async fn send_rest(&self, stream: &LinkStream) -> io::Error {
         loop {
             self.has_unsent.notified().await;
-            while !self.unsent().bytes.is_empty() {
-                if let Err(error) = self.stream.writable().await {
+            while !self.connection().unsent.is_empty() {
+                if let Err(error) = stream.writable().await {
                     return error;
                 }
-                if let Err(error) = self.unsent().flush(&self.stream) {
+                if let Err(error) = self.connection().flush() {
                     return error;
                 }
             }
         }
     }
 
-    /// Sends a message; returns `false` if the keeper is gone or the message is too long.
-    pub(crate) fn send(&self, message: &ToKeeper) -> bool {
+    /// Sends a message over the connection of now.
+    pub(crate) fn send(&self, message: &ToKeeper) -> Sent {
+        self.send_where(|_| true, message)
+    }
+
+    /// Sends a message, but over no other connection than this one.
+    pub(crate) fn send_in(&self, epoch: Epoch, message: &ToKeeper) -> Sent {
+        self.send_where(|now| now == epoch, message)
+    }
+
+    fn send_where(&self, is_meant: impl FnOnce(Epoch) -> bool, message: &ToKeeper) -> Sent {
         let bytes = match message::encode(message) {
             Ok(bytes) => bytes,
             Err(error) => {
                 tracing::error!(%error, "cannot send to the keeper");
-                return false;
+                return Sent::TooLong;
             }
         };
-        let mut unsent = self.unsent();
-        if unsent.is_closed {
-            return false;
+        let mut connection = self.connection();
+        if connection.is_lost {
+            return Sent::Lost;
         }
-        unsent.bytes.extend_from_slice(&bytes);
+        if connection.stream.is_none() || !is_meant(connection.epoch) {
+            return Sent::Unlinked;
+        }
+        connection.unsent.extend_from_slice(&bytes);
         // An error ends the task that reads, too.
-        let _ = unsent.flush(&self.stream);
-        if !unsent.bytes.is_empty() {
+        let _ = connection.flush();
+        if !connection.unsent.is_empty() {
             self.has_unsent.notify_one();
         }
-        true
+        Sent::Yes
+    }
+
+    /// Has the keeper abort the start of a process, or kill it.
+    pub(crate) fn abandon(&self, key: Key) {
+        if !self.is_lost() {
+            self.owed().entry(key).or_insert(Owed::Abandon);
+        }
+        self.send(&ToKeeper::Abandon(key));
+    }
+
+    /// Has the keeper delete the log of a process.
+    pub(crate) fn forget(&self, key: Key) {
+        if !self.is_lost() {
+            self.owed().insert(key, Owed::Forget);
+        }
+        self.send(&ToKeeper::Forget(key));
+    }
+
+    /// Returns how many logs the keeper has deleted, to wait for more.
+    pub(crate) fn deletions(&self) -> watch::Receiver<u64> {
+        self.deletions.subscribe()
     }
 
     /// Asks the keeper what it has; returns `None` if it does not respond in time.
     pub(crate) async fn status(&self) -> Option<KeeperStatus> {
         let mut answers = self.status.subscribe();
         // One question at a time, so that a keeper that is suspended costs no memory.
-        if !self.is_asked.swap(true, Ordering::Relaxed) && !self.send(&ToKeeper::Status) {
+        if !self.is_asked.swap(true, Ordering::Relaxed) && self.send(&ToKeeper::Status) != Sent::Yes {
+            self.is_asked.store(false, Ordering::Relaxed);
             return None;
         }
         tokio::time::timeout(STATUS_PATIENCE, answers.changed()).await.ok()?.ok()?;
@@ -279,6 +414,8 @@ impl KeeperLink {
 
     /// Tells all processes that their keeper is gone.
     pub(crate) fn lose_all(&self) {
+        self.connection().is_lost = true;
+        self.owed().clear();
         let listeners = {
             let mut listeners = self.listeners();
             listeners.is_lost = true;
@@ -319,8 +456,12 @@ impl KeeperLink {
         self.listeners().is_lost
     }
 
-    fn unsent(&self) -> MutexGuard<'_, Unsent> {
-        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn owed(&self) -> MutexGuard<'_, HashMap<Key, Owed>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn listeners(&self) -> MutexGuard<'_, Listeners> {
@@ -328,17 +469,53 @@ impl KeeperLink {
     }
 }
 
-impl Unsent {
-    fn flush(&mut self, stream: &LinkStream) -> io::Result<()> {
-        while !self.bytes.is_empty() {
-            match stream.try_write(&self.bytes) {
-                Ok(len) => self.bytes.advance(len),
+impl Connection {
+    /// Sends as much as there is room for.
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        while !self.unsent.is_empty() {
+            match stream.try_write(&self.unsent) {
+                Ok(len) => self.unsent.advance(len),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
+}
+
+/// A new connection to a keeper.
+#[derive(Debug)]
+pub(crate) struct Linked {
+    stream: LinkStream,
+    pid: u32,
+    kept: Vec<KeptProcess>,
+}
+
+/// Connects to the keeper, exchanges greetings, and receives what it has.
+fn greet(
+    state: &StateDir,
+    own_tags: &Tags,
+    quotas: Quotas,
+    program: Option<ProgramFile>,
+) -> Result<Linked, LinkError> {
+    let mut stream = dial(state, GREETING_PATIENCE)?;
+    stream.write_all(&Greeting::new(Purpose::Link, own_tags.number(), None).encode())?;
+    let mut greeting = [0; Greeting::LEN];
+    stream.read_exact(&mut greeting)?;
+    let greeting = Greeting::decode(&greeting)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the listener there is not a keeper"))?;
+    let is_same_version = greeting.version == VERSION;
+    if program.is_some_and(|program| program != greeting.program) {
+        return Err(LinkError::OtherProgram { pid: greeting.pid, is_same_version });
+    }
+    if !is_same_version {
+        return Err(LinkError::Version { pid: greeting.pid, found: greeting.version });
+    }
+    stream.write_all(&message::encode(&ToKeeper::Quotas(quotas))?)?;
+    let kept = read_list(&mut stream)?;
+    stream.set_read_timeout(None)?;
+    Ok(Linked { stream: LinkStream::new(stream)?, pid: greeting.pid, kept })
 }
 
 /// Asks the keeper to execute `program` in its place, and returns when it has; or else why it has not.
@@ -384,9 +561,10 @@ fn read_list(stream: &mut StdUnixStream) -> io::Result<Vec<KeptProcess>> {
         // Whether that is too long is checked when it is decoded.
         bytes.resize(4 + len.min(message::MAX_BYTES), 0);
         stream.read_exact(&mut bytes[4..])?;
-        match message::decode(&bytes)? {
-            Some((FromKeeper::Kept(kept), _)) if kept.is_empty() => return Ok(all),
-            Some((FromKeeper::Kept(kept), _)) => all.extend(kept),
+        match message::decode(&bytes) {
+            Some((Ok(FromKeeper::Kept(kept)), _)) if kept.is_empty() => return Ok(all),
+            Some((Ok(FromKeeper::Kept(kept)), _)) => all.extend(kept),
+            Some((Err(unreadable), _)) => return Err(unreadable.into()),
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "the keeper listed no processes")),
         }
     }

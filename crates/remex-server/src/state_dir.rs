@@ -184,6 +184,12 @@ impl StateDir {
         (own.dev(), own.ino()) == (found.dev(), found.ino())
     }
 
+    /// Returns whether there is certainly no keeper: its lock is there, and nobody holds it.
+    pub(crate) fn has_no_keeper(&self) -> bool {
+        let lock = File::open(self.path.join("keeper.lock"));
+        lock.is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+    }
+
     fn lock(&self, name: &str, patience: Duration) -> Result<Lock, StateError> {
         let path = self.path.join(name);
         let failed = |error| StateError::Io { action: "lock", path: path.clone(), error };

@@ -5,6 +5,7 @@ mod budgets;
 mod cancels;
 mod forgetting;
 mod identities;
+mod keeper_messages;
 mod limits;
 mod panics;
 mod path_limits;

@@ -11,13 +11,14 @@ mod sandbox;
 
 use std::{
     fmt::Write as _,
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use remex_client::environment::FileError;
-use remex_server::{CertificateGrant, CgroupUse, Limits, Scopes};
+use remex_server::{CertificateGrant, CgroupUse, Limits, SandboxFloor, Scopes};
 
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
 pub use keys::{Key, Kind, keys};
@@ -247,15 +248,50 @@ impl ServerConfig {
     }
 
     /// Reads a configuration file. It decides who may run commands, so it is refused if others can write to it or
-    /// replace it.
+    /// replace it. All paths are absolute.
     ///
     /// # Errors
     ///
     /// [`Error`].
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = environments::trusted_text(path)
-            .map_err(|error| Error::Unreadable { path: path.to_owned(), error })?;
-        Ok(Self::parse(&text, path)?)
+        let unreadable = |error| Error::Unreadable { path: path.to_owned(), error };
+        let text = environments::trusted_text(path).map_err(unreadable)?;
+        let mut config = Self::parse(&text, path)?;
+        config
+            .make_absolute()
+            .map_err(|error| unreadable(FileError::new(error.kind(), error.to_string())))?;
+        Ok(config)
+    }
+
+    /// Names all files and directories from the root, so that they mean the same to other processes, in other working
+    /// directories, and wherever the configuration is printed to.
+    ///
+    /// # Errors
+    ///
+    /// If the working directory cannot be found.
+    pub fn make_absolute(&mut self) -> io::Result<()> {
+        let (tls, auth) = (&mut self.tls, &mut self.auth);
+        let paths: [&mut Option<PathBuf>; 8] = [
+            &mut tls.cert,
+            &mut tls.key,
+            &mut tls.client_ca,
+            &mut auth.token_file,
+            &mut auth.jwt.secret_file,
+            &mut auth.jwt.jwks_file,
+            &mut self.audit.file,
+            &mut self.state,
+        ];
+        for path in paths.into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
+        }
+        if let Some(word) = &mut self.sandbox
+            && SandboxFloor::preset(word).is_none()
+            && Path::new(word).exists()
+            && let Some(profile) = std::path::absolute(&*word)?.to_str()
+        {
+            profile.clone_into(word);
+        }
+        Ok(())
     }
 
     /// Writes the configuration as a file in which every key stands with its documentation, and which parses to the

@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 
 use crate::{
-    args::{limit::size, shared::On},
+    args::{
+        limit::size,
+        shared::{On, absolute},
+    },
     render::{failure::InvalidArg, text::duration},
 };
 
@@ -17,7 +20,7 @@ pub(crate) struct Flags {
     pub(crate) on: On,
 
     /// Collect in this state directory, which no server uses, instead of through a server
-    #[arg(long, value_name = "DIR", conflicts_with = "all_identities")]
+    #[arg(long, value_name = "DIR", conflicts_with = "all_identities", value_parser = absolute())]
     pub(crate) state: Option<PathBuf>,
 
     /// Only processes that ended at least this long ago, such as `7d` or `12h`

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::args::shared::absolute;
+
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
     /// The descriptor with what the program before this one has left
@@ -13,6 +15,6 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "VERSION")]
     pub(crate) check_tables: Option<u32>,
     /// The state directory
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = absolute())]
     pub(crate) state: PathBuf,
 }

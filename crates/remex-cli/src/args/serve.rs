@@ -2,13 +2,21 @@
 
 mod base;
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, ValueEnum};
 
 use tracing_subscriber::EnvFilter;
 
-use crate::render::{failure::InvalidArg, text::duration};
+use crate::{
+    args::shared::absolute,
+    render::{failure::InvalidArg, text::duration},
+};
 
 /// What to do about an invalid log filter.
 pub(crate) const FILTER_HINT: &str =
@@ -43,15 +51,15 @@ pub(crate) struct Flags {
 
     /// File with one capability token or `sha256:HEX` per line, each optionally followed by `name=NAME`,
     /// `scope=SCOPES` and `expires=TIME`; read again when it changes. `remex token new` prints a line
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = absolute())]
     pub(crate) ws_token_file: Option<PathBuf>,
 
     /// File with the secret of JWTs signed with HS256, at least 32 bytes; read again when it changes
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = absolute())]
     pub(crate) ws_shared_secret_file: Option<PathBuf>,
 
     /// JWKS file with the public keys of JWTs signed with EdDSA, ES256 or RS256; read again when it changes
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = absolute())]
     pub(crate) ws_jwks_file: Option<PathBuf>,
 
     /// The issuer (`iss`) that JWTs must have
@@ -67,15 +75,15 @@ pub(crate) struct Flags {
     pub(crate) ws_max_clock_skew_seconds: Option<u64>,
 
     /// The certificate of `wss://` listeners, in PEM format, followed by its intermediate certificates
-    #[arg(long, value_name = "PATH", requires = "tls_key")]
+    #[arg(long, value_name = "PATH", requires = "tls_key", value_parser = absolute())]
     pub(crate) tls_cert: Option<PathBuf>,
 
     /// The private key of that certificate
-    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    #[arg(long, value_name = "PATH", requires = "tls_cert", value_parser = absolute())]
     pub(crate) tls_key: Option<PathBuf>,
 
     /// CAs that sign client certificates; with them, every `wss://` client must present one
-    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    #[arg(long, value_name = "PATH", requires = "tls_cert", value_parser = absolute())]
     pub(crate) tls_client_ca: Option<PathBuf>,
 
     /// Know a client certificate that has neither a SPIFFE URI nor a DNS name by its common name, which name constraints
@@ -96,7 +104,7 @@ pub(crate) struct Flags {
     pub(crate) allow_host: Vec<String>,
 
     /// Record what clients do in this file, one JSON object per line; SIGHUP reopens it
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = absolute())]
     pub(crate) audit: Option<PathBuf>,
 
     /// Refuse what cannot be recorded in the audit file
@@ -113,7 +121,7 @@ pub(crate) struct Flags {
 
     /// Keep processes, their output and sessions in this directory, so that they survive the server: its upgrade, its end
     /// and its death
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = absolute())]
     pub(crate) state: Option<PathBuf>,
 
     /// The cgroup in which processes with limits on memory or processes get cgroups of their own: `auto` uses that of the
@@ -127,7 +135,7 @@ pub(crate) struct Flags {
     pub(crate) sandbox: Option<String>,
 
     /// A directory that `workspace-write` allows to be written, here and in scopes; may be repeated
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = absolute())]
     pub(crate) workspace: Vec<PathBuf>,
 
     /// How many starts, lists, file and HTTP requests of one connection run concurrently; the others wait
@@ -166,6 +174,22 @@ pub(crate) struct Flags {
 
     #[command(flatten)]
     pub(crate) base: base::BaseFlags,
+}
+
+impl Flags {
+    /// Names the configuration file from the root, so that a reload finds it from wherever.
+    pub(crate) fn with_absolute_config(mut self) -> Self {
+        for value in &mut self.config {
+            let is_file = !value.contains('=') || Path::new(value).exists();
+            if is_file
+                && let Ok(path) = std::path::absolute(&*value)
+                && let Some(path) = path.to_str()
+            {
+                path.clone_into(value);
+            }
+        }
+        self
+    }
 }
 
 /// Checks a log filter.

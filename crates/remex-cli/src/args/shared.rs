@@ -6,7 +6,9 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
     ArgMatches, Args, Command, FromArgMatches,
-    builder::{OsStringValueParser, TryMapValueParser, TypedValueParser as _, ValueParserFactory},
+    builder::{
+        OsStringValueParser, PathBufValueParser, TryMapValueParser, TypedValueParser as _, ValueParserFactory,
+    },
     parser::ValueSource,
 };
 
@@ -24,6 +26,11 @@ use crate::{
         print,
     },
 };
+
+/// Takes a path and names it from the root at once: whoever uses it later may look from another directory.
+pub(crate) fn absolute() -> impl clap::builder::TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(std::path::absolute)
+}
 
 /// Selects the server.
 #[derive(Clone, Debug, Default, Args)]

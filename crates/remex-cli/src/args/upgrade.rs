@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::args::shared::absolute;
+
 /// Flags of `remex upgrade`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -17,6 +19,6 @@ The server is replaced by the program that is now where it was started from. Its
 durable processes stay, and clients reconnect by themselves. Other processes end. SIGUSR2 does the same.")]
 pub(crate) struct Flags {
     /// Upgrade the server of this state directory instead of your local one
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = absolute())]
     pub(crate) state: Option<PathBuf>,
 }

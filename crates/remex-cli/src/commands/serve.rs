@@ -72,9 +72,9 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// Exits with `exit_code` if the threads of the runtime cannot be created.
 pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
-    let mut config = settings::effective(flags)?;
+    let flags = &flags.clone().with_absolute_config();
+    let config = settings::effective(flags)?;
     if flags.print_config {
-        settings::make_absolute(&mut config)?;
         return print::out(config.to_toml());
     }
     addresses(&config)?;

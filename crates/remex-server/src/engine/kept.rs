@@ -4,6 +4,7 @@
 //! keeper what its log must hold, and retires the process at its end. Start at [`Forwarded`].
 
 mod judging;
+mod relinking;
 mod starting;
 
 use std::{
@@ -37,7 +38,7 @@ use crate::{
     durable::{SavedOutcome, SavedStart, close_lost},
     host::Phase,
     keeper_link::{
-        KeptListener,
+        Epoch, KeptListener, Sent,
         message::{
             ExitRecord, FromKeeper, KeptAnswer, KeptHold, KeptProcess, KeptRequest, Progress, RequestNumber,
             StartFailure, ToKeeper,
@@ -49,7 +50,9 @@ use crate::{
 /// Requests and the start that the keeper has not answered, and what it was told to hold.
 #[derive(Debug)]
 pub(super) struct Forwarded<C> {
-    requests: BTreeMap<RequestNumber, Request<C>>,
+    requests: BTreeMap<RequestNumber, Unanswered<C>>,
+    /// The connection to the keeper that knows the process as it is here; nothing is sent over another one.
+    epoch: Epoch,
     start: Option<oneshot::Sender<StartAnswer>>,
     /// For a start that an earlier server was asked for.
     restored_start: Option<oneshot::Receiver<StartAnswer>>,
@@ -60,6 +63,14 @@ pub(super) struct Forwarded<C> {
     judged: Option<Box<Progress>>,
 }
 
+/// A request that the keeper has not answered.
+#[derive(Debug)]
+struct Unanswered<C> {
+    request: Request<C>,
+    /// Whether it may have arrived.
+    is_sent: bool,
+}
+
 /// The pid and the time of a start, or why there is none.
 type StartAnswer = Result<(u32, u64), StartFailure>;
 
@@ -68,6 +79,7 @@ impl<C> Default for Forwarded<C> {
         let requests = BTreeMap::new();
         Forwarded {
             requests,
+            epoch: 0,
             start: None,
             restored_start: None,
             hold: KeptHold::ALL,
@@ -135,6 +147,7 @@ impl<A: Audience> Engine<A> {
             let mut state = process.state();
             state.forwarded.confined = description.confined;
             state.forwarded.hold = hold;
+            state.forwarded.epoch = link.epoch();
             state.input.closed();
             state.full = is_full;
             match started.and_then(|(pid, started_at_ms)| Some((to_pid(pid)?, started_at_ms))) {
@@ -289,44 +302,59 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Passes a request on to the keeper.
-    pub(super) fn forward(&self, state: &mut ProcessState<A>, request: Request<A::Caller>) {
+    /// Passes a request on to the keeper; without a connection, as soon as there is one.
+    pub(super) fn forward(&self, state: &mut ProcessState<A>, mut request: Request<A::Caller>) {
         let Place::Keeper { link, key } = &self.place else { return };
-        let (asked, request) = split(request);
         let number = link.new_number();
-        state.forwarded.requests.insert(number, request);
-        if !link.send(&ToKeeper::Request { key: *key, number, request: asked })
-            && let Some(request) = state.forwarded.requests.remove(&number)
-        {
-            request.into_caller().error(&lost());
-        }
+        let message = ToKeeper::Request { key: *key, number, request: asked(&request) };
+        let is_sent = match link.send_in(state.forwarded.epoch, &message) {
+            Sent::Yes => {
+                forget_unrepeatable(&mut request);
+                true
+            }
+            Sent::Unlinked => false,
+            Sent::Lost => return request.into_caller().error(&lost()),
+            Sent::TooLong => return request.into_caller().error(&too_long("request")),
+        };
+        state.forwarded.requests.insert(number, Unanswered { request, is_sent });
     }
 
     /// Deletes the log of a closed process.
     pub(crate) fn discard(&self) {
         if let Place::Keeper { link, key } = &self.place {
             link.unlisten(*key);
-            link.send(&ToKeeper::Forget(*key));
+            link.forget(*key);
         }
     }
 
     pub(super) fn abandon_kept(&self) {
         if let Place::Keeper { link, key } = &self.place {
-            link.send(&ToKeeper::Abandon(*key));
+            link.abandon(*key);
         }
     }
 
-    /// Cancels forwarded input that `is_cancelled` selects; returns whether there was any.
+    /// Cancels forwarded input that `is_cancelled` selects; returns whether the keeper was asked to, and what is cancelled
+    /// without it, because it drops its input at the end of a connection.
     pub(super) fn cancel_forwarded(
         &self,
-        state: &ProcessState<A>,
+        state: &mut ProcessState<A>,
         is_cancelled: impl Fn(&A::Caller) -> bool,
-    ) -> bool {
-        let Place::Keeper { link, key } = &self.place else { return false };
-        let requests = state.forwarded.requests.iter();
-        let input = requests.filter(|(_, request)| request.is_input() && is_cancelled(request.caller()));
+    ) -> (bool, Vec<Request<A::Caller>>) {
+        let Place::Keeper { link, key } = &self.place else { return (false, Vec::new()) };
+        let requests = &mut state.forwarded.requests;
+        let input = requests.iter().filter(|(_, unanswered)| {
+            unanswered.request.is_input() && is_cancelled(unanswered.request.caller())
+        });
         let numbers: Vec<_> = input.map(|(number, _)| *number).collect();
-        !numbers.is_empty() && link.send(&ToKeeper::Cancel { key: *key, numbers })
+        if numbers.is_empty() {
+            return (false, Vec::new());
+        }
+        let cancel = ToKeeper::Cancel { key: *key, numbers: numbers.clone() };
+        if link.send_in(state.forwarded.epoch, &cancel) == Sent::Yes {
+            return (true, Vec::new());
+        }
+        let cancelled = numbers.iter().filter_map(|number| requests.remove(number));
+        (false, cancelled.map(|unanswered| unanswered.request).collect())
     }
 
     /// Records how far the process has come.
@@ -410,9 +438,9 @@ impl<A: Audience> Engine<A> {
             }
             _ => true,
         };
-        if is_due {
+        let epoch = state.forwarded.epoch;
+        if is_due && link.send_in(epoch, &ToKeeper::Hold { key: *key, hold }) == Sent::Yes {
             state.forwarded.hold = hold;
-            link.send(&ToKeeper::Hold { key: *key, hold });
         }
     }
 }
@@ -423,16 +451,20 @@ impl<A: Audience> KeptListener for Engine<A> {
         match message {
             FromKeeper::Progress { progress, .. } => self.on_progress(&mut state, progress),
             FromKeeper::Answer { number, answer, .. } => {
-                let Some(request) = state.forwarded.requests.remove(&number) else { return };
+                let Some(unanswered) = state.forwarded.requests.remove(&number) else { return };
                 drop(state);
-                reply(request, answer);
+                reply(unanswered.request, answer);
             }
             FromKeeper::Started { pid, started_at_ms, .. } => {
                 state.forwarded.finish_start(Ok((pid, started_at_ms)));
             }
             FromKeeper::NotStarted { failure, .. } => state.forwarded.finish_start(Err(failure)),
-            FromKeeper::Kept(_) | FromKeeper::Status(_) => {}
+            FromKeeper::Kept(_) | FromKeeper::Status(_) | FromKeeper::Deleted(_) => {}
         }
+    }
+
+    fn on_relinked(self: Arc<Self>, epoch: Epoch, kept: Option<KeptProcess>) {
+        self.synchronize(epoch, kept);
     }
 
     fn on_keeper_lost(self: Arc<Self>) {
@@ -444,7 +476,7 @@ impl<A: Audience> KeptListener for Engine<A> {
             (std::mem::take(&mut state.forwarded.requests), start, dir)
         };
         drop(start);
-        requests.into_values().for_each(|request| request.into_caller().error(&lost()));
+        requests.into_values().for_each(|unanswered| unanswered.request.into_caller().error(&lost()));
         if self.is_closed() {
             return;
         }
@@ -513,24 +545,31 @@ impl Description {
     }
 }
 
-/// Splits a request into what the keeper has to know and what waits for the answer.
-fn split<C>(request: Request<C>) -> (KeptRequest, Request<C>) {
+/// Returns what the keeper has to know of a request.
+fn asked<C>(request: &Request<C>) -> KeptRequest {
     match request {
-        Request::Write(mut write) => {
-            let chunk = std::mem::replace(&mut write.chunk, Bytes::new()).into();
-            (KeptRequest::Write { chunk, write_id: write.write_id.clone() }, Request::Write(write))
+        Request::Write(write) => {
+            KeptRequest::Write { chunk: write.chunk.clone(), write_id: write.write_id.clone() }
         }
-        Request::CloseStdin(caller, id) => (KeptRequest::CloseStdin, Request::CloseStdin(caller, id)),
-        Request::Resize(size, caller, id) => (KeptRequest::Resize(size), Request::Resize(size, caller, id)),
-        Request::Signal(signal, caller) => (KeptRequest::Signal(signal), Request::Signal(signal, caller)),
-        Request::Terminate(mode, scope, caller) => {
+        Request::CloseStdin(..) => KeptRequest::CloseStdin,
+        Request::Resize(size, ..) => KeptRequest::Resize(*size),
+        Request::Signal(signal, _) => KeptRequest::Signal(*signal),
+        Request::Terminate(mode, scope, _) => {
             let grace_ms = match mode {
                 wire::TerminateMode::Force => None,
-                wire::TerminateMode::Graceful { timeout_ms } => Some(timeout_ms),
+                wire::TerminateMode::Graceful { timeout_ms } => Some(*timeout_ms),
             };
-            let whole_tree = scope == wire::TerminateScope::Tree;
-            (KeptRequest::Terminate { grace_ms, whole_tree }, Request::Terminate(mode, scope, caller))
+            KeptRequest::Terminate { grace_ms, whole_tree: *scope == wire::TerminateScope::Tree }
         }
+    }
+}
+
+/// Frees what is only needed to send a request again, if that must not be done.
+fn forget_unrepeatable<C>(request: &mut Request<C>) {
+    if let Request::Write(write) = request
+        && write.write_id.is_none()
+    {
+        write.chunk = Bytes::new();
     }
 }
 
@@ -551,6 +590,12 @@ fn reply<C: super::Caller>(request: Request<C>, answer: KeptAnswer) {
 fn lost() -> RpcError {
     RpcError::new(ErrorKind::Internal, "the keeper of this process has died, and the process with it")
         .with_hint("read its output, and start it again")
+}
+
+/// The error for what is longer than a message to the keeper may be.
+fn too_long(what: &str) -> RpcError {
+    let message = format!("the {what} is too long for the process that runs durable processes");
+    RpcError::new(ErrorKind::LimitExceeded, message).with_hint("send less at once")
 }
 
 fn lost_start() -> StartFailure {

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use remex_process::StartError;
 use remex_proto::{
     RpcError,
@@ -34,8 +34,9 @@ use crate::{
     keeper_link::{
         message::{
             self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, Purpose, Quotas, RequestNumber,
-            StartFailure, ToKeeper,
+            StartFailure, Subject, ToKeeper, Unreadable,
         },
+        peer::Peer,
         stream::{LinkStream, Received},
     },
 };
@@ -57,6 +58,8 @@ pub(super) struct ServerLink {
     outgoing: Mutex<Outgoing>,
     has_outgoing: Notify,
     is_closed: AtomicBool,
+    /// The process of the server.
+    server: Peer,
 }
 
 #[derive(Debug, Default)]
@@ -96,7 +99,9 @@ impl ServerLink {
                 format!("the server speaks version {}, this keeper {}", greeting.version, message::VERSION);
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
+        let pid = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
         let link = ServerLink {
+            server: Peer::new(pid.unwrap_or(greeting.pid)),
             stream: LinkStream::new(stream.into_std()?)?,
             received: Mutex::default(),
             outgoing: Mutex::default(),
@@ -104,17 +109,17 @@ impl ServerLink {
             is_closed: AtomicBool::new(false),
         };
         match link.receive().await? {
-            Some(ToKeeper::Quotas(quotas)) => Ok(Greeted::Server(Arc::new(link), greeting, quotas)),
+            Some(Ok(ToKeeper::Quotas(quotas))) => Ok(Greeted::Server(Arc::new(link), greeting, quotas)),
             // It is of another version, and asks for a replacement next.
             None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it went away after the greeting")),
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a server")),
         }
     }
 
-    /// Returns the next message, or `None` at the end.
-    pub(super) async fn receive(&self) -> io::Result<Option<ToKeeper>> {
+    /// Returns the next message, or why it cannot be read, or `None` at the end.
+    pub(super) async fn receive(&self) -> io::Result<Option<Result<ToKeeper, Unreadable>>> {
         loop {
-            if let Some(message) = lock(&self.received).next()? {
+            if let Some(message) = lock(&self.received).next() {
                 return Ok(Some(message));
             }
             self.stream.readable().await?;
@@ -123,6 +128,28 @@ impl ServerLink {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until the server has ended.
+    pub(super) async fn server_ended(&self) {
+        self.server.ended().await;
+    }
+
+    /// Answers a message that cannot be read: whoever waits for it learns that it was not done.
+    pub(super) fn refuse(&self, unreadable: &Unreadable) {
+        tracing::error!(error = %unreadable, subject = ?unreadable.subject, "cannot read a message of the server");
+        let message = format!("the keeper, which runs durable processes, cannot read this: {unreadable}");
+        let error = RpcError::new(remex_proto::ErrorKind::Internal, message)
+            .with_hint("server and keeper do not match; see `keeper.log` in the state directory");
+        match unreadable.subject {
+            Subject::Nothing => {}
+            Subject::Start(key) => {
+                self.send(&FromKeeper::NotStarted { key, failure: StartFailure::Other((&error).into()) });
+            }
+            Subject::Request(key, number) => {
+                self.send(&FromKeeper::Answer { key, number, answer: KeptAnswer::Failed((&error).into()) });
             }
         }
     }
@@ -329,7 +356,7 @@ pub(super) fn to_request(request: KeptRequest, caller: LinkCaller, id: &str) -> 
     match request {
         KeptRequest::Write { chunk, write_id } => {
             // With an id the answer says what became of it; without one it may be an error for the client.
-            Request::Write(StdinWrite { chunk: Bytes::from(chunk), write_id, process_id, caller })
+            Request::Write(StdinWrite { chunk, write_id, process_id, caller })
         }
         KeptRequest::CloseStdin => Request::CloseStdin(caller, process_id),
         KeptRequest::Resize(size) => Request::Resize(size, caller, process_id),

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::{Entry, Keeper, lock};
 use crate::{
     durable::{DESCRIPTION, disk_space},
-    keeper_link::message::{Key, Quotas, Rules},
+    keeper_link::message::{FromKeeper, Key, Quotas, Rules},
     threads::OwnWork,
 };
 
@@ -127,6 +127,9 @@ impl Keeper {
                 quota.release(process.with_kept_log(|log| log.writer().position().disk_bytes).unwrap_or(0));
             }
             keeper.deleting.end();
+            if let Some(link) = keeper.link() {
+                link.send(&FromKeeper::Deleted(key));
+            }
         });
     }
 

@@ -1,7 +1,7 @@
 //! What a server and its keeper tell each other.
 //!
-//! A message is its length as four bytes, little-endian, and then its fields in order (`postcard`). Start at
-//! [`ToKeeper`] and [`FromKeeper`].
+//! A message is its length as four bytes, little-endian, then its [`Subject`] and its fields in order (`postcard`). One
+//! that cannot be read costs its subject an answer, and never the link. Start at [`ToKeeper`] and [`FromKeeper`].
 
 use std::{
     fs,
@@ -11,6 +11,7 @@ use std::{
     path::Path,
 };
 
+use bytes::Bytes;
 use remex_process::{Signal, Size, StartError, StartSpec};
 use remex_proto::{
     ErrorKind, RpcError,
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::limits::Limits;
 
 /// The version of everything but the greeting.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// The longest message: a start with as many arguments and variables as the kernel takes, or a long write.
 pub(crate) const MAX_BYTES: usize = 256 << 20;
@@ -127,6 +128,55 @@ impl Greeting {
     }
 }
 
+/// What a message is about: whom to answer if the message itself cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Subject {
+    /// Nobody waits for an answer.
+    Nothing,
+    Start(Key),
+    Request(Key, RequestNumber),
+}
+
+impl Subject {
+    /// The longest one, in bytes.
+    const MAX_LEN: usize = 21;
+}
+
+/// What travels over a link.
+pub(crate) trait Message: Serialize + DeserializeOwned {
+    fn subject(&self) -> Subject;
+}
+
+/// A message that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub(crate) struct Unreadable {
+    pub(crate) subject: Subject,
+    error: String,
+}
+
+impl From<Unreadable> for io::Error {
+    fn from(unreadable: Unreadable) -> Self {
+        invalid(unreadable.error)
+    }
+}
+
+impl Message for ToKeeper {
+    fn subject(&self) -> Subject {
+        match self {
+            ToKeeper::Start(new) => Subject::Start(new.key),
+            ToKeeper::Request { key, number, .. } => Subject::Request(*key, *number),
+            _ => Subject::Nothing,
+        }
+    }
+}
+
+impl Message for FromKeeper {
+    fn subject(&self) -> Subject {
+        Subject::Nothing
+    }
+}
+
 /// A message of the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToKeeper {
@@ -150,7 +200,7 @@ pub(crate) enum ToKeeper {
     },
     /// Aborts a start, or kills the process; nothing is held any more.
     Abandon(Key),
-    /// Deletes the log of a process that has closed.
+    /// Deletes the log of a process that has closed; answered by `Deleted`.
     Forget(Key),
     /// Asks for a [`KeeperStatus`].
     Status,
@@ -183,6 +233,8 @@ pub(crate) enum FromKeeper {
     },
     /// The answer to `Status`.
     Status(KeeperStatus),
+    /// The answer to `Forget`: the log is gone, or cannot be deleted.
+    Deleted(Key),
 }
 
 /// What the keeper has.
@@ -357,8 +409,8 @@ pub(crate) const UNKNOWN_CODE: i32 = 255;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum KeptRequest {
     Write {
-        #[serde(with = "serde_bytes")]
-        chunk: Vec<u8>,
+        #[serde(with = "chunk")]
+        chunk: Bytes,
         write_id: Option<String>,
     },
     CloseStdin,
@@ -433,31 +485,94 @@ impl From<Failure> for RpcError {
 /// # Errors
 ///
 /// If it is too long.
-pub(crate) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
-    let mut bytes = postcard::to_extend(message, vec![0; 4]).map_err(invalid)?;
+pub(crate) fn encode(message: &impl Message) -> io::Result<Vec<u8>> {
+    let bytes = postcard::to_extend(&message.subject(), vec![0; 4]).map_err(invalid)?;
+    let mut bytes = postcard::to_extend(message, bytes).map_err(invalid)?;
     let len = bytes.len() - 4;
     match u32::try_from(len) {
         Ok(prefix) if len <= MAX_BYTES => bytes[..4].copy_from_slice(&prefix.to_le_bytes()),
-        _ => return Err(invalid("the message is too long")),
+        _ => return Err(invalid(too_long(len))),
     }
     Ok(bytes)
 }
 
 /// Returns the first message in `bytes` and its length there, or `None` if it is not complete.
 ///
-/// # Errors
-///
-/// If it is too long or means nothing.
-pub(crate) fn decode<M: DeserializeOwned>(bytes: &[u8]) -> io::Result<Option<(M, usize)>> {
-    let Some((prefix, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+/// One that is too long to be read may end after `bytes`.
+pub(crate) fn decode<M: Message>(bytes: &[u8]) -> Option<(Result<M, Unreadable>, usize)> {
+    let (prefix, rest) = bytes.split_first_chunk::<4>()?;
     let len = u32::from_le_bytes(*prefix) as usize;
-    if len > MAX_BYTES {
-        return Err(invalid("the message is too long"));
-    }
-    let Some(message) = rest.get(..len) else { return Ok(None) };
-    Ok(Some((postcard::from_bytes(message).map_err(invalid)?, 4 + len)))
+    // Its subject is at its beginning.
+    let is_too_long = len > MAX_BYTES;
+    let message = rest.get(..if is_too_long { Subject::MAX_LEN } else { len })?;
+    let (subject, fields) = match postcard::take_from_bytes(message) {
+        Ok(taken) => taken,
+        Err(error) => return Some((Err(unreadable(Subject::Nothing, &error)), 4 + len)),
+    };
+    let decoded = if is_too_long {
+        Err(unreadable(subject, &too_long(len)))
+    } else {
+        postcard::from_bytes(fields).map_err(|error| unreadable(subject, &error))
+    };
+    Some((decoded, 4 + len))
+}
+
+fn unreadable(subject: Subject, error: &impl ToString) -> Unreadable {
+    Unreadable { subject, error: error.to_string() }
+}
+
+fn too_long(len: usize) -> String {
+    format!("the message is too long: {len} bytes, and at most {MAX_BYTES} are allowed")
 }
 
 fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Bytes that are shared, not copied, until they are sent.
+mod chunk {
+    use bytes::Bytes;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        serde_bytes::ByteBuf::deserialize(deserializer).map(|bytes| bytes.into_vec().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(key: Key, number: RequestNumber) -> ToKeeper {
+        ToKeeper::Request { key, number, request: KeptRequest::CloseStdin }
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_read_says_whom_to_answer() {
+        let key = Key(u64::MAX);
+        let mut bytes = encode(&request(key, u64::MAX)).unwrap();
+        let whole = bytes.len();
+        // No request has this number.
+        *bytes.last_mut().unwrap() = 0x7f;
+        bytes.extend(encode(&ToKeeper::Goodbye).unwrap());
+        let (decoded, len) = decode::<ToKeeper>(&bytes).unwrap();
+        assert_eq!((decoded.unwrap_err().subject, len), (Subject::Request(key, u64::MAX), whole));
+        assert!(matches!(decode(&bytes[whole..]), Some((Ok(ToKeeper::Goodbye), _))), "the next one is read");
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_says_whom_to_answer_and_is_not_waited_for() {
+        let mut bytes = encode(&request(Key(7), 9)).unwrap();
+        bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(decode::<ToKeeper>(&bytes).is_none(), "its subject may not be complete");
+        bytes.resize(100, 0);
+        let (decoded, len) = decode::<ToKeeper>(&bytes).unwrap();
+        let error = decoded.unwrap_err();
+        assert_eq!((error.subject, len), (Subject::Request(Key(7), 9), 4 + u32::MAX as usize));
+        assert!(error.to_string().contains("too long"), "{error}");
+    }
 }

@@ -8,10 +8,9 @@ use std::{
 
 use remex_process::watch;
 use rustix::buffer::spare_capacity;
-use serde::de::DeserializeOwned;
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::message;
+use super::message::{self, Message, Unreadable};
 
 /// What is read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -43,7 +42,10 @@ impl LinkStream {
     /// Reads what there is, and returns how much; 0 at the end, `WouldBlock` if there is nothing.
     pub(crate) fn try_read(&self, received: &mut Received) -> io::Result<usize> {
         let Received { bytes, start } = received;
-        bytes.drain(..std::mem::take(start));
+        // A message that cannot be read may end later.
+        let done = bytes.len().min(*start);
+        bytes.drain(..done);
+        *start -= done;
         if bytes.is_empty() {
             // A message may have been long.
             bytes.shrink_to(4 * READ_BYTES);
@@ -77,10 +79,10 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Returns the next message if it is there as a whole.
-    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
-        let Some((message, len)) = message::decode(&self.bytes[self.start..])? else { return Ok(None) };
+    /// Returns the next message if it is there as a whole, or why it cannot be read.
+    pub(crate) fn next<M: Message>(&mut self) -> Option<Result<M, Unreadable>> {
+        let (message, len) = message::decode(self.bytes.get(self.start..)?)?;
         self.start += len;
-        Ok(Some(message))
+        Some(message)
     }
 }

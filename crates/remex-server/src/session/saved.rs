@@ -24,7 +24,7 @@ use crate::{
     },
     engine::{Description, Owner as _, Place, Placement, broken},
     identity::Identity,
-    keeper_link::message::{KeptHold, KeptProcess, ToKeeper},
+    keeper_link::message::{KeptHold, KeptProcess},
     outbox::ConnectionId,
     process::{Followers, Process, ProcessOwner},
 };
@@ -300,8 +300,8 @@ impl SessionRegistry {
             } else if let Some(link) = self.host().durable().and_then(|durable| durable.link()) {
                 // Its session has ended.
                 orphans += 1;
-                link.send(&ToKeeper::Abandon(key));
-                link.send(&ToKeeper::Forget(key));
+                link.abandon(key);
+                link.forget(key);
             }
         }
         // Some have expired meanwhile.

@@ -75,6 +75,7 @@ pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
     override_sandbox(flags, &mut config)?;
     override_auth(flags, &mut config)?;
     override_limits(flags, &mut config.limits);
+    config.make_absolute().map_err(cannot("find the working directory"))?;
     Ok(config)
 }
 
@@ -148,25 +149,6 @@ fn override_limits(flags: &Flags, limits: &mut Limits) {
         Some(Lifetime::UpTo(time)) => limits.detach_ttl_max = Some(time),
         Some(Lifetime::Forever) => limits.detach_ttl_max = None,
     }
-}
-
-/// Makes paths mean the same wherever the configuration is printed to.
-pub(super) fn make_absolute(config: &mut ServerConfig) -> Result<(), Failure> {
-    let (tls, auth) = (&mut config.tls, &mut config.auth);
-    let paths: [&mut Option<PathBuf>; 8] = [
-        &mut tls.cert,
-        &mut tls.key,
-        &mut tls.client_ca,
-        &mut auth.token_file,
-        &mut auth.jwt.secret_file,
-        &mut auth.jwt.jwks_file,
-        &mut config.audit.file,
-        &mut config.state,
-    ];
-    for path in paths.into_iter().flatten() {
-        *path = std::path::absolute(&*path).map_err(cannot("find the working directory"))?;
-    }
-    Ok(())
 }
 
 /// Returns who may connect, with the tokens and the users that the settings name.

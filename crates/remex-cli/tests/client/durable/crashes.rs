@@ -26,6 +26,9 @@ const KILLS: u64 = 100;
 /// How often it is upgraded.
 const UPGRADES: u64 = 40;
 
+/// How often its link to the keeper is cut.
+const CUTS: u64 = 100;
+
 /// Counts up until the file `stop` exists, and tells at the end how far; `step` prints the numbers from `$i` on.
 fn counting(step: &str, code: i32) -> String {
     format!("i=0; while [ ! -e stop ]; do {step}; done; echo end $i; exit {code}")
@@ -132,6 +135,8 @@ fn working_in(directory: &Path) -> usize {
 enum Fate {
     Killed,
     Upgraded,
+    /// It and its keeper live, but the connection between them ends.
+    CutOff,
 }
 
 fn number_from(variable: &str, otherwise: u64) -> u64 {
@@ -146,6 +151,11 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed_at_any_moment() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_doubled_when_server_and_keeper_are_upgraded_at_any_moment() {
     survive(Fate::Upgraded, number_from("REMEX_TEST_UPGRADES", UPGRADES)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_or_doubled_when_the_link_to_the_keeper_is_cut_at_any_moment() {
+    survive(Fate::CutOff, number_from("REMEX_TEST_CUTS", CUTS)).await;
 }
 
 /// Runs processes of all kinds while something happens to their server again and again.
@@ -195,6 +205,7 @@ async fn survive(fate: Fate, times: u64) {
                 host.kill();
                 host.launch();
             }
+            Fate::CutOff => _ = host.cut_link(),
             Fate::Upgraded => {
                 // With another program, the keeper is replaced, too.
                 if chance.percent(70) {
@@ -221,6 +232,9 @@ async fn survive(fate: Fate, times: u64) {
     if matches!(fate, Fate::Upgraded) {
         // How often depends on the load: an upgrade that is asked for during another one is no further one.
         assert!(host.replaced_keepers() > 0, "the keeper was never replaced\n{}", host.said());
+    }
+    if matches!(fate, Fate::CutOff) {
+        assert!(host.said().contains("there is another one"), "the link was never cut\n{}", host.said());
     }
     client.end().await.unwrap();
     until("the end of all processes", || working_in(&directory) == 0).await;

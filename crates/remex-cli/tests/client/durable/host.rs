@@ -9,7 +9,12 @@ use std::{
 };
 
 use remex_client::{Client, Options, Target};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::{
+    net::{Shutdown, shutdown},
+    process::{
+        Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open, test_kill_process,
+    },
+};
 use tempfile::TempDir;
 
 use super::{in_time, restarts::poll};
@@ -221,6 +226,30 @@ impl DurableHost {
 
     pub(super) fn keeper(&self) -> Pid {
         self.keeper.unwrap()
+    }
+
+    /// Cuts the connection between server and keeper, both of which go on; returns whether there was one.
+    pub(super) fn cut_link(&self) -> bool {
+        let keeper = self.keeper().as_raw_nonzero();
+        let sockets = fs::read_to_string(format!("/proc/{keeper}/net/unix")).unwrap();
+        // The state of a socket that is connected is 3.
+        let connected =
+            sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).filter(|fields| {
+                fields.get(5) == Some(&"03")
+                    && fields.get(7).is_some_and(|path| path.ends_with("/keeper.sock"))
+            });
+        let names: Vec<_> = connected.map(|fields| format!("socket:[{}]", fields[6])).collect();
+        let process = pidfd_open(self.keeper(), PidfdFlags::empty()).unwrap();
+        let mut is_cut = false;
+        for entry in fs::read_dir(format!("/proc/{keeper}/fd")).unwrap().flatten() {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            if names.iter().any(|name| target == Path::new(name)) {
+                let number = entry.file_name().to_str().unwrap().parse().unwrap();
+                let Ok(socket) = pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) else { continue };
+                is_cut |= shutdown(&socket, Shutdown::Both).is_ok();
+            }
+        }
+        is_cut
     }
 
     pub(super) fn log(&self) -> PathBuf {

@@ -4,6 +4,7 @@ mod collecting;
 mod crashes;
 mod descriptors;
 mod host;
+mod links;
 mod logs;
 mod memory;
 mod restarts;

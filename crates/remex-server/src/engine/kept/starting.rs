@@ -2,16 +2,33 @@
 
 use std::{sync::Arc, time::Duration};
 
+use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::oneshot;
 
-use super::{Audience, Confined, Engine, Place, lost_start};
+use super::{Audience, Confined, Engine, Place, StartAnswer, lost_start, too_long};
 use crate::{
     engine::Owner as _,
-    keeper_link::message::{Lack, StartFailure, ToKeeper},
+    keeper_link::{
+        Sent,
+        message::{Lack, StartFailure, ToKeeper},
+    },
 };
 
 /// How long the keeper has for the deletion of a log before the start is tried again.
-const DELETION_TIME: Duration = Duration::from_millis(100);
+const DELETION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a start waits for a connection to the keeper.
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a start is sent that may not have arrived.
+const MAX_ATTEMPTS: usize = 3;
+
+/// What became of one attempt to start a process.
+enum Attempted {
+    Answered(StartAnswer),
+    /// The connection ended before the keeper had the start.
+    NotArrived,
+}
 
 impl<A: Audience> Engine<A> {
     /// Waits for the answer of the keeper to the start in `message`; makes space on the disk if there is too little.
@@ -19,49 +36,78 @@ impl<A: Audience> Engine<A> {
         self: &Arc<Self>,
         message: ToKeeper,
         confined: Confined,
-    ) -> Result<(u32, u64), StartFailure> {
+    ) -> StartAnswer {
+        let mut attempts = 0;
         loop {
-            let started = self.try_start_in_keeper(&message, confined).await;
-            match &started {
-                Err(StartFailure::Other(failure)) if failure.is_disk_full() && self.make_space().await => {}
-                _ => return started,
+            match self.try_start_in_keeper(&message, confined).await {
+                Attempted::Answered(Err(StartFailure::Other(failure)))
+                    if failure.is_disk_full() && self.make_space().await => {}
+                Attempted::Answered(answer) => return answer,
+                Attempted::NotArrived => {
+                    attempts += 1;
+                    let Place::Keeper { link, .. } = &self.place else { return Err(lost_start()) };
+                    if attempts == MAX_ATTEMPTS || !link.linked_within(LINK_PATIENCE).await {
+                        return Err(if link.is_lost() { lost_start() } else { unreachable_keeper() });
+                    }
+                }
             }
         }
     }
 
-    /// Deletes the log of a closed process; returns whether there is one.
+    /// Has the keeper delete the log of a closed process; returns whether there is one.
     async fn make_space(&self) -> bool {
+        let Place::Keeper { link, .. } = &self.place else { return false };
         let (durable, owner) = (self.host.durable(), self.owner.upgrade());
         let Some((durable, owner)) = durable.zip(owner) else { return false };
+        let mut deletions = link.deletions();
         let is_found = durable.collect(Lack::Server, owner.id());
         if is_found {
-            // The keeper deletes it meanwhile.
-            tokio::time::sleep(DELETION_TIME).await;
+            let _ = tokio::time::timeout(DELETION_PATIENCE, deletions.changed()).await;
         }
         is_found
     }
 
-    async fn try_start_in_keeper(
-        self: &Arc<Self>,
-        message: &ToKeeper,
-        confined: Confined,
-    ) -> Result<(u32, u64), StartFailure> {
-        let Place::Keeper { link, key } = &self.place else { return Err(lost_start()) };
+    async fn try_start_in_keeper(self: &Arc<Self>, message: &ToKeeper, confined: Confined) -> Attempted {
+        let Place::Keeper { link, key } = &self.place else { return Attempted::Answered(Err(lost_start())) };
+        if !link.listen(*key, self) {
+            return Attempted::Answered(Err(lost_start()));
+        }
         let (sender, answer) = oneshot::channel();
-        {
+        let sent = {
             let mut state = self.state();
             state.forwarded.start = Some(sender);
             state.forwarded.confined = confined;
-        }
-        if !link.listen(*key, self) || !link.send(message) {
-            return Err(lost_start());
+            // The keeper knows of the process from this connection on.
+            state.forwarded.epoch = link.epoch();
+            link.send_in(state.forwarded.epoch, message)
+        };
+        match sent {
+            Sent::Yes => {}
+            Sent::Unlinked => return Attempted::NotArrived,
+            Sent::Lost => return Attempted::Answered(Err(lost_start())),
+            Sent::TooLong => {
+                return Attempted::Answered(Err(StartFailure::Other((&too_long("start")).into())));
+            }
         }
         // If the start is given up before it is answered, the keeper must give it up, too.
         let mut given_up = GivenUp { process: self, is_answered: false };
         let answer = answer.await;
         given_up.is_answered = true;
-        answer.unwrap_or_else(|_| Err(lost_start()))
+        match answer {
+            Ok(answer) => Attempted::Answered(answer),
+            Err(_) if link.is_lost() => Attempted::Answered(Err(lost_start())),
+            Err(_) => Attempted::NotArrived,
+        }
     }
+}
+
+fn unreachable_keeper() -> StartFailure {
+    let error =
+        RpcError::new(ErrorKind::Internal, "the process that runs durable processes cannot be reached")
+            .with_hint(
+                "see `keeper.log` in the state directory, and try again, or start it with `durable: false`",
+            );
+    StartFailure::Other((&error).into())
 }
 
 /// Gives up a start in the keeper when dropped before the answer.
