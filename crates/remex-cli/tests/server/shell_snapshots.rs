@@ -1,4 +1,4 @@
-//! Shell snapshots: profile files run once, and later commands find what they set up.
+//! Shell snapshots: the files of a shell run once, and later commands find what they set up.
 
 use std::path::Path;
 
@@ -58,6 +58,14 @@ impl Host {
         let output = self.client.collect(id);
         assert_eq!(output.exit_code(), 0, "{}", output.text());
         output.text()
+    }
+
+    /// Asserts that a process has ended whose id is in a file.
+    fn assert_ended(&self, file: &str) {
+        let pid = self.home.read(file).trim().parse().ok().and_then(Pid::from_raw);
+        if let Some(left) = Watched::find(pid.expect("the shell has written it")) {
+            left.assert_ends();
+        }
     }
 
     /// Returns how often the profile has run.
@@ -171,11 +179,106 @@ fn a_capture_that_fails_changes_nothing_and_is_not_repeated() {
         }
         if what == "hangs" {
             // Nothing of the capture is left.
-            let pid = host.home.read("hung").trim().parse().ok().and_then(Pid::from_raw);
-            if let Some(left) = Watched::find(pid.expect("the profile has written it")) {
-                left.assert_ends();
-            }
+            host.assert_ended("hung");
         }
+    }
+}
+
+/// A file for interactive shells that sets up more than a profile.
+const RC: &str = r#"
+echo noise; echo noise >&2; (while echo noise; do :; done) & noisy=$!
+read -r line && export FROM_STDIN="$line"
+export FROM_RC="$FROM_PROFILE rc"
+printf() { echo 'not the one'; }
+alias set='echo' env='echo' hello='echo hello'
+load() { echo loaded; }
+echo rc >> ~/ran
+"#;
+
+#[test]
+fn commands_find_what_the_file_of_an_interactive_shell_sets_up() {
+    let end = "kill $noisy\n";
+    let bash = format!("{RC}shopt -s expand_aliases\n{end}");
+    let profile = "echo profile >> ~/ran\nexport FROM_PROFILE=profile ENV=$HOME/.shinit\n";
+    for (shell, login, rc, text) in [
+        (BASH, ".bash_profile", ".bashrc", bash),
+        (("sh", "/bin/sh"), ".profile", ".shinit", format!("{RC}{end}")),
+        (("zsh", "/usr/bin/zsh"), ".zprofile", ".zshrc", format!("{RC}{end}")),
+    ] {
+        if !Path::new(shell.1).exists() {
+            continue;
+        }
+        let host = Host::new(&[login], profile);
+        host.home.write(rc, text);
+        let function = if shell.0 == "sh" { "echo loaded" } else { "load" };
+        let command = format!("{function}\nhello you\necho \"$FROM_RC [$FROM_STDIN]\"");
+        for id in ["first", "second"] {
+            let printed = host.run(id, shell, &command, json!({}));
+            assert_eq!(printed, "loaded\nhello you\nprofile rc []\n", "{shell:?} {id}");
+        }
+        assert_eq!(host.home.read("ran"), "profile\nrc\n", "{shell:?}");
+    }
+}
+
+#[test]
+fn bash_reads_no_file_for_interactive_shells_where_another_one_is_named() {
+    let host = Host::new(&[".bash_profile"], "export BASH_ENV=$HOME/env\n");
+    host.home.write("env", "");
+    host.home.write(".bashrc", "export FROM_RC=rc\n");
+    assert_eq!(host.run("p", BASH, "echo [$FROM_RC]", json!({})), "[]\n");
+}
+
+#[test]
+fn a_file_that_leaves_shells_alone_which_are_not_interactive_is_obeyed() {
+    let host = Host::new(&[], "");
+    let rc = "export BEFORE=before\ncase $- in *i*) ;; *) return;; esac\nexport AFTER=after\n";
+    host.home.write(".bashrc", rc);
+    assert_eq!(host.run("p", BASH, "echo [$BEFORE] [$AFTER]", json!({})), "[before] []\n");
+}
+
+#[test]
+fn a_file_of_interactive_shells_that_fails_takes_nothing_from_the_profile() {
+    let start = "sleep 1000 & echo $! > ~/started; export FROM_RC=rc\n";
+    for (what, rc) in [
+        ("exits", "exit 0\n"),
+        ("fails", "exit 3\n"),
+        ("is replaced", "exec true\n"),
+        ("stops at failures", "set -e; false\n"),
+        (
+            "is too large",
+            "i=0; while [ $i -lt 600 ]; do eval \"big_$i() { : $(printf '%01000d' 0); }\"; i=$((i+1)); done\n",
+        ),
+    ] {
+        let host = Host::new(&[".bash_profile"], "echo ran >> ~/ran\nexport FROM_PROFILE=profile\n");
+        host.home.write(".bashrc", format!("{start}{rc}"));
+        for id in ["first", "second"] {
+            let printed = host.run(id, BASH, "echo $FROM_PROFILE [$FROM_RC]", json!({}));
+            assert_eq!(printed, "profile []\n", "{what} {id}");
+        }
+        assert_eq!(host.runs(), 2, "{what}: with the file and without it");
+        host.assert_ended("started");
+    }
+}
+
+#[test]
+fn a_file_of_interactive_shells_that_hangs_or_leaves_something_running_does_no_harm() {
+    let profile = "echo ran >> ~/ran\nexport FROM_PROFILE=profile\n";
+    let host = Host::with_limits(&[".bash_profile"], profile, "shell_snapshot_time = '300ms'");
+    host.home.write(".bashrc", "sleep 1000 & echo $! > ~/started; wait\n");
+    for (id, runs) in [("first", 2), ("second", 3)] {
+        assert_eq!(host.run(id, BASH, "echo $FROM_PROFILE", json!({})), "profile\n");
+        assert_eq!(host.runs(), runs);
+    }
+    host.assert_ended("started");
+
+    let host = Host::new(&[".bash_profile"], profile);
+    host.home.write(".bashrc", "setsid sleep 1000 & echo $! > ~/started; export AGENT=$!\n");
+    assert_eq!(host.run("p", BASH, "kill -0 $AGENT && echo runs", json!({})), "runs\n");
+    let Host { home, client, _server } = host;
+    drop((client, _server));
+    let pid = home.read("started").trim().parse().ok().and_then(Pid::from_raw);
+    if let Some(left) = Watched::find(pid.expect("the shell has written it")) {
+        left.assert_ends();
     }
 }
 

@@ -1,9 +1,9 @@
-//! Shell snapshots: what the profile files of a login shell set up, captured once and restored at later starts.
+//! Shell snapshots: what the files of a shell set up, captured once and restored at later starts.
 //!
 //! A session captures one for each scope, shell, directory, policy and sandbox. The capture runs the login shell
-//! with the environment of the start that needs it first, within a time limit. What differs from that environment
-//! is restored in that of later starts; functions, aliases and options are restored by a script that the shell
-//! evaluates before the command. Start at [`Snapshots`].
+//! with the environment of the start that needs it first, within a time limit, and lets it also read the file that an
+//! interactive shell reads. What differs from that environment is restored in that of later starts; functions, aliases
+//! and options are restored by a script that the shell evaluates before the command. Start at [`Snapshots`].
 
 mod capture;
 mod shell;
@@ -30,7 +30,8 @@ use crate::{
     account::{Account, Charge, Kind},
     scope::Floor,
 };
-use shell::Shell;
+use capture::{Capture, Failed, Found};
+use shell::{Files, Shell};
 
 /// The most snapshots of a session; the oldest is dropped.
 const MAX_SNAPSHOTS: usize = 16;
@@ -109,7 +110,7 @@ impl io::Write for Count {
     }
 }
 
-/// What the profile files of a shell have set up.
+/// What the files of a shell have set up.
 #[derive(Debug, Default)]
 struct Snapshot {
     /// Variables that they have set.
@@ -212,29 +213,51 @@ impl SnapshotUse {
     }
 
     async fn capture(&self, start: &Start, spawner: &Spawner) -> Option<Snapshot> {
-        let capture = capture::Capture { shell: &self.key.shell, tag: self.tag?, spawner };
-        let snapshot = self.filtered(start, capture.run(start).await?)?;
+        let capture = Capture { shell: &self.key.shell, tag: self.tag?, spawner };
+        match self.attempt(&capture, start, Files::Interactive).await {
+            Err(Failed::Interactive) => {
+                let shell = self.key.shell.path();
+                tracing::info!(shell, "shell snapshot has only what the login files set up");
+                self.attempt(&capture, start, Files::Login).await.ok()
+            }
+            captured => captured.ok(),
+        }
+    }
+
+    async fn attempt(&self, capture: &Capture<'_>, start: &Start, files: Files) -> Result<Snapshot, Failed> {
+        let Found { variables, script, has_read, mut left } = capture.run(start, files).await?;
+        let snapshot = self.filtered(start, variables, script);
         // A script that does not work could end the shell before the command.
-        let trial = |args| self.restored(Start { args, ..start.clone() }, &snapshot);
-        capture.check(trial).await.then_some(snapshot)
+        let trial = |args, snapshot| self.restored(Start { args, ..start.clone() }, snapshot);
+        if let Some(snapshot) = snapshot
+            && capture.check(|args| trial(args, &snapshot)).await
+        {
+            left.keep();
+            return Ok(snapshot);
+        }
+        left.kill().await;
+        Err(Failed::after(has_read))
     }
 
     /// Keeps what the policy lets through and what differs from the environment of the capture.
-    fn filtered(&self, start: &Start, found: capture::Found) -> Option<Snapshot> {
+    fn filtered(
+        &self,
+        start: &Start,
+        variables: BTreeMap<OsString, OsString>,
+        script: Vec<u8>,
+    ) -> Option<Snapshot> {
         let before: BTreeMap<&OsStr, &OsStr> =
             start.env.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())).collect();
         let policy = self.key.policy.as_ref();
-        let unset = before.keys().filter(|name| !found.variables.contains_key(**name) && !is_own(name));
+        let unset = before.keys().filter(|name| !variables.contains_key(**name) && !is_own(name));
         let unset = unset.map(|name| (*name).to_owned()).collect();
-        let set: BTreeMap<_, _> = found
-            .variables
+        let set: BTreeMap<_, _> = variables
             .into_iter()
             .filter(|(name, value)| before.get(name.as_os_str()) != Some(&value.as_os_str()))
             .filter(|(name, _)| is_name(name) && !is_own(name) && environment::passes(policy, name))
             .collect();
-        let variables: usize = set.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-        let len = variables + found.script.len();
-        (len <= MAX_LEN).then_some(Snapshot { set, unset, script: found.script })
+        let set_len: usize = set.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+        (set_len + script.len() <= MAX_LEN).then_some(Snapshot { set, unset, script })
     }
 
     fn restored(&self, mut start: Start, snapshot: &Snapshot) -> Start {

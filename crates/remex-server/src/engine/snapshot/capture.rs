@@ -1,4 +1,4 @@
-//! Runs a login shell once, to see what its profile files set up.
+//! Runs a login shell once, to see what its files set up.
 
 use std::{
     collections::BTreeMap,
@@ -13,9 +13,12 @@ use std::{
 use remex_process::{Child, ChildIo, Leader, Spawner, Start, Stdin, Stdio, Tag, read, tree, watch};
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{MAX_LEN, shell::Shell};
+use super::{
+    MAX_LEN,
+    shell::{self, Files, Shell},
+};
 
-/// What a capture may print: the state, and what the profile files print before it.
+/// What a capture may print: the state, and what the login files print before it.
 const MAX_OUTPUT: usize = 2 * MAX_LEN;
 
 /// Bytes per read.
@@ -28,63 +31,110 @@ pub(super) struct Capture<'a> {
     pub(super) spawner: &'a Spawner,
 }
 
-/// What a shell has after its profile files.
+/// What a shell has after the files that it has read.
 pub(super) struct Found {
     pub(super) variables: BTreeMap<OsString, OsString>,
     pub(super) script: Vec<u8>,
+    /// Whether the shell has read a file for interactive shells.
+    pub(super) has_read: bool,
+    /// What the files have left running.
+    pub(super) left: Left,
+}
+
+/// A capture without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// Before the shell has read a file for interactive shells.
+    Login,
+    /// After the login files, so that a capture without further files may succeed.
+    Interactive,
+}
+
+impl Failed {
+    pub(super) fn after(has_read: bool) -> Self {
+        if has_read { Self::Interactive } else { Self::Login }
+    }
 }
 
 impl Capture<'_> {
-    /// Runs the profile files; returns `None` if that fails or there is too much.
-    pub(super) async fn run(&self, start: &Start) -> Option<Found> {
-        let mark = mark()?;
-        let dump = self.shell.dump(&mark);
+    /// Runs the files of the shell. What they leave running after a failure is killed.
+    pub(super) async fn run(&self, start: &Start, files: Files) -> Result<Found, Failed> {
+        let mark = mark().ok_or(Failed::Login)?;
+        let dump = self.shell.dump(&mark, files);
         let start = Start { args: vec!["-lc".into(), dump.into()], ..start.clone() };
-        let output = self.output(start).await?;
-        let separator = format!("\n{mark}\n");
-        let mut sections = split(&output, separator.as_bytes());
-        let (_printed, variables, script) = (sections.next()?, sections.next()?, sections.next()?);
-        // The last mark tells that nothing is missing.
-        sections.next()?;
-        let variables = variables.split(|byte| *byte == 0).filter_map(|entry| {
-            let equals = entry.iter().position(|byte| *byte == b'=')?;
-            let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
-            Some((text(&entry[..equals]), text(&entry[equals + 1..])))
-        });
-        Some(Found { variables: variables.collect(), script: self.shell.script(script) })
+        let Ended { is_success, printed, left } = self.output(start).await.ok_or(Failed::Login)?;
+        let read = shell::reading(&mark);
+        let has_read = printed.windows(read.len()).any(|window| window == read.as_bytes());
+        match sections(&printed, &mark) {
+            Some((variables, script)) if is_success => {
+                Ok(Found { variables, script: self.shell.script(script), has_read, left })
+            }
+            _ => {
+                left.kill().await;
+                Err(Failed::after(has_read))
+            }
+        }
     }
 
     /// Returns whether a command runs after `restore`, which must print nothing.
     pub(super) async fn check(&self, restore: impl FnOnce(Vec<OsString>) -> Start) -> bool {
         let Some(mark) = mark() else { return false };
-        let start = restore(vec!["-lc".into(), format!("printf %s {mark}").into()]);
-        self.output(start).await.is_some_and(|output| output == mark.as_bytes())
+        let start = restore(vec!["-lc".into(), self.shell.print(&format!("%s {mark}")).into()]);
+        let Some(mut ended) = self.output(start).await else { return false };
+        let runs = ended.is_success && ended.printed == mark.as_bytes();
+        if runs {
+            ended.left.keep();
+        } else {
+            ended.left.kill().await;
+        }
+        runs
     }
 
-    /// Runs a command to its end and returns what it prints; `None` if it fails or prints too much.
-    async fn output(&self, start: Start) -> Option<Vec<u8>> {
+    /// Runs a command to its end; `None` if it cannot be started.
+    async fn output(&self, start: Start) -> Option<Ended> {
         let stdio = Stdio::Pipes { stdin: Stdin::Null };
         let start = Start { stdio, tag: self.tag, arg0: None, ..start };
         let Child { io, mut exit, .. } = self.spawner.start(start).await.ok()?;
-        let mut unfinished = KillOnDrop(Some((self.tag, exit.leader().clone())));
+        let left = Left(Some((self.tag, exit.leader().clone())));
         let ChildIo::Pipes { stdout, stderr, .. } = io else { return None };
         let (mut printed, mut ignored) = (Output::new(stdout)?, Output::new(stderr)?);
         let status = loop {
             tokio::select! {
-                status = exit.wait() => break status,
+                status = exit.wait() => break Some(status),
                 () = printed.more() => {}
                 () = ignored.more() => ignored.bytes.clear(),
             }
             if printed.bytes.len() > MAX_OUTPUT {
-                return None;
+                break None;
             }
         };
-        // What the profile files left running may hold the pipe open, so its end is not awaited.
+        // What the files left running may hold the pipe open, so its end is not awaited.
         while !printed.is_at_end && printed.bytes.len() <= MAX_OUTPUT && printed.read() {}
-        // It ends with the session, as if the command had started it.
-        unfinished.0 = None;
-        (status.code == 0 && printed.bytes.len() <= MAX_OUTPUT).then_some(printed.bytes)
+        let is_success = status.is_some_and(|status| status.code == 0) && printed.bytes.len() <= MAX_OUTPUT;
+        Some(Ended { is_success, printed: printed.bytes, left })
     }
+}
+
+/// A command that has ended, or has printed too much.
+struct Ended {
+    is_success: bool,
+    printed: Vec<u8>,
+    left: Left,
+}
+
+/// Returns the variables and the script that a shell has printed, if nothing is missing.
+fn sections<'a>(printed: &'a [u8], mark: &str) -> Option<(BTreeMap<OsString, OsString>, &'a [u8])> {
+    let separator = format!("\n{mark}\n").into_bytes();
+    let mut sections = split(printed, &separator);
+    let (_noise, variables, script) = (sections.next()?, sections.next()?, sections.next()?);
+    // The last mark tells that nothing is missing.
+    sections.next()?;
+    let variables = variables.split(|byte| *byte == 0).filter_map(|entry| {
+        let equals = entry.iter().position(|byte| *byte == b'=')?;
+        let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+        Some((text(&entry[..equals]), text(&entry[equals + 1..])))
+    });
+    Some((variables.collect(), script))
 }
 
 /// One stream of a child.
@@ -137,10 +187,25 @@ impl Output {
     }
 }
 
-/// Kills a child and its descendants, unless it is taken out.
-struct KillOnDrop(Option<(Tag, Leader)>);
+/// A child and its descendants, which are killed when this is dropped.
+pub(super) struct Left(Option<(Tag, Leader)>);
 
-impl Drop for KillOnDrop {
+impl Left {
+    /// Lets them run; they end with the session, as if the command had started them.
+    pub(super) fn keep(&mut self) {
+        self.0 = None;
+    }
+
+    /// Kills them and waits until they are gone.
+    pub(super) async fn kill(mut self) {
+        let Some((tag, leader)) = self.0.take() else { return };
+        if let Err(error) = tree::kill_start(tag, &leader).await {
+            tracing::warn!(%error, "cannot kill what the files of a shell have left running");
+        }
+    }
+}
+
+impl Drop for Left {
     fn drop(&mut self) {
         if let Some((tag, leader)) = self.0.take() {
             drop(tree::kill_start(tag, &leader));
@@ -155,7 +220,7 @@ fn mark() -> Option<String> {
     Some(bytes.iter().fold("remex-".to_owned(), |mark, byte| format!("{mark}{byte:02x}")))
 }
 
-fn split<'a>(bytes: &'a [u8], separator: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+fn split<'a, 'b>(bytes: &'a [u8], separator: &'b [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'b> {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {
         let bytes = rest?;

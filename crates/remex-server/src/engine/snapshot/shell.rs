@@ -18,6 +18,23 @@ const FIXED: [&str; 12] = [
     "vi",
 ];
 
+/// What follows a mark if the shell is about to read a file for interactive shells.
+const READING: &str = "-reading";
+
+/// The files that a shell reads before its state is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Files {
+    /// Those of a login shell.
+    Login,
+    /// Those of a login shell, and then the one that an interactive shell reads.
+    Interactive,
+}
+
+/// Returns what a shell prints before it reads a file for interactive shells.
+pub(super) fn reading(mark: &str) -> String {
+    format!("\n{mark}{READING}\n")
+}
+
 /// A shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shell {
@@ -60,24 +77,53 @@ impl Shell {
         }
     }
 
+    /// Returns the command that prints what `args` of `printf` say, whatever functions there are.
+    pub(super) fn print(&self, args: &str) -> String {
+        let builtin = match self.kind {
+            Kind::Bash | Kind::Zsh => "builtin",
+            Kind::Sh => "command",
+        };
+        format!("{builtin} printf {args}")
+    }
+
     /// Returns the command that prints `mark`, the variables, `mark`, a script, and `mark`.
     ///
     /// The script is what restores the shell: options that change how functions are read, functions, aliases, and
     /// options that would show or change how the rest is restored.
-    pub(super) fn dump(&self, mark: &str) -> String {
-        let bash = "shopt -p; declare -f; declare -Fx; alias -p; set +o";
+    ///
+    /// It is one line, which the shell parses before it reads a file, so that no alias changes what it means.
+    pub(super) fn dump(&self, mark: &str, files: Files) -> String {
+        let bash =
+            "builtin shopt -p; builtin declare -f; builtin declare -Fx; builtin alias -p; builtin set +o";
         let state = match self.kind {
             Kind::Bash => bash.to_owned(),
             Kind::Sh => {
-                format!("if [ -n \"${{BASH_VERSION-}}\" ]; then {bash}; else alias | sed \"s/^\\([A-Za-z_][^=']*=\\)/alias \\1/\"; set +o; fi")
+                format!("if [ -n \"${{BASH_VERSION-}}\" ]; then {bash}; else command alias | command sed \"s/^\\([A-Za-z_][^=']*=\\)/alias \\1/\"; set +o; fi")
             }
             Kind::Zsh => "builtin set +o; builtin print -r -- \"fpath=(${(qq)fpath})\"; builtin typeset -f; builtin alias -L"
                 .to_owned(),
         };
+        let read = match files {
+            Files::Interactive => self.read(mark),
+            Files::Login => String::new(),
+        };
+        let print = self.print(&format!("'\\n%s\\n' {mark}"));
         // The variables are those that a program sees: `env` prints them exactly.
-        format!(
-            "{{ printf '\\n%s\\n' {mark}; /usr/bin/env -0 || exit 1; printf '\\n%s\\n' {mark}; {state}; printf '\\n%s\\n' {mark}; }} 2>/dev/null"
-        )
+        format!("{read}{{ {print}; /usr/bin/env -0 || exit 1; {print}; {state}; {print}; }} 2>/dev/null")
+    }
+
+    /// Returns the command that reads the file of an interactive shell, after it has printed [`reading`].
+    ///
+    /// What the file prints, now or later from the background, must not get between the marks.
+    fn read(&self, mark: &str) -> String {
+        let (condition, file) = match self.kind {
+            Kind::Bash => ("[ -z \"${BASH_ENV-}\" ] && [ -r ~/.bashrc ]", "~/.bashrc"),
+            Kind::Zsh => ("[[ -r \"${ZDOTDIR:-$HOME}/.zshrc\" ]]", "\"${ZDOTDIR:-$HOME}/.zshrc\""),
+            // A file without a slash would be looked for in `PATH`.
+            Kind::Sh => ("case ${ENV-} in /*) [ -r \"$ENV\" ];; *) false;; esac", "\"$ENV\""),
+        };
+        let print = self.print(&format!("'\\n%s\\n' {mark}{READING}"));
+        format!("if {condition}; then {print}; . {file} >/dev/null 2>&1; fi; ")
     }
 
     /// Removes from a script what cannot be restored, and moves what must be last.
