@@ -151,6 +151,8 @@ pub enum Refusal {
     },
     /// 503: the server is shutting down.
     ShuttingDown,
+    /// 503: the login cannot be recorded, and has to be.
+    Unrecorded,
 }
 
 /// Why a connection was not upgraded; the peer has been answered.
@@ -266,6 +268,7 @@ impl Refusal {
             Refusal::Forbidden => Answer::FORBIDDEN,
             Refusal::Limited { reason } => Answer { text: reason, ..Answer::TOO_MANY },
             Refusal::ShuttingDown => Answer::SHUTTING_DOWN,
+            Refusal::Unrecorded => Answer::UNRECORDED,
         }
     }
 }
@@ -339,6 +342,11 @@ impl Answer {
     const HEAD_TOO_LONG: Answer =
         Answer::new(431, "Request Header Fields Too Large", "the head of the request is too long\n");
     const SHUTTING_DOWN: Answer = Answer::new(503, "Service Unavailable", "the server is shutting down\n");
+    const UNRECORDED: Answer = Answer::new(
+        503,
+        "Service Unavailable",
+        "the login cannot be recorded in the audit file; ask the administrator of the server to make room for it\n",
+    );
 
     const fn new(status: u16, phrase: &'static str, text: &'static str) -> Self {
         Answer { status, phrase, headers: "", text, head_only: false }

@@ -5,6 +5,8 @@
 
 mod entry;
 mod file;
+mod policy;
+mod visible;
 
 use std::{
     io, iter,
@@ -21,8 +23,10 @@ use std::{
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::oneshot;
 
-pub(crate) use entry::{Denial, Entry, Login, Outcome, PeerInfo, connection};
+pub(crate) use entry::{Attached, Claims, Denial, Entry, Login, Outcome, PeerInfo, connection};
 use file::AuditFile;
+pub(crate) use file::NotOpened;
+pub(crate) use policy::{Audited, Target, audited, target};
 
 /// Lines that may wait for the disk.
 const WAITING_LINES: usize = 8192;
@@ -133,8 +137,8 @@ impl Audit {
     ///
     /// # Errors
     ///
-    /// If the file cannot be opened, or the thread cannot be created.
-    pub(crate) fn start(config: Option<&AuditConfig>) -> io::Result<Self> {
+    /// If the file cannot be opened or trusted, or the thread cannot be created.
+    pub(crate) fn start(config: Option<&AuditConfig>) -> Result<Self, NotOpened> {
         let Some(config) = config else { return Ok(Audit::default()) };
         let file = AuditFile::open(config)?;
         let (jobs, queue) = channel();
@@ -168,14 +172,31 @@ impl Audit {
     ///
     /// If the line could not be written; the action must not happen then.
     pub(crate) async fn record_first(&self, line: Vec<u8>) -> Result<(), RpcError> {
+        self.write(line).await.map_err(|reason| unrecorded(&reason))
+    }
+
+    /// Records a login; where recording is required, before it succeeds.
+    ///
+    /// # Errors
+    ///
+    /// Why the line could not be written, where it is required; the client must not get in then.
+    pub(crate) async fn record_login(&self, line: Vec<u8>) -> Result<(), String> {
+        if self.is_required() {
+            return self.write(line).await;
+        }
+        self.record(line);
+        Ok(())
+    }
+
+    /// Writes a line and waits until the file has it; returns why it does not.
+    async fn write(&self, line: Vec<u8>) -> Result<(), String> {
         let Some(log) = &self.log else { return Ok(()) };
         let (done, written) = oneshot::channel();
-        log.send(line.len(), Job::Acknowledged(line, done)).map_err(unrecorded)?;
+        log.send(line.len(), Job::Acknowledged(line, done))?;
         match tokio::time::timeout(WRITE_LIMIT, written).await {
-            Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(error))) => Err(unrecorded(&error.to_string())),
-            Err(_) => Err(unrecorded("the disk takes too long")),
-            Ok(Err(_)) => Err(unrecorded(THREAD_ENDED)),
+            Ok(Ok(written)) => written.map_err(|error| error.to_string()),
+            Err(_) => Err("the disk takes too long".to_owned()),
+            Ok(Err(_)) => Err(THREAD_ENDED.to_owned()),
         }
     }
 
@@ -342,6 +363,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_opened_is_an_error_at_the_start() {
         let config = AuditConfig::new("/nonexistent/audit".into());
-        assert_eq!(Audit::start(Some(&config)).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let error = Audit::start(Some(&config)).unwrap_err();
+        assert!(matches!(&error, NotOpened::Io(error) if error.kind() == io::ErrorKind::NotFound), "{error}");
     }
 }

@@ -78,6 +78,10 @@ pub(crate) enum Denied {
     OtherUser(u32),
     #[error("the user at the other end is unknown, so a token is required")]
     UnknownOwner,
+    #[error(
+        "the login cannot be recorded in the audit file: {reason}; ask the administrator of the server to make room for it"
+    )]
+    Unrecorded { reason: String },
 }
 
 /// How a connection was authenticated, to check it again after a reload.
@@ -144,6 +148,7 @@ impl Denied {
             Denied::UnknownCertificate(_) | Denied::CommonName(_) | Denied::OtherUser(_) => {
                 Refusal::Forbidden
             }
+            Denied::Unrecorded { .. } => Refusal::Unrecorded,
         }
     }
 }

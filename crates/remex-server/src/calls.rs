@@ -7,6 +7,7 @@ mod collect;
 mod listing;
 mod permission;
 mod process;
+mod recorded;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -23,7 +24,7 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use crate::{
-    audit::{Entry, Outcome, PeerInfo},
+    audit::PeerInfo,
     context::CallContext,
     engine::{Owner as _, Request, unknown_process},
     environment,
@@ -173,11 +174,7 @@ impl Calls {
     async fn call_in_span(&mut self, id: RequestId, call: Call, trace: RequestTrace, responder: Responder) {
         let is_allowed = permission::check(&call, &self.credential.scopes);
         let host = Arc::clone(self.context.host());
-        let entry = match &is_allowed {
-            _ if !host.audit().is_on() => None,
-            Ok(()) => Some(Box::new(Entry::of(&call, &self.peer))),
-            Err(_) => Some(Box::new(Entry::refusal(&call, &self.peer))),
-        };
+        let entry = host.audit().is_on().then(|| Box::new(self.entry(&call, &is_allowed)));
         let (method, started) = (call.method(), Instant::now());
         let responder = responder.promising(call.reply_type()).observed(Observation {
             host: Arc::clone(&host),
@@ -196,11 +193,7 @@ impl Calls {
         if let Err(error) = is_allowed {
             return responder.error(&error);
         }
-        if host.audit().is_required()
-            && let Some(entry) = responder.entry()
-            && let Some(line) = entry.line(Outcome::Begun, responder.request_bytes(), 0)
-            && let Err(error) = host.audit().record_first(line).await
-        {
+        if let Err(error) = recorded::record_first(&host, &responder).await {
             return responder.error(&error);
         }
         let (own, context) = (Arc::clone(&ready.session), &mut self.context);
@@ -378,7 +371,7 @@ impl Calls {
         }
     }
 
-    async fn initialize(&mut self, request: Initialize, responder: Responder) {
+    async fn initialize(&mut self, request: Initialize, mut responder: Responder) {
         if self.handshake.ready().is_some() {
             let error =
                 RpcError::new(ErrorKind::Handshake, "initialize may only be sent once per connection");
@@ -391,6 +384,9 @@ impl Calls {
         if let Err(error) = checked {
             return responder.error(&error);
         }
+        if let Err(error) = recorded::record_first(self.context.host(), &responder).await {
+            return responder.error(&error);
+        }
         let opened =
             match self.sessions.open(&request, &self.credential.identity, self.context.connection()).await {
                 Ok(opened) => opened,
@@ -398,6 +394,7 @@ impl Calls {
                 Err(_) if self.context.outbox().leaves_unanswered() => return,
                 Err(error) => return responder.error(&error),
             };
+        recorded::on_opened(&mut responder, &opened);
         let capabilities = request.capabilities.unwrap_or_default();
         if capabilities.contains(&Capability::Acks) {
             self.context.outbox().use_marks();

@@ -146,7 +146,8 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     let writing =
         tokio::spawn(supervise(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
     let identity: Arc<str> = validity.credential().identity.to_string().into();
-    let peer = Arc::new(PeerInfo { connection: outbox.id, peer, identity: Arc::clone(&identity) });
+    let claims = validity.credential().identity.claims();
+    let peer = Arc::new(PeerInfo { connection: outbox.id, peer, identity: Arc::clone(&identity), claims });
     let opened = Instant::now();
     host.metrics().connections.add(1);
     let calls = Calls::new(&sessions, &outbox, validity.credential().clone(), Arc::clone(&peer));

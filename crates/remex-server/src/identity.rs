@@ -1,10 +1,15 @@
 //! Identities: a session belongs to one, and each sees only its own sessions. Credentials: what an identity may do.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use remex_rpc::tls::CertificateName;
 
 use crate::{
+    audit::Claims,
     scope::{Permission, Scopes},
     token::TokenGrant,
 };
@@ -37,8 +42,9 @@ impl Identity {
 }
 
 impl fmt::Display for Identity {
-    /// Writes what logs, listings and the audit file show.
+    /// Writes what logs, listings and the audit file show: one word, which names no other identity.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let out = &mut OneWord(out);
         match self {
             Identity::Owner => out.write_str("owner"),
             Identity::User { name, .. } => write!(out, "user:{name}"),
@@ -46,11 +52,43 @@ impl fmt::Display for Identity {
             Identity::Certificate(name) => write!(out, "certificate:{}", name.to_string().escape_debug()),
             Identity::Subject { issuer, subject } => {
                 // An issuer may write anything into its tokens, which must not forge lines of the log.
-                write!(out, "subject:{}@{}", subject.escape_debug(), issuer.escape_debug())
+                // The last `@` separates them, so the issuer has none of its own.
+                let issuer = issuer.escape_debug().to_string().replace('@', "\\u{40}");
+                write!(out, "subject:{}@{issuer}", subject.escape_debug())
             }
             Identity::Program => out.write_str("program"),
             Identity::Own(number) => write!(out, "private:{number}"),
         }
+    }
+}
+
+impl Identity {
+    /// Returns what a signed token says about its bearer.
+    pub(crate) fn claims(&self) -> Option<Claims> {
+        match self {
+            Identity::Subject { issuer, subject } => {
+                Some(Claims { issuer: Arc::clone(issuer), subject: Arc::clone(subject) })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Escapes white space and what has no shape, because names stand unquoted in lines of the log.
+struct OneWord<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for OneWord<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for letter in text.chars() {
+            let is_shown =
+                letter.is_ascii_graphic() || (!letter.is_ascii() && letter.escape_debug().len() == 1);
+            if is_shown {
+                self.0.write_char(letter)?;
+            } else {
+                write!(self.0, "{}", letter.escape_unicode())?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -93,5 +131,22 @@ mod tests {
         let shown = Identity::Subject { issuer, subject }.to_string();
         assert_eq!(shown, "subject:ann\\nERROR@\\u{1b}[2K");
         assert_eq!(Identity::Certificate(CertificateName::dns("a\rb")).to_string(), "certificate:dns:a\\rb");
+    }
+
+    #[test]
+    fn an_identity_is_one_word_that_no_other_has() {
+        let subject = |subject: &str, issuer: &str| {
+            Identity::Subject { issuer: issuer.into(), subject: subject.into() }.to_string()
+        };
+        assert_eq!(
+            subject("ann@example.com", "https://id.example"),
+            "subject:ann@example.com@https://id.example"
+        );
+        assert_ne!(subject("a@b", "c"), subject("a", "b@c"));
+        assert_eq!(subject("ann session=s-1", "i"), "subject:ann\\u{20}session=s-1@i");
+        let token = Identity::Token { digest: None, name: "a\u{202e}b\u{2028}c d".into() };
+        assert_eq!(token.to_string(), "token:a\\u{202e}b\\u{2028}c\\u{20}d");
+        let user = Identity::User { uid: 7, name: "a\u{200b}\u{9b}é".into() };
+        assert_eq!(user.to_string(), "user:a\\u{200b}\\u{9b}é");
     }
 }

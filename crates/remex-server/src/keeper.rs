@@ -232,8 +232,8 @@ async fn keep_in(
         |error: io::Error| KeeperError::new(&error, "raise the limits on threads and descriptors");
     let enforcer =
         LimitEnforcer::new(&CgroupUse::None).map_err(|error| KeeperError::new(&error, error.hint()))?;
-    let audit = Audit::start(None).map_err(host_error)?;
-    let host = Host::new(config, audit, state.tags().clone(), enforcer, None).map_err(host_error)?;
+    let host =
+        Host::new(config, Audit::default(), state.tags().clone(), enforcer, None).map_err(host_error)?;
     let socket = state.socket();
     let bind_error = |error: io::Error| KeeperError::new(&error, "check the state directory and its disk");
     let listener = match listener {

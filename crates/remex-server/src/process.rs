@@ -47,6 +47,8 @@ pub(crate) struct Followers {
     overdue: bool,
     /// When the process is forgotten; dropped with the process.
     deadline: Option<Deadline>,
+    /// The connection that the last input came on, where that is recorded.
+    input_of: Option<ConnectionId>,
 }
 
 /// An owner of processes that connections can follow: a session.
@@ -70,6 +72,7 @@ impl Followers {
             ledger: Ledger::default(),
             overdue: false,
             deadline: None,
+            input_of: None,
         }
     }
 }

@@ -9,6 +9,7 @@ mod pages;
 mod welcome;
 
 use std::{
+    borrow::Cow,
     future::Future,
     io,
     path::{Path, PathBuf},
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admission::AdmissionControl,
-    audit::Audit,
+    audit::{Audit, NotOpened},
     auth::Authenticator,
     config::{Auth, Config, MetricsAccess},
     connection::{self, Link, Transport, Validity},
@@ -90,7 +91,7 @@ enum CreateErrorKind {
     /// The cgroup that was named for it cannot be used.
     Cgroup(CgroupError),
     /// The audit file cannot be opened.
-    Audit { path: PathBuf, error: io::Error },
+    Audit { path: PathBuf, error: NotOpened },
     /// The state directory cannot be used.
     State(DurableError),
 }
@@ -111,12 +112,12 @@ impl CreateError {
     }
 
     /// Returns what to do about it.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Cow<'static, str> {
         match &self.0 {
-            CreateErrorKind::Threads(_) => "raise the limits on threads and descriptors",
-            CreateErrorKind::Cgroup(error) => error.hint(),
-            CreateErrorKind::Audit { .. } => "create the directory, or check the path and its permissions",
-            CreateErrorKind::State(error) => error.hint(),
+            CreateErrorKind::Threads(_) => "raise the limits on threads and descriptors".into(),
+            CreateErrorKind::Cgroup(error) => error.hint().into(),
+            CreateErrorKind::Audit { error, .. } => error.hint().into(),
+            CreateErrorKind::State(error) => error.hint().into(),
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::{
     trace,
 };
 use owner::{OwnerShared, SessionOwner};
-pub(crate) use registry::SessionRegistry;
+pub(crate) use registry::{OpenedSession, SessionRegistry};
 use starts::{PendingStart, Starts};
 
 /// How long killed processes may take until all their output is in their logs.

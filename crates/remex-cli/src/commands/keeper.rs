@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     args::keeper::Flags,
-    commands::{Outcome, runtime},
+    commands::{Outcome, runtime, serve::EscapedLines},
     render::{
         failure::{Failure, Kind},
         print,
@@ -27,7 +27,7 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
     // A signal for the terminal of the server is not for the processes that outlive it.
     let _ = rustix::process::setsid();
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(|| EscapedLines(std::io::stderr()))
         .with_ansi(false)
         // The server logs its processes, and nobody rotates this log.
         .with_env_filter(EnvFilter::new("info,remex_server::engine=warn"))

@@ -43,6 +43,7 @@ use crate::{
 };
 use greeting::{Greeting, Token};
 use handover::{HandedOver, Handover};
+pub(crate) use log::EscapedLines;
 use log::Log;
 use reload::{Reloader, SetLog};
 

@@ -1,5 +1,7 @@
 //! The audit file and `/metrics`: what operators see of what clients do.
 
+mod complete;
+
 use std::{
     fs,
     io::{ErrorKind, Read as _},
@@ -123,22 +125,6 @@ fn every_login_action_and_refusal_is_recorded_with_who_and_what() {
     for secret in ["hidden", "aGlkZGVu", TOKEN, READER] {
         assert!(!text.contains(secret), "{secret} is in\n{text}");
     }
-}
-
-#[test]
-fn a_required_audit_refuses_what_it_cannot_record_and_nothing_happens() {
-    let directory = tempfile::tempdir().expect("a directory can be made");
-    let server = Server::unix(&["--audit", "/dev/full", "--audit-required"]);
-    let client = server.client();
-    let marker = path(directory.path(), "marker");
-    let write = json!({"path": marker, "dataBase64": ""});
-    let (_, message) = client.refusal("fs/writeFile", write);
-    assert!(message.contains("cannot be recorded in the audit file"), "{message}");
-    let start = json!({"processId": "p", "argv": ["touch", marker], "cwd": "/", "env": {}, "tty": false});
-    let (_, message) = client.refusal("process/start", start);
-    assert!(message.contains("cannot be recorded in the audit file"), "{message}");
-    assert!(!Path::new(&marker).exists(), "neither the write nor the start happened");
-    client.call("environment/status", json!({})).expect("what is not recorded works");
 }
 
 #[test]

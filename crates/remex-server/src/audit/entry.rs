@@ -6,8 +6,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use remex_proto::{Call, ErrorKind, HostPath, fs::OpenMode};
+use remex_proto::{Call, ErrorKind, HostPath};
 use serde::Serialize;
+
+use super::visible;
 
 /// Longer texts are truncated, in bytes.
 const MAX_TEXT: usize = 4 << 10;
@@ -28,6 +30,15 @@ pub(crate) struct PeerInfo {
     /// The address of the peer, `unix`, `stdio` or `memory`.
     pub(crate) peer: Arc<str>,
     pub(crate) identity: Arc<str>,
+    /// Who issued a signed token, and about whom.
+    pub(crate) claims: Option<Claims>,
+}
+
+/// What a signed token says about its bearer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claims {
+    pub(crate) issuer: Arc<str>,
+    pub(crate) subject: Arc<str>,
 }
 
 /// How an action ended.
@@ -65,6 +76,10 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    issuer: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", rename = "subject")]
+    claimed_subject: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<&'a str>,
@@ -89,6 +104,8 @@ impl<'a> Line<'a> {
             event,
             connection: None,
             identity: None,
+            issuer: None,
+            claimed_subject: None,
             peer: None,
             method: None,
             subject: None,
@@ -105,12 +122,20 @@ impl<'a> Line<'a> {
             connection: Some(peer.connection),
             identity: Some(cut(&peer.identity)),
             peer: Some(cut(&peer.peer)),
+            ..self.claimed(peer.claims.as_ref())
+        }
+    }
+
+    fn claimed(self, claims: Option<&'a Claims>) -> Self {
+        Line {
+            issuer: claims.map(|claims| cut(&claims.issuer)),
+            claimed_subject: claims.map(|claims| cut(&claims.subject)),
             ..self
         }
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        let mut line = visible::to_json(self);
         line.push(b'\n');
         line
     }
@@ -124,6 +149,15 @@ struct Subject {
     process: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<String>,
+    /// The identity that the session belongs to, if it is not the client's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    /// Whether an attached session existed before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resumed: Option<bool>,
+    /// The connection that lost the session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous_connection: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     argv: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,17 +194,47 @@ enum Event {
     Refusal,
 }
 
+/// A session that a client has attached to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attached<'a> {
+    pub(crate) session: &'a str,
+    /// Whether it existed before.
+    pub(crate) is_resumed: bool,
+    /// The connection that lost it.
+    pub(crate) previous: Option<u64>,
+}
+
 impl Entry {
-    /// Returns the entry of a call.
-    pub(crate) fn of(call: &Call, peer: &Arc<PeerInfo>) -> Self {
-        let event = action(call).map_or(Event::Refusal, Event::Action);
-        Entry { event, ..Entry::refusal(call, peer) }
+    /// Returns the entry of a call that is recorded with this word.
+    pub(crate) fn action(word: &'static str, call: &Call, peer: &Arc<PeerInfo>) -> Self {
+        Entry { event: Event::Action(word), ..Entry::refusal(call, peer) }
     }
 
-    /// Returns the entry of a call that was refused because the credential does not allow it.
+    /// Returns the entry of a call that is recorded only if it is refused.
     pub(crate) fn refusal(call: &Call, peer: &Arc<PeerInfo>) -> Self {
         let (subject, peer) = (Subject::of(call), Arc::clone(peer));
         Entry { event: Event::Refusal, method: call.method(), subject, peer, started: Instant::now() }
+    }
+
+    /// Names the session of the connection, where the call is about a process and names none.
+    pub(crate) fn within(mut self, session: &str) -> Self {
+        if self.subject.process.is_some() && self.subject.session.is_none() {
+            self.subject.session = Some(cut(session).into_owned());
+        }
+        self
+    }
+
+    /// Names the identity that the session belongs to.
+    pub(crate) fn owned_by(mut self, identity: &str) -> Self {
+        self.subject.owner = Some(cut(identity).into_owned());
+        self
+    }
+
+    /// Adds the session that the client has attached to.
+    pub(crate) fn set_attached(&mut self, attached: Attached<'_>) {
+        self.subject.session = Some(cut(attached.session).into_owned());
+        self.subject.resumed = Some(attached.is_resumed);
+        self.subject.previous_connection = attached.previous;
     }
 
     /// Returns the line, if an entry with this outcome becomes one.
@@ -205,6 +269,8 @@ pub(crate) struct Login<'a> {
     pub(crate) peer: &'a str,
     /// Who it is, if it succeeded.
     pub(crate) identity: Option<&'a str>,
+    /// What a signed token says about that.
+    pub(crate) claims: Option<&'a Claims>,
     /// `ok`, or why it failed.
     pub(crate) outcome: &'a str,
 }
@@ -215,7 +281,7 @@ impl Login<'_> {
             peer: Some(cut(self.peer)),
             identity: self.identity.map(cut),
             outcome: Some(cut(self.outcome)),
-            ..Line::new("login")
+            ..Line::new("login").claimed(self.claims)
         };
         line.encode()
     }
@@ -261,28 +327,6 @@ pub(crate) fn connection(peer: &PeerInfo, duration: Duration, sent_bytes: u64) -
 /// Returns the line that says how many others were discarded.
 pub(super) fn dropped(count: u64) -> Vec<u8> {
     Line { count: Some(count), ..Line::new("dropped") }.encode()
-}
-
-/// Returns the event of a call that is always recorded.
-fn action(call: &Call) -> Option<&'static str> {
-    Some(match call {
-        Call::ProcessStart(_) => "start",
-        Call::ProcessSignal(_) => "signal",
-        Call::ProcessTerminate(_) | Call::SessionEnd(_) => "terminate",
-        Call::FsReadFile(_) | Call::CapabilityRootsDiscover(_) | Call::CapabilitiesDiscover(_) => "read",
-        Call::FsOpen(request) if request.mode == OpenMode::Read => "read",
-        Call::FsOpen(_)
-        | Call::FsWriteFile(_)
-        | Call::FsCreateDirectory(_)
-        | Call::FsSetPermissions(_)
-        | Call::FsSetTimes(_)
-        | Call::FsSymlink(_)
-        | Call::FsCopy(_)
-        | Call::FsRename(_) => "write",
-        Call::FsRemove(_) => "remove",
-        Call::HttpRequest(_) => "http",
-        _ => return None,
-    })
 }
 
 impl Subject {
@@ -453,6 +497,10 @@ fn civil(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
 
+    fn peer(identity: &str) -> Arc<PeerInfo> {
+        Arc::new(PeerInfo { connection: 1, peer: "unix".into(), identity: identity.into(), claims: None })
+    }
+
     #[test]
     fn times_are_written_in_utc() {
         let at = |seconds, millis: u32| {
@@ -490,8 +538,7 @@ mod tests {
 
     #[test]
     fn no_request_makes_a_long_line() {
-        let peer =
-            Arc::new(PeerInfo { connection: 1, peer: "unix".into(), identity: "i".repeat(1 << 20).into() });
+        let peer = peer(&"i".repeat(1 << 20));
         let long = "x".repeat(1 << 20);
         let paths = vec![format!("/{}", &long[..8 << 10]); 100];
         let short = vec!["/a"; 100];
@@ -508,8 +555,9 @@ mod tests {
             ),
         ] {
             let call = Call::parse(method, Some(&params.to_string())).expect(method);
-            let line =
-                Entry::of(&call, &peer).line(Outcome::Failed(ErrorKind::PermissionDenied), 3, 4).unwrap();
+            let line = Entry::refusal(&call, &peer)
+                .line(Outcome::Failed(ErrorKind::PermissionDenied), 3, 4)
+                .unwrap();
             assert!(line.len() < 32 << 10, "{method}: {} bytes", line.len());
             let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
             assert_eq!(line["omitted"].as_u64(), omitted, "{method}");
@@ -519,30 +567,48 @@ mod tests {
 
     #[test]
     fn the_recorded_command_is_the_one_that_runs() {
-        let peer = Arc::new(PeerInfo { connection: 1, peer: "unix".into(), identity: "owner".into() });
+        let peer = peer("owner");
         let params = r#"{"processId":"p","argv":["/bin/true"],"argvBase64":["L2Jpbi9ybQ==","/w=="],"cwd":"/","tty":false,"env":{},"arg0":null}"#;
         let start = Call::parse("process/start", Some(params)).unwrap();
-        let line = Entry::of(&start, &peer).line(Outcome::Ok, 3, 4).unwrap();
+        let line = Entry::action("start", &start, &peer).line(Outcome::Ok, 3, 4).unwrap();
         let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["argv"], serde_json::json!(["/bin/rm", "\u{fffd}"]));
     }
 
     #[test]
     fn neither_input_nor_environment_is_recorded() {
-        let peer = Arc::new(PeerInfo { connection: 1, peer: "unix".into(), identity: "owner".into() });
+        let peer = peer("owner");
         let params =
             r#"{"processId":"p","argv":["env"],"cwd":"/","tty":false,"env":{"KEY":"hidden"},"arg0":null}"#;
         let start = Call::parse("process/start", Some(params)).unwrap();
-        let line = Entry::of(&start, &peer).line(Outcome::Ok, 3, 4).unwrap();
+        let line = Entry::action("start", &start, &peer).line(Outcome::Ok, 3, 4).unwrap();
         let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["event"], "start");
         assert_eq!(line["argv"], serde_json::json!(["env"]));
         assert_eq!((&line["identity"], &line["outcome"]), (&"owner".into(), &"ok".into()));
         assert!(!line.to_string().contains("hidden"), "{line}");
         let write = Call::parse("process/write", Some(r#"{"processId":"p","chunk":"aGk="}"#)).unwrap();
-        assert_eq!(Entry::of(&write, &peer).line(Outcome::Ok, 3, 4), None);
+        assert_eq!(Entry::refusal(&write, &peer).line(Outcome::Ok, 3, 4), None);
         let refused = Outcome::Failed(ErrorKind::UnknownSession);
-        let line = String::from_utf8(Entry::of(&write, &peer).line(refused, 3, 4).unwrap()).unwrap();
+        let line = String::from_utf8(Entry::refusal(&write, &peer).line(refused, 3, 4).unwrap()).unwrap();
         assert!(line.contains("\"event\":\"refusal\"") && !line.contains("aGk="), "{line}");
+    }
+
+    #[test]
+    fn a_line_says_who_issued_a_token_and_about_whom_apart() {
+        let claims = Claims { issuer: "https://id.example".into(), subject: "ann@\u{202e}x".into() };
+        let login =
+            Login { peer: "unix:0", identity: Some("subject:…"), claims: Some(&claims), outcome: "ok" };
+        let line = String::from_utf8(login.line()).unwrap();
+        assert!(line.contains(r#""issuer":"https://id.example","subject":"ann@\u202ex""#), "{line}");
+    }
+
+    #[test]
+    fn a_line_about_a_process_names_its_session() {
+        let read = Call::parse("process/read", Some(r#"{"processId":"p"}"#)).unwrap();
+        let entry = Entry::action("observe", &read, &peer("admin")).within("s-1").owned_by("token:ci");
+        let line: serde_json::Value =
+            serde_json::from_slice(&entry.line(Outcome::Ok, 1, 1).unwrap()).unwrap();
+        assert_eq!((&line["session"], &line["owner"]), (&"s-1".into(), &"token:ci".into()));
     }
 }

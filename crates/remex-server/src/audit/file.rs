@@ -3,7 +3,8 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::PathBuf,
 };
 
 use rustix::{
@@ -26,7 +27,7 @@ pub(super) struct AuditFile {
 }
 
 impl AuditFile {
-    pub(super) fn open(config: &AuditConfig) -> io::Result<Self> {
+    pub(super) fn open(config: &AuditConfig) -> Result<Self, NotOpened> {
         let file = append_to(config)?;
         let metadata = file.metadata()?;
         let (len, is_rotated) = (metadata.len(), metadata.is_file());
@@ -88,7 +89,54 @@ impl AuditFile {
     }
 }
 
-fn append_to(config: &AuditConfig) -> io::Result<File> {
+/// Why an audit file is not used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotOpened {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("other users can write to it, and could forge or remove lines")]
+    Writable { path: PathBuf },
+    #[error("it belongs to the user {uid}, who could forge or remove lines")]
+    OtherOwner { path: PathBuf, uid: u32, own_uid: u32 },
+}
+
+impl NotOpened {
+    /// Returns what to do about it.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            NotOpened::Io(_) => "create the directory, or check the path and its permissions".to_owned(),
+            NotOpened::Writable { path } => {
+                format!("run `chmod go-w {}`, or name another file", quoted(path))
+            }
+            NotOpened::OtherOwner { path, own_uid, .. } => {
+                format!("run `chown {own_uid} {}`, or name another file", quoted(path))
+            }
+        }
+    }
+}
+
+/// Quotes a path for a shell.
+fn quoted(path: &std::path::Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%,".contains(letter);
+    if text.chars().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Refuses a file that others than this user and root can change. Devices such as `/dev/stderr` are taken as they are.
+fn check_access(config: &AuditConfig, file: &File) -> Result<(), NotOpened> {
+    let metadata = file.metadata()?;
+    let (uid, own_uid) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    // The pipe of a supervisor may belong to the supervisor's user.
+    if metadata.is_file() && uid != own_uid && uid != 0 {
+        return Err(NotOpened::OtherOwner { path: config.path.clone(), uid, own_uid });
+    }
+    if (metadata.is_file() || metadata.file_type().is_fifo()) && metadata.mode() & 0o022 != 0 {
+        return Err(NotOpened::Writable { path: config.path.clone() });
+    }
+    Ok(())
+}
+
+fn append_to(config: &AuditConfig) -> Result<File, NotOpened> {
     // Opening a pipe that nobody reads must not block.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let opened =
@@ -97,7 +145,9 @@ fn append_to(config: &AuditConfig) -> io::Result<File> {
         Some(Errno::NXIO) => io::Error::other("it is a socket, or a pipe that nobody reads"),
         _ => error,
     })?;
-    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    check_access(config, &file)?;
+    let flags = fcntl_getfl(&file).map_err(io::Error::from)?;
+    fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(io::Error::from)?;
     Ok(file)
 }
 
@@ -137,5 +187,52 @@ mod tests {
         file.write(b"three\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
         assert_eq!(fs::read_to_string(directory.path().join("moved")).unwrap(), "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_refused_with_the_command_that_mends_it() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("it's an audit");
+        fs::write(&path, "").unwrap();
+        for mode in [0o666, 0o622, 0o660] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = AuditFile::open(&AuditConfig::new(path.clone())).unwrap_err();
+            assert!(error.to_string().contains("other users can write to it"), "{mode:o}: {error}");
+            let mended = std::process::Command::new("sh")
+                .args(["-c", error.hint().split('`').nth(1).unwrap().trim_start_matches("run ")])
+                .status();
+            assert!(mended.unwrap().success(), "{}", error.hint());
+            AuditFile::open(&AuditConfig::new(path.clone())).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit");
+        fs::write(&path, "").unwrap();
+        // Only root can give files away.
+        if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
+            return;
+        }
+        let error = AuditFile::open(&AuditConfig::new(path)).unwrap_err();
+        assert_eq!(error.to_string(), "it belongs to the user 12345, who could forge or remove lines");
+        assert!(error.hint().starts_with("run `chown 0 /"), "{}", error.hint());
+    }
+
+    #[test]
+    fn a_file_that_becomes_writable_by_others_is_not_opened_again() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit");
+        let mut file = AuditFile::open(&AuditConfig::new(path.clone())).unwrap();
+        fs::rename(&path, directory.path().join("moved")).unwrap();
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        file.reopen();
+        file.write(b"one\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "");
+        assert_eq!(fs::read_to_string(directory.path().join("moved")).unwrap(), "one\n");
     }
 }

@@ -50,6 +50,9 @@ impl Calls {
                 if order.is_input() {
                     let source: Arc<dyn Source> = Arc::clone(&process) as _;
                     order.caller().set_input_of(Arc::downgrade(&source));
+                    if self.context.host().audit().is_on() {
+                        process.set_input_of(self.context.connection());
+                    }
                 }
                 process.request(order);
             }

@@ -108,6 +108,10 @@ impl Responder {
         self.observation.as_ref()?.entry.as_deref()
     }
 
+    pub(crate) fn entry_mut(&mut self) -> Option<&mut Entry> {
+        self.observation.as_mut()?.entry.as_deref_mut()
+    }
+
     /// Returns the trace of the request.
     pub(crate) fn trace(&self) -> Option<&RequestTrace> {
         Some(&self.observation.as_ref()?.trace)

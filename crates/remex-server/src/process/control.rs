@@ -359,6 +359,16 @@ impl Process {
         self.state().audience.control.resume(viewer, 0, Instant::now());
     }
 
+    /// Returns whether the last input came on this connection, as far as that is recorded.
+    pub(crate) fn has_input_of(&self, connection: ConnectionId) -> bool {
+        self.state().audience.input_of == Some(connection)
+    }
+
+    /// Records the connection that input came on.
+    pub(crate) fn set_input_of(&self, connection: ConnectionId) {
+        self.state().audience.input_of = Some(connection);
+    }
+
     /// Holds nothing for the controller while it is disconnected.
     pub(crate) fn release(self: &Arc<Self>) {
         let overdue = {

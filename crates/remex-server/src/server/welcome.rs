@@ -82,12 +82,17 @@ impl Server {
     ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
         let peer = format!("unix:{uid}");
         let credential = self.authenticator().user(uid);
-        self.on_login(&peer, &credential);
-        let credential = credential?;
+        let credential = match self.on_login(&peer, credential).await {
+            Err(denied @ Denied::Unrecorded { .. }) => {
+                refuse_line(stream, ErrorKind::Internal, &denied.to_string()).await;
+                return Err(denied.into());
+            }
+            credential => credential?,
+        };
         let permit = match self.admit(&credential.identity, None) {
             Ok(permit) => permit,
             Err(crowded) => {
-                refuse_line(stream, crowded).await;
+                refuse_line(stream, ErrorKind::LimitExceeded, &crowded.to_string()).await;
                 return Err(crowded.into());
             }
         };
@@ -188,7 +193,7 @@ impl Server {
             self.reload_credentials().await;
         }
         let admitted = self.authenticator().tcp(presented, SystemTime::now());
-        self.on_login(&peer.to_string(), &admitted);
+        let admitted = self.on_login(&peer.to_string(), admitted).await;
         if admitted.as_ref().is_err_and(Denied::is_wrong_token) {
             self.delay_failed_login(half_open.origin()).await;
         }
@@ -236,20 +241,30 @@ impl Server {
         }
     }
 
-    /// Counts and records an attempt to authenticate.
-    fn on_login(&self, peer: &str, admitted: &Result<Credential, Denied>) {
-        if let Err(denied) = admitted {
+    /// Counts and records an attempt to authenticate; one that must be recorded and cannot be is denied.
+    async fn on_login(&self, peer: &str, admitted: Result<Credential, Denied>) -> Result<Credential, Denied> {
+        let recorded = match self.record_login(peer, &admitted).await {
+            Err(reason) if admitted.is_ok() => Err(Denied::Unrecorded { reason }),
+            _ => admitted,
+        };
+        recorded.inspect_err(|denied| {
             self.host.metrics().logins_failed.add(1);
             if let Some(suppressed) = self.admission.report(Refused::Login, Instant::now()) {
                 tracing::warn!(peer, error = %denied, suppressed = nonzero(suppressed), "login refused");
             }
+        })
+    }
+
+    /// Returns why a login that must be recorded was not.
+    async fn record_login(&self, peer: &str, admitted: &Result<Credential, Denied>) -> Result<(), String> {
+        if !self.host.audit().is_on() {
+            return Ok(());
         }
-        if self.host.audit().is_on() {
-            let identity = admitted.as_ref().ok().map(|credential| credential.identity.to_string());
-            let outcome = admitted.as_ref().err().map_or_else(|| "ok".to_owned(), ToString::to_string);
-            let login = Login { peer, identity: identity.as_deref(), outcome: &outcome };
-            self.host.audit().record(login.line());
-        }
+        let identity = admitted.as_ref().ok().map(|credential| &credential.identity);
+        let (shown, claims) = (identity.map(ToString::to_string), identity.and_then(Identity::claims));
+        let outcome = admitted.as_ref().err().map_or_else(|| "ok".to_owned(), ToString::to_string);
+        let login = Login { peer, identity: shown.as_deref(), claims: claims.as_ref(), outcome: &outcome };
+        self.host.audit().record_login(login.line()).await
     }
 
     /// Counts and records a client that TLS refused, for example for its certificate.
@@ -291,7 +306,7 @@ impl Server {
     fn on_stranger(&self, peer: &str, outcome: &str) {
         self.host.metrics().logins_failed.add(1);
         if self.host.audit().is_on() {
-            self.host.audit().record(Login { peer, identity: None, outcome }.line());
+            self.host.audit().record(Login { peer, identity: None, claims: None, outcome }.line());
         }
     }
 }
@@ -324,8 +339,8 @@ pub(super) struct TcpEnds {
 }
 
 /// Tells a peer that speaks lines why it is refused.
-async fn refuse_line(mut stream: UnixStream, crowded: Crowded) {
-    let error = RpcError::new(ErrorKind::LimitExceeded, crowded.to_string());
+async fn refuse_line(mut stream: UnixStream, kind: ErrorKind, reason: &str) {
+    let error = RpcError::new(kind, reason);
     let mut line = Vec::new();
     remex_proto::message::write_error(&mut line, &RequestId::MALFORMED, &error);
     line.push(b'\n');

@@ -238,7 +238,7 @@ impl SessionRegistry {
         session.owner.add(&session);
         sessions.by_id.insert(id, Arc::clone(&session));
         tracing::info!(session = %session.id, connection, %identity, "session created");
-        Ok(OpenedSession { session, resumed: false, on_detach })
+        Ok(OpenedSession { session, resumed: false, on_detach, previous: None })
     }
 
     async fn resume_session(
@@ -250,6 +250,7 @@ impl SessionRegistry {
         on_detach: Option<OnDetach>,
     ) -> Result<OpenedSession, RpcError> {
         let takeover = if request.takeover == Some(true) { Takeover::Yes } else { Takeover::No };
+        let mut silent = None;
         loop {
             let (holder, session) = {
                 let mut sessions = self.sessions();
@@ -273,11 +274,12 @@ impl SessionRegistry {
                 drop(sessions);
                 match outcome {
                     ResumeOutcome::Attached => {
-                        return Ok(OpenedSession { session, resumed: true, on_detach });
+                        return Ok(OpenedSession { session, resumed: true, on_detach, previous: silent });
                     }
                     ResumeOutcome::TookOver { previous } => {
                         self.disconnect(&session, previous, wire::TAKEN_OVER);
-                        return Ok(OpenedSession { session, resumed: true, on_detach });
+                        let previous = Some(previous);
+                        return Ok(OpenedSession { session, resumed: true, on_detach, previous });
                     }
                     ResumeOutcome::NameTaken => return Err(name_taken(request)),
                     ResumeOutcome::Unknown => return Err(unknown_session(wanted)),
@@ -292,6 +294,7 @@ impl SessionRegistry {
             if alive {
                 return Err(already_attached(wanted));
             }
+            silent = Some(holder);
             self.detach(&session, holder);
             self.disconnect(
                 &session,
@@ -335,14 +338,19 @@ impl SessionRegistry {
     /// administrator also any other, by id.
     pub(crate) fn session_of(&self, wanted: &str, credential: &Credential) -> Result<Arc<Session>, RpcError> {
         let sessions = self.sessions();
-        let own = sessions.resolve(wanted, &credential.identity);
-        let id = match own {
-            None if credential.is_admin() => {
-                sessions.table.any_session(wanted, steady_ms()).map(|known| known.id.clone())
-            }
-            own => own,
-        };
+        // An id before a name: what a name stands for may change between its look-ups.
+        let id =
+            sessions.foreign(wanted, credential).or_else(|| sessions.resolve(wanted, &credential.identity));
         id.and_then(|id| sessions.by_id.get(&id).cloned()).ok_or_else(|| unknown_session(wanted))
+    }
+
+    /// Returns the session that [`Self::session_of`] finds, if it belongs to another identity.
+    pub(crate) fn foreign_session(&self, wanted: &str, credential: &Credential) -> Option<Arc<Session>> {
+        if !credential.is_admin() {
+            return None;
+        }
+        let sessions = self.sessions();
+        sessions.foreign(wanted, credential).and_then(|id| sessions.by_id.get(&id).cloned())
     }
 
     pub(crate) fn all_of(&self, identity: &Identity) -> Vec<Arc<Session>> {
@@ -481,6 +489,12 @@ impl Sessions {
         self.table.next_deadline().is_some() || self.by_id.values().any(|session| session.is_busy())
     }
 
+    /// Returns the id of a session of another identity, if the credential gives access to it.
+    fn foreign(&self, wanted: &str, credential: &Credential) -> Option<String> {
+        let known = credential.is_admin().then(|| self.table.any_session(wanted, steady_ms()))??;
+        (known.identity != credential.identity).then(|| known.id.clone())
+    }
+
     fn resolve(&self, wanted: &str, identity: &Identity) -> Option<String> {
         let now = steady_ms();
         let known = self
@@ -496,6 +510,8 @@ pub(crate) struct OpenedSession {
     pub(crate) session: Arc<Session>,
     pub(crate) resumed: bool,
     pub(crate) on_detach: OnDetach,
+    /// The connection that held it until now.
+    pub(crate) previous: Option<ConnectionId>,
 }
 
 pub(crate) fn unknown_session(wanted: &str) -> RpcError {

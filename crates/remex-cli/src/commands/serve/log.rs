@@ -11,7 +11,10 @@ use remex_server::SetParent;
 use tracing_subscriber::EnvFilter;
 
 use super::reload::SetLog;
-use crate::{args::serve::FILTER_HINT, render::failure::Failure};
+use crate::{
+    args::serve::FILTER_HINT,
+    render::{failure::Failure, text::is_control},
+};
 
 #[cfg(feature = "otlp")]
 type Exporter = remex_otlp::Exporter;
@@ -82,9 +85,9 @@ pub(super) fn filter(text: &str) -> Result<EnvFilter, Failure> {
     })
 }
 
-/// Escapes control characters within lines: clients choose ids and programs, and must not forge lines or reach the
-/// terminal of somebody who reads the log.
-struct EscapedLines<W>(W);
+/// Escapes characters within lines that are not displayed as themselves: clients choose ids and programs, and must not
+/// forge or reorder lines, or reach the terminal of somebody who reads the log.
+pub(crate) struct EscapedLines<W>(pub(crate) W);
 
 impl<W: Write> Write for EscapedLines<W> {
     /// Takes one line, as the log writes them.
@@ -101,12 +104,12 @@ impl<W: Write> Write for EscapedLines<W> {
 fn escaped(line: &[u8]) -> Cow<'_, [u8]> {
     let text = String::from_utf8_lossy(line);
     let content = text.strip_suffix('\n').unwrap_or(&text);
-    if !content.contains(char::is_control) {
+    if !content.contains(is_control) {
         return line.into();
     }
     let mut escaped = String::with_capacity(2 * line.len());
     for character in content.chars() {
-        if character.is_control() {
+        if is_control(character) {
             escaped.extend(character.escape_default());
         } else {
             escaped.push(character);
@@ -150,6 +153,7 @@ mod tests {
             ("WARN process=p\n", "WARN process=p\n"),
             ("WARN process=p\nERROR forged\n", "WARN process=p\\nERROR forged\n"),
             ("a\u{1b}[2J\r\u{9b}é", "a\\u{1b}[2J\\r\\u{9b}é"),
+            ("a\u{202e}b\u{2028}c\u{200b}d\u{2066}\n", "a\\u{202e}b\\u{2028}c\\u{200b}d\\u{2066}\n"),
             ("\n", "\n"),
         ] {
             let mut out = EscapedLines(Vec::new());
