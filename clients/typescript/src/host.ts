@@ -28,7 +28,7 @@ export interface HostOptions extends CallOptions {
   resumeOrCreate?: string | undefined;
   /** A name for a new session, which can be used instead of its id. */
   sessionName?: string | undefined;
-  /** How long the session survives without a connection; the server's default, 30 s, unless set. */
+  /** How long the session survives without a connection; the server's default, 80 s, unless set. */
   detachTtlMs?: number | undefined;
   /** The timeout for establishing one connection; 10 s by default. */
   connectTimeoutMs?: number | undefined;

@@ -1237,7 +1237,7 @@ export interface ProcessListResult {
   processes: ProcessEntry[];
 }
 
-/** How the output of one process is kept; absent members mean the base's 1 MiB, 30 s and pause. */
+/** How the output of one process is kept; absent members mean the base's 1 MiB, 80 s and pause. */
 export interface ProcessOutputOptions {
   /** What a full log does while a client is attached. */
   overflow?: ProcessOverflow | undefined;

@@ -57,7 +57,7 @@ export interface StartOptions extends CallOptions {
   isolatePids?: boolean | undefined;
   /** How much output stays readable, in bytes; 1 MiB by default. */
   retainBytes?: number | undefined;
-  /** How long it stays readable after the close; 30 s by default. */
+  /** How long it stays readable after the close; 80 s by default. */
   retainMs?: number | undefined;
   /** What a full log does; `pause`, the default, makes the process wait for this client. */
   overflow?: ProcessOverflow | undefined;

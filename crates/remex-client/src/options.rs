@@ -31,7 +31,7 @@ pub struct Options {
     pub session: Session,
     /// A name that can be used instead of the session id; none by default.
     pub session_name: Option<String>,
-    /// How long the session survives without a connection; the server's default (30 s) unless set.
+    /// How long the session survives without a connection; the server's default (80 s) unless set.
     pub detach_ttl: Option<Duration>,
     /// Timeout for establishing one connection; 10 s by default.
     pub connect_timeout: Duration,

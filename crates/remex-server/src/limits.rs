@@ -269,7 +269,7 @@ limits! {
     /// Disk space for all logs in the state directory.
     disk_bytes: Bytes = 64 * 1024 * MIB, New, "closed processes lose their logs, then logs pause or lose output";
     /// How long a closed process stays readable unless the client chooses another time.
-    closed_ttl: Time = Duration::from_secs(30), New, "the process is forgotten";
+    closed_ttl: Time = Duration::from_secs(80), New, "the process is forgotten";
     /// The maximum for `output.retainMs`.
     closed_ttl_max: Time = Duration::from_secs(24 * 3600), New, "a longer value is reduced to this";
     /// The maximum for `output.retainMs` of a durable process.
@@ -283,7 +283,7 @@ limits! {
     /// Bytes that they keep besides their output: ids, command lines, labels.
     closed_bytes: Bytes = 64 * MIB, New, "the oldest is forgotten early";
     /// How long a session survives without a connection unless the client chooses another time.
-    detach_ttl: Time = Duration::from_secs(30), New, "the session ends";
+    detach_ttl: Time = Duration::from_secs(80), New, "the session ends";
     /// The maximum for `detachTtlMs`; without one, until the server ends.
     detach_ttl_max: OptionalTime = Some(Duration::from_secs(24 * 3600)), New, "a longer value is reduced to this";
     /// How long the server holds unacknowledged output after a disconnect, pausing the child.

@@ -180,7 +180,7 @@ class Host:
         return await self._session.state_changed()
 
     async def close(self) -> None:
-        """Closes the connection; the session with its processes survives for its time to live (30 s by default)."""
+        """Closes the connection; the session with its processes survives for its time to live (80 s by default)."""
         await self._session.close()
 
     async def end(self) -> None:

@@ -1226,7 +1226,7 @@ class ProcessListResult(TypedDict):
     processes: list[ProcessEntry]
 
 class ProcessOutputOptions(TypedDict, total=False):
-    """How the output of one process is kept; absent members mean the base's 1 MiB, 30 s and pause."""
+    """How the output of one process is kept; absent members mean the base's 1 MiB, 80 s and pause."""
     #: What a full log does while a client is attached.
     overflow: ProcessOverflow
     #: How much stays readable, up to the server's cap.

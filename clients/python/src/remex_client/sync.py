@@ -729,7 +729,7 @@ class Host(Face[_host.Host]):
         return self._run(self._inner.state_changed())
 
     def close(self) -> None:
-        """Closes the connection; the session with its processes survives for its time to live (30 s by default)."""
+        """Closes the connection; the session with its processes survives for its time to live (80 s by default)."""
         self._run(self._inner.close())
 
     def end(self) -> None:

@@ -282,7 +282,7 @@ fn a_session_that_cannot_be_resumed_is_refused_and_the_connection_may_start_anot
 fn a_session_lives_without_a_connection_as_long_as_asked_up_to_the_cap() {
     let server = Server::start();
     const DAY_MS: u64 = 24 * 3600 * 1000;
-    for (asked, given) in [(None, 30_000), (Some(1), 1), (Some(60_000), 60_000), (Some(10 * DAY_MS), DAY_MS)]
+    for (asked, given) in [(None, 80_000), (Some(1), 1), (Some(60_000), 60_000), (Some(10 * DAY_MS), DAY_MS)]
     {
         let params = match asked {
             Some(asked) => with(today(), json!({"detachTtlMs": asked})),

@@ -133,6 +133,34 @@ fn exec_server_takes_the_flags_of_the_server_it_replaces() {
 }
 
 #[test]
+fn exec_server_refuses_every_flag_of_a_registration() {
+    let with_value = [
+        "--remote",
+        "--remote-transport",
+        "--environment-id",
+        "--name",
+        "--chatgpt-account-id",
+        "--aws-profile",
+        "--aws-region",
+        "--aws-service",
+    ];
+    let alone = [
+        "--use-agent-identity-auth",
+        "--registration-bearer-stdin",
+        "--executor-credential-stdin",
+        "--chatgpt-token-stdin",
+        "--aws-sigv4",
+    ];
+    let lines = with_value.map(|flag| vec![flag, "x"]).into_iter().chain(alone.map(|flag| vec![flag]));
+    for line in lines {
+        let finished = finish(&[&["exec-server"][..], &line].concat());
+        let expected = format!("remex: cannot use `{}`: remex does not register with a service", line[0]);
+        assert_eq!(finished.code(), Some(2), "{finished:?}");
+        assert!(finished.stderr.starts_with(&expected), "{finished:?}");
+    }
+}
+
+#[test]
 fn a_listen_url_that_is_no_websocket_address_is_refused() {
     for url in ["ws://localhost:0", "ws://127.0.0.1:65536", "ws://127.0.0.1", "ws://", "ws://1.2.3:4"] {
         let finished = finish(&["serve", "--listen", url]);

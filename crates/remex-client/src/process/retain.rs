@@ -24,7 +24,7 @@ use super::Overflow;
 pub struct Retain {
     /// How many bytes; 1 MiB by default, limited by the server.
     pub bytes: Option<u64>,
-    /// How long after the end of the process; 30 s by default.
+    /// How long after the end of the process; 80 s by default.
     pub after_close: Option<Duration>,
     /// What happens when the buffer is full; by default backpressure blocks the process.
     pub overflow: Overflow,

@@ -192,7 +192,7 @@ pub struct ShellSnapshot {
     pub shell: Shell,
 }
 
-/// How the output of one process is kept; absent members mean the base's 1 MiB, 30 s and pause.
+/// How the output of one process is kept; absent members mean the base's 1 MiB, 80 s and pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
