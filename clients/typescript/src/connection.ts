@@ -104,7 +104,7 @@ export class Connection implements Receiver {
       this.#stop();
       return handshake.onFailure(toRefusal(message["error"]));
     }
-    const welcome = message["result"];
+    const welcome = withSessionId(message["result"]);
     if (!isWelcome(welcome)) {
       this.#stop();
       return handshake.onFailure(new ProtocolError("cannot decode the answer to `initialize`"));
@@ -178,6 +178,12 @@ function parse(text: string): Record<string, unknown> {
   }
   if (isObject(message) && ("method" in message || "result" in message || "error" in message)) return message;
   throw new ProtocolError("a message is neither a request nor an answer");
+}
+
+/** Adds an empty id to the answer of a server of the oldest dialect, which has no sessions and says its version only. */
+function withSessionId(result: unknown): unknown {
+  const isOldest = isObject(result) && result["sessionId"] == null && result["protocolVersion"] === "exec-server.v0";
+  return isOldest ? { ...result, sessionId: "" } : result;
 }
 
 /** Returns whether this is an answer to `initialize`, as far as the client uses it. */

@@ -18,6 +18,7 @@ import type { OutputEvent, ProcessEvent } from "./events.js";
 import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
 import type { Dial, Link, Outgoing } from "./link.js";
 import { outgoingLength } from "./link.js";
+import { fromWirePath } from "./path.js";
 import type { FsChangedParams, HttpRequestBodyDeltaParams, InitializeResult } from "./protocol.js";
 
 /** The state of the connection of a client. */
@@ -132,6 +133,11 @@ export class Engine {
     return this.#welcome;
   }
 
+  /** Whether the server has sessions; one of the oldest dialect has none, and knows plain paths only. */
+  get hasSessions(): boolean {
+    return this.welcome.sessionId !== "";
+  }
+
   /** Returns a name that no other client of the session uses. */
   name(prefix: string): string {
     return `${prefix}-${this.#names}-${++this.#nameCount}`;
@@ -169,7 +175,7 @@ export class Engine {
       if (signal?.aborted) return reject(signal.reason);
       if (this.#lost) return reject(this.#lost);
       const id = this.#nextId++;
-      const message = request(id, method, params, binary);
+      const message = request(id, method, this.hasSessions ? params : withPlainPaths(params), binary);
       const [length, limit] = [outgoingLength(message), this.welcome.limits?.messageBytes];
       if (limit && length > limit) {
         const hint = "send less at once";
@@ -257,7 +263,7 @@ export class Engine {
   addQueue(id: string, retainBytes?: number): EventQueue {
     const taken = this.#queues.get(id);
     if (taken && !taken.closed) throw new UsageError(`process \`${id}\` already has a handle`, { hint: "use that handle" });
-    const queue = new EventQueue(id, this, retainBytes);
+    const queue = new EventQueue(id, this, retainBytes, this.hasSessions);
     this.#queues.set(id, queue);
     this.#unfollowed.delete(id);
     return queue;
@@ -289,8 +295,8 @@ export class Engine {
   }
 
   /** Reads for a queue. */
-  read(queue: EventQueue, afterSeq: number): void {
-    this.#call("process/read", { processId: queue.id, afterSeq, maxBytes: READ_BYTES }, { lane: "control" })
+  read(queue: EventQueue, afterSeq: number, waitMs?: number): void {
+    this.#call("process/read", { processId: queue.id, afterSeq, maxBytes: READ_BYTES, waitMs }, { lane: "control" })
       .then(readBatch)
       .then(
         (batch) => queue.onRead(batch, afterSeq),
@@ -384,6 +390,11 @@ export class Engine {
         onWelcome: (welcome) => {
           stop();
           if (ended.aborted) return false;
+          if (welcome.sessionId === "" && params.resumeSessionId != null && this.options.resumeOrCreate === undefined) {
+            const message = `cannot resume session \`${params.resumeSessionId}\`: a server of the oldest dialect has no sessions`;
+            reject(new UsageError(message, { hint: "start a new session, or use `remex serve` there" }));
+            return false;
+          }
           if (this.#welcome !== undefined && welcome.sessionId !== this.#welcome.sessionId) {
             reject(new SessionLostError("forgotten", "the server started another session"));
             return false;
@@ -438,6 +449,10 @@ export class Engine {
       this.#connection = undefined;
       if (this.#end === "done" || this.#closing.signal.aborted) return this.#onLost(closedError());
       if (error instanceof SessionLostError) return this.#onLost(error);
+      if (!this.hasSessions) {
+        const message = `${error.message}; a server of the oldest dialect has no sessions, so its processes have ended`;
+        return this.#onLost(new SessionLostError("notResumable", message, error));
+      }
       this.#onDisconnected();
       backoff = Math.max(0, backoff - (performance.now() - connectedAt));
       const outcome = await this.#reconnect(error, backoff);
@@ -631,6 +646,15 @@ export class Engine {
     if (this.#protocolErrors.length < MAX_PROTOCOL_ERRORS) return error;
     return new SessionLostError("protocol", error.message, error);
   }
+}
+
+/** Returns params for a server that knows no URIs; a path that is not UTF-8 stays one. */
+function withPlainPaths(params: object): object {
+  const plain: Record<string, unknown> = { ...params };
+  for (const name of ["cwd", "path", "sourcePath", "destinationPath"]) {
+    if (typeof plain[name] === "string") plain[name] = fromWirePath(plain[name]);
+  }
+  return plain;
 }
 
 function request(id: number, method: string, params: object, binary: { member: string; bytes: Uint8Array } | undefined): Outgoing {

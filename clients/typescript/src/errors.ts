@@ -15,6 +15,8 @@ export type SessionLostReason =
   | "closed"
   /** The session no longer exists on the server: it expired, was ended, or the server restarted. */
   | "forgotten"
+  /** The connection was lost, and a server of the oldest dialect has no sessions to resume. */
+  | "notResumable"
   /** The client could not reconnect in time. */
   | "reconnectTimedOut"
   /** Another client took the session over. */
@@ -186,7 +188,7 @@ export class SessionLostError extends RemexError {
   }
 
   override get isRetryable(): boolean {
-    return this.reason === "reconnectTimedOut" || this.reason === "forgotten";
+    return this.reason === "reconnectTimedOut" || this.reason === "forgotten" || this.reason === "notResumable";
   }
 
   override get mayHaveHappened(): boolean {

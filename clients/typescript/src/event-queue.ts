@@ -26,6 +26,9 @@ const QUEUE_EVENTS = 16 << 10;
 /** This many reads in a row that do not bring what is missing are a failure; one may have been sent before it was announced. */
 const MAX_VAIN_READS = 4;
 
+/** How long a process of the oldest dialect must be silent after its exit to count as closed. */
+const SILENCE_MS = 250;
+
 /** How much one `process/read` asks for. */
 export const READ_BYTES = WINDOW_BYTES;
 
@@ -145,7 +148,7 @@ export class Replay {
 /** Sends what a queue wants to be sent. */
 export interface QueueOutlet {
   /** Reads events after this one, and hands the answer to {@link EventQueue.onRead} or {@link EventQueue.onReadError}. */
-  read(queue: EventQueue, afterSeq: number): void;
+  read(queue: EventQueue, afterSeq: number, waitMs?: number): void;
   /** Reports that everything up to this event is consumed. */
   consumed(processId: string, seq: number): void;
   /** The process is closed, and everything is consumed. */
@@ -192,10 +195,16 @@ export class EventQueue {
   /** How many reads in a row did not bring what is missing. */
   #vainReads = 0;
   #isFinished = false;
+  /** Whether the server says that a process is closed; in the oldest dialect only silence after the exit does. */
+  readonly #isCloseAnnounced: boolean;
+  /** How many reads are on their way, and whether the last of them waits for output after the exit. */
+  #reads = 0;
+  #listens = false;
 
-  constructor(id: string, outlet: QueueOutlet, retainBytes?: number) {
+  constructor(id: string, outlet: QueueOutlet, retainBytes?: number, isCloseAnnounced = true) {
     this.id = id;
     this.#outlet = outlet;
+    this.#isCloseAnnounced = isCloseAnnounced;
     this.#reportBytes = Math.min(WINDOW_BYTES / 4, Math.ceil((retainBytes ?? WINDOW_BYTES) / 4));
   }
 
@@ -220,6 +229,7 @@ export class EventQueue {
     }
     this.#liveFrom ??= event.seq;
     if (event.type === "output") this.lastOutputAt = performance.now();
+    const hadExited = this.exit !== undefined;
     if (event.type !== "gap" && this.#replay.isNext(event.seq)) {
       this.#replay.pass(event.seq);
       this.#push(event);
@@ -228,11 +238,15 @@ export class EventQueue {
       this.#replay.add(event);
       this.#deliver(undefined);
     }
+    if (!hadExited && this.#awaitsSilence && this.#reads === 0) this.#interrupt();
     this.#act();
   }
 
   /** Handles the answer to a read after an event. */
   onRead(batch: ReadBatch, afterSeq: number): void {
+    this.#reads -= 1;
+    const isSilent = this.#listens && batch.chunks.length === 0;
+    this.#listens = false;
     if (this.failed) return;
     if (batch.chunks.length > 0) this.lastOutputAt = performance.now();
     // A limited read does not say what follows its last chunk: an exit, or nothing.
@@ -242,13 +256,22 @@ export class EventQueue {
     // Otherwise the client would ask forever.
     this.#vainReads = this.#replay.cursor === afterSeq && this.#replay.isMissing ? this.#vainReads + 1 : 0;
     if (this.#vainReads >= MAX_VAIN_READS) return this.fail(new ProtocolError(`cannot read event ${afterSeq + 1} of process \`${this.id}\`, which the server has announced`));
+    if (this.#awaitsSilence) {
+      if (isSilent) this.#close();
+      else this.#interrupt();
+    }
     this.#act();
   }
 
   /** Handles the failure of a read. */
   onReadError(error: RemexError): void {
+    this.#reads -= 1;
+    this.#listens = false;
     if (error instanceof InterruptedError || isRefused(error, "processStarting")) {
       this.#interrupt();
+      this.#act();
+    } else if (this.#awaitsSilence && error.message.startsWith("unknown process id")) {
+      this.#close();
       this.#act();
     } else if (!(isRefused(error, "unknownProcess") && this.closed)) {
       this.fail(error);
@@ -317,6 +340,16 @@ export class EventQueue {
     this.#isFirstAwaited = false;
     this.#dropTaken();
     this.#act();
+  }
+
+  get #awaitsSilence(): boolean {
+    return !this.#isCloseAnnounced && this.exit !== undefined && this.closed === undefined;
+  }
+
+  /** Closes a process whose server does not say when it is closed. */
+  #close(): void {
+    this.#push({ type: "closed", seq: this.#replay.cursor + 1, produced: undefined, evictedBytes: undefined });
+    this.#afterPush();
   }
 
   #interrupt(): void {
@@ -402,6 +435,9 @@ export class EventQueue {
     if (!this.#isStarted || this.closed || this.failed) return;
     if (this.#queuedBytes >= QUEUE_BYTES / 2 || this.#queue.length >= QUEUE_EVENTS / 2) return;
     const afterSeq = this.#replay.takeRead();
-    if (afterSeq !== undefined) this.#outlet.read(this, afterSeq);
+    if (afterSeq === undefined) return;
+    this.#reads += 1;
+    this.#listens = this.#awaitsSilence;
+    this.#outlet.read(this, afterSeq, this.#listens ? SILENCE_MS : undefined);
   }
 }

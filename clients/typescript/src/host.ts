@@ -70,7 +70,7 @@ export class Host implements AsyncDisposable {
     this.http = new Http(engine);
   }
 
-  /** The id of the session; another client resumes it with `resumeSessionId`. */
+  /** The id of the session; another client resumes it with `resumeSessionId`. Empty on a server without sessions. */
   get sessionId(): string {
     return this.engine.welcome.sessionId;
   }

@@ -6,6 +6,7 @@ mod call;
 mod call_class;
 mod files;
 mod incoming;
+mod oldest;
 mod outgoing;
 mod pending_reply;
 mod protocol_errors;
@@ -286,6 +287,9 @@ impl Core {
         }
         let mut body = Vec::with_capacity(256);
         call.write_body(&mut body);
+        if self.welcome.get().is_some_and(|welcome| !welcome.has_sessions()) {
+            oldest::use_plain_paths(&mut body);
+        }
         if let Some(trace) = trace {
             message::write_trace(&mut body, &trace);
         }

@@ -9,7 +9,7 @@ use remex_proto::{
     call::{Initialized, Request as _},
     environment,
     error::SESSION_ATTACHED,
-    initialize::{Capability, Initialize, Reply as Welcome, Resume},
+    initialize::{Capability, Initialize, PROTOCOL_VERSION, Reply as Welcome, Resume},
     message,
     session::TAKEN_OVER,
 };
@@ -28,7 +28,7 @@ use crate::{
     ConnectionState, Error, Prompts, Session, SessionLost,
     core::{Body, Core, MessageForm, OutgoingItem, RawReply},
     dial::dial,
-    error::{self, CONNECTING, is_unknown_session},
+    error::{self, CONNECTING, is_unknown_session, usage},
     link::{Link, Transport},
     program::Child,
 };
@@ -84,7 +84,14 @@ async fn first_connection(core: &Core) -> Result<(Link, Welcome), Error> {
 /// Makes a connection to the session that the options ask for.
 async fn connect_session(core: &Core) -> Result<(Link, Welcome), Error> {
     let Session::ResumeOrNew(name) = &core.options.session else {
-        return connect(core, &core.options.session, core.options.prompts).await;
+        let (link, welcome) = connect(core, &core.options.session, core.options.prompts).await?;
+        return match &core.options.session {
+            Session::Resume(id) | Session::TakeOver(id) if !welcome.has_sessions() => {
+                drop_link(link).await;
+                Err(no_session(id))
+            }
+            _ => Ok((link, welcome)),
+        };
     };
     // Between a resume and a start another client may create the session, so one of them may be needed twice.
     let resumed = resume(core, name).await?;
@@ -97,6 +104,13 @@ async fn connect_session(core: &Core) -> Result<(Link, Welcome), Error> {
         }
         connected => connected,
     }
+}
+
+fn no_session(id: &str) -> Error {
+    usage(
+        format!("cannot resume session `{id}`: a server of the oldest dialect has no sessions"),
+        "start a new session, or use `remex serve` there",
+    )
 }
 
 /// Resumes the session with this name; `None` if there is none.
@@ -152,6 +166,10 @@ impl Engine {
             if let Error::Lost(lost) = error {
                 drop_link(link).await;
                 break lost;
+            }
+            if !self.core.welcome().has_sessions() {
+                drop_link(link).await;
+                break SessionLost::NotResumable { reason: error.what() };
             }
             tracing::debug!(session = %self.session, error = %error, "connection lost");
             self.core.on_disconnected(Instant::now());
@@ -295,7 +313,10 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
         error = overdue => Err(HandshakeError::Answered(error)),
     };
     match outcome {
-        Ok(welcome) => {
+        Ok(mut welcome) => {
+            if !welcome.has_sessions() {
+                on_oldest_dialect(&mut welcome)?;
+            }
             if let Some(child) = &mut link.child {
                 child.connected().await;
             }
@@ -311,6 +332,17 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
         }),
         Err(HandshakeError::Answered(error)) => Err(error),
     }
+}
+
+/// Checks the reply of a server without sessions: only the oldest dialect has none.
+fn on_oldest_dialect(welcome: &mut Welcome) -> Result<(), Error> {
+    if welcome.protocol_version != PROTOCOL_VERSION {
+        let what = "cannot decode the response to `initialize`: missing field `sessionId`".to_owned();
+        return Err(Error::Protocol { what });
+    }
+    // Processes end with the connection.
+    welcome.detach_ttl_ms = Some(0);
+    Ok(())
 }
 
 fn capabilities(link: &Link) -> std::collections::BTreeSet<Capability> {

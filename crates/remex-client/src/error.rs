@@ -216,6 +216,11 @@ pub enum SessionLost {
         /// The error of the last attempt.
         last: Box<Error>,
     },
+    /// The connection was lost, and a server of the oldest dialect has no sessions to resume.
+    NotResumable {
+        /// Why the connection ended.
+        reason: String,
+    },
     /// Another client took the session over.
     TakenOver,
     /// The connection task stopped: its runtime was shut down, or it panicked.
@@ -271,7 +276,9 @@ impl Error {
             | Error::Changed { .. }
             | Error::Overrun { .. } => true,
             Error::Lost(loss) => match loss {
-                SessionLost::ReconnectTimedOut { .. } | SessionLost::Forgotten { .. } => true,
+                SessionLost::ReconnectTimedOut { .. }
+                | SessionLost::Forgotten { .. }
+                | SessionLost::NotResumable { .. } => true,
                 SessionLost::Rejected(error) => error.is_retryable(),
                 _ => false,
             },
@@ -500,6 +507,9 @@ impl SessionLost {
             SessionLost::ReconnectTimedOut { after, .. } => {
                 format!("the connection was lost and could not be re-established within {after:?}")
             }
+            SessionLost::NotResumable { .. } => {
+                "the connection was lost, and its processes have ended with it".to_owned()
+            }
             SessionLost::TakenOver => "another client took over the session".to_owned(),
             SessionLost::Stopped => {
                 "the connection task stopped because its runtime shut down or it panicked".to_owned()
@@ -516,6 +526,9 @@ impl SessionLost {
                 Some(cause.message().into())
             }
             SessionLost::Protocol { what } => Some(what.into()),
+            SessionLost::NotResumable { reason } => {
+                Some(format!("{reason}, and a server of the oldest dialect has no sessions").into())
+            }
             SessionLost::Closed | SessionLost::TakenOver | SessionLost::Stopped => None,
         }
     }
@@ -526,6 +539,7 @@ impl SessionLost {
                 cause.hint().unwrap_or("connect again")
             }
             SessionLost::Closed | SessionLost::Forgotten { .. } | SessionLost::Stopped => "connect again",
+            SessionLost::NotResumable { .. } => "connect again; `remex serve` there keeps processes running",
             SessionLost::TakenOver => "it continues there",
             SessionLost::Protocol { .. } => "check that this is a remex server, and its version",
         }

@@ -36,6 +36,9 @@ const QUEUE_EVENTS: usize = 16 << 10;
 /// How much one read asks for.
 pub(crate) const READ_BYTES: u64 = WINDOW_BYTES;
 
+/// How long a process of the oldest dialect must be silent after its exit to count as closed.
+const SILENCE_MS: u64 = 250;
+
 /// Consumption is reported when this much of the window is used.
 const REPORT_BYTES: u64 = WINDOW_BYTES / 4;
 const REPORT_EVENTS: u64 = WINDOW_EVENTS / 4;
@@ -76,6 +79,19 @@ struct QueueState {
     live_from: Option<u64>,
     /// Whether the server has confirmed the process, so that it can be read.
     is_started: bool,
+    close: Close,
+    /// How many reads are in progress, and whether the last of them waits for output after the exit.
+    reads: u32,
+    listens: bool,
+}
+
+/// How the client learns that a process is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// The server says so.
+    Announced,
+    /// The oldest dialect says nothing: an exited process that prints nothing for a while is closed.
+    AfterSilence,
 }
 
 #[derive(Debug)]
@@ -177,7 +193,7 @@ pub(crate) struct ProcessState {
 }
 
 impl EventQueue {
-    pub(crate) fn new(id: String, retain_bytes: Option<u64>) -> Self {
+    pub(crate) fn new(id: String, retain_bytes: Option<u64>, close: Close) -> Self {
         Self {
             id,
             state: Mutex::new(QueueState {
@@ -198,6 +214,9 @@ impl EventQueue {
                 last_output: Instant::now(),
                 live_from: None,
                 is_started: false,
+                close,
+                reads: 0,
+                listens: false,
             }),
         }
     }
@@ -246,17 +265,23 @@ impl EventQueue {
                 state.replay.feed_gap(gap(note.range));
             }
         }
+        let had_exited = state.exit.is_some();
         state.deliver_ready(None);
+        if !had_exited && state.awaits_silence() && state.reads == 0 {
+            state.interrupt();
+        }
         state.action(&self.id)
     }
 
     /// Handles the reply to a read.
     pub(crate) fn on_read_reply(&self, answer: Result<wire::ReadReply, Error>) -> QueueAction {
         let mut state = self.lock();
+        state.reads = state.reads.saturating_sub(1);
         match answer {
             Ok(_) if state.failed.is_some() => {}
             Ok(reply) => {
                 let state_read = ReadState::of(&reply);
+                let is_silent = std::mem::take(&mut state.listens) && reply.chunks.is_empty();
                 let bytes: usize = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum();
                 if bytes > 0 {
                     state.last_output = Instant::now();
@@ -276,11 +301,17 @@ impl EventQueue {
                     reach: if is_complete { Reach::Newest } else { Reach::Partial },
                 });
                 state.deliver_ready(Some(&state_read));
+                if state.awaits_silence() && is_silent {
+                    state.close();
+                } else if state.awaits_silence() {
+                    state.interrupt();
+                }
             }
             Err(Error::Interrupted { .. }) => state.interrupt(),
             // A server of the base dialect answers a repeated start before the process exists.
             Err(error) if is_starting(&error) => state.interrupt(),
             Err(error) if is_unknown_process(&error) && state.closed.is_some() => {}
+            Err(error) if is_unknown_process(&error) && state.awaits_silence() => state.close(),
             Err(error) => state.fail(error),
         }
         state.action(&self.id)
@@ -435,6 +466,18 @@ impl ReadState {
 }
 
 impl QueueState {
+    /// Returns whether the process has exited and only silence will tell that it is closed.
+    fn awaits_silence(&self) -> bool {
+        self.close == Close::AfterSilence && self.exit.is_some() && self.closed.is_none()
+    }
+
+    /// Closes a process whose server does not say when it is closed.
+    fn close(&mut self) {
+        let seq = self.replay.cursor() + 1;
+        self.push(seq, Event::Closed(Closed { seq, produced: None, evicted_bytes: None }));
+        self.deliver_ready(None);
+    }
+
     fn interrupt(&mut self) {
         self.replay.interrupt();
         self.live_from = None;
@@ -546,8 +589,10 @@ impl QueueState {
                 session_id: None,
                 after_seq: Some(after),
                 max_bytes: Some(READ_BYTES),
-                wait_ms: None,
+                wait_ms: self.awaits_silence().then_some(SILENCE_MS),
             });
+            self.listens = self.awaits_silence();
+            self.reads += 1;
         }
         action
     }

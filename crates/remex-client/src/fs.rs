@@ -258,6 +258,13 @@ impl Fs {
     }
 }
 
+impl Fs {
+    /// Returns whether files can be opened; in the oldest dialect they are only read and written as a whole.
+    fn has_handles(&self) -> bool {
+        self.client.welcome().has_sessions()
+    }
+}
+
 fn write_file(path: HostPath, content: Bytes, how: Write) -> wire::WriteFile {
     wire::WriteFile {
         path,

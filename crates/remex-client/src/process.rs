@@ -484,7 +484,7 @@ impl Client {
         };
         self.call(probe).await?;
         // The retention limit is unknown here; if it is small, only frequent reports keep the process from blocking.
-        let queue = Arc::new(EventQueue::new(id.clone(), Some(0)));
+        let queue = Arc::new(EventQueue::new(id.clone(), Some(0), self.core().close()));
         if let Err(error) = self.core().add_queue(&queue) {
             // Another task may have made a handle meanwhile.
             return Process::shared(self, &id).ok_or(error);

@@ -153,14 +153,15 @@ impl Capability {
 
 /// The answer to [`Initialize`].
 ///
-/// A server other than remex may send only `sessionId`. Of the other members, those that describe the server count as
-/// absent if they do not decode.
+/// A server other than remex may send only `sessionId`, and one of the oldest dialect only `protocolVersion`. Of the other
+/// members, those that describe the server count as absent if they do not decode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "InitializeReply"))]
 #[non_exhaustive]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {
-    /// Resumes this session after a disconnect.
+    /// Resumes this session after a disconnect; empty on a server without sessions.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub session_id: String,
     /// `exec-server.v0`.
     #[serde(default, deserialize_with = "default_unless_decodable")]
@@ -186,6 +187,11 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// Returns whether the server has sessions; one of the oldest dialect has none, and processes end with the connection.
+    pub fn has_sessions(&self) -> bool {
+        !self.session_id.is_empty()
+    }
+
     /// Creates the least answer: the id of a session.
     pub fn new(session_id: impl Into<String>) -> Self {
         Self {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from ._errors import UsageError
@@ -76,6 +76,18 @@ def path_from_wire(text: object) -> str:
     if text[:7].lower() == "file://":
         return unquote_to_bytes(text[7:]).decode("utf-8", "surrogateescape")
     return text
+
+
+def with_plain_paths(params: Mapping[str, object]) -> dict[str, object]:
+    """Returns params for a server of the oldest dialect, which knows no URIs; what is not UTF-8 stays one."""
+    plain = dict(params)
+    for name in ("cwd", "path", "sourcePath", "destinationPath"):
+        text = plain.get(name)
+        if isinstance(text, str) and text[:7].lower() == "file://":
+            path = path_from_wire(text)
+            if not any("\ud800" <= character <= "\udfff" for character in path):
+                plain[name] = path
+    return plain
 
 
 def join(directory: str, name: str) -> str:

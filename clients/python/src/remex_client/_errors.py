@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-LostReason = Literal["closed", "forgotten", "reconnectTimedOut", "takenOver", "protocol", "rejected"]
+LostReason = Literal[
+    "closed", "forgotten", "notResumable", "reconnectTimedOut", "takenOver", "protocol", "rejected"
+]
 
 
 class RemexError(Exception):

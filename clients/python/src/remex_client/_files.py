@@ -50,10 +50,10 @@ class Metadata:
             kind = "file" if entry["isFile"] else "directory" if entry["isDirectory"] else "unknown"
             return cls(
                 kind=entry.get("kind") or kind,
-                size=entry["size"],
+                size=entry.get("size") or 0,
                 is_file=entry["isFile"],
                 is_directory=entry["isDirectory"],
-                is_symlink=entry["isSymlink"],
+                is_symlink=bool(entry.get("isSymlink")),
                 modified_ms=entry["modifiedAtMs"],
                 mode=entry.get("mode"),
                 uid=entry.get("uid"),

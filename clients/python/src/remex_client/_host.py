@@ -158,7 +158,7 @@ class Host:
     @property
     def session_id(self) -> str:
         """The id of the session, for `connect(resume=…)`."""
-        return str(self._session.welcome["sessionId"])
+        return str(self._session.welcome.get("sessionId") or "")
 
     @property
     def welcome(self) -> models.InitializeResult:
@@ -339,7 +339,7 @@ class Host:
         session = self._session
         cap = (session.welcome.get("limits") or {}).get("retainBytes") or None
         sizes = [size for size in (retain, cap) if size is not None]
-        queue = EventQueue(process_id, session, min(sizes, default=None))
+        queue = EventQueue(process_id, session, min(sizes, default=None), is_close_announced=session.has_sessions)
         session.add_queue(queue)
         disconnects = session.disconnects
         try:
@@ -369,7 +369,7 @@ class Host:
             # Another task may have made a handle meanwhile.
             if (queue := session.queues.get(id)) is None:
                 # The retention limit is unknown; if it is small, only frequent reports keep the process going.
-                queue = EventQueue(id, session, 0)
+                queue = EventQueue(id, session, 0, is_close_announced=session.has_sessions)
                 session.add_queue(queue)
                 queue.on_started(has_history=True)
                 return Process(session, queue, None, has_stdin=True)

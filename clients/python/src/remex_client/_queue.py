@@ -38,6 +38,9 @@ _QUEUE_EVENTS = 16 << 10
 
 _MIN_READ_BYTES = 4 << 10
 
+#: How long a process of the oldest dialect must be silent after its exit to count as closed.
+_SILENCE_MS = 250
+
 #: An answer may be older than an event that overtook it, but not so many in a row.
 _MAX_IDLE_READS = 16
 
@@ -71,8 +74,15 @@ class Consumer:
 class EventQueue:
     """The events of one process, in order and each once."""
 
-    def __init__(self, process_id: str, session: Reporter, retain_bytes: int | None) -> None:
+    def __init__(
+        self, process_id: str, session: Reporter, retain_bytes: int | None, *, is_close_announced: bool = True
+    ) -> None:
         self.id = process_id
+        #: Whether the server says that a process is closed; in the oldest dialect only silence after the exit does.
+        self._is_close_announced = is_close_announced
+        #: How long the next read waits for output.
+        self.wait_ms: int | None = None
+        self._reads = 0
         #: How many handles share it.
         self.handles = 1
         self.exit: tuple[int, Exit] | None = None
@@ -141,17 +151,27 @@ class EventQueue:
             self._live_from = event.seq
         if isinstance(event, Chunk):
             self.last_output = time.monotonic()
+        had_exited = self.exit is not None
         self._replay.feed(event)
         self._deliver(None)
+        if not had_exited and self._awaits_silence() and self._reads == 0:
+            self._interrupt()
         self._act()
 
     def on_read(self, reply: Mapping[str, Any] | None, error: RemexError | None) -> None:
         """Handles the outcome of a read."""
+        self._reads -= 1
+        listened, self.wait_ms = self.wait_ms is not None, None
         if self.failed is not None:
             return
         if reply is not None:
             try:
                 self._take_read(reply)
+                if self._awaits_silence():
+                    if listened and not reply["chunks"]:
+                        self._close()
+                    else:
+                        self._interrupt()
             except (KeyError, TypeError, ValueError, AttributeError) as invalid:
                 self.on_protocol_error(ProtocolError(f"cannot decode the answer to `process/read`: {invalid}"))
                 return
@@ -165,6 +185,8 @@ class EventQueue:
         elif isinstance(error, RequestInterruptedError):
             self.read_bytes = max(self.read_bytes // 2, _MIN_READ_BYTES)
             self._interrupt()
+        elif is_unknown_process(error) and self._awaits_silence():
+            self._close()
         elif error is not None and not (is_unknown_process(error) and self.closed is not None):
             self.fail(error)
         self._act()
@@ -260,6 +282,15 @@ class EventQueue:
 
     # The rest is private.
 
+    def _awaits_silence(self) -> bool:
+        return not self._is_close_announced and self.exit is not None and self.closed is None
+
+    def _close(self) -> None:
+        """Closes a process whose server does not say when it is closed."""
+        self._push(Closed(self._replay.cursor + 1, None, None))
+        self._drop_consumed()
+        self._wake()
+
     def _interrupt(self) -> None:
         self._replay.interrupt()
         self._live_from = None
@@ -344,6 +375,8 @@ class EventQueue:
             after = self._replay.wanted_read()
             if after is not None:
                 self._read_after = after
+                self._reads += 1
+                self.wait_ms = _SILENCE_MS if self._awaits_silence() else None
                 self._session.read_for(self, after)
 
     def _wake(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from ._call import CONTROL, PARKED, Call, encode
-from ._codec import decode_base64
+from ._codec import decode_base64, with_plain_paths
 from ._errors import (
     LostReason,
     ProtocolError,
@@ -76,6 +76,8 @@ _PARKED_CALLS = 384
 
 _HANDSHAKE = 0
 _TAKEN_OVER = "another client took the session over"
+#: The version that the oldest dialect says instead of a session.
+_OLDEST = "exec-server.v0"
 _UNKNOWN_METHOD = -32601
 _SESSION_ATTACHED = -32010
 
@@ -154,7 +156,7 @@ class Session:
         """Ends the session with its processes, and closes the connection."""
         self._is_ending = True
         try:
-            await self.call("session/end", {"sessionId": self.welcome["sessionId"]})
+            await self.call("session/end", {"sessionId": self.welcome.get("sessionId") or ""})
         except SessionLostError as lost:
             # The connection was lost after the server had ended the session, so there is nothing to resume.
             if lost.reason not in ("forgotten", "closed"):
@@ -175,6 +177,11 @@ class Session:
         finally:
             self._watchers.discard(changed)
         return self.state
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether the server has sessions; one of the oldest dialect has none, and knows plain paths only."""
+        return bool(self.welcome.get("sessionId"))
 
     @property
     def lost(self) -> SessionLostError | None:
@@ -256,6 +263,8 @@ class Session:
         """Queues a request without waiting for anything."""
         if self.lost is not None:
             raise _again(self.lost)
+        if not self.has_sessions:
+            params = with_plain_paths(params)
         call = Call(self.number(), method, params, on_done, slots)
         limit = (self.welcome.get("limits") or {}).get("messageBytes") or 0
         if 0 < limit < len(call.message):
@@ -330,6 +339,8 @@ class Session:
     def read_for(self, queue: EventQueue, after: int) -> None:
         """Reads what a queue misses; after a disconnect, the queue asks again."""
         params = {"processId": queue.id, "afterSeq": after, "maxBytes": queue.read_bytes}
+        if queue.wait_ms is not None:
+            params["waitMs"] = queue.wait_ms
         self._post_once("process/read", params, queue.on_read)
 
     def _skip_output(self, process_id: str) -> None:
@@ -552,6 +563,10 @@ class Session:
                 if taken_over:
                     lost = _lost("takenOver", _TAKEN_OVER)
                     return
+                if not self.has_sessions:
+                    message = f"{reason}; a server of the oldest dialect has no sessions, so its processes have ended"
+                    lost = _lost("notResumable", message)
+                    return
                 if self._protocol_errors >= _MAX_PROTOCOL_ERRORS:
                     lost = _lost("protocol", reason)
                     return
@@ -653,7 +668,12 @@ class Session:
     async def _connect_first(self) -> tuple[Connection, Mapping[str, Any]]:
         mode, session = self.options.session_mode, self.options.session
         if mode != "resumeOrNew" or session is None:
-            return await self._connect(mode, session)
+            connection, welcome = await self._connect(mode, session)
+            if mode in ("resume", "takeOver") and not welcome.get("sessionId"):
+                await connection.end()
+                message = f"cannot resume session `{session}`: a server of the oldest dialect has no sessions"
+                raise UsageError(message, "start a new session, or use `remex serve` there")
+            return connection, welcome
         # Between the attempts another client may make the session or end it, so one of them may be needed twice.
         try:
             return await self._connect("resume", session)
@@ -784,7 +804,9 @@ _NOTIFICATIONS: dict[str, Callable[[Session, dict[str, Any]], None]] = {
 def _checked_welcome(welcome: Any) -> Mapping[str, Any]:
     """Returns the answer to `initialize` if everything that this client uses of it has the right type."""
     with decoding("initialize"):
-        if not isinstance(welcome["sessionId"], str):
+        # The oldest dialect has no sessions, and says so by its version only.
+        is_oldest = welcome.get("sessionId") is None and welcome.get("protocolVersion") == _OLDEST
+        if not is_oldest and not isinstance(welcome["sessionId"], str):
             raise ValueError("it has no session id")
         enabled = (welcome.get("capabilities") or {}).get("enabled") or []
         if not isinstance(enabled, list) or not all(isinstance(name, str) for name in enabled):

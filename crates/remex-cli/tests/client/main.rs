@@ -18,6 +18,7 @@ mod in_process;
 mod languages;
 mod limits;
 mod mcp;
+mod oldest;
 mod sessions;
 #[path = "../support/mod.rs"]
 mod support;

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     ConnectionState, Error,
     error::{is_unknown_process, usage},
-    event_queue::{EventQueue, QueueAction},
+    event_queue::{Close, EventQueue, QueueAction},
 };
 
 /// The cursor of a read that only asks for the newest position of a process.
@@ -31,6 +31,11 @@ impl Core {
         state.unfollowed.remove(&queue.id);
         state.queues.insert(queue.id.clone(), Followed { queue: Arc::clone(queue), handles: 1 });
         Ok(())
+    }
+
+    /// Returns how this client learns that a process is closed.
+    pub(crate) fn close(&self) -> Close {
+        if self.welcome().has_sessions() { Close::Announced } else { Close::AfterSilence }
     }
 
     /// Returns the queue of a process that has a handle, for another one.

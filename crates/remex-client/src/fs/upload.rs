@@ -10,10 +10,11 @@ use tokio::{
 };
 
 use super::{
-    AsHostPath, Fs, Progress,
+    AsHostPath, Fs, Progress, Write,
     destination::{Destination, Temporary, hide},
     entry::set_times,
     handle::{Access, BLOCK, Handle, RetryBudget, WINDOW},
+    write_file,
 };
 use crate::{Client, Error, core::PendingReply};
 
@@ -128,7 +129,9 @@ impl Fs {
         let _room = self.client.core().files().sent.acquire().await;
         let current = destination.asked.to_string();
         let mut reporter = ProgressReporter { so_far: Progress::of_file(current, None), progress };
-        if self.is_base() {
+        if !self.has_handles() {
+            reporter.so_far.bytes = self.send_whole(reader, check, destination.path).await?;
+        } else if self.is_base() {
             Blocks::open(&self.client, destination.path, WriteMode::InPlace)
                 .await?
                 .fill(reader, &mut reporter)
@@ -142,6 +145,22 @@ impl Fs {
         reporter.so_far.files = 1;
         reporter.report();
         Ok(reporter.so_far.bytes)
+    }
+
+    /// Writes a whole file in one message, as the oldest dialect does.
+    async fn send_whole(
+        &self,
+        mut reader: impl AsyncRead + Unpin,
+        check: impl Future<Output = Result<(), Error>>,
+        path: HostPath,
+    ) -> Result<u64, Error> {
+        let mut content = Vec::new();
+        let read = reader.read_to_end(&mut content).await;
+        read.map_err(|error| Error::local(format!("read the new content of `{path}`"), error))?;
+        check.await?;
+        let len = content.len() as u64;
+        self.client.call(write_file(path, content.into(), Write::InPlace)).await?;
+        Ok(len)
     }
 
     async fn send_beside(

@@ -31,9 +31,11 @@ pub struct Metadata {
     pub is_directory: bool,
     /// A regular file.
     pub is_file: bool,
-    /// The path itself is a symbolic link.
+    /// The path itself is a symbolic link; the oldest dialect does not say.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub is_symlink: bool,
-    /// In bytes.
+    /// In bytes; 0 in the oldest dialect.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub size: u64,
     /// 0 where the file system does not know.
     pub created_at_ms: i64,

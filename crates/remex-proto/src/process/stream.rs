@@ -41,7 +41,8 @@ pub struct ReadReply {
     pub exited: bool,
     /// Null until it has exited.
     pub exit_code: Option<i32>,
-    /// Whether the process is closed: no more events will follow.
+    /// Whether the process is closed: no more events will follow. The oldest dialect does not say.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub closed: bool,
     /// Why the server could not follow the process to its end, or why output of a process with `sync` may not
     /// survive a power failure; null otherwise.
@@ -118,7 +119,8 @@ fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WriteReply {
-    /// What became of the bytes.
+    /// What became of the bytes; in the oldest dialect only `accepted` says it.
+    #[serde(default)]
     pub status: WriteStatus,
     /// The same for clients of v0: whether `status` is `accepted`.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -132,7 +134,7 @@ impl From<WriteStatus> for WriteReply {
 }
 
 /// What became of the bytes of a [`Write`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
 #[non_exhaustive]
 #[serde(rename_all = "camelCase")]
@@ -146,6 +148,7 @@ pub enum WriteStatus {
     /// The process is still starting.
     Starting,
     /// A status that this version does not know; `accepted` says whether the bytes were accepted.
+    #[default]
     #[serde(other)]
     Unknown,
 }

@@ -47,7 +47,8 @@ impl Command {
         let has_stdin = self.input == Input::Piped || self.terminal.is_some();
         let retain = self.retain;
         let cap = Some(core.welcome().limits.retain_bytes).filter(|cap| *cap > 0);
-        let queue = Arc::new(EventQueue::new(id.clone(), retain.bytes.into_iter().chain(cap).min()));
+        let queue =
+            Arc::new(EventQueue::new(id.clone(), retain.bytes.into_iter().chain(cap).min(), core.close()));
         let request = self.request(client, id.clone())?;
         core.add_queue(&queue)?;
         // From here on, dropping the handle removes the queue.
