@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use tokio::sync::oneshot;
@@ -16,6 +17,9 @@ use super::{
     sessions::{SavedSession, SavedStart, line, read_session},
 };
 use crate::state_dir::{Survival, replace, sync, sync_dir};
+
+/// A disk that takes longer for one change does not respond. What can do without it waits no longer than this.
+const STALL: Duration = Duration::from_secs(1);
 
 /// Writes sessions; the changes of one session in their order.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ struct Queue {
     changes: HashMap<String, Changes>,
     /// Sessions that have files, or get them just now.
     with_files: HashSet<String>,
+    /// Since when the thread writes one of them.
+    writing_since: Option<Instant>,
     is_closed: bool,
 }
 
@@ -133,6 +139,18 @@ impl SessionFiles {
         removing
     }
 
+    /// Waits until something is saved, unless the disk does not respond; then returns what to wait for later.
+    pub(crate) async fn saved_soon(&self, mut saving: Saving) -> Result<io::Result<()>, Saving> {
+        let stalled = self.shared.queue().writing_since.is_some_and(|since| since.elapsed() >= STALL);
+        let patience = if stalled { Duration::ZERO } else { STALL };
+        match tokio::time::timeout(patience, &mut saving).await {
+            Ok(saved) => {
+                Ok(saved.unwrap_or_else(|_| Err(io::Error::other("the thread that saves it has ended"))))
+            }
+            Err(_) => Err(saving),
+        }
+    }
+
     fn change(&self, session: &str, change: impl FnOnce(&mut Changes, Done)) -> Saving {
         let (done, saving) = oneshot::channel();
         let mut queue = self.shared.queue();
@@ -200,8 +218,10 @@ impl Shared {
     /// Waits for the changes of a session; `None` if there will be no more.
     fn next(&self) -> Option<(String, Changes)> {
         let mut queue = self.queue();
+        queue.writing_since = None;
         loop {
             if let Some(session) = queue.order.pop_front() {
+                queue.writing_since = Some(Instant::now());
                 queue.with_files.insert(session.clone());
                 let changes = queue.changes.remove(&session).unwrap_or_default();
                 return Some((session, changes));

@@ -3,6 +3,7 @@
 //! What the keeper says is applied at once by the task that reads the link. The task of the process only tells the
 //! keeper what its log must hold, and retires the process at its end. Start at [`Forwarded`].
 
+mod insisting;
 mod judging;
 mod relinking;
 mod starting;
@@ -69,6 +70,8 @@ struct Unanswered<C> {
     request: Request<C>,
     /// Whether it may have arrived.
     is_sent: bool,
+    /// Dropped with it, which tells whoever would else do it without the keeper.
+    _insisting: Option<oneshot::Sender<()>>,
 }
 
 /// The pid and the time of a start, or why there is none.
@@ -303,7 +306,7 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Passes a request on to the keeper; without a connection, as soon as there is one.
-    pub(super) fn forward(&self, state: &mut ProcessState<A>, mut request: Request<A::Caller>) {
+    pub(super) fn forward(self: &Arc<Self>, state: &mut ProcessState<A>, mut request: Request<A::Caller>) {
         let Place::Keeper { link, key } = &self.place else { return };
         let number = link.new_number();
         let message = ToKeeper::Request { key: *key, number, request: asked(&request) };
@@ -316,7 +319,8 @@ impl<A: Audience> Engine<A> {
             Sent::Lost => return request.into_caller().error(&lost()),
             Sent::TooLong => return request.into_caller().error(&too_long("request")),
         };
-        state.forwarded.requests.insert(number, Unanswered { request, is_sent });
+        let insisting = matches!(request, Request::Terminate(..)).then(|| self.insist(number));
+        state.forwarded.requests.insert(number, Unanswered { request, is_sent, _insisting: insisting });
     }
 
     /// Deletes the log of a closed process.

@@ -86,7 +86,7 @@ fn terminate_rest<A: Audience>(
 
 /// Starts a graceful termination. One that is already in progress sends its signals again and uses the earlier
 /// deadline.
-fn terminate_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration) {
+pub(super) fn terminate_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration) {
     begin_gracefully(scope, process, time, false);
 }
 

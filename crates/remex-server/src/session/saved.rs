@@ -32,6 +32,9 @@ use crate::{
 /// Stands for the connections of earlier servers.
 const EARLIER: ConnectionId = ConnectionId::MAX;
 
+/// How long a start that must survive a power failure waits for its session to be on the disk.
+const SYNC_PATIENCE: Duration = Duration::from_secs(10);
+
 impl Session {
     /// Returns where a new process runs.
     pub(super) fn place_of(&self, request: &Start) -> Result<Place, RpcError> {
@@ -122,6 +125,18 @@ impl Session {
         Some(durable.files().append(&self.id, &start))
     }
 
+    /// Lets it outlive the server as soon as it is saved after all.
+    async fn wait_until_saved(self: Arc<Self>, saving: Saving) {
+        if !matches!(saving.await, Ok(Ok(()))) {
+            return;
+        }
+        self.is_unsaved.store(false, Ordering::Relaxed);
+        if self.has_ended() {
+            // It was not known to be saved then.
+            self.delete_file();
+        }
+    }
+
     /// Deletes the log of a process that was forgotten; its start stays known.
     pub(super) fn delete_log(&self, process: Arc<Process>) {
         if !process.is_durable() {
@@ -202,9 +217,20 @@ impl Session {
 /// Waits until what must be saved before a process starts is; fails only if the process must survive a power failure.
 pub(super) async fn begun(saving: Option<Saving>, process: &Process) -> Result<(), RpcError> {
     let Some(saving) = saving else { return Ok(()) };
-    match saving.await.unwrap_or_else(|_| Err(io::Error::other("the thread that saves it has ended"))) {
+    let Some(durable) = process.host().durable() else { return Ok(()) };
+    let saved = match durable.files().saved_soon(saving).await {
+        Ok(saved) => saved,
+        // What ends with the server needs no disk, whether that is full or does not respond.
+        Err(_) if !process.spec.sync => return Ok(()),
+        Err(saving) => match tokio::time::timeout(SYNC_PATIENCE, saving).await {
+            Ok(saved) => {
+                saved.unwrap_or_else(|_| Err(io::Error::other("the thread that saves it has ended")))
+            }
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the disk does not respond")),
+        },
+    };
+    match saved {
         Err(error) if process.spec.sync => Err(not_synced(&process.id, &error)),
-        // What ends with the server runs on a full disk, too.
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -245,17 +271,24 @@ impl SessionRegistry {
     /// Saves a session that a connection has just got, before its client learns of it.
     ///
     /// If that fails, as on a full disk, the client gets it all the same: it may be there to free space. What was saved of a
-    /// resumed session is still true enough, and a new one ends with the server.
+    /// resumed session is still true enough, and a new one ends with the server. The same goes for a disk that does not
+    /// respond, until it does.
     pub(super) async fn save_opened(&self, opened: &OpenedSession) {
+        let Some(durable) = self.host().durable() else { return };
         let Some(saving) = self.save(&opened.session) else { return };
-        let error = match saving.await {
+        let session = &opened.session;
+        let (error, later) = match durable.files().saved_soon(saving).await {
             Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "its thread has ended".to_owned(),
+            Ok(Err(error)) => (error.to_string(), None),
+            Err(saving) => ("the disk does not respond".to_owned(), Some(saving)),
         };
-        tracing::warn!(error, session = opened.session.id, resumed = opened.resumed, "cannot save a session");
-        if !opened.resumed {
-            opened.session.is_unsaved.store(true, Ordering::Relaxed);
+        tracing::warn!(error, session = session.id, resumed = opened.resumed, "cannot save a session");
+        if opened.resumed {
+            return;
+        }
+        session.is_unsaved.store(true, Ordering::Relaxed);
+        if let Some(saving) = later {
+            self.host().spawn(Arc::clone(session).wait_until_saved(saving));
         }
     }
 

@@ -3,6 +3,7 @@
 mod collecting;
 mod crashes;
 mod descriptors;
+mod frozen;
 mod host;
 mod links;
 mod logs;

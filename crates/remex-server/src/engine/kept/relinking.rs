@@ -57,7 +57,8 @@ impl<A: Audience> Engine<A> {
     fn send_again(&self, state: &mut ProcessState<A>) -> Vec<Undone<A::Caller>> {
         let Place::Keeper { link, key } = &self.place else { return Vec::new() };
         let (mut undone, epoch) = (Vec::new(), state.forwarded.epoch);
-        for (number, Unanswered { mut request, is_sent }) in std::mem::take(&mut state.forwarded.requests) {
+        for (number, unanswered) in std::mem::take(&mut state.forwarded.requests) {
+            let Unanswered { mut request, is_sent, _insisting } = unanswered;
             if request.is_input() && request.caller().is_disconnected() {
                 // Its client sends it again.
                 undone.push(Undone::Cancelled(request));
@@ -72,7 +73,7 @@ impl<A: Audience> Engine<A> {
             if is_sent {
                 forget_unrepeatable(&mut request);
             }
-            state.forwarded.requests.insert(number, Unanswered { request, is_sent });
+            state.forwarded.requests.insert(number, Unanswered { request, is_sent, _insisting });
         }
         undone
     }

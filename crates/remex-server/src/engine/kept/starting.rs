@@ -9,7 +9,7 @@ use super::{Audience, Confined, Engine, Place, StartAnswer, lost_start, too_long
 use crate::{
     engine::Owner as _,
     keeper_link::{
-        Sent,
+        KeeperLink, Sent,
         message::{Lack, StartFailure, ToKeeper},
     },
 };
@@ -19,6 +19,9 @@ const DELETION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a start waits for a connection to the keeper.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the keeper has for a start before it is asked whether it responds at all.
+const START_PATIENCE: Duration = Duration::from_secs(8);
 
 /// How often a start is sent that may not have arrived.
 const MAX_ATTEMPTS: usize = 3;
@@ -91,7 +94,9 @@ impl<A: Audience> Engine<A> {
         }
         // If the start is given up before it is answered, the keeper must give it up, too.
         let mut given_up = GivenUp { process: self, is_answered: false };
-        let answer = answer.await;
+        let Some(answer) = wait_for_keeper(link, answer).await else {
+            return Attempted::Answered(Err(silent_keeper()));
+        };
         given_up.is_answered = true;
         match answer {
             Ok(answer) => Attempted::Answered(answer),
@@ -99,6 +104,30 @@ impl<A: Audience> Engine<A> {
             Err(_) => Attempted::NotArrived,
         }
     }
+}
+
+/// Waits for the answer to a start as long as the keeper responds; a start that hangs is no reason to give it up.
+async fn wait_for_keeper(
+    link: &KeeperLink,
+    mut answer: oneshot::Receiver<StartAnswer>,
+) -> Option<Result<StartAnswer, oneshot::error::RecvError>> {
+    loop {
+        if let Ok(answer) = tokio::time::timeout(START_PATIENCE, &mut answer).await {
+            return Some(answer);
+        }
+        if link.status().await.is_none() {
+            // It may have come in the last moment.
+            return answer.try_recv().ok().map(Ok);
+        }
+    }
+}
+
+fn silent_keeper() -> StartFailure {
+    let message =
+        "the process that runs durable processes does not respond; the disk of the state directory may hang";
+    let error = RpcError::new(ErrorKind::Internal, message)
+        .with_hint("check that disk, and try again, or start it with `durable: false`");
+    StartFailure::Other((&error).into())
 }
 
 fn unreachable_keeper() -> StartFailure {
