@@ -64,7 +64,7 @@ def reachable(schema: Schema, definitions: dict[str, Schema]) -> set[str]:
                 if key != "$ref":
                     visit(value)
 
-    for group in ("methods", "clientNotifications", "serverNotifications"):
+    for group in ("methods", "serverMethods", "clientNotifications", "serverNotifications"):
         for entry in schema[group].values():
             visit([entry["params"], entry.get("result")])
     visit({"$ref": "#/$defs/RpcError"})

@@ -994,6 +994,74 @@ export interface InitializeServer {
 /** `initialized`: the client has seen the answer to `initialize`. It may repeat. */
 export type InitializedParams = Record<string, unknown>;
 
+/** Whether a process may reach a host. */
+export type NetworkDecision = {
+  type: "allow";
+} | {
+  /** Why, in up to 1,024 bytes without control characters. */
+  reason: string;
+  type: "deny";
+} | {
+  /** Why, in up to 1,024 bytes without control characters. */
+  reason: string;
+  type: "ask";
+};
+
+/** `network/policyDecision`: the server tells what was decided about a host that a process asked for. */
+export interface NetworkPolicyDecisionParams {
+  /** Who asked, if that is known. */
+  client?: string | null | undefined;
+  /** `allow`, `deny` or `ask`. */
+  decision: string;
+  /** The host. */
+  host: string;
+  /** The method of an HTTP request. */
+  method?: string | null | undefined;
+  /** Whether the client has allowed what no rule allows. */
+  policyOverride: boolean;
+  /** The TCP port. */
+  port: number;
+  /** The process. */
+  processId: string;
+  /** How the process asked for the host. */
+  protocol: NetworkProtocol;
+  /** Why; `allowed` for what may be reached. */
+  reason: string;
+  /** What the decision is about: `domain` for the host, `non_domain` for the way in which it was asked for. */
+  scope: string;
+  /** What has decided: `baseline_policy` for the rules of the start, `mode_guard` for its mode, `decider` for the client. */
+  source: string;
+  /** When, in RFC 3339. */
+  timestamp: string;
+}
+
+/** `network/policyRequest`: the server asks whether a process may reach a host that no rule allows or denies. */
+export interface NetworkPolicyRequestParams {
+  /** The process. */
+  processId: string;
+  /** What it wants to reach. */
+  request: NetworkTarget;
+}
+
+/** The answer to `network/policyRequest`. */
+export interface NetworkPolicyRequestResult {
+  /** What the client has decided. */
+  decision: NetworkDecision;
+}
+
+/** How a process asks for a host. Clients must accept words that are not listed. */
+export type NetworkProtocol = "http" | "https_connect" | "socks5_tcp" | "socks5_udp" | (string & {});
+
+/** What a process wants to reach. */
+export interface NetworkTarget {
+  /** A name, or an address without brackets; 1 to 253 bytes without blanks and control characters. */
+  host: string;
+  /** The TCP port. */
+  port: number;
+  /** How it asked for it. */
+  protocol: NetworkProtocol;
+}
+
 /** One piece of output in a `ProcessReadResult`. */
 export interface ProcessChunk {
   /** When it was read, in milliseconds since the Unix epoch. */
@@ -1447,7 +1515,7 @@ export interface ProcessSnapshotResult {
 /**
  * `process/start`: runs a program.
  *
- * Members of the base dialect that change nothing here are accepted and ignored: `metadata`, `managedNetwork`.
+ * A member of the base dialect that changes nothing here is accepted and ignored: `metadata`.
  */
 export interface ProcessStartParams {
   /** What the program sees as its own name instead of `argv[0]`. */
@@ -1478,6 +1546,8 @@ export interface ProcessStartParams {
   limits?: ProcessResourceLimits | undefined;
   /** After exit, how long to wait for a background child that holds the output open; absent: until end of file. */
   lingerMs?: number | null | undefined;
+  /** A proxy that runs on the client's side; this server cannot use it. */
+  managedNetwork?: unknown | undefined;
   /** What `enforceManagedNetwork` is about; decoded only then. */
   networkProxy?: unknown | undefined;
   /** How its output is kept. */
@@ -1919,6 +1989,7 @@ export interface ServerNotifications {
   "fs/changed": FsChangedParams;
   "fs/missingChanged": FsMissingChangedParams;
   "http/request/bodyDelta": HttpRequestBodyDeltaParams;
+  "network/policyDecision": NetworkPolicyDecisionParams;
   "process/closed": ProcessClosedParams;
   "process/exited": ProcessExitedParams;
   "process/failed": ProcessFailedParams;

@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 pub use crate::method::{Family, Method, Note, Origin, Request, Takes};
 use crate::{
-    ErrorKind, RpcError, discovery, environment, flow, fs, http, initialize, message, process, request,
-    session,
+    ErrorKind, RpcError, discovery, environment, flow, fs, http, initialize, message, network, process,
+    request, session,
 };
 
 /// The empty answer `{}`.
@@ -229,6 +229,24 @@ notes! {
     FsMissingChanged "fs/missingChanged"      Base  Params fs::MissingChanged;
     FsChanged        "fs/changed"             Remex Params fs::Changed;
     FlowMark         "flow/mark"              Remex Params flow::Mark;
+    NetworkPolicyDecision "network/policyDecision" Base Params network::PolicyDecision;
+}
+
+/// The name and origin of every request from the server.
+pub const SERVER_METHODS: &[(&str, Origin)] = &[(network::PolicyRequest::METHOD, Origin::Base)];
+
+impl Request for network::PolicyRequest {
+    const METHOD: &'static str = "network/policyRequest";
+    type Reply = network::PolicyReply;
+}
+
+/// Returns the schemas of params and answer, in the order of [`SERVER_METHODS`].
+#[cfg(feature = "schema")]
+pub(crate) fn server_method_schemas(
+    params: &mut schemars::SchemaGenerator,
+    replies: &mut schemars::SchemaGenerator,
+) -> Vec<(schemars::Schema, schemars::Schema)> {
+    vec![(params.subschema_for::<network::PolicyRequest>(), replies.subschema_for::<network::PolicyReply>())]
 }
 
 /// Why a request or notification did not decode.

@@ -13,6 +13,7 @@ pub mod flow;
 pub mod fs;
 pub mod http;
 pub mod initialize;
+pub mod network;
 pub mod process;
 pub mod request;
 pub mod session;

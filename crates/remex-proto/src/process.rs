@@ -22,8 +22,8 @@ pub use event::{
 pub use limits::ResourceLimits;
 pub use seek::{Seek, SeekTo, Sought};
 pub use start::{
-    DomainAccess, NetworkProxy, NetworkProxyConfig, OutputOptions, Overflow, SandboxType, ShellSnapshot,
-    Start, Started,
+    DomainAccess, NetworkMode, NetworkProxy, NetworkProxyConfig, OutputOptions, Overflow, SandboxType,
+    ShellSnapshot, Start, Started,
 };
 pub use stream::{
     Chunk, CloseStdin, Forget, Read, ReadReply, Release, Resize, Write, WriteReply, WriteStatus,

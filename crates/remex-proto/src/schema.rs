@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     Blob, ErrorKind, HostPath, PROTOCOL_VERSION, RequestId, TraceCarrier,
     blob::Encoded,
-    call::{self, CLIENT_NOTES, METHODS, Origin, SERVER_NOTES},
+    call::{self, CLIENT_NOTES, METHODS, Origin, SERVER_METHODS, SERVER_NOTES},
     error,
     fs::{ContentHash, IfMatch},
     process::SignalName,
@@ -26,11 +26,16 @@ pub const ID: &str = "urn:remex:protocol";
 /// Returns the schema of the whole protocol: messages, methods, notifications, errors, and the types they use.
 ///
 /// Params are described as the server decodes them, results as the server encodes them. The schema itself describes one
-/// message in either direction; `methods`, `clientNotifications` and `serverNotifications` list the parts of each.
+/// message in either direction; `methods`, `serverMethods`, `clientNotifications` and `serverNotifications` list the
+/// parts of each.
 pub fn schema() -> Value {
     let mut from_client = SchemaSettings::draft2020_12().for_deserialize().into_generator();
     let mut from_server = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let methods: Vec<(Value, Value)> = call::method_schemas(&mut from_client, &mut from_server)
+        .into_iter()
+        .map(|(params, result)| (params.into(), result.into()))
+        .collect();
+    let server_methods: Vec<(Value, Value)> = call::server_method_schemas(&mut from_server, &mut from_client)
         .into_iter()
         .map(|(params, result)| (params.into(), result.into()))
         .collect();
@@ -49,6 +54,10 @@ pub fn schema() -> Value {
         names.add_params(method.name, params);
         names.add_result(method.name, result);
     }
+    for ((name, _), (params, result)) in SERVER_METHODS.iter().zip(&server_methods) {
+        names.add_params(name, params);
+        names.add_result(name, result);
+    }
     for ((name, _), params) in
         CLIENT_NOTES.iter().zip(&client_notes).chain(SERVER_NOTES.iter().zip(&server_notes))
     {
@@ -64,6 +73,15 @@ pub fn schema() -> Value {
             (method.name.to_owned(), envelope.method(method, &params, &result))
         })
         .collect();
+    let server_methods: Map<_, _> = SERVER_METHODS
+        .iter()
+        .zip(server_methods)
+        .map(|((name, origin), (mut params, mut result))| {
+            names.rewrite(&mut params, "");
+            names.rewrite(&mut result, "");
+            ((*name).to_owned(), envelope.server_method(name, *origin, &params, &result))
+        })
+        .collect();
     let mut notes = |table: &[(&str, Origin)], schemas: Vec<Value>| -> Map<String, Value> {
         let row = |((name, origin), mut params): (&(&str, Origin), Value)| {
             names.rewrite(&mut params, "");
@@ -73,7 +91,7 @@ pub fn schema() -> Value {
     };
     let client_notes = notes(CLIENT_NOTES, client_notes);
     let server_notes = notes(SERVER_NOTES, server_notes);
-    let definitions = envelope.finish(&methods, &client_notes, &server_notes);
+    let definitions = envelope.finish(&methods, &server_methods, &client_notes, &server_notes);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": ID,
@@ -83,6 +101,7 @@ pub fn schema() -> Value {
         "protocolVersion": PROTOCOL_VERSION,
         "anyOf": [reference("ClientMessage"), reference("ServerMessage")],
         "methods": methods,
+        "serverMethods": server_methods,
         "clientNotifications": client_notes,
         "serverNotifications": server_notes,
         "$defs": definitions,

@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, fs, path::Path};
 use json_schema::Validator;
 use remex_proto::{
     Call, ClientNote, Message, MessageLimits, RequestId, RpcError, ServerNote,
-    call::{CLIENT_NOTES, METHODS, Request, SERVER_NOTES},
-    discovery, environment, fs as files, http, initialize, process, session,
+    call::{CLIENT_NOTES, METHODS, Request, SERVER_METHODS, SERVER_NOTES},
+    discovery, environment, fs as files, http, initialize, network, process, session,
 };
 use serde_json::Value;
 
@@ -70,6 +70,7 @@ fn replies() -> Vec<(&'static str, Decode)> {
         row::<environment::ReadConfig>(),
         row::<discovery::DiscoverRoots>(),
         row::<discovery::Discover>(),
+        row::<network::PolicyRequest>(),
     ]
 }
 
@@ -121,7 +122,13 @@ fn check(document: &str) -> Shown {
             let message = Message::parse(text.as_bytes(), MessageLimits::WIRE);
             match message.unwrap_or_else(|error| panic!("{at}: {error}")) {
                 Message::Request { id, method, params, .. } => {
-                    Call::parse(&method, params).unwrap_or_else(|error| panic!("{at}: {error}"));
+                    if method == network::PolicyRequest::METHOD {
+                        let params = params.unwrap_or_default();
+                        serde_json::from_str::<network::PolicyRequest>(params)
+                            .unwrap_or_else(|error| panic!("{at}: {error}"));
+                    } else {
+                        Call::parse(&method, params).unwrap_or_else(|error| panic!("{at}: {error}"));
+                    }
                     shown.requests.insert(method.clone().into_owned());
                     asked.push((id, method.into_owned()));
                 }
@@ -137,7 +144,8 @@ fn check(document: &str) -> Shown {
                         request.unwrap_or_else(|| panic!("{at}: the block has no request {id}"));
                     let (_, decode) = replies().into_iter().find(|(name, _)| name == method).unwrap();
                     decode(result).unwrap_or_else(|error| panic!("{at}: {error}"));
-                    let name = schema["methods"][method]["response"]["$ref"].as_str().unwrap();
+                    let tables = ["methods", "serverMethods"].map(|table| &schema[table][method]);
+                    let name = tables.iter().find_map(|row| row["response"]["$ref"].as_str()).unwrap();
                     let name = name.rsplit('/').next().unwrap();
                     validator.check_as(name, &json).unwrap_or_else(|why| panic!("{at}: {why}"));
                     shown.results.insert(method.clone());
@@ -160,7 +168,9 @@ fn the_messages_in_the_description_of_the_protocol_are_valid() {
 #[test]
 fn every_method_and_notification_has_a_valid_example() {
     let shown = check("spec/examples.md");
-    let methods: BTreeSet<_> = METHODS.iter().map(|method| method.name.to_owned()).collect();
+    let methods = METHODS.iter().map(|method| method.name);
+    let methods: BTreeSet<_> =
+        methods.chain(SERVER_METHODS.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
     assert_eq!(shown.requests, methods);
     assert_eq!(shown.results, methods);
     let notifications = CLIENT_NOTES.iter().chain(SERVER_NOTES).map(|(name, _)| (*name).to_owned());
@@ -173,7 +183,9 @@ fn every_method_is_in_the_tables_of_the_description() {
     let text = fs::read_to_string(path).unwrap();
     let (_, all) = text.split_once("\n## 16. All methods\n").unwrap();
     let names = METHODS.iter().map(|method| method.name);
-    for name in names.chain(CLIENT_NOTES.iter().chain(SERVER_NOTES).map(|(name, _)| *name)) {
+    for name in
+        names.chain(CLIENT_NOTES.iter().chain(SERVER_NOTES).chain(SERVER_METHODS).map(|(name, _)| *name))
+    {
         assert!(all.contains(&format!("`{name}`")), "section 16 lacks `{name}`");
     }
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use json_schema::Validator;
 use remex_proto::{
     ErrorKind,
-    call::{CLIENT_NOTES, METHODS, SERVER_NOTES},
+    call::{CLIENT_NOTES, METHODS, SERVER_METHODS, SERVER_NOTES},
 };
 use serde_json::{Value, json};
 
@@ -50,6 +50,7 @@ const PREFIXES: &[&str] = &[
     "Http",
     "Initialize",
     "Initialized",
+    "Network",
     "Process",
     "Request",
     "Rpc",
@@ -130,6 +131,7 @@ fn the_method_tells_messages_apart() {
     let methods = METHODS.iter().map(|method| method.name.to_owned()).collect();
     for (choice, expected) in [
         ("ClientRequest", methods),
+        ("ServerRequest", names(SERVER_METHODS)),
         ("ClientNotification", names(CLIENT_NOTES)),
         ("ServerNotification", names(SERVER_NOTES)),
     ] {
@@ -161,6 +163,8 @@ fn the_schema_describes_whole_messages() {
         json!({"method": "process/output",
             "params": {"processId": "p", "seq": 1, "stream": "fromTheFuture", "chunk": "aGkK"}}),
         json!({"method": "process/sneezed", "params": 7}),
+        json!({"id": "remex-1", "method": "network/policyRequest", "params": {"processId": "p",
+            "request": {"protocol": "http", "host": "a.example", "port": 80}}}),
     ] {
         validator.check(&right).unwrap_or_else(|why| panic!("{right}: {why}"));
     }
@@ -172,6 +176,7 @@ fn the_schema_describes_whole_messages() {
         json!({"id": 1, "method": "process/read"}),
         json!({"id": 1, "method": "process/signal", "params": {"processId": "p", "signal": "SIGFUTURE"}}),
         json!({"method": "process/output", "params": {"processId": "p"}}),
+        json!({"id": "remex-1", "method": "network/policyRequest", "params": {"processId": "p"}}),
     ] {
         assert!(validator.check(&wrong).is_err(), "{wrong}");
     }
@@ -189,6 +194,7 @@ fn words_of_a_server_are_open_and_words_of_a_client_are_not() {
         "FsMetadataKind",
         "FsWalkKind",
         "InitializeCapability",
+        "NetworkProtocol",
         "ProcessExitCause",
         "ProcessSandboxType",
         "ProcessState",

@@ -148,6 +148,13 @@ impl HostList {
         Ok(Self { allow: list(&mut allow.into_iter())?, deny: list(&mut deny.into_iter())? })
     }
 
+    /// Returns the list with one more entry, for exactly this host and port.
+    #[must_use]
+    pub fn with(&self, host: &HostName, port: u16) -> Self {
+        let entry = HostPattern { subject: Subject::Exactly(host.clone()), port: Some(port) };
+        Self { allow: self.allow.iter().cloned().chain([entry]).collect(), deny: self.deny.clone() }
+    }
+
     fn check_name(&self, host: &HostName, port: u16) -> Result<(), HostDenial> {
         if self.deny.iter().any(|entry| entry.matches(host, port)) {
             return Err(HostDenial::Listed);

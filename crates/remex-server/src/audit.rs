@@ -23,7 +23,7 @@ use std::{
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::oneshot;
 
-pub(crate) use entry::{Attached, Claims, Denial, Entry, Login, Outcome, PeerInfo, connection};
+pub(crate) use entry::{Attached, Claims, Denial, Entry, Login, Outcome, PeerInfo, connection, timestamp};
 use file::AuditFile;
 pub(crate) use file::NotOpened;
 pub(crate) use policy::{Audited, Target, audited, target};

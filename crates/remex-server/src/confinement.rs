@@ -20,7 +20,7 @@ use remex_proto::{
     ErrorKind, RpcError,
     sandbox::{Context, Network, Permissions, Sandbox},
 };
-use remex_sandbox::{Host, Node, Policy, PolicyError, Preset, Reason, Request, SystemHost, resolve};
+use remex_sandbox::{Host, Hosts, Node, Policy, PolicyError, Preset, Reason, Request, SystemHost, resolve};
 
 use crate::{config::SandboxFloor, scope::Floor};
 
@@ -181,6 +181,11 @@ impl Confinement {
         tmpdir: Option<&OsStr>,
     ) -> Result<Arc<Policy>, RpcError> {
         self.resolve_on(&SystemHost, &self.demand(sandbox, floor, Some(cwd), tmpdir))
+    }
+
+    /// Returns the hosts that the floors allow, if they limit them. Blocks, and may hang as any file access.
+    pub(crate) fn hosts_of_floors(&self, floor: Floor, cwd: &Path) -> Result<Option<Hosts>, RpcError> {
+        Ok(self.resolve_for_process(&Sandbox::Disabled, floor, cwd, None)?.hosts().cloned())
     }
 
     fn demand<'a>(

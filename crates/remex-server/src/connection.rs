@@ -13,7 +13,9 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use remex_proto::{
     Call, ClientNote, ErrorKind, InvalidTrace, Malformed, Message, MessageLimits, ParseError, RequestId,
-    RpcError, TraceContext, message::Source,
+    RpcError, TraceContext,
+    message::Source,
+    network::{Decision, PolicyReply},
 };
 use remex_rpc::{
     FrameReader, Framing, Incoming, WriteHalf,
@@ -43,6 +45,9 @@ pub(crate) use validity::Validity;
 
 /// Hint for a message that the server has no memory for.
 const SEND_LESS: &str = "send less at once, or try again later";
+
+/// The longest decision of a client that is read, in bytes; its reason is much shorter.
+const MAX_DECISION: usize = 16 << 10;
 
 /// How long a client has to read pending messages when its connection closes.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
@@ -332,8 +337,10 @@ impl Connection {
             Parsed::UnexpectedNote { method } => {
                 self.violation(&format!("unexpected notification `{method}`"));
             }
-            Parsed::Response { id } => {
-                self.violation(&format!("response to request {id}, which was never sent"));
+            Parsed::Response { id, decision } => {
+                if !self.outbox.on_response(&id, decision) {
+                    self.violation(&format!("response to request {id}, which was never sent"));
+                }
             }
         }
     }
@@ -490,6 +497,8 @@ enum Parsed {
     },
     Response {
         id: RequestId,
+        /// What the client has decided, if it says that.
+        decision: Option<Decision>,
     },
 }
 
@@ -512,7 +521,11 @@ impl Parsed {
                 Ok(note) => Parsed::Note(note),
                 Err(_) => Parsed::UnexpectedNote { method: method.into_owned() },
             },
-            Ok(Message::Response { id, .. }) => Parsed::Response { id },
+            Ok(Message::Response { id, outcome }) => {
+                let reply = outcome.ok().filter(|result| result.len() <= MAX_DECISION);
+                let reply = reply.and_then(|result| serde_json::from_str::<PolicyReply>(result).ok());
+                Parsed::Response { id, decision: reply.map(|reply| reply.decision) }
+            }
         }
     }
 }

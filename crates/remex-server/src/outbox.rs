@@ -4,6 +4,7 @@
 //! sources with fresh output, then bulk output in turn, within the window of unacknowledged output. Start at
 //! [`Outbox`].
 
+mod asked;
 mod connections;
 mod fill;
 mod in_flight;
@@ -39,6 +40,8 @@ use crate::{
     engine::ReadExtent,
     limits::Limits,
 };
+use asked::Asked;
+pub(crate) use asked::PendingDecision;
 pub(crate) use connections::{Connections, Shared};
 use in_flight::InFlight;
 pub(crate) use long::Fallible;
@@ -71,6 +74,9 @@ const SEND_BYTES: usize = 64 << 10;
 /// About what an idle connection needs.
 const CONNECTION_BYTES: usize = 16 << 10;
 
+/// Pending bytes up to which a client is sent more than it has asked for.
+const SPARE_BYTES: usize = 256 << 10;
+
 /// How long it takes at most to notice that a local connection has closed.
 const CLOSE_NOTICE_DELAY: Duration = Duration::from_millis(100);
 
@@ -101,6 +107,8 @@ pub(crate) struct Outbox {
     limits: Limits,
     /// Shared by the reader, the writer, handlers and process tasks; held briefly.
     queue: Mutex<Queue>,
+    /// Our own requests to the client.
+    asked: Asked,
     /// Wakes the writer.
     wakeup: Notify,
     /// Wakes a reader that stopped because too much was pending.
@@ -223,6 +231,7 @@ impl Outbox {
                 close_reason: None,
                 closed: false,
             }),
+            asked: Asked::default(),
             wakeup: Notify::new(),
             drained: Notify::new(),
             alive: Notify::new(),
@@ -255,6 +264,21 @@ impl Outbox {
                 .request_close(close_code::POLICY, "too many notifications are pending; read them faster");
         }
         self.push_last(note);
+    }
+
+    /// Queues a notification that the client can do without; drops it if the client is behind.
+    pub(crate) fn offer_note<N: Note + Into<ServerNote>>(&self, note: N) {
+        if self.has_spare_room() {
+            self.push_last(note);
+        }
+    }
+
+    /// Returns whether so little is pending that more than the client has asked for may be sent.
+    fn has_spare_room(&self) -> bool {
+        let queue = self.queue();
+        let (pending, is_open) = (queue.answer_bytes, queue.close_reason.is_none() && !queue.closed);
+        drop(queue);
+        is_open && pending <= SPARE_BYTES && self.has_memory(Kind::Answers, pending)
     }
 
     /// Queues a notification after everything else, however much is pending.
@@ -463,6 +487,7 @@ impl Outbox {
         drop(queue);
         // Outside the lock, because the last reference to a source may be among them.
         drop((answers, ready, in_flight));
+        self.asked.clear();
         self.notify_all();
     }
 

@@ -11,13 +11,15 @@ mod outgoing;
 mod plain;
 mod relay;
 mod request;
+mod review;
 mod socks;
 mod stream;
 
 use std::{io, sync::Arc, time::Duration};
 
 use remex_process::ProxySocket;
-use remex_sandbox::{HostName, Hosts};
+use remex_proto::network::Protocol;
+use remex_sandbox::Hosts;
 use rustix::process::{Resource, getrlimit};
 use tokio::{
     net::TcpStream,
@@ -30,6 +32,8 @@ pub(crate) use denials::{Denials, OnDenial};
 use outgoing::Refusal;
 pub(crate) use outgoing::{OwnPorts, Resolver};
 use request::Request;
+use review::Wanted;
+pub(crate) use review::{Ask, Decider, Review, Socks, Tell};
 use stream::{HeadError, Incoming};
 
 use crate::{
@@ -85,11 +89,18 @@ pub(crate) struct Exits {
     /// The identity that the process runs for, as logs show it.
     identity: Arc<str>,
     lookups: Arc<Semaphore>,
+    /// What else decides, if the client manages the network.
+    review: Option<Review>,
 }
 
 impl Exits {
     pub(crate) fn new(hosts: Hosts, denials: Arc<Denials>, identity: Arc<str>) -> Self {
-        Self { hosts, denials, identity, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS_OF_PROCESS)) }
+        let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS_OF_PROCESS));
+        Self { hosts, denials, identity, lookups, review: None }
+    }
+
+    pub(crate) fn with_review(self, review: Option<Review>) -> Self {
+        Self { review, ..self }
     }
 }
 
@@ -187,12 +198,17 @@ impl Proxy {
             Ok(request) => request,
             Err(why) => return incoming.refuse(400, "Bad Request", why).await,
         };
-        let (host, port) = request.target();
-        let outgoing = match self.open(exits, host, port).await {
+        let wanted = request.wanted();
+        let (host, port) = (wanted.host, wanted.port);
+        let outgoing = match self.open(exits, &wanted).await {
             Ok(outgoing) => outgoing,
             Err(refusal) => {
                 let (status, phrase) = match refusal {
-                    Refusal::Denied(_) | Refusal::Own => (403, "Forbidden"),
+                    Refusal::Denied(_)
+                    | Refusal::Own
+                    | Refusal::Limited
+                    | Refusal::NoSocks
+                    | Refusal::Decided(_) => (403, "Forbidden"),
                     Refusal::Lookup(_) | Refusal::Connect(_) => (502, "Bad Gateway"),
                     Refusal::LookupTimedOut | Refusal::TimedOut => (504, "Gateway Timeout"),
                 };
@@ -214,7 +230,8 @@ impl Proxy {
             Err(_) => return Ok(()),
         };
         let Some((host, port)) = asked else { return Ok(()) };
-        match self.open(exits, &host, port).await {
+        let wanted = Wanted { protocol: Protocol::Socks5Tcp, host: &host, port, method: None };
+        match self.open(exits, &wanted).await {
             Ok(outgoing) => {
                 incoming.send(&socks::reply(socks::SUCCEEDED)).await?;
                 relay::tunnel(incoming, outgoing).await
@@ -223,12 +240,21 @@ impl Proxy {
         }
     }
 
-    /// Connects to a host if the sandbox allows it, and records if it does not.
-    async fn open(&self, exits: &Exits, host: &HostName, port: u16) -> Result<TcpStream, Refusal> {
-        let opened = self.connect(exits, host, port).await;
-        if let Err(refusal @ (Refusal::Denied(_) | Refusal::Own)) = &opened {
+    /// Connects to a host if everything allows it that decides about that, and records what was decided.
+    async fn open(&self, exits: &Exits, wanted: &Wanted<'_>) -> Result<TcpStream, Refusal> {
+        let (mut is_approved, (host, port)) = (false, (wanted.host, wanted.port));
+        let opened = match exits.judge(wanted).await {
+            Ok(allowed) => {
+                is_approved = matches!(allowed, review::Allowed::Approved(_));
+                self.connect(exits, allowed.hosts(), host, port).await
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let refusal = opened.as_ref().err();
+        if let Some(refusal) = refusal.filter(|refusal| refusal.is_denial()) {
             exits.denials.add(host, port, &refusal.to_string());
         }
+        exits.tell(wanted, is_approved, refusal);
         opened
     }
 }

@@ -22,6 +22,7 @@ use remex_proto::{
     ErrorKind, RpcError, ServerNote,
     call::Note,
     initialize::Capability,
+    network::{PolicyDecision, PolicyRequest},
     process::{self as wire, ExitCause},
 };
 use tokio::sync::{Notify, Semaphore};
@@ -32,7 +33,7 @@ use crate::{
     engine::{Command, Owner, Placement, Snapshots, Starting, broken, unknown_process},
     fs::PathLockQueue,
     host::Host,
-    outbox::{AfterSend, ConnectionId, Outbox, Responder},
+    outbox::{AfterSend, ConnectionId, Outbox, PendingDecision, Responder},
     process::{Followers, Process, ProcessOwner, StartAt, Viewer},
     scope::Floor,
     trace,
@@ -645,6 +646,18 @@ impl Owner<Followers> for Session {
             durable.add_closed(&self.id, process);
         }
         self.closed_one.notify_waiters();
+    }
+
+    fn ask(&self, request: &PolicyRequest) -> Option<PendingDecision> {
+        let controller = self.subscribers().controller.clone();
+        controller?.outbox.ask(request)
+    }
+
+    fn tell(&self, decision: PolicyDecision) {
+        let controller = self.subscribers().controller.clone();
+        if let Some(controller) = controller {
+            controller.outbox.offer_note(decision);
+        }
     }
 }
 

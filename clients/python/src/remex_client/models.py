@@ -975,6 +975,65 @@ class InitializeServer(TypedDict):
 #: `initialized`: the client has seen the answer to `initialize`. It may repeat.
 InitializedParams: TypeAlias = "dict[str, Any]"
 
+#: Whether a process may reach a host.
+NetworkDecision: TypeAlias = "dict[str, Any]"
+
+class _NetworkPolicyDecisionParams(TypedDict):
+    #: `allow`, `deny` or `ask`.
+    decision: str
+    #: The host.
+    host: str
+    #: Whether the client has allowed what no rule allows.
+    policyOverride: bool
+    #: The TCP port.
+    port: int
+    #: The process.
+    processId: str
+    #: How the process asked for the host.
+    protocol: NetworkProtocol
+    #: Why; `allowed` for what may be reached.
+    reason: str
+    #: What the decision is about: `domain` for the host, `non_domain` for the way in which it was asked for.
+    scope: str
+    #: What has decided: `baseline_policy` for the rules of the start, `mode_guard` for its mode, `decider`
+    #: for the client.
+    source: str
+    #: When, in RFC 3339.
+    timestamp: str
+
+
+class NetworkPolicyDecisionParams(_NetworkPolicyDecisionParams, total=False):
+    """`network/policyDecision`: the server tells what was decided about a host that a process asked for."""
+    #: Who asked, if that is known.
+    client: str | None
+    #: The method of an HTTP request.
+    method: str | None
+
+class NetworkPolicyRequestParams(TypedDict):
+    """`network/policyRequest`: the server asks whether a process may reach a host that no rule allows or
+    denies."""
+    #: The process.
+    processId: str
+    #: What it wants to reach.
+    request: NetworkTarget
+
+class NetworkPolicyRequestResult(TypedDict):
+    """The answer to `network/policyRequest`."""
+    #: What the client has decided.
+    decision: NetworkDecision
+
+#: How a process asks for a host. Clients must accept words that are not listed.
+NetworkProtocol: TypeAlias = "str"
+
+class NetworkTarget(TypedDict):
+    """What a process wants to reach."""
+    #: A name, or an address without brackets; 1 to 253 bytes without blanks and control characters.
+    host: str
+    #: The TCP port.
+    port: int
+    #: How it asked for it.
+    protocol: NetworkProtocol
+
 class _ProcessChunk(TypedDict):
     #: Raw bytes; characters and lines may be split.
     chunk: Base64Bytes
@@ -1477,6 +1536,8 @@ class ProcessStartParams(_ProcessStartParams, total=False):
     #: After exit, how long to wait for a background child that holds the output open; absent: until end of
     #: file.
     lingerMs: int | None
+    #: A proxy that runs on the client's side; this server cannot use it.
+    managedNetwork: Any
     #: What `enforceManagedNetwork` is about; decoded only then.
     networkProxy: Any
     #: How its output is kept.
@@ -1867,18 +1928,20 @@ __all__ = [
     "FsWriteFileParams", "FsWriteFileResult", "HostPath", "HttpRedirectPolicy", "HttpRequestBodyDeltaParams",
     "HttpRequestHeader", "HttpRequestParams", "HttpRequestResult", "HttpResponseHeader",
     "InitializeCapabilities", "InitializeCapability", "InitializeLimits", "InitializeParams",
-    "InitializeResult", "InitializeServer", "InitializedParams", "ProcessChunk", "ProcessCloseStdinParams",
-    "ProcessClosedParams", "ProcessCollectParams", "ProcessCollectResult", "ProcessCollectedEntry",
-    "ProcessDeniedHost", "ProcessEntry", "ProcessEnvInherit", "ProcessEnvPolicy", "ProcessExitCause",
-    "ProcessExitedParams", "ProcessFailedParams", "ProcessForgetParams", "ProcessGapCause",
-    "ProcessGapParams", "ProcessGapRange", "ProcessListParams", "ProcessListResult", "ProcessOutputOptions",
-    "ProcessOutputParams", "ProcessOverflow", "ProcessProduced", "ProcessReadParams", "ProcessReadResult",
-    "ProcessReleaseParams", "ProcessResizeParams", "ProcessResourceLimits", "ProcessSandboxType",
-    "ProcessScope", "ProcessSeekParams", "ProcessSeekPosition", "ProcessSeekResult", "ProcessShellSnapshot",
-    "ProcessSignalName", "ProcessSignalParams", "ProcessSnapshotParams", "ProcessSnapshotResult",
-    "ProcessStartParams", "ProcessStartResult", "ProcessStartedParams", "ProcessState", "ProcessStream",
-    "ProcessTerminateMode", "ProcessTerminateParams", "ProcessTerminateResult", "ProcessTerminateScope",
-    "ProcessUsage", "ProcessWaitCondition", "ProcessWaitParams", "ProcessWaitReason", "ProcessWaitResult",
+    "InitializeResult", "InitializeServer", "InitializedParams", "NetworkDecision",
+    "NetworkPolicyDecisionParams", "NetworkPolicyRequestParams", "NetworkPolicyRequestResult",
+    "NetworkProtocol", "NetworkTarget", "ProcessChunk", "ProcessCloseStdinParams", "ProcessClosedParams",
+    "ProcessCollectParams", "ProcessCollectResult", "ProcessCollectedEntry", "ProcessDeniedHost",
+    "ProcessEntry", "ProcessEnvInherit", "ProcessEnvPolicy", "ProcessExitCause", "ProcessExitedParams",
+    "ProcessFailedParams", "ProcessForgetParams", "ProcessGapCause", "ProcessGapParams", "ProcessGapRange",
+    "ProcessListParams", "ProcessListResult", "ProcessOutputOptions", "ProcessOutputParams",
+    "ProcessOverflow", "ProcessProduced", "ProcessReadParams", "ProcessReadResult", "ProcessReleaseParams",
+    "ProcessResizeParams", "ProcessResourceLimits", "ProcessSandboxType", "ProcessScope", "ProcessSeekParams",
+    "ProcessSeekPosition", "ProcessSeekResult", "ProcessShellSnapshot", "ProcessSignalName",
+    "ProcessSignalParams", "ProcessSnapshotParams", "ProcessSnapshotResult", "ProcessStartParams",
+    "ProcessStartResult", "ProcessStartedParams", "ProcessState", "ProcessStream", "ProcessTerminateMode",
+    "ProcessTerminateParams", "ProcessTerminateResult", "ProcessTerminateScope", "ProcessUsage",
+    "ProcessWaitCondition", "ProcessWaitParams", "ProcessWaitReason", "ProcessWaitResult",
     "ProcessWriteParams", "ProcessWriteResult", "ProcessWriteStatus", "RequestCancelParams", "RpcEmptyResult",
     "RpcError", "RpcErrorData", "RpcErrorKind", "RpcRequestId", "SandboxAccess", "SandboxContext",
     "SandboxEntry", "SandboxEntryPath", "SandboxFileSystem", "SandboxHosts", "SandboxMissingPathBehavior",

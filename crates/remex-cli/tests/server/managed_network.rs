@@ -1,5 +1,7 @@
 //! Confined processes that reach some hosts through the proxy of the server, and nothing else.
 
+mod policy;
+
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -414,7 +416,8 @@ fn the_network_that_the_base_client_manages_is_enforced() {
 
     for (start, reason) in [
         (managed(&json!({"a.org": "ask"}), json!({})), "unknown variant `ask`"),
-        (managed(&json!({}), json!({"mode": "limited"})), "use the network mode `full`"),
+        (managed(&json!({}), json!({"mode": "lax"})), "unknown variant `lax`"),
+        (managed(&json!({}), json!({"enableSocks5": "no"})), "expected a boolean"),
         (managed(&json!({}), json!({"enabled": false})), "is not enabled"),
         (managed(&json!({}), json!({"mitm": true})), "unknown field `mitm`"),
         (with(managed(&json!({}), json!({})), json!({"networkProxy": null})), "without a `networkProxy`"),

@@ -6,7 +6,7 @@ use remex_proto::{
     call::{Note as _, Request as _},
     flow, fs,
     message::OutputFrame,
-    process, session,
+    network, process, session,
 };
 use remex_rpc::memory::ToClient;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -61,7 +61,12 @@ impl Subject {
 }
 
 /// Notifications that this client does not use: one that it cannot decode concerns nothing.
-const UNUSED: [&str; 3] = [process::StartedNote::METHOD, process::Failed::METHOD, fs::MissingChanged::METHOD];
+const UNUSED: [&str; 4] = [
+    process::StartedNote::METHOD,
+    process::Failed::METHOD,
+    fs::MissingChanged::METHOD,
+    network::PolicyDecision::METHOD,
+];
 
 impl Core {
     /// Handles a message from the wire.
@@ -172,7 +177,8 @@ impl Core {
             ServerNote::ProcessGap(note) => ProcessEvent::Gap(note),
             ServerNote::ProcessStarted(_)
             | ServerNote::ProcessFailed(_)
-            | ServerNote::FsMissingChanged(_) => return,
+            | ServerNote::FsMissingChanged(_)
+            | ServerNote::NetworkPolicyDecision(_) => return,
         };
         if let Some(session_id) = event.observed_session() {
             let key = RouteKey::Session(session_id.to_owned());

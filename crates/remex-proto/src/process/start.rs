@@ -15,7 +15,7 @@ use crate::{
 
 /// `process/start`: runs a program.
 ///
-/// Members of the base dialect that change nothing here are accepted and ignored: `metadata`, `managedNetwork`.
+/// A member of the base dialect that changes nothing here is accepted and ignored: `metadata`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -61,6 +61,9 @@ pub struct Start {
     /// Asks to reach the network only as `networkProxy` says, if the sandbox leaves the network open.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub enforce_managed_network: bool,
+    /// A proxy that runs on the client's side; this server cannot use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed_network: Option<Box<Value>>,
     /// What `enforceManagedNetwork` is about; decoded only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_proxy: Option<Box<Value>>,
@@ -124,9 +127,9 @@ pub struct NetworkProxy {
     /// The client's name for this start; of no meaning here.
     #[serde(default)]
     pub execution_id: Value,
-    /// How long the client could be asked about a host that is not listed; it never is.
+    /// How long the client may take to decide about a host that is neither allowed nor denied; absent: it is denied.
     #[serde(default)]
-    pub policy_decision_timeout_ms: Value,
+    pub policy_decision_timeout_ms: Option<u64>,
 }
 
 /// What the proxy of a [`NetworkProxy`] does.
@@ -135,15 +138,15 @@ pub struct NetworkProxy {
 pub struct NetworkProxyConfig {
     /// Whether there is one.
     pub enabled: bool,
-    /// `full` for requests of all methods.
+    /// Which requests pass; all, if absent.
     #[serde(default)]
-    pub mode: Option<String>,
+    pub mode: Option<NetworkMode>,
     /// What may be reached.
     #[serde(default)]
     pub domains: Option<BTreeMap<String, DomainAccess>>,
-    /// Whether SOCKS5 is offered; it always is.
+    /// Whether SOCKS5 is offered; it is, if absent.
     #[serde(default)]
-    pub enable_socks5: Value,
+    pub enable_socks5: Option<bool>,
     /// Whether SOCKS5 carries datagrams; it never does.
     #[serde(default)]
     pub enable_socks5_udp: Value,
@@ -159,6 +162,17 @@ pub struct NetworkProxyConfig {
     /// Whether processes may listen; they may, in a network of their own.
     #[serde(default)]
     pub allow_local_binding: Value,
+}
+
+/// Which requests pass a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NetworkMode {
+    /// All.
+    #[default]
+    Full,
+    /// GET, HEAD and OPTIONS of plain HTTP.
+    Limited,
 }
 
 /// Whether a domain may be reached.

@@ -23,41 +23,72 @@ impl Envelope {
 
     /// Adds the request and the response of a method; returns its row in the table of methods.
     pub(super) fn method(&mut self, method: &Method, params: &Value, result: &Value) -> Value {
-        let name = method_name(method.name);
+        let required = method.takes == Takes::Params;
+        let (request, response) = self.exchange(method.name, params, result, required);
+        json!({
+            "origin": method.origin.word(),
+            "family": method.family.word(),
+            "params": params,
+            "result": result,
+            "request": request,
+            "response": response,
+        })
+    }
+
+    /// Adds the request and the response of a method of the client; returns its row in the table of those.
+    pub(super) fn server_method(
+        &mut self,
+        method: &str,
+        origin: Origin,
+        params: &Value,
+        result: &Value,
+    ) -> Value {
+        let (request, response) = self.exchange(method, params, result, true);
+        json!({
+            "origin": origin.word(),
+            "params": params,
+            "result": result,
+            "request": request,
+            "response": response,
+        })
+    }
+
+    /// Adds a request and its response; returns references to both.
+    fn exchange(
+        &mut self,
+        method: &str,
+        params: &Value,
+        result: &Value,
+        takes_params: bool,
+    ) -> (Value, Value) {
+        let name = method_name(method);
         let (request, response) = (format!("{name}Request"), format!("{name}Response"));
         let mut required = vec!["id", "method"];
         // Absent params mean an empty object.
-        if method.takes == Takes::Params && self.requires_members(params) {
+        if takes_params && self.requires_members(params) {
             required.push("params");
         }
         let call = json!({
-            "description": format!("The request `{}`.", method.name),
+            "description": format!("The request `{method}`."),
             "type": "object",
             "properties": {
                 "id": reference("RpcRequestId"),
-                "method": { "type": "string", "const": method.name },
+                "method": { "type": "string", "const": method },
                 "params": params,
                 "trace": { "anyOf": [reference("RpcTrace"), { "type": "null" }] },
             },
             "required": required,
         });
         let answer = json!({
-            "description": format!("The answer to `{}`, unless it is an error.", method.name),
+            "description": format!("The answer to `{method}`, unless it is an error."),
             "type": "object",
             "properties": { "id": reference("RpcRequestId"), "result": result },
             "required": ["id", "result"],
         });
-        let row = json!({
-            "origin": method.origin.word(),
-            "family": method.family.word(),
-            "params": params,
-            "result": result,
-            "request": reference(&request),
-            "response": reference(&response),
-        });
+        let references = (reference(&request), reference(&response));
         self.add(request, call);
         self.add(response, answer);
-        row
+        references
     }
 
     /// Adds a notification; returns its row in the table of notifications.
@@ -86,10 +117,15 @@ impl Envelope {
     pub(super) fn finish(
         mut self,
         methods: &Map<String, Value>,
+        server_methods: &Map<String, Value>,
         client_notes: &Map<String, Value>,
         server_notes: &Map<String, Value>,
     ) -> Map<String, Value> {
         self.add("ClientRequest", choice("A request, by its method.", methods, "request"));
+        self.add(
+            "ServerRequest",
+            choice("A request of the server, by its method.", server_methods, "request"),
+        );
         self.add(
             "ClientNotification",
             choice("A notification of the client, by its method.", client_notes, "notification"),
@@ -135,13 +171,16 @@ impl Envelope {
         self.add("RpcResponse", any("The answer to a request.", &responses));
         self.add(
             "ClientMessage",
-            any("A message from the client to the server.", &["ClientRequest", "ClientNotification"]),
+            any(
+                "A message from the client to the server.",
+                &["ClientRequest", "ClientNotification", "RpcResponse"],
+            ),
         );
         self.add(
             "ServerMessage",
             any(
                 "A message from the server to the client.",
-                &["RpcResponse", "ServerNotification", "ServerUnknownNotification"],
+                &["RpcResponse", "ServerRequest", "ServerNotification", "ServerUnknownNotification"],
             ),
         );
         self.definitions

@@ -16,6 +16,7 @@ const OF_THE_ROOT: &[&str] = &[
     "clientNotifications",
     "methods",
     "protocolVersion",
+    "serverMethods",
     "serverNotifications",
     "version",
 ];

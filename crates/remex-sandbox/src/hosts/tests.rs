@@ -112,6 +112,20 @@ fn two_lists_allow_what_both_allow() {
 }
 
 #[test]
+fn one_more_entry_is_for_exactly_this_host_and_changes_no_denial() {
+    let list = HostList::parse(["a.org"], ["*.bad.org", "10.0.0.8"]).unwrap();
+    let with = |host: &str| Hosts::from(list.with(&name(host), 443));
+    let more = with("internal.example.com");
+    assert!(allows(&more, "internal.example.com", 443) && allows(&more, "a.org", 1));
+    assert!(!allows(&more, "internal.example.com", 80) && !allows(&more, "x.internal.example.com", 443));
+    assert!(reaches(&more, "internal.example.com", "10.0.0.7").is_ok());
+    assert_eq!(reaches(&more, "internal.example.com", "10.0.0.8"), Err(HostDenial::Listed));
+    let local = "127.0.0.1".parse().unwrap();
+    assert_eq!(reaches(&more, "internal.example.com", "127.0.0.1"), Err(HostDenial::Local(local)));
+    assert!(!allows(&with("x.bad.org"), "x.bad.org", 443));
+}
+
+#[test]
 fn an_entry_that_means_nothing_is_refused_with_the_reason() {
     let long = format!("{}.org", "a".repeat(64));
     let longer = ["abcdefghi."; 26].concat();

@@ -468,7 +468,7 @@ fn milliseconds(duration: Duration) -> f64 {
 }
 
 /// Formats a time as RFC 3339 in UTC with milliseconds.
-fn timestamp(time: SystemTime) -> String {
+pub(crate) fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days);

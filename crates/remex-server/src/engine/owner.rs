@@ -2,9 +2,14 @@
 
 use std::{fmt, sync::Arc};
 
-use remex_proto::{RpcError, process as wire};
+use remex_proto::{
+    RpcError,
+    network::{PolicyDecision, PolicyRequest},
+    process as wire,
+};
 
 use super::{Audience, Engine};
+use crate::outbox::PendingDecision;
 
 /// The owner of a process. A process does not keep its owner alive, except while its task runs.
 pub(crate) trait Owner<A: Audience>: fmt::Debug + Send + Sync {
@@ -40,4 +45,12 @@ pub(crate) trait Owner<A: Audience>: fmt::Debug + Send + Sync {
 
     /// Keeps a closed process readable for its retention time.
     fn on_closed(&self, process: &Arc<Engine<A>>);
+
+    /// Asks the client whether a process may reach a host; `None` if there is no client that can be asked.
+    fn ask(&self, _request: &PolicyRequest) -> Option<PendingDecision> {
+        None
+    }
+
+    /// Tells the client what was decided, if it can take that now.
+    fn tell(&self, _decision: PolicyDecision) {}
 }

@@ -24,13 +24,17 @@ use remex_proto::{
     sandbox::{Network, Sandbox},
     state::output_log::{self, OutputLog},
 };
-use remex_sandbox::{Access, Hosts};
+use remex_sandbox::Access;
 use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::{
     Audience, Caller, Engine, Input, Lifecycle, Mirror, Owner as _, Place, Placement, ProcessLog, Request,
-    Running, SnapshotUse, Spec, footprint::Texts, managed, no_end_of_input, not_a_terminal, unknown_process,
+    Running, SnapshotUse, Spec,
+    footprint::Texts,
+    managed,
+    managed::{Managed, ProxyRules},
+    no_end_of_input, not_a_terminal, unknown_process,
 };
 use crate::{
     clock::now_ms,
@@ -65,6 +69,8 @@ impl<A: Audience> Starting<A> {
 pub(crate) struct Command {
     start: Start,
     sandbox: Sandbox,
+    /// The rules of its `networkProxy`, if that is enforced.
+    managed: Option<Managed>,
     floor: Floor,
     /// The shell snapshot that it restores, if any.
     snapshot: Option<SnapshotUse>,
@@ -93,8 +99,8 @@ pub(super) enum Confined {
 
 /// A child that was made.
 pub(super) enum Made {
-    /// Here, with what it is kept from and the hosts that it reaches nevertheless.
-    Here(Box<Child>, Confined, Option<Hosts>),
+    /// Here, with what it is kept from and the proxy that it has nevertheless.
+    Here(Box<Child>, Confined, Option<ProxyRules>),
     /// In the keeper: its pid, and when it started.
     Kept((u32, u64)),
 }
@@ -128,7 +134,7 @@ impl<A: Audience> Engine<A> {
         check_lengths(&request, &limits)?;
         #[cfg(test)]
         crate::supervise::break_at("!request", &request.process_id);
-        let sandbox = managed::sandbox(&request)?;
+        let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
         let spec = spec(&request, &limits, &placement.place);
         let log = match &placement.place {
@@ -143,7 +149,7 @@ impl<A: Audience> Engine<A> {
                 ProcessLog::Mirror(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
             }
         };
-        let command = Command { start, sandbox, floor: Floor::default(), snapshot: None };
+        let command = Command { start, sandbox, managed, floor: Floor::default(), snapshot: None };
         let process = Engine::new(request.process_id, spec, placement, log, audience);
         if process.is_durable() {
             // The keeper answers for its input.
@@ -199,18 +205,18 @@ impl<A: Audience> Engine<A> {
         attempt: &Attempt,
     ) -> Result<Made, RpcError> {
         let (snapshot, spawner) = (command.snapshot.take(), self.host.spawner());
-        let (start, confined, hosts) = self.confine(owner, command).await?;
+        let (start, confined, rules) = self.confine(owner, command).await?;
         // Captured in the jail of the command, if it has one.
         let mut start = match snapshot {
             Some(snapshot) => snapshot.apply(start, spawner).await,
             None => start,
         };
-        if let Some(hosts) = &hosts {
+        if let Some(rules) = &rules {
             // Whatever the snapshot says.
-            managed::point_to_proxy(&mut start.env, hosts);
+            managed::point_to_proxy(&mut start.env, &rules.hosts);
         }
         if let Place::Keeper { key, .. } = &self.place {
-            if hosts.is_some() {
+            if rules.is_some() {
                 return Err(not_durable("its network is limited to some hosts"));
             }
             let message = self.start_message(owner, *key, start, confined);
@@ -222,7 +228,7 @@ impl<A: Audience> Engine<A> {
         }
         let made = spawner.attempt(start, attempt).await;
         let child = made.map_err(|error| self.start_error(&error))?;
-        Ok(Made::Here(Box::new(child), confined, hosts))
+        Ok(Made::Here(Box::new(child), confined, rules))
     }
 
     /// Returns what the keeper has to know to start the process.
@@ -264,8 +270,8 @@ impl<A: Audience> Engine<A> {
         &self,
         owner: &A::Owner,
         command: Command,
-    ) -> Result<(Start, Confined, Option<Hosts>), RpcError> {
-        let Command { mut start, sandbox, floor, .. } = command;
+    ) -> Result<(Start, Confined, Option<ProxyRules>), RpcError> {
+        let Command { mut start, sandbox, managed, floor, .. } = command;
         if !self.host.confinement().concerns_processes(&sandbox, floor) {
             return Ok((start, Confined::No, None));
         }
@@ -292,12 +298,16 @@ impl<A: Audience> Engine<A> {
                 Network::Enabled => Confined::Files,
                 Network::Restricted => Confined::FilesAndNetwork,
             };
-            let hosts = policy.hosts().cloned();
-            if let Some(hosts) = &hosts {
-                managed::point_to_proxy(&mut start.env, hosts);
-            }
+            let rules = match policy.hosts().cloned() {
+                Some(hosts) => {
+                    managed::point_to_proxy(&mut start.env, &hosts);
+                    let floors = host.confinement().hosts_of_floors(floor, &start.cwd)?;
+                    Some(ProxyRules { hosts, managed: managed.map(|managed| managed.within(floors)) })
+                }
+                None => None,
+            };
             start.jail = Some(Jail::new(policy, host.hidden()));
-            Ok((start, confined, hosts))
+            Ok((start, confined, rules))
         });
         resolving.await?
     }

@@ -14,12 +14,13 @@ use remex_proto::{
     call::Empty,
     process::{self as wire, ExitCause},
 };
-use remex_sandbox::Hosts;
 use tokio::io::Interest;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Holding, Owner as _, ProcessLog, Request, Starting, no_end_of_input,
+    Audience, Caller as _, Engine, Exit, Holding, Owner as _, ProcessLog, Request, Starting,
+    managed::ProxyRules,
+    no_end_of_input,
     pipes::{IoOutcome, Pipes},
     start::{Announce, Confined, Made},
     terminate,
@@ -40,15 +41,15 @@ const UNWRITTEN_RETRY: Duration = Duration::from_millis(100);
 pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let Starting { process, command, start_id, caller, slots } = starting;
     let announce = Announce { start_id, caller: Some(caller), started_at_ms: None };
-    let (child, confined, hosts) = match process.attempt(&*owner, command, &slots).await {
-        Ok(Made::Here(child, confined, hosts)) => (*child, confined, hosts),
+    let (child, confined, rules) = match process.attempt(&*owner, command, &slots).await {
+        Ok(Made::Here(child, confined, rules)) => (*child, confined, rules),
         Ok(Made::Kept(started)) => {
             process.announce_kept(&*owner, started, announce);
             return process.follow_keeper(owner).await;
         }
         Err(error) => return process.fail(&*owner, announce, &error),
     };
-    run_child(process, owner, child, (confined, hosts), announce).await;
+    run_child(process, owner, child, (confined, rules), announce).await;
 }
 
 /// Runs until all output of a new child is in the log.
@@ -56,7 +57,7 @@ pub(crate) async fn run_child<A: Audience>(
     process: Arc<Engine<A>>,
     owner: Arc<A::Owner>,
     child: Child,
-    (confined, hosts): (Confined, Option<Hosts>),
+    (confined, rules): (Confined, Option<ProxyRules>),
     announce: Announce<A::Caller>,
 ) {
     let leader = child.exit.leader().clone();
@@ -76,10 +77,11 @@ pub(crate) async fn run_child<A: Audience>(
     if !pipes.has_input() {
         process.state().input.closed();
     }
-    if let Some((socket, hosts)) = child.proxy.zip(hosts) {
-        process.serve_proxy(&*owner, socket, hosts);
-    }
     process.announce_start(&*owner, &leader, confined, announce);
+    // The client hears of hosts only after the answer to its start.
+    if let Some((socket, rules)) = child.proxy.zip(rules) {
+        process.serve_proxy(&*owner, socket, rules);
+    }
     if owner.has_ended() {
         // The owner may have killed its processes before this one existed.
         terminate::force(&process, &leader, None);

@@ -244,7 +244,7 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Waits until the log is closed.
-    async fn closed(&self) {
+    pub(super) async fn closed(&self) {
         self.until(|state| state.log.is_closed()).await;
     }
 

@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use remex_sandbox::{HostDenial, HostName};
+use remex_proto::network::{Decision, NOT_ALLOWED};
+use remex_sandbox::{HostDenial, HostName, Hosts};
 use rustix::io::Errno;
 use tokio::{
     net::TcpStream,
@@ -32,6 +33,12 @@ pub(super) enum Refusal {
     Denied(HostDenial),
     #[error("it is a port of this server")]
     Own,
+    #[error("the mode `limited` lets only GET, HEAD and OPTIONS of plain HTTP through")]
+    Limited,
+    #[error("SOCKS is switched off")]
+    NoSocks,
+    #[error("{}", decided(.0))]
+    Decided(Decision),
     #[error("its name cannot be looked up: {0}")]
     Lookup(io::Error),
     #[error("{0}")]
@@ -42,7 +49,25 @@ pub(super) enum Refusal {
     TimedOut,
 }
 
+/// Returns what a client that does not allow a host says about it.
+fn decided(decision: &Decision) -> String {
+    match decision {
+        Decision::Deny { reason } if reason == NOT_ALLOWED => "the client has not allowed it".to_owned(),
+        Decision::Deny { reason } => format!("the client has denied it: {reason}"),
+        Decision::Ask { reason } => format!("the client has to ask about it first: {reason}"),
+        Decision::Allow => "it is allowed".to_owned(),
+    }
+}
+
 impl Refusal {
+    /// Returns whether something has decided against the host, and it is not only out of reach.
+    pub(super) fn is_denial(&self) -> bool {
+        match self {
+            Self::Denied(_) | Self::Own | Self::Limited | Self::NoSocks | Self::Decided(_) => true,
+            Self::Lookup(_) | Self::Connect(_) | Self::LookupTimedOut | Self::TimedOut => false,
+        }
+    }
+
     /// Returns what a person reads who asked for the host.
     pub(super) fn explain(&self, host: &HostName, port: u16) -> String {
         match self {
@@ -51,7 +76,9 @@ impl Refusal {
                  (with the remex program: `--net allow={host}:{port}`)"
             ),
             Self::Denied(why) => format!("{host}:{port} is refused: {why}"),
-            Self::Own => format!("{host}:{port} is refused: {self}"),
+            Self::Own | Self::Limited | Self::NoSocks | Self::Decided(_) => {
+                format!("{host}:{port} is refused: {self}")
+            }
             Self::Lookup(_) | Self::Connect(_) | Self::LookupTimedOut | Self::TimedOut => {
                 format!("cannot connect to {host}:{port}: {self}")
             }
@@ -131,14 +158,14 @@ fn leads_here(address: IpAddr) -> bool {
 }
 
 impl Proxy {
-    /// Connects to a host at an address that the lists allow.
+    /// Connects to a host at an address that `hosts` allow.
     pub(super) async fn connect(
         &self,
         exits: &Exits,
+        hosts: &Hosts,
         host: &HostName,
         port: u16,
     ) -> Result<TcpStream, Refusal> {
-        let hosts = &exits.hosts;
         hosts.check_name(host, port).map_err(Refusal::Denied)?;
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         let addresses = match host {

@@ -1,9 +1,10 @@
 //! The head of a request to the proxy.
 
 use bytes::Bytes;
+use remex_proto::network::Protocol;
 use remex_sandbox::HostName;
 
-use super::body::Framing;
+use super::{body::Framing, review::Wanted};
 
 /// Headers of one request or response.
 pub(super) const MAX_HEADERS: usize = 256;
@@ -37,6 +38,7 @@ pub(super) enum Request {
 pub(super) struct PlainRequest {
     pub(super) host: HostName,
     pub(super) port: u16,
+    pub(super) method: String,
     /// The head as the host gets it.
     pub(super) head: Vec<u8>,
     /// Whether its response has no body.
@@ -85,12 +87,24 @@ impl Request {
         new.extend_from_slice(framing.header().as_bytes());
         // One request for each connection: a second one could be for another host.
         new.extend_from_slice(b"Connection: close\r\n\r\n");
-        Ok(Self::Plain(PlainRequest { host, port, head: new, is_head: method == "HEAD", framing }))
+        Ok(Self::Plain(PlainRequest {
+            host,
+            port,
+            method: method.to_owned(),
+            head: new,
+            is_head: method == "HEAD",
+            framing,
+        }))
     }
 
-    pub(super) fn target(&self) -> (&HostName, u16) {
+    pub(super) fn wanted(&self) -> Wanted<'_> {
         match self {
-            Self::Connect { host, port } | Self::Plain(PlainRequest { host, port, .. }) => (host, *port),
+            Self::Connect { host, port } => {
+                Wanted { protocol: Protocol::HttpsConnect, host, port: *port, method: Some("CONNECT") }
+            }
+            Self::Plain(PlainRequest { host, port, method, .. }) => {
+                Wanted { protocol: Protocol::Http, host, port: *port, method: Some(method) }
+            }
         }
     }
 }

@@ -90,7 +90,9 @@ pub(super) fn reply(code: u8) -> [u8; 10] {
 /// Returns the code of a refusal.
 pub(super) fn code(refusal: &Refusal) -> u8 {
     match refusal {
-        Refusal::Denied(_) | Refusal::Own => NOT_ALLOWED,
+        Refusal::Denied(_) | Refusal::Own | Refusal::Limited | Refusal::NoSocks | Refusal::Decided(_) => {
+            NOT_ALLOWED
+        }
         Refusal::Lookup(_) => HOST_UNREACHABLE,
         Refusal::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => REFUSED,
         Refusal::Connect(_) => HOST_UNREACHABLE,

@@ -153,6 +153,7 @@ impl Command {
             durable: self.durable,
             sync: self.sync,
             enforce_managed_network: false,
+            managed_network: None,
             network_proxy: None,
             rows: self.terminal.map(|size| size.rows),
             cols: self.terminal.map(|size| size.cols),
