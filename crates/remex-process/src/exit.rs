@@ -21,6 +21,9 @@ use crate::{
 /// The kernel keeps memory counters per processor, so two readings differ slightly.
 const RSS_TOLERANCE_BYTES: u64 = 1024 * 1024;
 
+/// How long an exit is held back until what was made on the host for the jail is removed; usually much less than this.
+const JANITOR_PATIENCE: Duration = Duration::from_millis(50);
+
 /// Waits for a child and returns its exit status; signals it until then.
 ///
 /// Dropping it before the child has exited kills the child (not its tree, unless it is confined) and reaps it in the
@@ -32,6 +35,8 @@ pub struct Exit {
     inherited_rss_bytes: u64,
     /// The first process of its jail, until it exits.
     init: Option<Init>,
+    /// What removes the placeholders of its jail, until it has.
+    janitor: Option<AsyncFd<OwnedFd>>,
     /// Keeps the thread that created the child alive: its end would trigger the parent-death signal.
     #[expect(dead_code, reason = "held, not read")]
     thread: Arc<dyn Any + Send + Sync>,
@@ -122,7 +127,14 @@ impl Exit {
                 ExitState::Running(sys::watch(pidfd_open(number, PidfdFlags::empty())?, Interest::READABLE)?)
             }
         };
-        Ok(Self { state, leader, inherited_rss_bytes, init: jail.map(Init::new), thread: Arc::new(()) })
+        Ok(Self {
+            state,
+            leader,
+            inherited_rss_bytes,
+            init: jail.map(Init::new),
+            janitor: None,
+            thread: Arc::new(()),
+        })
     }
 
     /// Takes over a new child whose pidfd is registered with the runtime; `thread` keeps its creating thread alive.
@@ -133,7 +145,13 @@ impl Exit {
         init: Option<Init>,
         thread: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { state: ExitState::Running(pidfd), leader, inherited_rss_bytes, init, thread }
+        Self { state: ExitState::Running(pidfd), leader, inherited_rss_bytes, init, janitor: None, thread }
+    }
+
+    /// Also waits a moment for what removes the placeholders of its jail.
+    pub(crate) fn with_janitor(mut self, janitor: Option<AsyncFd<OwnedFd>>) -> Self {
+        self.janitor = janitor;
+        self
     }
 
     /// Returns the process by its pid, which is invalid once the exit status was returned.
@@ -153,7 +171,15 @@ impl Exit {
         loop {
             let pidfd = match &self.state {
                 ExitState::Running(pidfd) => pidfd,
-                ExitState::Ended(status) => return *status,
+                ExitState::Ended(status) => {
+                    let status = *status;
+                    if let Some(janitor) = &self.janitor {
+                        // Not longer: other processes of the jail may run on, and it waits for them.
+                        _ = tokio::time::timeout(JANITOR_PATIENCE, janitor.readable()).await;
+                        self.janitor = None;
+                    }
+                    return status;
+                }
             };
             match pidfd.readable().await {
                 Ok(mut ready) => {

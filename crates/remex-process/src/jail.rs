@@ -11,9 +11,11 @@ mod build;
 mod error;
 mod filter;
 mod first;
+mod git;
 mod hidden;
 mod image;
 mod landlock;
+mod placeholder;
 #[cfg(feature = "serde")]
 mod plain;
 mod plan;
@@ -28,7 +30,9 @@ pub(crate) use build::{Failed, build, drop_privileges, install};
 pub use error::{JailError, Step};
 pub(crate) use filter::{Filter, Strictness};
 pub(crate) use first::{FirstSetup, become_first, identity};
+pub(crate) use image::JANITOR;
 pub(crate) use landlock::{Ruleset, restrict, version as landlock_version};
+pub(crate) use placeholder::Placeholder;
 pub(crate) use plan::{Mount, Plan};
 
 /// The port on the loopback device of a jail where its processes find the proxy of the server. Nobody else listens in a

@@ -33,6 +33,7 @@ mod clone;
 mod descriptors;
 mod image;
 mod init;
+mod janitor;
 mod memory;
 mod prepared;
 mod proc;

@@ -1,12 +1,16 @@
 //! What confines a child, ready before the child is created.
 
-use std::{io, os::fd::AsRawFd as _};
+use std::{
+    io,
+    os::fd::{AsRawFd as _, OwnedFd},
+};
 
 use crate::{
     Attempt, Jail, JailError, Step, Tag,
     clone::{Entrance, Failure, Stack, Walls},
     init::{NewInit, SpareInits},
     jail::{Alone, Filter, Mount, Plan, Ruleset},
+    janitor,
     resources::ChildResources,
 };
 
@@ -21,6 +25,8 @@ pub(crate) struct PreparedJail {
 /// Namespaces that a child can enter, and what it mounts there.
 pub(crate) struct Space {
     pub(crate) init: NewInit,
+    /// Becomes readable when the placeholders of the jail are gone, if it has any.
+    pub(crate) janitor: Option<OwnedFd>,
     namespaces: libc::c_int,
     plan: Plan,
     has_proxy: bool,
@@ -49,7 +55,7 @@ impl PreparedJail {
     /// Prepares namespaces. May block.
     pub(crate) fn in_namespaces(jail: &Jail, means: Means<'_>) -> Result<Self, JailError> {
         let Means { resources, spares, tag, attempt } = means;
-        let plan = jail.plan()?;
+        let mut plan = jail.plan()?;
         if resources.between.is_none() {
             let out_of_memory = |error: io::Error| JailError::Step {
                 step: Step::Enter,
@@ -59,9 +65,11 @@ impl PreparedJail {
             resources.between = Some(Stack::new().map_err(out_of_memory)?);
         }
         let init = spares.take(resources, jail, tag, &attempt.progress.init)?;
+        let placeholders = std::mem::take(&mut plan.placeholders);
+        let janitor = janitor::start(&mut resources.stack, init.pidfd(), placeholders)?;
         // The child makes the one of its mounts itself.
         let namespaces = jail.namespaces() & !libc::CLONE_NEWNS;
-        let space = Space { init, namespaces, plan, has_proxy: jail.has_proxy() };
+        let space = Space { init, janitor, namespaces, plan, has_proxy: jail.has_proxy() };
         Ok(Self { space: Some(space), filter: jail.filter(), ruleset: jail.ruleset() })
     }
 

@@ -28,7 +28,7 @@ use crate::{
     exit,
     image::Image,
     init::{Init, SpareInits},
-    prepared::{Means, PreparedJail},
+    prepared::{Means, PreparedJail, Space},
     reaper,
     resources::ChildResources,
     shared_table, sys,
@@ -436,7 +436,10 @@ fn spawn(
     };
     let space = jail.and_then(|jail| jail.space);
     let jail_end = space.as_ref().zip(proxy.as_ref()).map(|(space, _)| space.init.watch()).transpose();
-    let init = space.map(|space| space.init.entered());
+    let (init, janitor) = match space {
+        Some(Space { init, janitor, .. }) => (Some(init.entered()), janitor),
+        None => (None, None),
+    };
     if attempt.is_aborted() {
         // Usually it was killed before it ran; it may have just started.
         end(tag, pid, pidfd, init);
@@ -451,7 +454,8 @@ fn spawn(
     };
     match sys::watch(pidfd, Interest::READABLE) {
         Ok(pidfd) => {
-            let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, init, lease);
+            let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, init, lease)
+                .with_janitor(janitor.and_then(|janitor| sys::watch(janitor, Interest::READABLE).ok()));
             Ok(UnclaimedChild { child: Some(Child { pid, io: ends.io, exit, cgroup, proxy }), tag })
         }
         Err(error) => {

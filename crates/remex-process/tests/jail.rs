@@ -179,6 +179,119 @@ async fn a_start_that_fails_leaves_no_jail() {
     }
 }
 
+/// Returns the names in a directory.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Tries to create a protected name in every way, and says what worked.
+const CREATE_GIT: &str = "mkdir real; echo x > file; \
+    for name in .git .codex .agents; do \
+    mkdir -p $name/hooks && echo made a directory; rmdir $name && echo removed it; \
+    echo x > $name && echo made a file; ln -s real $name/link && echo made a link; ln file $name/hard && echo linked; \
+    mv -T real $name && echo renamed; mv $name away && echo moved it away; mount --bind real $name && echo mounted; \
+    chmod 777 $name && echo changed it; echo x > $name/config && echo wrote; done; rm -r real file; ls -A .git";
+
+#[tokio::test]
+async fn a_missing_protected_name_cannot_be_created_and_nothing_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
+    let policy = preset(Preset::WorkspaceWrite, &root);
+    let start =
+        Start { jail: Some(jail(policy)), cwd: root.clone(), ..shell(NULL, TAGS.tag(12, 1), CREATE_GIT) };
+    let (output, status) = run(start).await;
+    assert_eq!((&*output, status.code), ("", 0));
+    eventually("nothing is left", || names(&root).is_empty()).await;
+}
+
+#[tokio::test]
+async fn the_names_stay_protected_until_the_last_jail_has_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
+    let start = |number: u32| Start {
+        // Resolved while those of other jails may be there.
+        jail: Some(jail(preset(Preset::WorkspaceWrite, &root))),
+        cwd: root.clone(),
+        ..shell(
+            PIPED,
+            TAGS.tag(13, number),
+            "echo ready; read line; mkdir .git/hooks || mkdir -p .git/hooks || echo held",
+        )
+    };
+    let spawner = spawner();
+    let mut children = Vec::new();
+    for number in 0..5 {
+        let child = spawner.start(start(number)).await.unwrap();
+        let (stdin, mut reader) = pipes(child.io);
+        reader.until("ready").await;
+        children.push((stdin, reader, child.exit));
+    }
+    assert_eq!(names(&root), [".agents", ".aws", ".codex", ".git"]);
+    for (stdin, mut reader, mut exit) in children {
+        drop(stdin);
+        reader.until("held").await;
+        within(exit.wait()).await;
+    }
+    eventually("nothing is left", || names(&root).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_policy_that_was_resolved_while_another_jail_ran_protects_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
+    fs::create_dir(root.join(".git")).unwrap();
+    let policy = preset(Preset::WorkspaceWrite, &root);
+    fs::remove_dir(root.join(".git")).unwrap();
+    let start =
+        Start { jail: Some(jail(policy)), cwd: root.clone(), ..shell(NULL, TAGS.tag(14, 1), CREATE_GIT) };
+    let (output, status) = run(start).await;
+    assert_eq!((&*output, status.code), ("", 0));
+    eventually("nothing is left", || names(&root).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_start_that_fails_leaves_no_placeholder() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
+    let start = |program: &str, policy| Start {
+        program: program.into(),
+        jail: Some(jail(policy)),
+        ..shell(NULL, TAGS.tag(15, 1), "")
+    };
+    let policy = preset(Preset::WorkspaceWrite, &root);
+    spawner().start(start("/does/not/exist", policy.clone())).await.unwrap_err();
+    eventually("nothing is left", || names(&root).is_empty()).await;
+    // One name of the profile has become a link.
+    std::os::unix::fs::symlink("/etc", root.join(".git")).unwrap();
+    let error = spawner().start(start("/bin/sh", policy)).await.unwrap_err();
+    assert!(matches!(error.jail.as_deref(), Some(JailError::Policy(_))), "{error}");
+    assert_eq!(names(&root), [".git"]);
+}
+
+#[tokio::test]
+async fn repositories_below_the_workspace_and_what_their_files_name_are_protected() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
+    for name in
+        ["sub/.git/hooks", "a/b/.git/hooks", "modules/x/hooks", "main/.git/worktrees/w", "main/.git/hooks"]
+    {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    fs::write(root.join(".git"), "gitdir: main/.git/worktrees/w\n").unwrap();
+    fs::write(root.join("main/.git/worktrees/w/commondir"), "../..\n").unwrap();
+    fs::write(root.join("a/.git"), "gitdir: ../modules/x\n").unwrap();
+    let script = "for place in sub/.git/hooks a/b/.git/hooks main/.git/worktrees/w main/.git/hooks; do \
+                  echo x > $place/x && echo wrote $place; done; echo x > a/.git && echo wrote a file; \
+                  mv sub other && echo moved; mv a other && echo moved; echo x > sub/y; cat sub/y";
+    let jail = jail(preset(Preset::WorkspaceWrite, &root));
+    let (output, status) =
+        run(Start { jail: Some(jail), cwd: root, ..shell(NULL, TAGS.tag(16, 1), script) }).await;
+    assert_eq!((&*output, status.code), ("x\n", 0));
+}
+
 #[tokio::test]
 async fn what_cannot_be_mounted_is_refused_with_its_path() {
     let directory = tempfile::tempdir().unwrap();

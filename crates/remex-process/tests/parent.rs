@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod harness;
+mod inmate;
 
 use std::{
     fs,
@@ -14,6 +15,7 @@ use harness::{
     NULL, PIPED, PTY, TAGS, eventually, finish, own_children, pipes, run, shell, spawner, start, within,
 };
 use remex_process::{Scope, Signal, Start, Tags, Watchdog, tree};
+use remex_sandbox::Preset;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, pidfd_open},
@@ -63,6 +65,19 @@ fn a_watchdog_ends_what_left_the_group_of_a_child_when_the_server_dies() {
     let mut ended = [PollFd::new(&child, PollFlags::IN)];
     let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
     assert_eq!(poll(&mut ended, Some(&timeout)).unwrap(), 1, "the child lives on");
+}
+
+#[test]
+fn what_stands_for_missing_protected_names_is_removed_when_the_server_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
+    let (mut server, output) = this_program_as("confining", &format!("cd {}; exec", root.display()));
+    assert!(output.lines().any(|line| line.unwrap().contains("confined")));
+    assert!(root.join(".git").is_dir());
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let is_empty = || fs::read_dir(&root).unwrap().next().is_none();
+    runtime().block_on(eventually("nothing is left", is_empty));
 }
 
 #[test]
@@ -142,6 +157,17 @@ fn role() {
             let (_, mut output) = pipes(child.io);
             output.until("ready").await;
             println!("server {}", TAGS.number());
+            within(child.exit.wait()).await;
+        }),
+        Ok("confining") => runtime().block_on(async {
+            let policy = inmate::preset(Preset::WorkspaceWrite, &std::env::current_dir().unwrap());
+            let asked = Start {
+                jail: Some(inmate::jail(policy)),
+                ..shell(NULL, TAGS.tag(1, 1), "setsid sleep 1000 & echo ready; wait")
+            };
+            let mut child = spawner().start(asked).await.unwrap();
+            pipes(child.io).1.until("ready").await;
+            println!("confined");
             within(child.exit.wait()).await;
         }),
         Ok("deaf") => runtime().block_on(async {

@@ -213,6 +213,7 @@ fn jail_error() -> impl Strategy<Value = JailError> {
         any::<usize>().prop_map(|limit| JailError::TooMany { what: "matching files".into(), limit }),
         (path(), any::<i32>()).prop_map(|(path, errno)| JailError::Search { path, errno }),
         (path(), any::<i32>()).prop_map(|(path, errno)| JailError::Hidden { path, errno }),
+        (path(), any::<i32>()).prop_map(|(path, errno)| JailError::Unprotected { path, errno }),
         (".*", failed_step()).prop_map(|(what, step)| {
             let namespaces = Box::new(step);
             JailError::Inexpressible { what, why: "its files cannot be listed".into(), namespaces }

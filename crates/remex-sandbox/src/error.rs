@@ -126,7 +126,7 @@ impl Reason {
             Self::WritableLink { .. } => "use the path that the link leads to",
             Self::ReplaceableLink { .. } => "replace the link by what it leads to, or remove the entry",
             Self::Creatable { .. } => {
-                "create it first, or add `missing_path_behavior: \"skip\"` to the entry"
+                "create the directory above it, or add `missing_path_behavior: \"skip\"` to the entry"
             }
             Self::Host(_) => {
                 "write each entry as `HOST` or `HOST:PORT`, where `HOST` is a name, `*.DOMAIN`, `*` or an address"

@@ -5,7 +5,8 @@
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},
-    fs, io,
+    fs,
+    io::{self, Read as _},
     path::{Component, Path, PathBuf},
 };
 
@@ -31,14 +32,23 @@ pub enum Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Kind {
-    /// Nothing; it may be created later.
-    Missing,
+    /// Nothing; it may be created later in the directory above, which exists.
+    Missing = 1,
     /// A symbolic link, and not what it leads to.
     Link,
     /// A file, or anything else that is neither a directory nor a link.
     File,
     /// A directory.
     Directory,
+    /// Nothing, and no directory above it either.
+    Unreachable = 0,
+}
+
+impl Kind {
+    /// Returns whether nothing is there.
+    pub fn is_missing(self) -> bool {
+        matches!(self, Self::Missing | Self::Unreachable)
+    }
 }
 
 /// A view of the file system.
@@ -47,7 +57,13 @@ pub trait Host {
     ///
     /// The directories above contain no links.
     fn node(&self, path: &Path) -> io::Result<Node>;
+
+    /// Returns the first bytes of a small file, or `None` if it cannot be read.
+    fn head(&self, path: &Path) -> Option<Vec<u8>>;
 }
+
+/// As much as is read of a file that names a directory.
+const MAX_HEAD_LEN: u64 = 8 * 1024;
 
 /// The file system of this machine; blocks as its calls do.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,6 +80,14 @@ impl Host for SystemHost {
                 _ => Err(error),
             },
         }
+    }
+
+    fn head(&self, path: &Path) -> Option<Vec<u8>> {
+        // A FIFO would hold us up.
+        fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
+        let mut head = Vec::new();
+        fs::File::open(path).ok()?.take(MAX_HEAD_LEN).read_to_end(&mut head).ok()?;
+        Some(head)
     }
 }
 
@@ -104,7 +128,7 @@ pub(crate) fn locate(host: &impl Host, path: &Path) -> Result<Located, Reason> {
                     }
                 }
             }
-            _ => Kind::Missing,
+            _ => Kind::Unreachable,
         };
     }
     Ok(located)
@@ -162,8 +186,9 @@ mod tests {
             ("/up/..", "/a", Kind::Directory, 1),
             ("/abs/b/chain", "/a/b", Kind::Directory, 3),
             ("/abs/file", "/a/file", Kind::File, 1),
-            ("/abs/file/x", "/a/file/x", Kind::Missing, 1),
-            ("/up/new/deep", "/a/b/new/deep", Kind::Missing, 1),
+            ("/abs/file/x", "/a/file/x", Kind::Unreachable, 1),
+            ("/up/new", "/a/b/new", Kind::Missing, 1),
+            ("/up/new/deep", "/a/b/new/deep", Kind::Unreachable, 1),
         ] {
             assert_eq!(located(&tree, path), (leads_to.into(), kind, links), "{path}");
         }

@@ -17,13 +17,16 @@ use crate::{
     pattern::{Pattern, Patterns},
 };
 
+/// Where git keeps what it runs.
+pub(crate) const GIT: &str = ".git";
+
 /// What is allowed, whoever enforces it.
 ///
 /// The deepest rule at or above a path decides, and a path without a rule is denied. What a pattern denies is denied
 /// whatever the rules say. Equal policies allow the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Sorted by path, parents first; each differs in access from the rule above it.
+    /// Sorted by path, parents first; each differs in access from the rule above it, except for granted git directories.
     rules: Vec<Rule>,
     patterns: Patterns,
     network: Network,
@@ -69,7 +72,7 @@ impl From<Obstacle<'_>> for PolicyError {
         let path = rule.path.clone();
         let why = match rule.kind {
             Kind::Link => Reason::ReplaceableLink { path },
-            Kind::Missing | Kind::File | Kind::Directory => Reason::Creatable { path },
+            Kind::Missing | Kind::Unreachable | Kind::File | Kind::Directory => Reason::Creatable { path },
         };
         Self::new(format!("`{}` to `{}`", rule.access, rule.path.display()), why)
     }
@@ -128,11 +131,40 @@ impl Policy {
         if !is_canonical {
             return Access::Deny;
         }
-        match deepest(&self.rules, path) {
+        match self.granted(path) {
             Access::Deny => Access::Deny,
             _ if self.patterns.matches(path) => Access::Deny,
             access => access,
         }
+    }
+
+    /// Returns what is allowed at a canonical path without patterns.
+    fn granted(&self, path: &Path) -> Access {
+        match deepest(&self.rules, path) {
+            Access::Write if self.is_in_nested_git(path) => Access::Read,
+            access => access,
+        }
+    }
+
+    /// Returns whether a path is in a `.git`, at any depth of a directory whose own `.git` is protected.
+    ///
+    /// Git runs what it finds there. Mounts cannot keep it from being created.
+    fn is_in_nested_git(&self, path: &Path) -> bool {
+        let is_git = |path: &&Path| path.file_name().is_some_and(|name| name == GIT);
+        path.ancestors().filter(is_git).any(|git| {
+            let is_granted =
+                || path.ancestors().any(|path| path.starts_with(git) && self.find(path).is_some());
+            let is_protected =
+                |root: &Path| self.find(&root.join(GIT)).is_some_and(|rule| rule.access < Access::Write);
+            !is_granted() && git.ancestors().skip(1).any(is_protected)
+        })
+    }
+
+    /// Returns the writable directories whose `.git` is protected.
+    pub fn git_roots(&self) -> impl Iterator<Item = &Path> {
+        let protected =
+            self.rules.iter().filter(|rule| rule.path.ends_with(GIT) && rule.access < Access::Write);
+        protected.filter(|rule| self.has_writable_parent(rule)).filter_map(|rule| rule.path.parent())
     }
 
     /// Returns whether an operation on a canonical path is allowed.
@@ -166,7 +198,8 @@ impl Policy {
         self.rules_below(path).iter().any(|rule| rule.access > Access::Deny)
     }
 
-    /// Returns the rules, parents before what is below them; each differs in access from the one above it.
+    /// Returns the rules, parents before what is below them; each differs in access from the one above it, except for
+    /// granted git directories.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
@@ -215,12 +248,12 @@ impl Policy {
         &self.temporary
     }
 
-    /// Returns the rules that mounts cannot enforce.
+    /// Returns the rules that mounts cannot enforce. What is missing in a directory that exists can be covered there.
     ///
     /// Whoever judges every path by [`Policy::access`] can ignore them.
     pub fn obstacles(&self) -> impl Iterator<Item = Obstacle<'_>> {
         let is_obstacle = |rule: &&Rule| {
-            let can_appear = matches!(rule.kind, Kind::Missing | Kind::Link);
+            let can_appear = matches!(rule.kind, Kind::Unreachable | Kind::Link);
             can_appear && self.has_writable_parent(rule)
         };
         self.rules.iter().filter(is_obstacle).map(|rule| Obstacle { rule })
@@ -264,7 +297,7 @@ impl Policy {
     pub fn narrow(&self, floor: &Self) -> Result<Self, PolicyError> {
         let both = self.rules.iter().chain(&floor.rules);
         let rules = both.map(|rule| Rule {
-            access: deepest(&self.rules, &rule.path).min(deepest(&floor.rules, &rule.path)),
+            access: self.granted(&rule.path).min(floor.granted(&rule.path)),
             ..rule.clone()
         });
         let patterns = self.patterns().iter().chain(floor.patterns()).cloned().collect();
@@ -339,7 +372,9 @@ impl RuleMap {
                 above.pop();
             }
             let inherited = above.last().map_or(Access::Deny, |at| kept[*at].access);
-            if rule.access != inherited {
+            // A grant of a git directory is an exception from the protection of all others.
+            let is_exception = rule.access == Access::Write && rule.path.ends_with(GIT);
+            if rule.access != inherited || is_exception {
                 above.push(kept.len());
                 kept.push(rule);
             }

@@ -6,6 +6,7 @@
 use std::{
     cell::OnceCell,
     ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
 };
 
@@ -20,7 +21,7 @@ use crate::{
     host::{Host, Kind, Located, locate},
     hosts::HostList,
     pattern::{self, Glob, Pattern, Patterns, Start},
-    policy::{Link, Parts, Policy, Rule, RuleMap},
+    policy::{GIT, Link, Parts, Policy, Rule, RuleMap},
 };
 
 /// The entries of a profile, counted once for each workspace root.
@@ -161,14 +162,45 @@ impl<H: Host> Resolver<'_, H> {
                 }
             },
         };
-        // Of the system directories, no host has all.
-        let is_optional = entry.missing_path_behavior == Some(MissingPathBehavior::Skip)
-            || matches!(entry.path, EntryPath::Special { value: Special::Minimal });
+        let absence = Absence::of(entry);
         for path in paths {
             let located = locate(self.host, &path)?;
-            collected.add(Target { located, access, is_optional, what: describe(entry) });
+            if access == Access::Read && located.kind == Kind::File && located.path.ends_with(GIT) {
+                self.add_git_directories(&located.path, entry, collected)?;
+            }
+            collected.add(Target { located, access, absence, what: describe(entry) });
         }
         Ok(())
+    }
+
+    /// Protects what a `.git` file names: the git directory of a worktree or a submodule, and what that shares.
+    fn add_git_directories(
+        &self,
+        file: &Path,
+        entry: &Entry,
+        collected: &mut Collected,
+    ) -> Result<(), Reason> {
+        let mut protect = |path: &Path| {
+            let located = locate(self.host, path)?;
+            let directory = located.path.clone();
+            let (access, absence) = (Access::Read, Absence::Protected);
+            collected.add(Target { located, access, absence, what: describe(entry) });
+            Ok(directory)
+        };
+        let Some(named) = self.named_in(file, b"gitdir:") else { return Ok(()) };
+        let directory = protect(&named)?;
+        if let Some(common) = self.named_in(&directory.join("commondir"), b"") {
+            protect(&common)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the path in the first line of a file of git, relative to the directory of the file.
+    fn named_in(&self, file: &Path, word: &[u8]) -> Option<PathBuf> {
+        let head = self.host.head(file)?;
+        let line = head.split(|byte| *byte == b'\n').next()?.strip_prefix(word)?.trim_ascii();
+        let is_path = !line.is_empty() && !line.contains(&0);
+        is_path.then(|| file.parent().unwrap_or(file).join(OsStr::from_bytes(line)))
     }
 
     fn add_pattern(&self, pattern: &str, entry: &Entry, collected: &mut Collected) -> Result<(), Reason> {
@@ -180,8 +212,8 @@ impl<H: Host> Resolver<'_, H> {
             for base in self.bases(&glob)? {
                 let located = locate(self.host, &base.join(&glob.literal))?;
                 if access != Access::Deny {
-                    let is_optional = entry.missing_path_behavior == Some(MissingPathBehavior::Skip);
-                    collected.add(Target { located, access, is_optional, what: describe(entry) });
+                    let absence = Absence::of(entry);
+                    collected.add(Target { located, access, absence, what: describe(entry) });
                     continue;
                 }
                 collected.patterns.push(Pattern { base: located.path, rest: glob.rest.join("/") });
@@ -247,16 +279,47 @@ fn native(path: &HostPath) -> Result<PathBuf, Reason> {
 struct Target {
     located: Located,
     access: Access,
-    /// Whether it means nothing if the path does not exist.
-    is_optional: bool,
+    absence: Absence,
     what: String,
+}
+
+/// What an entry means if its path does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    /// The path must not be created.
+    Protected,
+    /// A path to be read must not be created; otherwise nothing. Nothing either if there is no directory to create it in.
+    Skipped,
+    /// Nothing.
+    Ignored,
+}
+
+impl Absence {
+    fn of(entry: &Entry) -> Self {
+        match (&entry.path, entry.missing_path_behavior) {
+            // Of the system directories, no host has all.
+            (EntryPath::Special { value: Special::Minimal }, _) => Self::Ignored,
+            (_, Some(MissingPathBehavior::Skip)) => Self::Skipped,
+            (_, Some(MissingPathBehavior::Other) | None) => Self::Protected,
+        }
+    }
+
+    /// Returns whether an entry with this access means nothing.
+    fn is_skipped_for(self, access: Access) -> bool {
+        match self {
+            Self::Protected => false,
+            // Whoever creates `.git` decides what git runs outside.
+            Self::Skipped => access != Access::Read,
+            Self::Ignored => true,
+        }
+    }
 }
 
 impl Target {
     /// Returns its rule, unless that depends on other entries: a missing path to be read may be a protection.
     fn rule(&self) -> Option<Rule> {
         let Located { path, kind, .. } = &self.located;
-        let is_firm = self.access == Access::Deny || *kind != Kind::Missing;
+        let is_firm = self.access == Access::Deny || !kind.is_missing();
         is_firm.then(|| Rule { path: path.clone(), access: self.access, kind: *kind })
     }
 
@@ -280,9 +343,13 @@ struct Collected {
 
 impl Collected {
     fn add(&mut self, target: Target) {
-        let is_missing = target.located.kind == Kind::Missing;
+        let is_skipped = match target.located.kind {
+            Kind::Missing => target.access == Access::Write || target.absence.is_skipped_for(target.access),
+            Kind::Unreachable => target.access == Access::Write || target.absence != Absence::Protected,
+            Kind::Link | Kind::File | Kind::Directory => false,
+        };
         // What does not exist cannot be granted, or it would depend on who creates it.
-        if !(is_missing && (target.is_optional || target.access == Access::Write)) {
+        if !is_skipped {
             self.targets.push(target);
         }
     }
@@ -335,8 +402,8 @@ impl Collected {
         let links = protected.clone().flat_map(|target| target.located.links.iter().map(|(link, _)| link));
         let links = links.chain(&self.protected_links).map(|link| (link, Kind::Link));
         let missing = protected
-            .filter(|target| target.access == Access::Read && target.located.kind == Kind::Missing)
-            .map(|target| (&target.located.path, Kind::Missing));
+            .filter(|target| target.access == Access::Read && target.located.kind.is_missing())
+            .map(|target| (&target.located.path, target.located.kind));
         links
             .chain(missing)
             .filter(|(path, _)| rules.access(path) == Access::Write)

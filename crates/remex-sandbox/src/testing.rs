@@ -82,6 +82,11 @@ impl Host for Tree {
     fn node(&self, path: &Path) -> io::Result<Node> {
         Ok(self.nodes.get(path).cloned().unwrap_or(Node::Missing))
     }
+
+    /// Files have no content worth reading.
+    fn head(&self, _path: &Path) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// A profile in a file system, and what it allows there.

@@ -119,12 +119,12 @@ fn an_obstacle_says_what_it_is_and_what_to_do() {
     });
     let link = "cannot apply `read` to `/base/w/.git`: `/base/w/.git` is a symbolic link in a writable directory, \
                 so a process could replace it";
-    let missing = "cannot apply `read` to `/base/w/.git`: `/base/w/.git` does not exist in a writable directory, \
+    let missing = "cannot apply `deny` to `/base/w/a/.env`: `/base/w/a/.env` does not exist in a writable directory, \
                    so a process could create it";
     let errors: BTreeSet<_> = errors.collect();
     for (message, hint) in [
         (link, "replace the link by what it leads to, or remove the entry"),
-        (missing, "create it first, or add `missing_path_behavior: \"skip\"` to the entry"),
+        (missing, "create the directory above it, or add `missing_path_behavior: \"skip\"` to the entry"),
     ] {
         assert!(errors.contains(&(message.to_owned(), hint)), "{errors:#?}");
     }

@@ -54,6 +54,8 @@ struct Kept {
     key: Key,
     /// Everything that was asked of the file system; in this order, parents come before what is below them.
     facts: BTreeMap<PathBuf, Node>,
+    /// The files that were read.
+    heads: BTreeMap<PathBuf, Option<Vec<u8>>>,
     policy: Arc<Policy>,
 }
 
@@ -213,7 +215,12 @@ impl Confinement {
         {
             return Ok(Arc::clone(&kept.policy));
         }
-        let recorder = Recorder { host, facts: RefCell::default(), has_failed: Cell::new(false) };
+        let recorder = Recorder {
+            host,
+            facts: RefCell::default(),
+            heads: RefCell::default(),
+            has_failed: Cell::new(false),
+        };
         let mut policy = Policy::open(Network::Enabled);
         for request in demand.requests() {
             let one = resolve(&request, &recorder).and_then(|one| {
@@ -226,9 +233,10 @@ impl Confinement {
             });
             policy = one.map_err(|error| unenforceable(&error))?;
         }
-        let (policy, facts) = (Arc::new(policy), recorder.facts.into_inner());
+        let (policy, facts, heads) =
+            (Arc::new(policy), recorder.facts.into_inner(), recorder.heads.into_inner());
         if !recorder.has_failed.get() && facts.len() <= MAX_FACTS {
-            self.keep(Kept { key: Key::from(demand), facts, policy: Arc::clone(&policy) });
+            self.keep(Kept { key: Key::from(demand), facts, heads, policy: Arc::clone(&policy) });
         }
         Ok(policy)
     }
@@ -273,6 +281,7 @@ impl Kept {
     /// Returns whether the file system still says what it said.
     fn is_current(&self, host: &impl Host) -> bool {
         self.facts.iter().all(|(path, node)| host.node(path).is_ok_and(|now| now == *node))
+            && self.heads.iter().all(|(path, head)| host.head(path) == *head)
     }
 }
 
@@ -300,6 +309,7 @@ impl From<&Demand<'_>> for Key {
 struct Recorder<'a, H> {
     host: &'a H,
     facts: RefCell<BTreeMap<PathBuf, Node>>,
+    heads: RefCell<BTreeMap<PathBuf, Option<Vec<u8>>>>,
     /// Whether a question had no answer.
     has_failed: Cell<bool>,
 }
@@ -315,6 +325,12 @@ impl<H: Host> Host for Recorder<'_, H> {
             Err(_) => self.has_failed.set(true),
         }
         found
+    }
+
+    fn head(&self, path: &Path) -> Option<Vec<u8>> {
+        let head = self.host.head(path);
+        self.heads.borrow_mut().insert(path.to_owned(), head.clone());
+        head
     }
 }
 
@@ -355,7 +371,7 @@ mod tests {
         Entry { path: EntryPath::Special { value }, access, missing_path_behavior: None }
     }
 
-    /// Everything readable, `/w` writable except for `.git` if that exists, and no `.env` file.
+    /// Everything readable, `/w` writable except for `.git`, and no `.env` file.
     fn workspace() -> Sandbox {
         let git = Special::ProjectRoots { subpath: Some(".git".to_owned()) };
         let entries = vec![
@@ -424,7 +440,8 @@ mod tests {
         let mut host = Tree::new(["/w/file", "/tmp/"]);
         let first = policy(&confinement, &host, &sandbox, Floor::Unconfined);
         assert!(Arc::ptr_eq(&first, &policy(&confinement, &host, &sandbox, Floor::Unconfined)));
-        assert_eq!(first.access(Path::new("/w/.git/config")), Allowed::Write);
+        assert_eq!(first.access(Path::new("/w/.git/config")), Allowed::Read);
+        assert_eq!(first.access(Path::new("/w/sub/.git/config")), Allowed::Read);
 
         host.insert(Path::new("/w/.git"), Node::Directory);
         let second = policy(&confinement, &host, &sandbox, Floor::Unconfined);

@@ -393,13 +393,40 @@ fn a_file_that_may_be_written_alone_is_not_replaced() {
 }
 
 #[test]
+fn a_protected_name_cannot_be_created_by_any_request() {
+    let (server, place) = (Server::start(), Place::new());
+    let client = server.client();
+    place.make(&["work/sub", "work/made/hooks"]);
+    place.write("work/file", "text");
+    let confined = Confined { client: &client, place: &place, sandbox: profile(&place) };
+    for name in ["work/.git", "work/sub/.git"] {
+        let (path, below) = (place.uri(name), place.uri(&format!("{name}/hooks")));
+        confined.denied("fs/createDirectory", json!({"path": path}));
+        confined.denied("fs/createDirectory", json!({"path": below, "recursive": true}));
+        confined.denied("fs/writeFile", confined.write(name));
+        confined.denied("fs/writeFile", with(confined.write(name), json!({"atomic": true})));
+        confined.denied("fs/symlink", json!({"path": path, "target": "made"}));
+        for source in ["work/made", "work/file"] {
+            let source = place.uri(source);
+            confined.denied("fs/rename", json!({"sourcePath": source, "destinationPath": path}));
+            confined
+                .denied("fs/copy", json!({"sourcePath": source, "destinationPath": path, "recursive": true}));
+        }
+        confined.denied("fs/open", json!({"handleId": "w", "path": path, "mode": "replace"}));
+    }
+    assert_eq!(place.names("work"), ["file", "made", "sub"]);
+    assert_eq!(place.names("work/sub"), Vec::<String>::new());
+}
+
+#[test]
 fn what_is_protected_once_it_exists_is_protected_in_the_next_request() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.make(&["work"]);
     let confined = Confined { client: &client, place: &place, sandbox: profile(&place) };
     for _ in 0..3 {
-        confined.done("fs/createDirectory", json!({"path": place.uri("work/.git")}));
+        confined.denied("fs/createDirectory", json!({"path": place.uri("work/.git")}));
+        place.make(&["work/.git"]);
         confined.denied("fs/writeFile", confined.write("work/.git/config"));
         fs::remove_dir(place.path("work/.git")).expect("a directory");
         confined.done("fs/writeFile", confined.write("work/file"));

@@ -110,6 +110,7 @@ unsafe fn enter_base() -> Result<(), i32> {
         check(libc::syscall(libc::SYS_pivot_root, c"/proc".as_ptr(), c"/proc/old".as_ptr()))?;
         check(libc::chdir(c"/".as_ptr()).into())?;
         mkdir(c"/no-directory", 0)?;
+        mkdir(c"/empty-directory", 0o555)?;
         touch(c"/no-file", 0)?;
         Ok(())
     }
@@ -156,6 +157,7 @@ unsafe fn make(what: &Mount) -> Result<(), i32> {
                 // A host without this device is none of our business.
                 unless_missing(bind(from, to, flags))
             }
+            Mount::Cover { path } => bind(c"/empty-directory", path, attributes(Writes::Denied)),
             Mount::Hide { path, presence: Presence::Certain } => hide(path),
             Mount::Hide { path, presence: Presence::Possible } => unless_missing(hide(path)),
             Mount::Proc { path, writes } => {

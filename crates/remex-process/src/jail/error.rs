@@ -59,6 +59,15 @@ pub enum JailError {
         /// The error number of the operating system.
         errno: i32,
     },
+    /// A protected path that does not exist, and cannot be kept from being created.
+    #[error("cannot keep `{}` from being created: {}", path.display(), io::Error::from_raw_os_error(*errno))]
+    Unprotected {
+        /// The path.
+        #[cfg_attr(feature = "serde", serde(with = "remex_sandbox::os_bytes"))]
+        path: PathBuf,
+        /// The error number of the operating system.
+        errno: i32,
+    },
 }
 
 /// The steps of building a jail, in order.
@@ -91,15 +100,20 @@ pub enum Step {
     Enter,
     /// Listening where the processes of the jail find the proxy.
     Proxy,
+    /// Starting the process that removes placeholders.
+    Janitor,
 }
 
 impl Step {
     /// Returns the step with a number.
     pub(crate) fn from_number(number: i32) -> Option<Self> {
         use Step::*;
-        [Namespaces, Ids, Proc, Base, Mount, Loopback, Root, Privileges, Landlock, Filter, Init, Enter, Proxy]
-            .into_iter()
-            .find(|&step| step as i32 == number)
+        [
+            Namespaces, Ids, Proc, Base, Mount, Loopback, Root, Privileges, Landlock, Filter, Init, Enter,
+            Proxy, Janitor,
+        ]
+        .into_iter()
+        .find(|&step| step as i32 == number)
     }
 }
 
@@ -121,6 +135,7 @@ fn what(step: Step, path: Option<&PathBuf>) -> String {
         Step::Init => "start the first process of a new pid namespace",
         Step::Enter => "enter the new namespaces",
         Step::Proxy => "listen for the proxy in a new network namespace",
+        Step::Janitor => "start the process that removes what stands for missing protected files",
     };
     plain.to_owned()
 }
@@ -154,8 +169,20 @@ impl JailError {
             Self::Hidden { .. } => {
                 "let the server's user search the directories above it, or move it elsewhere".to_owned()
             }
+            Self::Unprotected { errno, .. } => unprotected_hint(*errno).to_owned(),
             Self::Inexpressible { namespaces, .. } => namespaces.hint(),
             Self::Step { step, errno, .. } => step_hint(*step, *errno).to_owned(),
+        }
+    }
+}
+
+fn unprotected_hint(errno: i32) -> &'static str {
+    match errno {
+        libc::EWOULDBLOCK => {
+            "another program holds a lock on the directory that stands for it; end that program"
+        }
+        _ => {
+            "let the server's user create it (an empty directory stands for it while the process runs), or create it first"
         }
     }
 }
@@ -185,6 +212,7 @@ fn step_hint(step: Step, errno: i32) -> &'static str {
             "it has changed in the meantime; try again"
         }
         (Step::Landlock, libc::E2BIG) => "start the server in fewer nested Landlock domains",
+        (Step::Janitor, libc::EACCES) => "set the sysctl `vm.memfd_noexec` to 0 or 1",
         (Step::Filter, libc::EINVAL) => "use a kernel with `CONFIG_SECCOMP_FILTER`",
         _ => "check the host's limits and logs",
     }
@@ -242,7 +270,7 @@ mod tests {
     #[test]
     fn every_step_has_a_number_of_its_own() {
         let steps = (1..).map_while(Step::from_number).collect::<Vec<_>>();
-        assert_eq!((steps.len(), steps.last()), (13, Some(&Step::Proxy)));
+        assert_eq!((steps.len(), steps.last()), (14, Some(&Step::Janitor)));
         assert_eq!(Step::from_number(0), None);
     }
 }

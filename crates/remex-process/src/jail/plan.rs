@@ -11,14 +11,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex_sandbox::{Access, Kind, Policy};
+use remex_sandbox::{Access, Kind, Obstacle, Policy, Rule};
 
-use super::{error::JailError, hidden, search};
+use super::{
+    error::JailError,
+    git, hidden,
+    placeholder::{Found, Placeholder},
+    search,
+};
 
 /// Everything that builds the file system of a jail.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) mounts: Vec<Mount>,
+    /// What was made on the host to be covered; to be removed when the jail has ended.
+    pub(crate) placeholders: Vec<Placeholder>,
 }
 
 /// One step of building.
@@ -34,6 +41,8 @@ pub(crate) enum Mount {
     Bind { from: CString, to: CString, writes: Writes },
     /// A device of the host, if it has it.
     Device { from: CString, to: CString },
+    /// Covers a directory by an empty one that cannot be written.
+    Cover { path: CString },
     /// Hides what is there.
     Hide { path: CString, presence: Presence },
     /// Its own `/proc`.
@@ -52,6 +61,7 @@ impl Mount {
         | Self::Link { path, .. }
         | Self::Bind { to: path, .. }
         | Self::Device { to: path, .. }
+        | Self::Cover { path }
         | Self::Hide { path, .. }
         | Self::Proc { path, .. }
         | Self::Terminals { path }
@@ -124,6 +134,21 @@ const KERNEL_FILE_SYSTEMS: [&str; 16] = [
 struct Entry {
     access: Access,
     kind: Kind,
+    origin: Origin,
+}
+
+/// Who has made what is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Host,
+    /// We have, to have something to cover.
+    Placeholder,
+}
+
+impl Entry {
+    fn new(access: Access, kind: Kind) -> Self {
+        Self { access, kind, origin: Origin::Host }
+    }
 }
 
 impl Plan {
@@ -134,7 +159,8 @@ impl Plan {
         if let Some(obstacle) = policy.obstacles().next() {
             return Err(JailError::Policy(obstacle.into()));
         }
-        let entries = Entries::new(policy, hidden)?;
+        let mut entries = Entries::new(policy, hidden)?;
+        let placeholders = entries.hold_places(policy)?;
         let mut mounts = Mounts { entries: &entries, policy, made: Vec::new(), skeletons: 0 };
         mounts.root();
         mounts.own();
@@ -142,7 +168,7 @@ impl Plan {
         points.extend(entries.pinned());
         points.remove(Path::new("/"));
         points.into_iter().for_each(|path| mounts.point(path));
-        Ok(Self { mounts: mounts.made })
+        Ok(Self { mounts: mounts.made, placeholders })
     }
 
     /// Plans the mounts that a new pid namespace needs, and nothing else.
@@ -152,7 +178,7 @@ impl Plan {
             Mount::Bind { from: below("/old", root), to: below("/new", root), writes: Writes::Unconfined },
             Mount::Proc { path: below("/new", Path::new("/proc")), writes: Writes::Unconfined },
         ];
-        Self { mounts }
+        Self { mounts, placeholders: Vec::new() }
     }
 }
 
@@ -162,14 +188,13 @@ struct Entries(BTreeMap<PathBuf, Entry>);
 impl Entries {
     fn new(policy: &Policy, hidden: &[PathBuf]) -> Result<Self, JailError> {
         let rules = policy.rules().iter();
-        let mut entries = Self(
-            rules.map(|rule| (rule.path.clone(), Entry { access: rule.access, kind: rule.kind })).collect(),
-        );
+        let mut entries =
+            Self(rules.map(|rule| (rule.path.clone(), Entry::new(rule.access, rule.kind))).collect());
         if entries.0.values().any(|entry| entry.access == Access::Write) {
             for path in mounts_of(&KERNEL_FILE_SYSTEMS)? {
                 // One that is covered by another mount cannot be seen, and perhaps not be found.
                 if entries.access(&path) == Access::Write && !is_own(&path) && path.exists() {
-                    entries.0.insert(path, Entry { access: Access::Read, kind: Kind::Directory });
+                    entries.0.insert(path, Entry::new(Access::Read, Kind::Directory));
                 }
             }
         }
@@ -177,7 +202,12 @@ impl Entries {
         for path in hidden::resolve(hidden)? {
             if entries.access(&path) > Access::Deny {
                 let kind = if path.is_dir() { Kind::Directory } else { Kind::File };
-                entries.0.insert(path, Entry { access: Access::Deny, kind });
+                entries.0.insert(path, Entry::new(Access::Deny, kind));
+            }
+        }
+        for (path, kind) in git::nested(policy) {
+            if entries.access(&path) == Access::Write && !entries.0.contains_key(&path) {
+                entries.0.insert(path, Entry::new(Access::Read, kind));
             }
         }
         // What a pattern denies stays denied, whatever is granted below it; and the directories above it stay in place.
@@ -185,10 +215,37 @@ impl Entries {
             if entries.access(&path) > Access::Deny {
                 entries.0.retain(|entry, _| entry == &path || !entry.starts_with(&path));
                 let kind = if path.is_dir() { Kind::Directory } else { Kind::File };
-                entries.0.insert(path, Entry { access: Access::Deny, kind });
+                entries.0.insert(path, Entry::new(Access::Deny, kind));
             }
         }
         Ok(entries)
+    }
+
+    /// Sees to it that there is something to cover at each protected path in a writable directory: what is missing could
+    /// be created.
+    fn hold_places(&mut self, policy: &Policy) -> Result<Vec<Placeholder>, JailError> {
+        let mut placeholders = Vec::new();
+        for rule in policy.rules().iter().filter(|rule| rule.access < Access::Write) {
+            let parent = rule.path.parent().unwrap_or(&rule.path);
+            let can_vanish = matches!(rule.kind, Kind::Missing | Kind::Directory) && !is_own(&rule.path);
+            if !can_vanish || self.access(parent) < Access::Write {
+                continue;
+            }
+            let Some(entry) = self.0.get_mut(&rule.path) else { continue };
+            entry.kind = match Placeholder::hold(&rule.path)? {
+                Found::Held(placeholder) => {
+                    entry.origin = Origin::Placeholder;
+                    placeholders.push(placeholder);
+                    Kind::Directory
+                }
+                Found::Other(Kind::Link) => {
+                    let rule = Rule { kind: Kind::Link, ..rule.clone() };
+                    return Err(JailError::Policy(Obstacle { rule: &rule }.into()));
+                }
+                Found::Other(kind) => kind,
+            };
+        }
+        Ok(placeholders)
     }
 
     fn access(&self, path: &Path) -> Access {
@@ -284,6 +341,9 @@ impl Mounts<'_> {
             Access::Deny => {
                 let presence = entry.kind.into();
                 self.made.push(Mount::Hide { path: below("/new", path), presence });
+            }
+            Access::Read if entry.origin == Origin::Placeholder => {
+                self.made.push(Mount::Cover { path: below("/new", path) });
             }
             // What is missing or a link is where nothing can be created or replaced.
             access if is_there && !is_own(path) => self.bind(path, access),
