@@ -16,7 +16,7 @@ use crate::{
     durable::{ClosedLog, DESCRIPTION, Rule, START_NOTE, SavedSessions, SavedStart, StartNote, disk_space},
     engine::Description,
     keeper_link::message::{ExitRecord, Key},
-    state_dir::{StateDir, StateError},
+    state_dir::{self, StateDir, StateError},
 };
 
 /// How long a keeper without processes may take to end.
@@ -141,7 +141,8 @@ fn closed_logs(dir: &Path) -> io::Result<Vec<Found>> {
 impl Found {
     /// Reads the log in `dir`; `None` if its process has not closed or it cannot be read.
     fn read(dir: PathBuf) -> Option<Self> {
-        let description: Description = serde_json::from_slice(&fs::read(dir.join(DESCRIPTION)).ok()?).ok()?;
+        let description: Description =
+            serde_json::from_slice(&state_dir::read(&dir.join(DESCRIPTION)).ok()?).ok()?;
         let summary = remex_log::inspect(&dir).ok()?;
         let closed = summary.closed.as_ref()?;
         let exit = summary.exited.as_ref().and_then(|end| end.payload.as_deref());

@@ -30,7 +30,7 @@ use rustix::fs::FlockOperation;
 
 #[cfg(test)]
 pub(crate) use files::ON_SYNC;
-pub(crate) use files::{Survival, replace, sync, sync_dir};
+pub(crate) use files::{Survival, open_regular, read, replace, sync, sync_dir};
 
 /// The form of what is in a state directory.
 const VERSION: u32 = 1;
@@ -61,6 +61,8 @@ pub(crate) enum StateError {
     Newer { path: PathBuf, found: u32 },
     #[error("`{}` is damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
+    #[error("cannot use `{}`: {error}", path.display())]
+    NotRegular { path: PathBuf, error: io::Error },
 }
 
 impl StateError {
@@ -72,6 +74,9 @@ impl StateError {
             StateError::InUse { .. } => "stop that server, or choose another state directory",
             StateError::Newer { .. } => "use that version or a later one, or choose another state directory",
             StateError::Damaged { .. } => "remove that file, or choose another state directory",
+            StateError::NotRegular { .. } => {
+                "find out who has put it there, and remove it, or choose another state directory"
+            }
         }
     }
 }
@@ -186,16 +191,16 @@ impl StateDir {
 
     /// Returns whether there is certainly no keeper: its lock is there, and nobody holds it.
     pub(crate) fn has_no_keeper(&self) -> bool {
-        let lock = File::open(self.path.join("keeper.lock"));
+        let lock = open_regular(OpenOptions::new().read(true), &self.path.join("keeper.lock"));
         lock.is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
     }
 
     fn lock(&self, name: &str, patience: Duration) -> Result<Lock, StateError> {
         let path = self.path.join(name);
-        let failed = |error| StateError::Io { action: "lock", path: path.clone(), error };
+        let failed = |error| unusable("lock", &path, error);
         let mut options = OpenOptions::new();
-        let mut file =
-            options.create(true).read(true).append(true).mode(0o600).open(&path).map_err(failed)?;
+        options.create(true).read(true).append(true).mode(0o600);
+        let mut file = open_regular(&options, &path).map_err(failed)?;
         let deadline = Instant::now() + patience;
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -253,13 +258,22 @@ fn sync_ancestors(path: &Path) -> io::Result<()> {
     })
 }
 
+/// Returns why a file of the state directory cannot be used.
+fn unusable(action: &'static str, path: &Path, error: io::Error) -> StateError {
+    let path = path.to_owned();
+    match error.kind() {
+        io::ErrorKind::InvalidInput => StateError::NotRegular { path, error },
+        _ => StateError::Io { action, path, error },
+    }
+}
+
 /// Returns the number in a file, or writes a new one if the file is not there.
 fn number_in(path: &Path, new: impl FnOnce() -> u64) -> Result<u64, StateError> {
     let failed = |action| {
         let path = path.to_owned();
-        move |error| StateError::Io { action, path, error }
+        move |error| unusable(action, &path, error)
     };
-    match fs::read_to_string(path) {
+    match read(path).map(|content| String::from_utf8_lossy(&content).into_owned()) {
         Ok(text) => text.trim().parse().map_err(|_| StateError::Damaged {
             path: path.to_owned(),
             what: "it does not contain a number".to_owned(),
@@ -277,6 +291,24 @@ fn number_in(path: &Path, new: impl FnOnce() -> u64) -> Result<u64, StateError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_file_is_refused_with_its_name() {
+        for name in ["version", "tags", "server.lock", "keeper.lock"] {
+            let parent = tempfile::tempdir().unwrap();
+            let path = parent.path().join("state");
+            drop(StateDir::open(&path).unwrap());
+            let _ = fs::remove_file(path.join(name));
+            rustix::fs::mkfifoat(rustix::fs::CWD, path.join(name), rustix::fs::Mode::RWXU).unwrap();
+            let open = || {
+                let state = StateDir::open(&path)?;
+                Ok::<_, StateError>((state.lock_server()?, state.lock_keeper()?))
+            };
+            let error = open().unwrap_err();
+            assert!(matches!(error, StateError::NotRegular { .. }), "{name}: {error}");
+            assert!(error.to_string().contains(&format!("/{name}`: it is not a regular file")), "{error}");
+        }
+    }
 
     #[test]
     fn a_keeper_notices_that_its_directory_was_deleted_or_replaced() {

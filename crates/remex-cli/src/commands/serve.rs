@@ -6,6 +6,7 @@ mod greeting;
 pub(super) mod handover;
 mod keeper_scope;
 mod log;
+mod rebind;
 mod reload;
 mod settings;
 mod systemd;
@@ -168,7 +169,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
     let is_replacement = plan.handed_over.is_some();
     let inherited = std::mem::take(&mut plan.inherited);
     for (url, listener) in listeners(&plan.addresses, plan.handed_over.as_ref(), inherited).await? {
-        handover.add(&url, &listener)?;
+        let passing = handover.add(&url, &listener)?;
         if let ListenAddress::Unix(path) = listener.address() {
             settings::share_socket(&plan.config, path)?;
         }
@@ -179,6 +180,9 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
         match (listener.address(), &plan.tls) {
             (ListenAddress::SecureWebSocket(_), Some(tls)) => {
                 serving.spawn(Arc::clone(&server).serve_tls(listener, Arc::clone(tls)));
+            }
+            (ListenAddress::Unix(_), _) if url != SYSTEMD => {
+                serving.spawn(rebind::serve(Arc::clone(&server), listener, passing));
             }
             _ => {
                 serving.spawn(Arc::clone(&server).serve(listener));

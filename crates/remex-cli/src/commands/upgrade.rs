@@ -1,7 +1,7 @@
 //! `remex upgrade`: replaces a running server by the program that is now on disk.
 
 use std::{
-    fs, io,
+    io::{self, Read as _},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     time::Duration,
@@ -178,14 +178,15 @@ struct Holder {
 
 /// Returns who holds a lock file.
 fn holder(lock: &Path) -> io::Result<Found> {
-    let file = match fs::File::open(lock) {
+    let mut file = match remex_rpc::open_regular(lock) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nobody),
         opened => opened?,
     };
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
         return Ok(Found::Nobody);
     }
-    let text = fs::read_to_string(lock)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
     let mut lines = text.lines();
     let pid = lines.next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
     let (Some(pid), Some(program), Some(status), Some(when)) =

@@ -10,6 +10,7 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use remex_client::Error;
@@ -26,6 +27,10 @@ use crate::{
 
 /// The idle timeout of the server.
 const IDLE_TIMEOUT: &str = "10m";
+
+/// How long a server whose socket was deleted may take to listen again, or to end.
+const REBIND_PATIENCE: Duration = Duration::from_secs(5);
+const REBIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// The socket of the server.
 #[derive(Clone, Debug)]
@@ -68,6 +73,16 @@ impl Socket {
         let Ok(mut sessions) = fs::read_dir(state.join("sessions")) else { return false };
         sessions
             .any(|entry| entry.is_ok_and(|entry| entry.path().extension().is_some_and(|kind| kind == "json")))
+    }
+
+    /// Returns whether a server uses the state directory, whatever has become of its socket.
+    fn has_server(&self) -> bool {
+        let Some(state) = self.state() else { return false };
+        let lock = remex_rpc::open_regular(&state.join("server.lock"));
+        let in_use = Err(rustix::io::Errno::WOULDBLOCK);
+        lock.is_ok_and(|lock| {
+            rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared) == in_use
+        })
     }
 
     /// Returns the log file of the server.
@@ -123,8 +138,22 @@ pub(crate) fn died() -> &'static str {
 }
 
 /// Returns whether the server is running.
+///
+/// Somebody who cleans up may delete the socket of one that runs; it then listens again within a second.
 pub(crate) async fn find() -> Result<ServerStatus, Failure> {
     let socket = Socket::default_path();
+    let deadline = Instant::now() + REBIND_PATIENCE;
+    loop {
+        match look(socket.clone()).await? {
+            ServerStatus::Nothing if socket.has_server() && Instant::now() < deadline => {
+                tokio::time::sleep(REBIND_PAUSE).await;
+            }
+            found => return Ok(found),
+        }
+    }
+}
+
+async fn look(socket: Socket) -> Result<ServerStatus, Failure> {
     if !socket.directory().exists() {
         return Ok(ServerStatus::Nothing);
     }

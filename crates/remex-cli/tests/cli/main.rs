@@ -12,6 +12,7 @@ mod attach;
 mod background_processes;
 mod basics;
 mod cert;
+mod cleaned;
 mod commands;
 mod completion;
 mod default;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     clock::now_ms,
     keeper_link::message::{ExitRecord, KeptHold, KeptProcess, Key, Progress},
+    state_dir::read,
 };
 
 /// The file with the description of a process.
@@ -47,7 +48,7 @@ pub(super) fn processes(dir: &Path, is_kept: impl Fn(Key) -> bool) -> io::Result
 }
 
 fn process(key: Key, dir: &Path) -> io::Result<KeptProcess> {
-    let description = fs::read(dir.join(DESCRIPTION))?;
+    let description = read(&dir.join(DESCRIPTION))?;
     let summary = remex_log::inspect(dir)?;
     let note = summary.notes.get(&START_NOTE).and_then(|note| serde_json::from_slice(note).ok());
     let started = note.map(|StartNote { pid, at_ms }| (pid, at_ms));

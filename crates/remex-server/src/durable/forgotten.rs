@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{DESCRIPTION, START_NOTE, StartNote};
+use crate::state_dir;
 
 /// The extension of the directory of such a process.
 const FORGOTTEN: &str = "forgotten";
@@ -61,7 +62,7 @@ pub(super) fn read(processes: &Path) -> io::Result<Vec<Forgotten>> {
 
 impl Forgotten {
     fn read(dir: PathBuf) -> io::Result<Self> {
-        let description = fs::read(dir.join(DESCRIPTION))?;
+        let description = state_dir::read(&dir.join(DESCRIPTION))?;
         let summary = remex_log::inspect(&dir)?;
         let note = summary.notes.get(&START_NOTE).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Forgotten { description, start: serde_json::from_slice(note)?, dir })

@@ -14,7 +14,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{config::StateConfig, state_dir::StateDir};
+use crate::{
+    config::StateConfig,
+    state_dir::{StateDir, open_regular},
+};
 
 /// How long a launcher and the keeper after it may take. Their bus may hang.
 const LAUNCH_PATIENCE: Duration = Duration::from_secs(30);
@@ -43,7 +46,9 @@ fn start<'a>(
     patience: Option<Duration>,
 ) -> Result<Child, String> {
     let path = state.path().join("keeper.log");
-    let log = OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path);
+    let mut options = OpenOptions::new();
+    options.create(true).read(true).append(true).mode(0o600);
+    let log = open_regular(&options, &path);
     let log = log.map_err(|error| format!("cannot open its log: {error}"))?;
     let said_before = log.metadata().map_or(u64::MAX, |log| log.len());
     let stderr = log.try_clone().map_err(|error| format!("cannot use its log: {error}"))?;

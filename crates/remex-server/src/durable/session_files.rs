@@ -16,7 +16,7 @@ use super::{
     forgotten,
     sessions::{SavedSession, SavedStart, line, read_session},
 };
-use crate::state_dir::{Survival, replace, sync, sync_dir};
+use crate::state_dir::{Survival, open_regular, read, replace, sync, sync_dir};
 
 /// A disk that takes longer for one change does not respond. What can do without it waits no longer than this.
 const STALL: Duration = Duration::from_secs(1);
@@ -334,7 +334,9 @@ fn write(path: &Path, state: &SavedSession, survival: Survival) -> io::Result<()
 
 /// Appends a line as a whole or not at all, also after one that was torn by a full disk or a power failure.
 fn append(path: &Path, line: &[u8], survival: Survival) -> io::Result<()> {
-    let mut file = OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path)?;
+    let mut options = OpenOptions::new();
+    options.create(true).read(true).append(true).mode(0o600);
+    let mut file = open_regular(&options, path)?;
     let end = file.metadata()?.len();
     let mut last = [b'\n'];
     if end > 0 {
@@ -342,7 +344,7 @@ fn append(path: &Path, line: &[u8], survival: Survival) -> io::Result<()> {
     }
     let mut lines = line.to_vec();
     if last != *b"\n" {
-        let whole = fs::read(path)?;
+        let whole = read(path)?;
         let torn = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
         if serde_json::from_slice::<SavedStart>(&whole[torn..]).is_ok() {
             // Only its newline is missing.

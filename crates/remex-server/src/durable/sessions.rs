@@ -11,7 +11,10 @@ use remex_rpc::tls::CertificateName;
 use serde::{Deserialize, Serialize};
 
 use super::session_files;
-use crate::{identity::Identity, state_dir::Survival};
+use crate::{
+    identity::Identity,
+    state_dir::{Survival, read as read_file},
+};
 
 /// A session as a later server finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,7 +218,7 @@ pub(super) fn read(dir: &Path) -> io::Result<ReadSessions> {
         }
         match read_session(&path) {
             Ok(session) => {
-                let starts = fs::read(path.with_extension("starts")).unwrap_or_default();
+                let starts = read_file(&path.with_extension("starts")).unwrap_or_default();
                 let lines = starts.split(|byte| *byte == b'\n');
                 // The last line may be torn: that start was not answered.
                 let starts = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
@@ -231,7 +234,7 @@ pub(super) fn read(dir: &Path) -> io::Result<ReadSessions> {
 }
 
 pub(super) fn read_session(path: &Path) -> io::Result<SavedSession> {
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
+    Ok(serde_json::from_slice(&read_file(path)?)?)
 }
 
 #[cfg(test)]

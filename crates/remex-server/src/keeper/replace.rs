@@ -27,7 +27,7 @@ use crate::{
     durable::DESCRIPTION,
     engine::{KeptLog, Place, Placement, ProcessRecord, broken},
     keeper_link::message::{Key, Quotas},
-    state_dir::Lock,
+    state_dir::{self, Lock},
     threads::OwnWork,
 };
 
@@ -214,7 +214,7 @@ impl Keeper {
     fn resume_process(self: &Arc<Self>, record: KeptRecord) -> io::Result<()> {
         let KeptRecord { key, started, is_live, is_abandoned, mut process } = record;
         let dir = self.state.processes().join(key.dir_name());
-        let description = std::fs::read(dir.join(DESCRIPTION))?;
+        let description = state_dir::read(&dir.join(DESCRIPTION))?;
         let quota = self.quota_of(&session_of(&description));
         let rules = process.rules.clone();
         let log = KeptLog::resume(

@@ -17,6 +17,7 @@ use super::{Entry, Keeper, lock};
 use crate::{
     durable::{DESCRIPTION, disk_space},
     keeper_link::message::{FromKeeper, Key, Quotas, Rules},
+    state_dir,
     threads::OwnWork,
 };
 
@@ -97,7 +98,7 @@ impl Keeper {
             if self.processes().contains_key(&key) {
                 continue;
             }
-            let session = session_of(&fs::read(dir.join(DESCRIPTION)).unwrap_or_default());
+            let session = session_of(&state_dir::read(&dir.join(DESCRIPTION)).unwrap_or_default());
             let bytes = disk_space(&dir);
             let quota = self.quota_of(&session);
             quota.charge(bytes);

@@ -11,6 +11,7 @@ use std::{
     os::fd::{AsFd, AsRawFd as _, RawFd},
     path::{Path, PathBuf},
     process::Command,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -41,7 +42,25 @@ pub(super) struct Handover {
     /// Where this program was when it started; that file may be another one now.
     program: PathBuf,
     urls: Vec<String>,
-    sockets: Vec<Kept>,
+    sockets: Vec<Passing>,
+}
+
+/// A listening socket that is passed to the next program; shared with what serves it, which may replace it.
+#[derive(Clone, Debug)]
+pub(super) struct Passing(Arc<Mutex<Kept>>);
+
+impl Passing {
+    /// Passes this socket instead.
+    pub(super) fn replace(&self, listener: &Listener) -> io::Result<()> {
+        let kept = listener.keep()?;
+        let earlier = std::mem::replace(&mut *self.lock(), kept);
+        drop(earlier);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What was passed to this program.
@@ -57,21 +76,24 @@ impl Handover {
     }
 
     /// Adds a listener.
-    pub(super) fn add(&mut self, url: &str, listener: &Listener) -> Result<(), Failure> {
-        self.sockets.push(listener.keep().map_err(cannot("keep a listening socket"))?);
+    pub(super) fn add(&mut self, url: &str, listener: &Listener) -> Result<Passing, Failure> {
+        let kept = listener.keep().map_err(cannot("keep a listening socket"))?;
+        let passing = Passing(Arc::new(Mutex::new(kept)));
+        self.sockets.push(passing.clone());
         self.urls.push(url.to_owned());
-        Ok(())
+        Ok(passing)
     }
 
     /// Replaces this program; returns only if that fails.
     pub(super) fn exec(self) -> Failure {
         let mut command = Command::new(&self.program);
         let mut passed = std::process::id().to_string();
-        for (url, socket) in self.urls.iter().zip(&self.sockets) {
+        let sockets: Vec<_> = self.sockets.iter().map(Passing::lock).collect();
+        for (url, socket) in self.urls.iter().zip(&sockets) {
             let _ = write!(passed, "\n{} {url}", socket.as_fd().as_raw_fd());
         }
         command.args(std::env::args_os().skip(1)).env(VARIABLE, passed);
-        let sockets: Vec<_> = self.sockets.iter().map(AsFd::as_fd).collect();
+        let sockets: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
         let error = remex_server::exec_command_keeping(command, &sockets);
         cannot(&format!("execute `{}`", self.program.display()))(error)
     }
