@@ -6,6 +6,7 @@
 mod entry;
 mod file;
 mod policy;
+mod timestamp;
 mod visible;
 
 use std::{
@@ -23,10 +24,11 @@ use std::{
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::oneshot;
 
-pub(crate) use entry::{Attached, Claims, Denial, Entry, Login, Outcome, PeerInfo, connection, timestamp};
+pub(crate) use entry::{Attached, Claims, Denial, Entry, Login, Outcome, PeerInfo, connection};
 use file::AuditFile;
 pub(crate) use file::NotOpened;
 pub(crate) use policy::{Audited, Target, audited, target};
+pub(crate) use timestamp::timestamp;
 
 /// Lines that may wait for the disk.
 const WAITING_LINES: usize = 8192;
