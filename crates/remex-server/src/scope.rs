@@ -66,6 +66,8 @@ permissions! {
     FilesRead "files:read";
     /// Create, change and remove files.
     FilesWrite "files:write";
+    /// Let files that are written, copied or changed have set-user-ID and set-group-ID.
+    FilesSetId "files:setid";
     /// Make HTTP requests from the server.
     Http "http";
     /// Read `/metrics`.
@@ -137,8 +139,8 @@ impl ScopeError {
         match self {
             Self::Empty => "add what it allows, such as `processes`; `sandbox=…` only restricts that",
             Self::Unknown { .. } | Self::Invalid { .. } | Self::TooLong => {
-                "use `all`, `processes[=MAX]`, `processes:read`, `files:read[=/PATH]`, `files:write[=/PATH]`, `http`, \
-                 `metrics`, `sandbox=read-only|workspace-write` or `admin`"
+                "use `all`, `processes[=MAX]`, `processes:read`, `files:read[=/PATH]`, `files:write[=/PATH]`, \
+                 `files:setid`, `http`, `metrics`, `sandbox=read-only|workspace-write` or `admin`"
             }
         }
     }

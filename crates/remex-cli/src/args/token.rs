@@ -37,6 +37,7 @@ Scopes, with commas between them:
   processes:read          List processes and read their output
   files:read[=/PATH]      Read files, everywhere or below a directory
   files:write[=/PATH]     Change files, everywhere or below a directory
+  files:setid             Let written files have set-user-ID and set-group-ID
   http                    Make HTTP requests from the server
   metrics                 Read `/metrics`
   sandbox=PROFILE         Confine what the others allow: `read-only` or `workspace-write`

@@ -10,3 +10,4 @@ mod methods;
 mod paths;
 mod scopes;
 mod sessions;
+mod set_id;

@@ -42,7 +42,7 @@ impl FileWork for wire::Copy {
                 let to = guard.target(destination, Links::Follow, FileAccess::Write)?;
                 let rules = CopyRules {
                     links: to.links_from_here(),
-                    is_confined: to.is_confined(),
+                    strips_set_id: to.strips_set_id(),
                     check_creation: &|| to.check_creation(),
                 };
                 copy_file(source, (to.directory(), to.name()), &rules, wanted)
@@ -219,7 +219,8 @@ fn copy_entries(
             FileType::RegularFile => {
                 guards.to.check(path, Action::Write)?;
                 let check_creation = &|| guards.to.check(path, Action::Create);
-                let rules = CopyRules { links, is_confined: guards.to.is_confined(), check_creation };
+                let strips_set_id = guards.to.strips_set_id();
+                let rules = CopyRules { links, strips_set_id, check_creation };
                 copy_file((from, name), (to, name), &rules, wanted)?;
             }
             FileType::Symlink => {
@@ -237,8 +238,8 @@ fn copy_entries(
 /// What holds for the destination of a file.
 struct CopyRules<'a> {
     links: Links,
-    /// A copy in a sandbox does not run as another user or group.
-    is_confined: bool,
+    /// A copy in a sandbox, or without the scope for it, does not run as another user or group.
+    strips_set_id: bool,
     /// Called if the destination is missing.
     check_creation: &'a dyn Fn() -> Result<(), RpcError>,
 }
@@ -258,7 +259,7 @@ fn copy_file<P: Arg + Copy>(
     }
     let mut source = readable(&found, &stat)?;
     let mut mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-    if rules.is_confined {
+    if rules.strips_set_id {
         mode -= PRIVILEGES;
     }
     let opened = open_destination((to.as_fd(), destination), rules, mode, &stat)?;

@@ -110,28 +110,49 @@ impl FileWork for wire::SetPermissions {
                 "others could run it with the privileges of the server's user; use a mode up to 1777",
             ));
         }
+        let strips = at.strips_set_id() && mode.intersects(PRIVILEGES);
         let changed = match at.links_from_here() {
-            Links::Follow => chmodat(CWD, path, mode, AtFlags::empty()),
-            Links::Refuse => {
-                let entry = entry_itself(&at)?;
+            Links::Follow if !strips => chmodat(CWD, path, mode, AtFlags::empty()),
+            links => {
+                let (entry, kind) = match links {
+                    Links::Follow => entry_at(&at, OFlags::empty())?,
+                    Links::Refuse => entry_itself(&at)?,
+                };
+                let lost = if strips { lost_by(kind) } else { Mode::empty() };
                 let link = format!("/proc/self/fd/{}", entry.as_raw_fd());
-                chmodat(CWD, link, mode, AtFlags::empty())
+                chmodat(CWD, link, mode - lost, AtFlags::empty())
             }
         };
         changed.map(|()| Empty {}).map_err(|error| io_error(&error.into(), path))
     }
 }
 
+/// Returns what an entry of this kind may not get without the scope for it.
+fn lost_by(kind: FileType) -> Mode {
+    match kind {
+        // A directory gives its group to what is created in it; nothing runs with the privileges of that.
+        FileType::Directory => Mode::SUID,
+        _ => PRIVILEGES,
+    }
+}
+
 /// Opens an entry; refuses a link.
-fn entry_itself(at: &Located<'_>) -> Result<OwnedFd, RpcError> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+fn entry_itself(at: &Located<'_>) -> Result<(OwnedFd, FileType), RpcError> {
+    match entry_at(at, OFlags::NOFOLLOW)? {
+        (_, FileType::Symlink) => Err(nofollow::refusal(at.path())),
+        found => Ok(found),
+    }
+}
+
+/// Opens an entry without access to its contents.
+fn entry_at(at: &Located<'_>, links: OFlags) -> Result<(OwnedFd, FileType), RpcError> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | links;
     let found = openat(at.directory(), at.name(), flags, Mode::empty()).and_then(|entry| {
         let stat = fstat(&entry)?;
         Ok((entry, file_type(&stat)))
     });
     match found {
-        Ok((_, FileType::Symlink)) => Err(nofollow::refusal(at.path())),
-        Ok((entry, _)) => Ok(entry),
+        Ok(found) => Ok(found),
         Err(error) => Err(io_error(&error.into(), at.path())),
     }
 }
@@ -155,7 +176,7 @@ impl FileWork for wire::SetTimes {
         let changed = match at.links_from_here() {
             Links::Follow => utimensat(CWD, path, &times, AtFlags::empty()),
             Links::Refuse => {
-                let entry = entry_itself(&at)?;
+                let (entry, _) = entry_itself(&at)?;
                 let link = format!("/proc/self/fd/{}", entry.as_raw_fd());
                 utimensat(CWD, link, &times, AtFlags::empty())
             }

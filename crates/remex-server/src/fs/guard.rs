@@ -49,6 +49,8 @@ pub(crate) struct PathGuard {
     policy: Option<Arc<Policy>>,
     /// Whether the sandbox denies more than the files of the server.
     may_deny: bool,
+    /// Whether files lose set-user-ID and set-group-ID when they are written, also without a sandbox.
+    strips_set_id: bool,
 }
 
 #[derive(Debug)]
@@ -64,6 +66,7 @@ pub(super) struct Located<'a> {
     path: &'a Path,
     links: Links,
     at: At,
+    strips_set_id: bool,
 }
 
 #[derive(Debug)]
@@ -84,6 +87,7 @@ impl PathGuard {
             floor: scopes.floor(),
             policy: None,
             may_deny: false,
+            strips_set_id: !scopes.allow(Permission::FilesSetId),
         }
     }
 
@@ -141,7 +145,7 @@ impl PathGuard {
             Links::Follow => At::Path,
             Links::Refuse => At::Entry(nofollow::find(path).map_err(|error| io_error(&error, path))?),
         };
-        Ok(Located { path, links, at })
+        Ok(Located { path, links, at, strips_set_id: self.strips_set_id })
     }
 
     /// Finds the entry that a path names, even if that is a link. `links` is about its parents.
@@ -155,7 +159,7 @@ impl PathGuard {
             return self.target(path, links, access);
         }
         let at = self.judge(path, Rules { parents: links, last: Links::Refuse }, access)?;
-        Ok(Located { path, links, at })
+        Ok(Located { path, links, at, strips_set_id: self.strips_set_id })
     }
 
     /// Finds an entry that is to be created, or to be removed or replaced.
@@ -356,6 +360,11 @@ impl<'a> Located<'a> {
 
     pub(super) fn is_confined(&self) -> bool {
         self.policy().is_some()
+    }
+
+    /// Returns whether a file there loses set-user-ID and set-group-ID when it is written.
+    pub(super) fn strips_set_id(&self) -> bool {
+        self.strips_set_id || self.is_confined()
     }
 
     /// Checks that a new file, directory or link may have the name: to write an existing file takes less.

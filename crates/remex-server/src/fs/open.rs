@@ -12,12 +12,12 @@ use std::{
 
 use remex_proto::{ErrorKind, RpcError};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat},
+    fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, openat, statat},
     io::Errno,
     process::geteuid,
 };
 
-use super::{create_error, guard::Located, io_error};
+use super::{create_error, entry::PRIVILEGES, guard::Located, io_error};
 
 /// How many times a file may be moved away while it is being opened.
 const MOVES: usize = 16;
@@ -72,7 +72,23 @@ pub(super) fn for_writing(at: &Located<'_>, access: OFlags, mode: Mode) -> Resul
         found => found?,
     };
     check_writable(&found.stat, at.path(), at.links())?;
-    reopen(&found.descriptor, access).map_err(|error| io_error(&error, at.path()))
+    let file = reopen(&found.descriptor, access).map_err(|error| io_error(&error, at.path()))?;
+    strip_set_id(at, &file)?;
+    Ok(file)
+}
+
+/// Removes set-user-ID and set-group-ID of a file that is about to be written, unless they may stay. The kernel does
+/// the same, but not for root.
+fn strip_set_id(at: &Located<'_>, file: &File) -> Result<(), RpcError> {
+    let mode = Mode::from_raw_mode(stat(file, at.path())?.st_mode);
+    if !at.strips_set_id() || !mode.intersects(PRIVILEGES) {
+        return Ok(());
+    }
+    match fchmod(file, mode - PRIVILEGES) {
+        // Not our file: the kernel removes them.
+        Ok(()) | Err(Errno::PERM) => Ok(()),
+        Err(error) => Err(io_error(&error.into(), at.path())),
+    }
 }
 
 /// Creates a file that did not exist a moment ago, or opens one created in the meantime, unless `access`
@@ -84,7 +100,10 @@ pub(super) fn create(at: &Located<'_>, access: OFlags, mode: Mode) -> Result<Fil
     let descriptor = openat(at.directory(), at.name(), flags | at.open_flags(), mode)
         .map_err(|error| create_error(&error.into(), at.path()))?;
     check_writable(&stat(&descriptor, at.path())?, at.path(), at.links())?;
-    Ok(File::from(descriptor))
+    let file = File::from(descriptor);
+    // It may have been created in the meantime.
+    strip_set_id(at, &file)?;
+    Ok(file)
 }
 
 /// Opens or creates a file that belongs to this user alone, and locks it until it is closed.
@@ -113,6 +132,7 @@ pub(super) fn exclusively(at: &Located<'_>, mode: Mode) -> Result<File, RpcError
         let there = statat(at.directory(), at.name(), AtFlags::SYMLINK_NOFOLLOW);
         if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (locked.st_dev, locked.st_ino)) {
             check_alone(&locked, path)?;
+            strip_set_id(at, &file)?;
             return Ok(file);
         }
     }

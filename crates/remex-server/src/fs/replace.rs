@@ -23,7 +23,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{create_error, entry_lock::DirectoryEntry, guard::Located, open};
+use super::{create_error, entry::PRIVILEGES, entry_lock::DirectoryEntry, guard::Located, open};
 
 /// The kernel's limit on links in a path.
 const MAX_LINKS: usize = 40;
@@ -67,7 +67,8 @@ impl Replacement {
         };
         let (file, temporary) = create(&directory, mode).map_err(failed)?;
         let replacement = Replacement { directory, name, file, temporary, predecessor };
-        replacement.inherit().map_err(failed)?;
+        let lost = if at.strips_set_id() { PRIVILEGES } else { Mode::empty() };
+        replacement.inherit(lost).map_err(failed)?;
         Ok(replacement)
     }
 
@@ -79,14 +80,14 @@ impl Replacement {
         &self.file
     }
 
-    /// Copies owner and mode of the old file, as far as the user of the server may change the owner.
-    fn inherit(&self) -> io::Result<()> {
+    /// Copies owner and mode of the old file but for `lost`, as far as the user of the server may change the owner.
+    fn inherit(&self, lost: Mode) -> io::Result<()> {
         let Some(old) = self.predecessor else { return Ok(()) };
-        let mut mode = old.mode;
+        let mut mode = old.mode - lost;
         if fchown(&self.file, Some(old.uid), Some(old.gid)).is_err() {
             let _ = fchown(&self.file, None, Some(old.gid));
             // A set-user-id or set-group-id file must not start to run as another user or group.
-            mode -= Mode::SUID | Mode::SGID;
+            mode -= PRIVILEGES;
         }
         // Set last, because a change of owner clears set-user-id.
         Ok(fchmod(&self.file, mode)?)

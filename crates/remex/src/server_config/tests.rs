@@ -166,7 +166,7 @@ client_ca = "ca.pem"
             "9: unknown key `shutdown_grace` in `[limits]`; did you mean `shutdown_grace` at the top of the file?",
             "10: `requests_per_second` is not a number or \"unlimited\"; write `requests_per_second = 100`",
             "12: cannot use `files:red` for `owner_scope`: unknown scope `files:red`; use `all`, `processes[=MAX]`, \
-             `processes:read`, `files:read[=/PATH]`, `files:write[=/PATH]`, `http`, `metrics`, \
+             `processes:read`, `files:read[=/PATH]`, `files:write[=/PATH]`, `files:setid`, `http`, `metrics`, \
              `sandbox=read-only|workspace-write` or `admin`",
             "13: an entry of `users` has no `name`; add `name`",
             "14: cannot use `abc` for `token_sha256`: it is not a SHA-256 digest; give 64 hexadecimal digits",

@@ -29,21 +29,24 @@ pub(in crate::fs) struct TreeGuard {
     policy: Option<Arc<Policy>>,
     /// The real path of the directory; empty without a sandbox.
     directory: PathBuf,
+    strips_set_id: bool,
 }
 
 impl TreeGuard {
     /// Creates the guard of a directory.
     pub(in crate::fs) fn new(directory: &Located<'_>) -> Self {
+        let strips_set_id = directory.strips_set_id();
         match (directory.policy(), directory.real()) {
             (Some(policy), Some(real)) => {
-                TreeGuard { policy: Some(Arc::clone(policy)), directory: real.to_owned() }
+                TreeGuard { policy: Some(Arc::clone(policy)), directory: real.to_owned(), strips_set_id }
             }
-            _ => TreeGuard { policy: None, directory: PathBuf::new() },
+            _ => TreeGuard { policy: None, directory: PathBuf::new(), strips_set_id },
         }
     }
 
-    pub(in crate::fs) fn is_confined(&self) -> bool {
-        self.policy.is_some()
+    /// Returns whether files lose set-user-ID and set-group-ID when they are written.
+    pub(in crate::fs) fn strips_set_id(&self) -> bool {
+        self.strips_set_id
     }
 
     /// Follows the request into a subdirectory.
