@@ -267,6 +267,8 @@ export interface EnvironmentInfo {
   providerId: string;
   /** The user's login shell. */
   shell: EnvironmentShell;
+  /** Which processes the server starts; absent: any. */
+  starts?: EnvironmentStarts | null | undefined;
   /** What the server keeps for processes that outlive it; absent: all processes end with it. Only in the answer to `environment/info`, because it changes. */
   state?: EnvironmentState | null | undefined;
   /** Where programs put temporary files. */
@@ -319,6 +321,9 @@ export interface EnvironmentShell {
   /** A native path. */
   path: string;
 }
+
+/** Which processes a server starts. Clients must accept words that are not listed. */
+export type EnvironmentStarts = "confined" | "none" | (string & {});
 
 /**
  * The state directory of a server, where it keeps processes that outlive it.

@@ -10,7 +10,7 @@ mod state;
 pub use config::{ConfigLayer, ConfigLayers, ConfigReply, ReadConfig};
 pub use info::{
     Confinement, Features, GetInfo, GetStatus, Info, LimitMethod, ProcessConfinement, ProcessLimits, Shell,
-    Status, StatusReply,
+    Starts, Status, StatusReply,
 };
 pub use policy::{EnvPolicy, Inherit, passes, resolve};
 pub use state::{Keeper, State};

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use remex_proto::{
-    environment,
+    ErrorKind, RpcError, environment,
     sandbox::{Hosts, Permissions},
 };
 use remex_rpc::tls::{CertificateName, PeerCertificate};
@@ -45,8 +45,79 @@ pub struct Config {
     pub hidden: Vec<PathBuf>,
     /// The least confinement of what clients do.
     pub sandbox: SandboxFloor,
+    /// Which processes clients may start.
+    pub starts: StartPolicy,
     /// Where durable processes and sessions are kept; without it, everything ends with the server.
     pub state: Option<StateConfig>,
+}
+
+/// Which processes clients may start, whatever their credentials allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum StartPolicy {
+    /// Any.
+    #[default]
+    Any,
+    /// Those that a sandbox confines, by request or by a floor; others are refused.
+    Confined,
+    /// None: the server serves files and makes HTTP requests only.
+    None,
+}
+
+impl StartPolicy {
+    /// All policies.
+    pub const ALL: [Self; 3] = [Self::Any, Self::Confined, Self::None];
+
+    /// Returns the word for it in flags and configuration files.
+    pub const fn word(self) -> &'static str {
+        match self {
+            StartPolicy::Any => "any",
+            StartPolicy::Confined => "confined",
+            StartPolicy::None => "none",
+        }
+    }
+
+    /// Returns the policy with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.word() == word)
+    }
+
+    /// Refuses a start if there are none.
+    pub(crate) fn check_any(self) -> Result<(), RpcError> {
+        match self {
+            StartPolicy::Any | StartPolicy::Confined => Ok(()),
+            StartPolicy::None => Err(self.refusal(
+                "this server starts no processes",
+                "use another server, or ask the administrator of this one to serve with `--starts confined` or \
+                 `--starts any`",
+            )),
+        }
+    }
+
+    /// Refuses a start that nothing confines, if it has to be.
+    pub(crate) fn check_unconfined(self) -> Result<(), RpcError> {
+        match self {
+            StartPolicy::Any => Ok(()),
+            StartPolicy::Confined => Err(self.refusal(
+                "this server starts only processes that a sandbox confines, and nothing confines this one",
+                "ask for a `sandbox` that leaves not everything open, as `remex run --sandbox workspace-write` does",
+            )),
+            StartPolicy::None => self.check_any(),
+        }
+    }
+
+    fn refusal(self, message: &str, hint: &str) -> RpcError {
+        let message = format!("{message} (`--starts {}`)", self.word());
+        RpcError::new(ErrorKind::PermissionDenied, message).with_hint(hint)
+    }
+
+    /// Returns what clients are told.
+    pub(crate) fn told(self) -> Option<environment::Starts> {
+        match self {
+            StartPolicy::Any => None,
+            StartPolicy::Confined => Some(environment::Starts::Confined),
+            StartPolicy::None => Some(environment::Starts::None),
+        }
+    }
 }
 
 /// What makes a server durable.

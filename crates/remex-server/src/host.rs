@@ -28,7 +28,7 @@ use crate::{
     available_memory,
     budget::Budget,
     compute::ComputePool,
-    config::{Config, HostInfo},
+    config::{Config, HostInfo, StartPolicy},
     confinement::Confinement,
     deadlines::Deadlines,
     durable::Durable,
@@ -66,6 +66,7 @@ pub(crate) struct Host {
     enforcer: LimitEnforcer,
     durable: Option<Arc<Durable>>,
     confinement: Confinement,
+    starts: StartPolicy,
     support: SupportProbe,
     /// Whether processes of the server's user that have a network could connect to it as its owner.
     is_open_on_tcp: OpenOnTcp,
@@ -129,6 +130,7 @@ impl Host {
         durable: Option<Arc<Durable>>,
     ) -> io::Result<Self> {
         config.host.info.process_limits = Some(enforcer.methods().clone());
+        config.host.info.starts = config.starts.told();
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let mut limits = config.limits;
         available_memory::fit(&mut limits);
@@ -157,6 +159,7 @@ impl Host {
             enforcer,
             durable,
             confinement: Confinement::new(config.sandbox, hidden),
+            starts: config.starts,
             support: SupportProbe::default(),
             is_open_on_tcp: OpenOnTcp::default(),
             proxy: Arc::new(Proxy::new()?),
@@ -297,6 +300,11 @@ impl Host {
 
     pub(crate) fn deadlines(&self) -> &Deadlines {
         &self.deadlines
+    }
+
+    /// Returns which processes clients may start.
+    pub(crate) fn starts(&self) -> StartPolicy {
+        self.starts
     }
 
     pub(crate) fn audit(&self) -> &Audit {

@@ -79,7 +79,7 @@ pub use audit::AuditConfig;
 pub use collect::{CollectError, collect_state};
 pub use config::{
     Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies,
-    SandboxFloor, StateConfig, Trust, UserGrant,
+    SandboxFloor, StartPolicy, StateConfig, Trust, UserGrant,
 };
 pub use keeper::{KeeperError, keep, knows_tables};
 pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};

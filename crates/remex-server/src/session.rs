@@ -280,6 +280,7 @@ impl Session {
         controller: ConnectionId,
         bounds: StartBounds,
     ) -> Result<(Arc<Process>, Command), RpcError> {
+        self.host.starts().check_any()?;
         let limits = self.host.limits();
         let place = self.place_of(&request)?;
         let tag = self.tag_at(&place);

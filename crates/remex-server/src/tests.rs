@@ -29,7 +29,8 @@ use tokio::{
 };
 
 use crate::{
-    Auth, CgroupUse, Config, HostInfo, Limits, MetricsAccess, Proxies, SandboxFloor, Server, Trust,
+    Auth, CgroupUse, Config, HostInfo, Limits, MetricsAccess, Proxies, SandboxFloor, Server, StartPolicy,
+    Trust,
     connection::{self, Link, Transport, Validity},
     identity::{Credential, Identity},
 };
@@ -54,6 +55,7 @@ fn config(limits: Limits) -> Config {
         metrics: MetricsAccess::default(),
         cgroup: CgroupUse::None,
         sandbox: SandboxFloor::default(),
+        starts: StartPolicy::default(),
         set_parent: None,
         hidden: Vec::new(),
         state: None,

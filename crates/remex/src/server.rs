@@ -1,6 +1,6 @@
 //! What a server on this host is created from.
 
-use remex_server::{Auth, CgroupUse, Config, Limits, MetricsAccess, SandboxFloor};
+use remex_server::{Auth, CgroupUse, Config, Limits, MetricsAccess, SandboxFloor, StartPolicy};
 
 use crate::{host, web};
 
@@ -24,6 +24,7 @@ pub fn config_from_env() -> Config {
         metrics: MetricsAccess::default(),
         cgroup: CgroupUse::None,
         sandbox: SandboxFloor::default(),
+        starts: StartPolicy::default(),
         set_parent: None,
         hidden: Vec::new(),
         state: None,

@@ -18,7 +18,7 @@ use std::{
 };
 
 use remex_client::environment::FileError;
-use remex_server::{CertificateGrant, CgroupUse, Limits, SandboxFloor, Scopes};
+use remex_server::{CertificateGrant, CgroupUse, Limits, SandboxFloor, Scopes, StartPolicy};
 
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
 pub use keys::{Key, Kind, keys};
@@ -63,6 +63,8 @@ pub struct ServerConfig {
     pub sandbox: Option<String>,
     /// What `workspace-write` allows to be written.
     pub workspace: Vec<String>,
+    /// Which processes clients may start.
+    pub starts: StartPolicy,
     /// The directory that makes processes and sessions survive the server.
     pub state: Option<PathBuf>,
 }
@@ -181,6 +183,7 @@ impl Default for ServerConfig {
             cgroup: CgroupUse::Delegated,
             sandbox: None,
             workspace: Vec::new(),
+            starts: StartPolicy::default(),
             state: None,
         }
     }

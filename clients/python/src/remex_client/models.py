@@ -261,6 +261,8 @@ class EnvironmentInfo(_EnvironmentInfo, total=False):
     confinement: EnvironmentConfinement | None
     #: How the server enforces `limits` of `process/start`; absent: it ignores them.
     processLimits: EnvironmentProcessLimits | None
+    #: Which processes the server starts; absent: any.
+    starts: EnvironmentStarts | None
     #: What the server keeps for processes that outlive it; absent: all processes end with it. Only in the
     #: answer to `environment/info`, because it changes.
     state: EnvironmentState | None
@@ -304,6 +306,9 @@ class EnvironmentShell(TypedDict):
     name: str
     #: A native path.
     path: str
+
+#: Which processes a server starts. Clients must accept words that are not listed.
+EnvironmentStarts: TypeAlias = "str"
 
 class EnvironmentState(TypedDict):
     """The state directory of a server, where it keeps processes that outlive it."""
@@ -1914,13 +1919,13 @@ __all__ = [
     "EnvironmentConfigLayer", "EnvironmentConfigLayers", "EnvironmentConfigReadParams",
     "EnvironmentConfigReadResult", "EnvironmentConfinement", "EnvironmentFeatures", "EnvironmentInfo",
     "EnvironmentInfoParams", "EnvironmentKeeper", "EnvironmentLimitMethod", "EnvironmentProcessConfinement",
-    "EnvironmentProcessLimits", "EnvironmentShell", "EnvironmentState", "EnvironmentStatus",
-    "EnvironmentStatusParams", "EnvironmentStatusResult", "FlowAckParams", "FlowBodyConsumedParams",
-    "FlowConsumedParams", "FlowMarkParams", "FsCanonicalizeParams", "FsCanonicalizeResult", "FsChange",
-    "FsChangeKind", "FsChangedParams", "FsCloseParams", "FsContentHash", "FsCopyParams",
-    "FsCreateDirectoryParams", "FsDirectoryEntry", "FsGetMetadataParams", "FsHashParams", "FsHashResult",
-    "FsIfMatch", "FsMetadata", "FsMetadataKind", "FsMissingChangedParams", "FsOpenMode", "FsOpenParams",
-    "FsOpenResult", "FsReadBlockParams", "FsReadBlockResult", "FsReadDirectoryParams",
+    "EnvironmentProcessLimits", "EnvironmentShell", "EnvironmentStarts", "EnvironmentState",
+    "EnvironmentStatus", "EnvironmentStatusParams", "EnvironmentStatusResult", "FlowAckParams",
+    "FlowBodyConsumedParams", "FlowConsumedParams", "FlowMarkParams", "FsCanonicalizeParams",
+    "FsCanonicalizeResult", "FsChange", "FsChangeKind", "FsChangedParams", "FsCloseParams", "FsContentHash",
+    "FsCopyParams", "FsCreateDirectoryParams", "FsDirectoryEntry", "FsGetMetadataParams", "FsHashParams",
+    "FsHashResult", "FsIfMatch", "FsMetadata", "FsMetadataKind", "FsMissingChangedParams", "FsOpenMode",
+    "FsOpenParams", "FsOpenResult", "FsReadBlockParams", "FsReadBlockResult", "FsReadDirectoryParams",
     "FsReadDirectoryResult", "FsReadFileParams", "FsReadFileResult", "FsReadLinkParams", "FsReadLinkResult",
     "FsRemoveParams", "FsRenameParams", "FsSetPermissionsParams", "FsSetTimesParams", "FsSymlinkParams",
     "FsUnwatchParams", "FsWalkEntry", "FsWalkError", "FsWalkKind", "FsWalkOptions", "FsWalkParams",

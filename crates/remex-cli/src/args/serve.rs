@@ -138,6 +138,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DIR", value_parser = absolute())]
     pub(crate) workspace: Vec<PathBuf>,
 
+    /// Which processes clients may start [default: any]
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) starts: Option<Starts>,
+
     /// How many starts, lists, file and HTTP requests of one connection run concurrently; the others wait
     /// [default: 256]
     #[arg(long, value_name = "N")]
@@ -231,6 +235,16 @@ pub(crate) enum AuthMethod {
     CapabilityToken,
     /// The same with a JWT that the server verifies
     SignedBearerToken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Starts {
+    /// Any
+    Any,
+    /// Those that a sandbox confines, by request or by `--sandbox`; others are refused
+    Confined,
+    /// None: files and HTTP requests only
+    None,
 }
 
 /// The two steps of daemonizing the server.

@@ -368,8 +368,18 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Result<Config, Failure> {
         .map_err(|error| Failure::usage(error.to_string(), error.hint()))?;
     let hidden = private_files(config);
     let state = config.state.clone().map(state_config).transpose()?;
-    let mut server =
-        Config { limits, auth, metrics, audit, cgroup, sandbox, hidden, state, ..remex::config_from_env() };
+    let mut server = Config {
+        limits,
+        auth,
+        metrics,
+        audit,
+        cgroup,
+        sandbox,
+        starts: config.starts,
+        hidden,
+        state,
+        ..remex::config_from_env()
+    };
     server.host_env.retain(|(name, _)| !is_private(name));
     Ok(server)
 }

@@ -40,6 +40,7 @@ mod reading;
 mod secrets;
 mod sessions;
 mod shell_snapshots;
+mod start_policy;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminals;

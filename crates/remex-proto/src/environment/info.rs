@@ -51,6 +51,9 @@ pub struct Info {
     /// How the server enforces `limits` of `process/start`; absent: it ignores them.
     #[serde(default, deserialize_with = "default_unless_decodable", skip_serializing_if = "Option::is_none")]
     pub process_limits: Option<ProcessLimits>,
+    /// Which processes the server starts; absent: any.
+    #[serde(default, deserialize_with = "default_unless_decodable", skip_serializing_if = "Option::is_none")]
+    pub starts: Option<Starts>,
     /// What the host can enforce; only in the answer to [`GetInfo`], because it takes time to find out.
     #[serde(default, deserialize_with = "default_unless_decodable", skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
@@ -76,10 +79,26 @@ impl Info {
             temp_dir: None,
             capabilities: Features::default(),
             process_limits: None,
+            starts: None,
             confinement: None,
             state: None,
         }
     }
+}
+
+/// Which processes a server starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::words::open_words))]
+#[non_exhaustive]
+#[serde(rename_all = "camelCase")]
+pub enum Starts {
+    /// Those that a sandbox confines; others are refused.
+    Confined,
+    /// None: every start is refused.
+    None,
+    /// Some that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// What a host can enforce for processes with a `sandbox`.

@@ -90,6 +90,7 @@ const SHARED: &[(&str, &str)] = &[
     ("SkillFiles", "CapabilitiesSkillFiles"),
     ("SkillPolicy", "CapabilitiesSkillPolicy"),
     ("SkillTool", "CapabilitiesSkillTool"),
+    ("Starts", "EnvironmentStarts"),
     ("Stream", "ProcessStream"),
     ("TerminateMode", "ProcessTerminateMode"),
     ("TerminateScope", "ProcessTerminateScope"),

@@ -273,6 +273,7 @@ impl<A: Audience> Engine<A> {
     ) -> Result<(Start, Confined, Option<ProxyRules>), RpcError> {
         let Command { mut start, sandbox, managed, floor, .. } = command;
         if !self.host.confinement().concerns_processes(&sandbox, floor) {
+            self.host.starts().check_unconfined()?;
             return Ok((start, Confined::No, None));
         }
         let host = Arc::clone(&self.host);
@@ -282,6 +283,7 @@ impl<A: Audience> Engine<A> {
             let policy = host.confinement().resolve_for_process(&sandbox, floor, &start.cwd, tmpdir)?;
             if policy.is_open() && policy.network() == Network::Enabled {
                 // Something outside the server confines it, or nothing does.
+                host.starts().check_unconfined()?;
                 return Ok((start, Confined::No, None));
             }
             // A directory that cannot be found is reported by the start.

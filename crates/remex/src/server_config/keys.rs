@@ -4,7 +4,9 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use remex_server::{CertificateGrant, CgroupUse, InvalidLimit, LimitValue, Limits, Reload, Scopes};
+use remex_server::{
+    CertificateGrant, CgroupUse, InvalidLimit, LimitValue, Limits, Reload, Scopes, StartPolicy,
+};
 
 use super::{
     ServerConfig, User, hex,
@@ -56,6 +58,8 @@ pub enum Kind {
     Scopes,
     /// A cgroup.
     Cgroup,
+    /// Which processes may be started.
+    Starts,
     /// A list of texts.
     Texts,
     /// A list of addresses to listen on.
@@ -82,6 +86,7 @@ pub(super) enum Value {
     OptionalTime(Option<Duration>),
     Scopes(Scopes),
     Cgroup(CgroupUse),
+    Starts(StartPolicy),
     Texts(Vec<String>),
     Digests(Vec<[u8; 32]>),
     Users(Vec<User>),
@@ -132,6 +137,7 @@ const KEYS: [Key; 32] = [
     fixed("", "cgroup", Kind::Cgroup, r#""/sys/fs/cgroup/remex""#, &["The cgroup in which processes with limits on memory or processes get cgroups of their own: \"auto\" uses that of the", "server if it is delegated, \"none\" uses none."]),
     fixed("", "sandbox", Kind::Text, r#""workspace-write""#, &["The least confinement of what clients do, whatever they ask for: \"read-only\", \"workspace-write\", or the path of a", "profile. It concerns processes and file requests; what cannot be confined is refused."]),
     fixed("", "workspace", Kind::Texts, r#"["/srv/project"]"#, &["The directories that `workspace-write` allows to be written, here and in scopes."]),
+    fixed("", "starts", Kind::Starts, r#""confined""#, &["Which processes clients may start: \"any\", \"confined\" (those that a sandbox confines; others are refused), or \"none\"", "(files and HTTP requests only)."]),
     fixed("", "state", Kind::Path, r#""/var/lib/remex""#, &["The directory in which processes, their output and sessions survive the server. Unset, everything ends with it."]),
     fixed("tls", "cert", Kind::Path, r#""cert.pem""#, &["The certificate in PEM format, followed by its intermediate certificates."]),
     fixed("tls", "key", Kind::Path, r#""key.pem""#, &["The private key of that certificate."]),
@@ -208,6 +214,7 @@ impl Key {
             ("", "cgroup", Value::Cgroup(cgroup)) => config.cgroup = cgroup,
             ("", "sandbox", Value::Text(sandbox)) => config.sandbox = Some(sandbox),
             ("", "workspace", Value::Texts(workspace)) => config.workspace = workspace,
+            ("", "starts", Value::Starts(starts)) => config.starts = starts,
             ("", "state", Value::Path(path)) => config.state = Some(path),
             ("tls", "cert", Value::Path(path)) => tls.cert = Some(path),
             ("tls", "key", Value::Path(path)) => tls.key = Some(path),
@@ -252,6 +259,7 @@ impl Key {
             }),
             ("", "sandbox") => config.sandbox.as_deref().map(text),
             ("", "workspace") => Some(texts(&config.workspace)),
+            ("", "starts") => Some(text(config.starts.word())),
             ("", "state") => path(&config.state),
             ("tls", "cert") => path(&tls.cert),
             ("tls", "key") => path(&tls.key),

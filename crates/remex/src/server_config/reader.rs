@@ -7,7 +7,7 @@ use std::{
 };
 
 use remex_rpc::{ListenAddress, tls::CertificateName};
-use remex_server::{CertificateGrant, Scopes};
+use remex_server::{CertificateGrant, Scopes, StartPolicy};
 use toml::{
     Spanned,
     de::{DeString, DeTable, DeValue},
@@ -134,6 +134,11 @@ impl Reader<'_> {
                 let text = self.expect(key, item, "a text", text)?;
                 let wrong = |reason| Rejected::new(reason, "give an absolute path, \"auto\" or \"none\"");
                 self.accept(key, item, cgroup_use(text).map(Value::Cgroup).map_err(wrong))
+            }
+            Kind::Starts => {
+                let text = self.expect(key, item, "a text", text)?;
+                let unknown = || Rejected::new("it is no such word", "use \"any\", \"confined\" or \"none\"");
+                self.accept(key, item, StartPolicy::from_word(text).map(Value::Starts).ok_or_else(unknown))
             }
             Kind::Texts => {
                 let texts = self.list(key, item, |reader, item| {

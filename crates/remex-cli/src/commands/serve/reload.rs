@@ -115,6 +115,7 @@ fn keep_restart(old: &ServerConfig, new: ServerConfig) -> ServerConfig {
         cgroup: old.cgroup.clone(),
         sandbox: old.sandbox.clone(),
         workspace: old.workspace.clone(),
+        starts: old.starts,
         state: old.state.clone(),
         limits: keep_fixed(&old.limits, &new.limits),
         ..new

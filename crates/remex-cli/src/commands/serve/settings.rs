@@ -10,11 +10,11 @@ use std::{
 
 use remex::server_config::{Error, ServerConfig, User};
 use remex_rpc::tls::CertificateName;
-use remex_server::{Auth, CertificatePolicy, Limits, Scopes, UserGrant};
+use remex_server::{Auth, CertificatePolicy, Limits, Scopes, StartPolicy, UserGrant};
 
 use super::{bearer, cannot};
 use crate::{
-    args::serve::{Flags, Lifetime},
+    args::serve::{Flags, Lifetime, Starts},
     render::failure::{Failure, Kind},
 };
 
@@ -68,6 +68,13 @@ pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
             Failure::usage(format!("cannot use `--cgroup {word}`"), "give an absolute path, `auto` or `none`")
                 .because(reason)
         })?;
+    }
+    if let Some(starts) = flags.starts {
+        config.starts = match starts {
+            Starts::Any => StartPolicy::Any,
+            Starts::Confined => StartPolicy::Confined,
+            Starts::None => StartPolicy::None,
+        };
     }
     if flags.state.is_some() {
         config.state.clone_from(&flags.state);
