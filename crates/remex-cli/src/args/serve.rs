@@ -241,7 +241,7 @@ pub(crate) enum AuthMethod {
 pub(crate) enum Starts {
     /// Any
     Any,
-    /// Those that a sandbox confines, by request or by `--sandbox`; others are refused
+    /// Those that a sandbox confines, also by `--sandbox`; others are refused
     Confined,
     /// None: files and HTTP requests only
     None,
