@@ -534,7 +534,7 @@ export interface FsMetadata {
   isDirectory: boolean;
   /** A regular file. */
   isFile: boolean;
-  /** The path itself is a symbolic link. */
+  /** The path itself is a symbolic link; the oldest dialect does not say. */
   isSymlink: boolean;
   /** What it is. */
   kind?: FsMetadataKind | null | undefined;
@@ -544,7 +544,7 @@ export interface FsMetadata {
   mode?: number | null | undefined;
   /** When the content changed last. */
   modifiedAtMs: number;
-  /** In bytes. */
+  /** In bytes; 0 in the oldest dialect. */
   size: number;
   /** The owner's number. */
   uid?: number | null | undefined;
@@ -967,7 +967,7 @@ export interface InitializeParams {
 /**
  * The answer to `initialize`.
  *
- * A server other than remex may send only `sessionId`. Of the other members, those that describe the server count as absent if they do not decode.
+ * A server other than remex may send only `sessionId`, and one of the oldest dialect only `protocolVersion`. Of the other members, those that describe the server count as absent if they do not decode.
  */
 export interface InitializeResult {
   /** What is on for this connection, and what the server can do at all. */
@@ -984,7 +984,7 @@ export interface InitializeResult {
   resumed: boolean;
   /** Which program answers. */
   server: InitializeServer;
-  /** Resumes this session after a disconnect. */
+  /** Resumes this session after a disconnect; empty on a server without sessions. */
   sessionId: string;
 }
 
@@ -1367,7 +1367,7 @@ export interface ProcessReadResult {
   cause?: ProcessExitCause | null | undefined;
   /** In order, each with a seq beyond `afterSeq`. */
   chunks: ProcessChunk[];
-  /** Whether the process is closed: no more events will follow. */
+  /** Whether the process is closed: no more events will follow. The oldest dialect does not say. */
   closed: boolean;
   /** Once it is closed, how much of that was dropped before the session's client got it. */
   evictedBytes?: number | null | undefined;
@@ -1707,7 +1707,7 @@ export interface ProcessWriteParams {
 export interface ProcessWriteResult {
   /** The same for clients of v0: whether `status` is `accepted`. */
   accepted: boolean;
-  /** What became of the bytes. */
+  /** What became of the bytes; in the oldest dialect only `accepted` says it. */
   status: ProcessWriteStatus;
 }
 

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-LostReason = Literal[
-    "closed", "forgotten", "notResumable", "reconnectTimedOut", "takenOver", "protocol", "rejected"
-]
+LostReason = Literal["closed", "forgotten", "notResumable", "reconnectTimedOut", "takenOver", "protocol", "rejected"]
 
 
 class RemexError(Exception):

@@ -503,11 +503,11 @@ class _FsMetadata(TypedDict):
     isDirectory: bool
     #: A regular file.
     isFile: bool
-    #: The path itself is a symbolic link.
+    #: The path itself is a symbolic link; the oldest dialect does not say.
     isSymlink: bool
     #: When the content changed last.
     modifiedAtMs: int
-    #: In bytes.
+    #: In bytes; 0 in the oldest dialect.
     size: int
 
 
@@ -961,7 +961,7 @@ class _InitializeResult(TypedDict):
     resumed: bool
     #: Which program answers.
     server: InitializeServer
-    #: Resumes this session after a disconnect.
+    #: Resumes this session after a disconnect; empty on a server without sessions.
     sessionId: str
 
 
@@ -1345,7 +1345,7 @@ class ProcessReadParams(_ProcessReadParams, total=False):
 class _ProcessReadResult(TypedDict):
     #: In order, each with a seq beyond `afterSeq`.
     chunks: list[ProcessChunk]
-    #: Whether the process is closed: no more events will follow.
+    #: Whether the process is closed: no more events will follow. The oldest dialect does not say.
     closed: bool
     #: Null until it has exited.
     exitCode: int | None
@@ -1684,7 +1684,7 @@ class ProcessWriteResult(TypedDict):
     """The answer to `process/write`, in the words of two dialects."""
     #: The same for clients of v0: whether `status` is `accepted`.
     accepted: bool
-    #: What became of the bytes.
+    #: What became of the bytes; in the oldest dialect only `accepted` says it.
     status: ProcessWriteStatus
 
 #: What became of the bytes of a `process/write`. Clients must accept words that are not listed.
