@@ -405,3 +405,15 @@ async def test_a_message_takes_memory_as_it_arrives() -> None:
     for at in range(0, len(whole), 100_000):
         link.feed(whole[at : at + 100_000])
     assert handler.messages == [message]
+
+
+async def test_a_server_of_the_base_dialect_gets_uris() -> None:
+    def welcome(usual: dict[str, Any]) -> dict[str, Any]:
+        # This is all that such a server says.
+        return {"sessionId": usual["sessionId"], "environmentInfo": {"shell": {"name": "sh", "path": "/bin/sh"}}}
+
+    async with ScriptedServer(lambda method, params: {}, welcome) as server:
+        async with remex_client.connect(server.url) as host:
+            await host.files.copy("/a b", "file:///c")
+        copied = next(message for message in server.received if message.get("method") == "fs/copy")
+        assert (copied["params"]["sourcePath"], copied["params"]["destinationPath"]) == ("file:///a%20b", "file:///c")

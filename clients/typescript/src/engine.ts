@@ -18,7 +18,7 @@ import type { OutputEvent, ProcessEvent } from "./events.js";
 import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
 import type { Dial, Link, Outgoing } from "./link.js";
 import { outgoingLength } from "./link.js";
-import { fromWirePath } from "./path.js";
+import { fromWirePath, toUri } from "./path.js";
 import type { FsChangedParams, HttpRequestBodyDeltaParams, InitializeResult } from "./protocol.js";
 
 /** The state of the connection of a client. */
@@ -167,6 +167,14 @@ export class Engine {
     });
   }
 
+  /** Spells paths as the server knows them: remex knows all, the base dialect URIs only, the oldest none. */
+  #withPaths(params: object): object {
+    if (!this.hasSessions) return withPaths(params, fromWirePath);
+    const { server, environmentInfo } = this.welcome as Partial<InitializeResult>;
+    // A server of the base dialect says what its host is, but not what it is itself.
+    return server == null && environmentInfo != null ? withPaths(params, toUri) : params;
+  }
+
   #call<M extends Method>(
     method: M, params: Params<M>, options?: InnerCallOptions<Result<M>>, binary?: { member: string; bytes: Uint8Array },
   ): Promise<Result<M>> {
@@ -175,7 +183,7 @@ export class Engine {
       if (signal?.aborted) return reject(signal.reason);
       if (this.#lost) return reject(this.#lost);
       const id = this.#nextId++;
-      const message = request(id, method, this.hasSessions ? params : withPlainPaths(params), binary);
+      const message = request(id, method, this.#withPaths(params), binary);
       const [length, limit] = [outgoingLength(message), this.welcome.limits?.messageBytes];
       if (limit && length > limit) {
         const hint = "send less at once";
@@ -648,13 +656,14 @@ export class Engine {
   }
 }
 
-/** Returns params for a server that knows no URIs; a path that is not UTF-8 stays one. */
-function withPlainPaths(params: object): object {
-  const plain: Record<string, unknown> = { ...params };
+/** Returns params with other spellings of their paths. */
+function withPaths(params: object, spell: (path: string) => string): object {
+  const spelt: Record<string, unknown> = { ...params };
   for (const name of ["cwd", "path", "sourcePath", "destinationPath"]) {
-    if (typeof plain[name] === "string") plain[name] = fromWirePath(plain[name]);
+    const path = spelt[name];
+    if (typeof path === "string") spelt[name] = spell(path);
   }
-  return plain;
+  return spelt;
 }
 
 function request(id: number, method: string, params: object, binary: { member: string; bytes: Uint8Array } | undefined): Outgoing {

@@ -18,7 +18,8 @@ export function toWirePath(path: Path): string {
   return `file://${Array.from(path, escapeByte).join("")}`;
 }
 
-function toUri(path: Path): string {
+/** Returns a path as a URI. */
+export function toUri(path: Path): string {
   return typeof path === "string" && /^file:/i.test(path) ? path : toWirePath(toBytes(path));
 }
 

@@ -233,3 +233,15 @@ test("a close comes after the writes before it, and both can be aborted while th
   const last = server.received.findLast((message) => message["params"]?.processId === "cat")!;
   assert.deepEqual([writesOf("cat").length, last["method"]], [3, "process/closeStdin"]);
 });
+
+test("a server of the base dialect gets URIs", async () => {
+  await using server = await ScriptedServer.listen((message, connection) => {
+    // This is all that such a server says of itself.
+    const result = message["method"] === "initialize" ? { sessionId: "s", environmentInfo: { shell: { name: "sh", path: "/bin/sh" } } } : {};
+    if (message["id"] !== undefined) connection.send({ id: message["id"], result });
+  });
+  await using host = await within("a connection", connect(server.url));
+  await within("the copy", host.files.copy("/a b", "file:///c"));
+  const { params } = server.received.find(({ method }) => method === "fs/copy")!;
+  assert.deepEqual([params.sourcePath, params.destinationPath], ["file:///a%20b", "file:///c"]);
+});

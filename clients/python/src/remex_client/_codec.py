@@ -78,10 +78,24 @@ def path_from_wire(text: object) -> str:
     return text
 
 
+#: The members of requests that are paths, in every method that a server other than remex may have.
+_PATHS = ("cwd", "path", "sourcePath", "destinationPath")
+
+
+def with_uris(params: Mapping[str, object]) -> dict[str, object]:
+    """Returns params for a server of the base dialect, which knows no plain paths."""
+    uris = dict(params)
+    for name in _PATHS:
+        text = uris.get(name)
+        if isinstance(text, str) and text.startswith("/"):
+            uris[name] = "file://" + quote_from_bytes(text.encode(), safe="/")
+    return uris
+
+
 def with_plain_paths(params: Mapping[str, object]) -> dict[str, object]:
     """Returns params for a server of the oldest dialect, which knows no URIs; what is not UTF-8 stays one."""
     plain = dict(params)
-    for name in ("cwd", "path", "sourcePath", "destinationPath"):
+    for name in _PATHS:
         text = plain.get(name)
         if isinstance(text, str) and text[:7].lower() == "file://":
             path = path_from_wire(text)

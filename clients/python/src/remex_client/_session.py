@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from ._call import CONTROL, PARKED, Call, encode
-from ._codec import decode_base64, with_plain_paths
+from ._codec import decode_base64, with_plain_paths, with_uris
 from ._errors import (
     LostReason,
     ProtocolError,
@@ -265,6 +265,9 @@ class Session:
             raise _again(self.lost)
         if not self.has_sessions:
             params = with_plain_paths(params)
+        elif not self.welcome.get("server") and self.welcome.get("environmentInfo"):
+            # A server of the base dialect, which says what its host is, but not what it is itself.
+            params = with_uris(params)
         call = Call(self.number(), method, params, on_done, slots)
         limit = (self.welcome.get("limits") or {}).get("messageBytes") or 0
         if 0 < limit < len(call.message):
