@@ -6,6 +6,7 @@
 mod clock;
 mod collector;
 mod control_sequences;
+mod events;
 mod excerpt;
 mod json;
 mod limits;
@@ -27,6 +28,7 @@ use tokio::time::Instant;
 
 pub use clock::{Clock, RealTime};
 pub use control_sequences::ControlSequences;
+pub use events::{AgentEvent, AgentEvents};
 pub use excerpt::Excerpt;
 pub use limits::{Limits, Window};
 pub use live::{Delta, LiveStep, StepEvent};
@@ -40,6 +42,7 @@ use crate::{
     process::{OnDrop, SignalName},
 };
 use collector::Viewed;
+use events::{EventSender, StepGuard};
 use open::OpenProcess;
 use table::Table;
 
@@ -77,6 +80,7 @@ pub struct Agent {
 struct Shared {
     limits: Limits,
     clock: Arc<dyn Clock>,
+    events: EventSender,
     /// Locked only for short lookups and insertions.
     table: Mutex<Table>,
 }
@@ -135,7 +139,9 @@ impl Agent {
     /// # Ok(()) }
     /// ```
     pub fn with_clock(limits: Limits, clock: Arc<dyn Clock>) -> Self {
-        Self { shared: Arc::new(Shared { limits, clock, table: Mutex::default() }) }
+        Self {
+            shared: Arc::new(Shared { limits, clock, events: EventSender::new(), table: Mutex::default() }),
+        }
     }
 
     /// Starts a command, and returns when it has ended or the time limit has passed.
@@ -176,8 +182,8 @@ impl Agent {
         command: &Command,
         window: Window,
     ) -> Result<Step, Error> {
-        let (handle, open) = self.start(client, command).await?;
-        self.step(handle, &open, Write::Nothing, window).await
+        let (handle, open, guard) = self.start(client, command).await?;
+        self.step(handle, &open, Write::Nothing, window, guard).await
     }
 
     /// Writes input, or nothing, to a process, and returns when it has ended or the time limit has passed.
@@ -209,7 +215,8 @@ impl Agent {
     /// ```
     pub async fn write_stdin(&self, handle: Handle, write: Write<'_>, window: Window) -> Result<Step, Error> {
         let open = self.open_for(handle, write)?;
-        self.step(handle, &open, write, window).await
+        let guard = open.step();
+        self.step(handle, &open, write, window, guard).await
     }
 
     /// Returns the retained output of a process from its beginning, truncated to `max_bytes`.
@@ -415,15 +422,21 @@ impl Agent {
         }
     }
 
-    async fn start(&self, client: &Client, command: &Command) -> Result<(Handle, Arc<OpenProcess>), Error> {
-        let Shared { limits, clock, .. } = &*self.shared;
+    /// Starts a process, and returns it with the guard of its first step.
+    async fn start(
+        &self,
+        client: &Client,
+        command: &Command,
+    ) -> Result<(Handle, Arc<OpenProcess>, Option<StepGuard>), Error> {
+        let Shared { limits, clock, events, .. } = &*self.shared;
         let mut reservation = self.reserve()?;
         let command = command.clone().on_drop(OnDrop::Terminate);
         let command = command.retain_otherwise(limits.retain).linger_otherwise(limits.linger);
         let open = Arc::new(OpenProcess::start(client, &command, limits).await?);
         reservation.state = Reserved::Used;
         let handle = self.table().insert(&open, limits.open, clock.now());
-        Ok((handle, open))
+        let guard = open.report_end(handle, events.clone());
+        Ok((handle, open, guard))
     }
 
     async fn step(
@@ -432,9 +445,10 @@ impl Agent {
         open: &OpenProcess,
         write: Write<'_>,
         window: Window,
+        guard: Option<StepGuard>,
     ) -> Result<Step, Error> {
         let waited = self.wait(handle, open, write, self.timer(window)).await?;
-        Ok(self.finish(handle, open, window, waited, Viewed::WithStep))
+        Ok(self.finish(handle, open, window, waited, Viewed::WithStep, guard))
     }
 
     fn timer(&self, window: Window) -> Timer {
@@ -451,17 +465,23 @@ impl Agent {
         timer: Timer,
     ) -> Result<Waited, Error> {
         let mut accepted_bytes = 0;
+        let mut told_bytes = 0;
         let write_and_wait = async {
             open.write(handle, write, &mut accepted_bytes).await?;
+            // Before the output that answers it.
+            told_bytes = accepted_bytes;
+            self.shared.events.input(handle, &write.bytes()[..told_bytes]);
             open.collector.ended().await;
             Ok::<_, Error>(())
         };
-        tokio::select! {
+        let failed = tokio::select! {
             biased;
-            () = open.collector.ended() => {}
-            failed = write_and_wait => failed?,
-            () = timer.over => {}
-        }
+            () = open.collector.ended() => Ok(()),
+            failed = write_and_wait => failed,
+            () = timer.over => Ok(()),
+        };
+        self.shared.events.input(handle, &write.bytes()[told_bytes..accepted_bytes]);
+        failed?;
         let duration = self.shared.clock.now().saturating_duration_since(timer.began);
         Ok(Waited { accepted_bytes, duration })
     }
@@ -474,11 +494,15 @@ impl Agent {
         window: Window,
         waited: Waited,
         viewed: Viewed,
+        guard: Option<StepGuard>,
     ) -> Step {
         let Shared { limits, clock, .. } = &*self.shared;
         // The process may have been evicted meanwhile, which does not affect this step.
         let _ = self.table().find(handle, clock.now());
         let (progress, output) = open.collector.take(limits.budget(window), viewed);
+        if let Some(guard) = guard {
+            guard.finish(&progress);
+        }
         let Waited { accepted_bytes, duration: waited } = waited;
         Step { handle, output, progress, accepted_bytes, waited }
     }

@@ -12,6 +12,7 @@ mod reference;
 mod retain;
 mod sandbox;
 mod stdin;
+mod subscription;
 mod terminal_size;
 mod wait;
 
@@ -22,7 +23,7 @@ use remex_proto::process as wire;
 pub use crate::event::{Chunk, Closed, Event, Exit, Gap};
 pub use command::{Command, Input, OnDrop, Secrets};
 pub use events::{Events, Reader};
-pub use exec_process::{ExecProcess, ProcessFuture};
+pub use exec_process::{ExecProcess, Executor, ProcessFuture};
 pub use info::ProcessInfo;
 pub use lines::{Line, Lines};
 pub use output::Output;
@@ -37,6 +38,7 @@ pub use remex_proto::{
 pub use retain::Retain;
 pub use sandbox::Sandbox;
 pub use stdin::Stdin;
+pub use subscription::Subscription;
 pub use terminal_size::TerminalSize;
 pub use wait::{Until, WaitOutcome};
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use remex_client::{
     Client, Command, Error, ErrorKind, Process,
-    process::{ExecProcess as _, Exit, ExitCause, Input, SignalName, TerminalSize},
+    process::{
+        Event, ExecProcess, Executor, Exit, ExitCause, Input, ProcessFuture, SignalName, TerminalSize,
+    },
     testing::{FakeProcess, FakeServer, Script},
 };
 use remex_proto::process::{self as wire, WriteStatus};
@@ -295,4 +297,51 @@ fn a_second_exit_panics() {
 #[should_panic(expected = "`make` already has a script")]
 fn a_second_script_for_a_command_line_panics() {
     let _ = FakeServer::new().on("make", Script::new().exit(0)).on("make", Script::new().exit(1));
+}
+
+/// What a program does that knows only the traits: starts a command, types, follows it to its end.
+async fn greet(host: &dyn Executor) -> Result<(String, i32), Error> {
+    let process = host.start(&greeter()).await?;
+    process.write(b"ada\n").await?;
+    let (mut events, mut said, mut code) = (process.subscribe(0), String::new(), None);
+    while let Some(event) = events.next().await? {
+        match event {
+            Event::Output(chunk) => said += &String::from_utf8_lossy(&chunk.bytes),
+            Event::Exited { exit, .. } => code = Some(exit.code),
+            _ => {}
+        }
+    }
+    Ok((said, code.expect("it exits before it is closed")))
+}
+
+fn greeter() -> Command {
+    Command::shell("printf 'name? '; read name; echo hello, $name; exit 3").input(Input::Piped)
+}
+
+fn greeter_script() -> Script {
+    Script::new().stdout("name? ").expect_input("ada\n").stdout("hello, ada\n").exit(3)
+}
+
+/// A host of a test of its own: it starts nothing but what the test has written.
+#[derive(Debug)]
+struct Stub;
+
+impl Executor for Stub {
+    fn start<'a>(&'a self, command: &'a Command) -> ProcessFuture<'a, Box<dyn ExecProcess>> {
+        Box::pin(async move {
+            assert_eq!(command.line(), greeter().line());
+            Ok(Box::new(FakeProcess::new("stub", greeter_script())) as Box<dyn ExecProcess>)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_program_swaps_its_host_by_value() {
+    let here = Client::connect(remex::Local::here().unwrap().target()).await.unwrap();
+    let scripted = connect(&FakeServer::new().on(greeter().line(), greeter_script())).await;
+    let hosts: [Box<dyn Executor>; 3] = [Box::new(here), Box::new(scripted), Box::new(Stub)];
+    for host in hosts {
+        let greeted = timeout(OVERDUE, greet(&*host)).await.expect("it ends").unwrap();
+        assert_eq!(greeted, ("name? hello, ada\n".to_owned(), 3), "{host:?}");
+    }
 }

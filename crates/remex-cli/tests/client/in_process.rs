@@ -6,7 +6,10 @@ use std::{
 };
 
 use remex::Local;
-use remex_client::{Client, Command};
+use remex_client::{
+    Client, Command, Target,
+    process::{Event, Executor},
+};
 use remex_proto::{
     Blob, Call, ClientNote, ErrorKind, RequestId, RpcError, ServerNote,
     call::{Initialized, METHODS, Request},
@@ -15,7 +18,7 @@ use remex_proto::{
 use remex_rpc::memory::{ClientEnd, Reply, ToClient, ToServer};
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, Place, Watched, Web, start_params, web_answer, with};
+use crate::support::{PATIENCE, Place, Server, Watched, Web, start_params, web_answer, with};
 
 /// The client's side of one link, driven by hand.
 struct Peer {
@@ -424,4 +427,25 @@ async fn a_client_gets_here_as_to_any_server() {
     assert!(!process.ended_within(Duration::ZERO), "the place lives as long as its client");
     drop((sleeper, client));
     process.assert_ends();
+}
+
+#[tokio::test]
+async fn a_program_swaps_a_local_and_a_remote_host_by_value() {
+    let server = Server::start();
+    for target in [Local::here().unwrap().target(), Target::parse(server.address()).unwrap()] {
+        let host: Box<dyn Executor> = Box::new(Client::connect(target).await.unwrap());
+        let process = host.start(&Command::shell("echo one; echo two; exit 3")).await.unwrap();
+        let (mut events, mut said, mut code) = (process.subscribe(0), Vec::new(), None);
+        let followed = async {
+            while let Some(event) = events.next().await.unwrap() {
+                match event {
+                    Event::Output(chunk) => said.extend_from_slice(&chunk.bytes),
+                    Event::Exited { exit, .. } => code = Some(exit.code),
+                    _ => {}
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, followed).await.expect("the process ends");
+        assert_eq!((&said[..], code), (&b"one\ntwo\n"[..], Some(3)));
+    }
 }

@@ -6,7 +6,9 @@ use std::{fmt, pin::Pin, sync::Arc};
 
 use serde::Serialize;
 
-use super::{Agent, Count, Handle, Step, Waited, Window, Write, collector::Viewed, open::OpenProcess};
+use super::{
+    Agent, Count, Handle, Step, StepGuard, Waited, Window, Write, collector::Viewed, open::OpenProcess,
+};
 use crate::{Client, Command, Error, process::Stream};
 
 /// A step whose output can be watched while it waits, from [`Agent::exec_command_live`] or
@@ -47,6 +49,9 @@ pub struct LiveStep {
     /// There is no text between `position` and here, only output that is missing; the next delta counts it.
     passed: u64,
     phase: Phase,
+    /// What the step writes, until it is told.
+    input: Option<String>,
+    guard: Option<StepGuard>,
 }
 
 type Wait = Pin<Box<dyn Future<Output = Result<Waited, Error>> + Send>>;
@@ -64,7 +69,7 @@ enum Phase {
 
 /// What happens during a step.
 ///
-/// As JSON, `type` is `begin`, `delta` or `end`, beside the members of [`Delta`] and [`Step`]:
+/// As JSON, `type` is `begin`, `terminalInteraction`, `delta` or `end`, beside the members of [`Delta`] and [`Step`]:
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -95,6 +100,14 @@ pub enum StepEvent {
         handle: Handle,
         /// Its command line.
         command: String,
+    },
+    /// The step writes input; it follows [`StepEvent::Begin`]. [`Step::accepted_bytes`] says how much was accepted.
+    #[non_exhaustive]
+    TerminalInteraction {
+        /// The process.
+        handle: Handle,
+        /// The input; invalid UTF-8 is replaced with `U+FFFD`.
+        input: String,
     },
     /// The process has printed something.
     Delta(Delta),
@@ -150,6 +163,10 @@ impl LiveStep {
         loop {
             match &mut self.phase {
                 Phase::Begin(_) => return Ok(Some(self.begin())),
+                Phase::Waiting(_) if self.input.is_some() => {
+                    let input = self.input.take().unwrap_or_default();
+                    return Ok(Some(StepEvent::TerminalInteraction { handle: self.handle, input }));
+                }
                 Phase::Waiting(wait) => tokio::select! {
                     // Even if there is always more output, the step ends in time.
                     biased;
@@ -169,7 +186,8 @@ impl LiveStep {
                     }
                     self.phase = Phase::Over;
                     let viewed = Viewed::UpTo(self.position);
-                    let step = self.agent.finish(self.handle, &self.open, self.window, waited, viewed);
+                    let guard = self.guard.take();
+                    let step = self.agent.finish(self.handle, &self.open, self.window, waited, viewed, guard);
                     return Ok(Some(StepEvent::End(step)));
                 }
                 Phase::Over => return Ok(None),
@@ -244,8 +262,8 @@ impl Agent {
         command: &Command,
         window: Window,
     ) -> Result<LiveStep, Error> {
-        let (handle, open) = self.start(client, command).await?;
-        Ok(self.live(handle, open, Write::Nothing, window))
+        let (handle, open, guard) = self.start(client, command).await?;
+        Ok(self.live(handle, open, Write::Nothing, window, guard))
     }
 
     /// Writes input, or nothing, like [`Agent::write_stdin`], and returns the step to be watched.
@@ -281,18 +299,30 @@ impl Agent {
         window: Window,
     ) -> Result<LiveStep, Error> {
         let open = self.open_for(handle, write)?;
-        Ok(self.live(handle, open, write, window))
+        let guard = open.step();
+        Ok(self.live(handle, open, write, window, guard))
     }
 
-    fn live(&self, handle: Handle, open: Arc<OpenProcess>, write: Write<'_>, window: Window) -> LiveStep {
+    fn live(
+        &self,
+        handle: Handle,
+        open: Arc<OpenProcess>,
+        write: Write<'_>,
+        window: Window,
+        guard: Option<StepGuard>,
+    ) -> LiveStep {
         let timer = self.timer(window);
+        let input = Some(write.bytes())
+            .filter(|bytes| !bytes.is_empty())
+            .map(|bytes| String::from_utf8_lossy(bytes).into());
         // A copy, so that the step can be moved to a task of its own.
         let write = OwnedWrite::from(write);
         let (agent, waits_for) = (self.clone(), Arc::clone(&open));
         let wait = async move { agent.wait(handle, &waits_for, write.as_write(), timer).await };
         let position = open.collector.shown();
         let phase = Phase::Begin(Box::pin(wait));
-        LiveStep { agent: self.clone(), handle, open, window, position, passed: position, phase }
+        let (agent, passed) = (self.clone(), position);
+        LiveStep { agent, handle, open, window, position, passed, phase, input, guard }
     }
 }
 

@@ -4,14 +4,16 @@
 
 use std::{
     io,
-    sync::{Arc, PoisonError},
+    sync::{Arc, OnceLock, PoisonError},
 };
 
 use tokio::{io::AsyncWriteExt as _, sync::Mutex, task::JoinSet};
 
 use super::{
     ControlSequences, Count, Handle, Limits, Progress, Refusal, RetainedOutput, Truncator, Write,
-    collector::Collector, output_text::OutputText,
+    collector::Collector,
+    events::{EndReporter, EventSender, StepGuard},
+    output_text::OutputText,
 };
 use crate::{
     Client, Command, Error, Process,
@@ -30,8 +32,10 @@ pub(super) struct OpenProcess {
     pub(super) collector: Arc<Collector>,
     /// Serializes the writes of steps; held while a write waits for the process to read.
     input: Mutex<Input>,
-    /// Tasks that collect output and close the input; aborted when this is dropped.
+    /// Tasks that collect output, close the input and report the end; aborted when this is dropped.
     tasks: std::sync::Mutex<JoinSet<()>>,
+    /// Set once the process has its handle.
+    reporter: OnceLock<Arc<EndReporter>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +63,23 @@ impl OpenProcess {
         let (collects, events) = (Arc::clone(&collector), process.events());
         tasks.spawn(async move { collects.collect(events).await });
         let (input, tasks) = (Mutex::new(process.stdin().map_or(Input::None, Input::Open)), tasks.into());
-        Ok(Self { command: line, terminal, process, collector, input, tasks })
+        Ok(Self { command: line, terminal, process, collector, input, tasks, reporter: OnceLock::new() })
+    }
+
+    /// Tells the end of the process if no step does; returns the guard of the step that has started it.
+    pub(super) fn report_end(&self, handle: Handle, events: EventSender) -> Option<StepGuard> {
+        let collector = Arc::clone(&self.collector);
+        let reporter = EndReporter::new(handle, self.command.clone(), collector, events);
+        let guard = reporter.step();
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.spawn(Arc::clone(&reporter).run());
+        drop(tasks);
+        self.reporter.set(reporter).ok().map(|()| guard)
+    }
+
+    /// Records that a step waits for the process.
+    pub(super) fn step(&self) -> Option<StepGuard> {
+        self.reporter.get().map(EndReporter::step)
     }
 
     pub(super) fn process(&self) -> &Process {

@@ -178,6 +178,15 @@ pub enum Write<'a> {
     BytesAndEnd(&'a [u8]),
 }
 
+impl<'a> Write<'a> {
+    pub(super) fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Nothing => &[],
+            Self::Bytes(bytes) | Self::BytesAndEnd(bytes) => bytes,
+        }
+    }
+}
+
 /// A process in [`Agent::list`](super::Agent::list).
 ///
 /// ```

@@ -1,14 +1,56 @@
-//! A process behind a trait, for programs that inject a fake.
+//! Hosts and their processes behind traits, for programs that choose the host by value, or inject a fake.
+//!
+//! Start at [`Executor`].
 
 use std::{fmt, pin::Pin, time::Duration};
 
-use super::{Exit, OutputBatch, Process, SignalName, TerminalSize};
-use crate::Error;
+use super::{Command, Exit, OutputBatch, Process, SignalName, Subscription, TerminalSize};
+use crate::{Client, Error};
 
 /// The future of a call of [`ExecProcess`].
 pub type ProcessFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// A process that can be polled, written to and ended: a [`Process`], or a fake in a unit test.
+/// Something that starts processes: a [`Client`], whose server is in this process or elsewhere, or a fake in a unit test.
+///
+/// Keep an `Arc<dyn Executor>` where the program decides at run time where its processes run:
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use remex_client::{Client, Command, Error, Target, process::{Event, Executor}};
+///
+/// async fn first_bytes(host: &dyn Executor, command: &Command) -> Result<Option<Vec<u8>>, Error> {
+///     let process = host.start(command).await?;
+///     let mut events = process.subscribe(0);
+///     while let Some(event) = events.next().await? {
+///         if let Event::Output(chunk) = event {
+///             return Ok(Some(chunk.bytes.to_vec()));
+///         }
+///     }
+///     Ok(None)
+/// }
+///
+/// let remote: Option<&str> = None;
+/// let target = match remote {
+///     Some(url) => Target::parse(url)?,
+///     None => remex::Local::here()?.target(),
+/// };
+/// let host: Arc<dyn Executor> = Arc::new(Client::connect(target).await?);
+/// assert_eq!(first_bytes(&*host, &Command::shell("echo hello")).await?, Some(b"hello\n".to_vec()));
+/// # Ok(()) }
+/// ```
+pub trait Executor: fmt::Debug + Send + Sync {
+    /// Starts a process; see [`Command::start`].
+    fn start<'a>(&'a self, command: &'a Command) -> ProcessFuture<'a, Box<dyn ExecProcess>>;
+}
+
+impl Executor for Client {
+    fn start<'a>(&'a self, command: &'a Command) -> ProcessFuture<'a, Box<dyn ExecProcess>> {
+        Box::pin(async move { Ok(Box::new(command.start(self).await?) as Box<dyn ExecProcess>) })
+    }
+}
+
+/// A process that can be followed, polled, written to and ended: a [`Process`], or a fake in a unit test.
 ///
 /// Write code against `&dyn ExecProcess` where a test shall replace the process itself. To replace the host instead, and
 /// keep the whole [`Process`] with its streams, use `testing::FakeServer` of the feature `testing`.
@@ -38,6 +80,10 @@ pub type ProcessFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + 
 pub trait ExecProcess: fmt::Debug + Send + Sync {
     /// Returns its id; see [`Process::id`].
     fn id(&self) -> &str;
+    /// Returns the events after a sequence number, 0 for all; see [`Process::events_after`].
+    ///
+    /// A fake returns [`Subscription::polling`].
+    fn subscribe(&self, after: u64) -> Subscription<'_>;
     /// Reads and consumes output; see [`Process::read`].
     fn read(&self, after: u64, max_bytes: u64, wait: Duration) -> ProcessFuture<'_, OutputBatch>;
     /// Writes to its standard input; see [`Process::write`].
@@ -57,6 +103,10 @@ pub trait ExecProcess: fmt::Debug + Send + Sync {
 impl ExecProcess for Process {
     fn id(&self) -> &str {
         Process::id(self)
+    }
+
+    fn subscribe(&self, after: u64) -> Subscription<'_> {
+        Subscription::from(self.events_after(after))
     }
 
     fn read(&self, after: u64, max_bytes: u64, wait: Duration) -> ProcessFuture<'_, OutputBatch> {

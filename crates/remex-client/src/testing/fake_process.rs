@@ -14,8 +14,8 @@ use super::{Script, Step};
 use crate::{
     Error, ErrorKind,
     process::{
-        ExecProcess, Exit, ExitCause, OutputBatch, ProcessFuture, SignalName, Stream, TerminalSize,
-        TimedChunk,
+        ExecProcess, Exit, ExitCause, OutputBatch, ProcessFuture, SignalName, Stream, Subscription,
+        TerminalSize, TimedChunk,
     },
 };
 
@@ -261,6 +261,10 @@ impl FakeProcess {
 impl ExecProcess for FakeProcess {
     fn id(&self) -> &str {
         &self.id
+    }
+
+    fn subscribe(&self, after: u64) -> Subscription<'_> {
+        Subscription::polling(self, after)
     }
 
     fn read(&self, after: u64, max_bytes: u64, wait: Duration) -> ProcessFuture<'_, OutputBatch> {

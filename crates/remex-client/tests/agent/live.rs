@@ -45,6 +45,13 @@ async fn next(live: &mut LiveStep) -> StepEvent {
     event.unwrap().expect("an event before the end")
 }
 
+async fn input(live: &mut LiveStep) -> String {
+    match next(live).await {
+        StepEvent::TerminalInteraction { input, .. } => input,
+        other => panic!("no input: {other:?}"),
+    }
+}
+
 async fn delta(live: &mut LiveStep) -> Delta {
     match next(live).await {
         StepEvent::Delta(delta) => delta,
@@ -115,6 +122,7 @@ async fn deltas_begin_with_what_was_printed_since_the_last_step() {
     stage.unseen(7).await;
     let mut live = stage.agent.write_stdin_live(handle, Write::Bytes(b"go on\n"), window(SECOND)).unwrap();
     begin(&mut live).await;
+    assert_eq!(input(&mut live).await, "go on\n");
     assert_eq!(text(&mut live).await.1, "between");
     let written = async {
         assert_eq!(stage.server.take_write().await, "go on\n");
@@ -230,6 +238,7 @@ async fn an_error_of_the_step_is_told_and_its_output_stays() {
     stage.unseen(4).await;
     let mut live = stage.agent.write_stdin_live(handle, Write::Bytes(b"hello"), window(SECOND)).unwrap();
     begin(&mut live).await;
+    assert_eq!(input(&mut live).await, "hello");
     assert_eq!(text(&mut live).await.1, "kept");
     let refuse = async {
         let (id, _) = stage.server.expect("process/write").await;

@@ -4,6 +4,7 @@
 
 mod clock;
 mod ends;
+mod events;
 mod json;
 mod live;
 mod plain;
