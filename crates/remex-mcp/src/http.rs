@@ -2,6 +2,8 @@
 //!
 //! Start at [`Http`].
 
+mod sessions;
+
 use std::{
     collections::VecDeque,
     convert::Infallible,
@@ -13,9 +15,9 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
 use hyper::{
-    Request, Response, StatusCode,
+    Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE},
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -26,11 +28,12 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
     task::AbortHandle,
 };
 use tower_service::Service as _;
 
+use self::sessions::{GuardedBody, SessionTable};
 use crate::Tools;
 
 /// Where the tools are on the server.
@@ -48,21 +51,52 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a session without any message lives; longer than the longest call.
 const SESSION_IDLE: Duration = Duration::from_secs(3600);
 
+/// The header that names a session.
+const SESSION_ID: &str = "mcp-session-id";
+
 type Mcp = StreamableHttpService<Tools, LocalSessionManager>;
 
 /// A server of the tools on a TCP port.
 #[derive(Debug)]
 pub struct Http {
     listener: TcpListener,
-    /// The digest of the token that clients present.
-    token: [u8; 32],
+    token: Token,
     hosts: Vec<String>,
+}
+
+/// The token that clients present, which can be replaced while they are served.
+#[derive(Debug, Clone)]
+pub struct Token {
+    /// Its digest.
+    sha256: watch::Sender<[u8; 32]>,
+}
+
+impl Token {
+    fn new(token: &str) -> Self {
+        Token { sha256: watch::Sender::new(Sha256::digest(token).into()) }
+    }
+
+    /// Replaces the token. If it is another one, all connections end: their clients have presented the previous one.
+    pub fn replace(&self, token: &str) {
+        let new: [u8; 32] = Sha256::digest(token).into();
+        self.sha256.send_if_modified(|sha256| std::mem::replace(sha256, new) != new);
+    }
+
+    fn is(&self, token: &str) -> bool {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        digest.ct_eq(&*self.sha256.borrow()).into()
+    }
 }
 
 impl Http {
     /// Serves on this listener to clients that present the token.
     pub fn new(listener: TcpListener, token: &str) -> Self {
-        Self { listener, token: Sha256::digest(token).into(), hosts: Vec::new() }
+        Self { listener, token: Token::new(token), hosts: Vec::new() }
+    }
+
+    /// Returns a handle that replaces the token.
+    pub fn token(&self) -> Token {
+        self.token.clone()
     }
 
     /// Also accepts requests for these names of the host; by default only `localhost` and loopback addresses, so that a web
@@ -94,10 +128,12 @@ impl Http {
             .enforce_origin_validation();
         let mut sessions = LocalSessionManager::default();
         sessions.session_config.keep_alive = Some(SESSION_IDLE);
-        let mcp = Mcp::new(move || Ok(tools.for_client()), Arc::new(sessions), config);
+        let sessions = Arc::new(sessions);
+        let mcp = Mcp::new(move || Ok(tools.for_client()), Arc::clone(&sessions), config);
         let guard = Arc::new(Guard {
             token: self.token,
             mcp,
+            sessions: SessionTable::new(sessions),
             slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             strangers: Mutex::default(),
         });
@@ -115,8 +151,9 @@ impl Http {
 
 /// Lets only those in who know the token.
 struct Guard {
-    token: [u8; 32],
+    token: Token,
     mcp: Mcp,
+    sessions: SessionTable,
     slots: Arc<Semaphore>,
     /// Connections that have not presented the token yet, the oldest first.
     strangers: Mutex<VecDeque<(Arc<Connection>, AbortHandle)>>,
@@ -136,6 +173,7 @@ impl Guard {
         let mut strangers = self.strangers();
         let (guard, connection) = (Arc::clone(self), Arc::new(Connection::default()));
         let served = Arc::clone(&connection);
+        let mut token = self.token.sha256.subscribe();
         let task = tokio::spawn(async move {
             let service =
                 service_fn(|request| async { Ok::<_, Infallible>(guard.answer(request, &served).await) });
@@ -155,6 +193,7 @@ impl Guard {
                     }
                 }
                 () = stays_a_stranger => tracing::debug!("a connection ended: it presented no token"),
+                _ = token.changed() => tracing::debug!("a connection ended: the token was replaced"),
             }
             guard.strangers().retain(|(other, _)| !Arc::ptr_eq(other, &served));
         });
@@ -187,6 +226,15 @@ impl Guard {
         request: Request<Incoming>,
         connection: &Arc<Connection>,
     ) -> Response<BoxBody<Bytes, Infallible>> {
+        // Which of them counts is a matter of opinion, and a proxy may have another one.
+        for (header, why) in [
+            (AUTHORIZATION, "send the header `Authorization` once\n"),
+            (HOST, "send the header `Host` once\n"),
+        ] {
+            if request.headers().get_all(header).iter().nth(1).is_some() {
+                return refuse(StatusCode::BAD_REQUEST, why);
+            }
+        }
         if request.uri().path() != PATH {
             return refuse(StatusCode::NOT_FOUND, "the tools are at /mcp\n");
         }
@@ -201,10 +249,31 @@ impl Guard {
         if !self.admit(connection) {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections\n");
         }
-        match self.mcp.clone().call(request).await {
+        self.call(request).await
+    }
+
+    /// Has a request answered, and keeps the number of sessions within bounds.
+    async fn call(&self, request: Request<Incoming>) -> Response<BoxBody<Bytes, Infallible>> {
+        let session = request.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
+        // A client that only listens does not keep its session from ending.
+        let guard = session.filter(|_| request.method() == Method::POST);
+        let guard = guard.and_then(|id| self.sessions.begin_request(id));
+        let is_known = session.is_some();
+        let response = match self.mcp.clone().call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
+        };
+        let made = response.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
+        if let (Some(id), false) = (made, is_known)
+            && !self.sessions.add(id.into()).await
+        {
+            let why =
+                "there are too many sessions, and all are in use; end one with DELETE, or try again later\n";
+            let mut response = refuse(StatusCode::SERVICE_UNAVAILABLE, why);
+            response.headers_mut().insert(RETRY_AFTER, "60".parse().expect("it is a header value"));
+            return response;
         }
+        response.map(|body| GuardedBody { body, _guard: guard }.boxed())
     }
 
     fn knows_token(&self, request: &Request<Incoming>) -> bool {
@@ -213,8 +282,7 @@ impl Guard {
             let (scheme, token) = header.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
         });
-        let digest: [u8; 32] = Sha256::digest(token.unwrap_or_default()).into();
-        token.is_some() && digest.ct_eq(&self.token).into()
+        token.is_some_and(|token| self.token.is(token))
     }
 }
 

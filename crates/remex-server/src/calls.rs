@@ -151,6 +151,11 @@ impl Calls {
         }
     }
 
+    /// Returns whether `initialize` has succeeded.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.handshake.ready().is_some()
+    }
+
     /// Carries out one call. The caller waits only for the handshake and for long command lines.
     pub(crate) async fn call(
         &mut self,

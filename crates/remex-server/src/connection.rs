@@ -192,6 +192,7 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
 impl Connection {
     async fn read(&mut self, reader: &mut Reader) -> Stop {
         let mut receiving = None::<Receiving>;
+        let deadline = Instant::now() + self.sessions.host().limits().initialize_timeout;
         loop {
             if receiving.is_none() {
                 self.outbox.wait_until_readable().await;
@@ -216,6 +217,7 @@ impl Connection {
                             }
                             continue;
                         }
+                        () = self.initialize_due(deadline, *source) => return self.on_no_initialize(*source),
                         incoming = reader.next() => incoming,
                     };
                     if let Incoming::Long { max_len } = incoming {
@@ -251,6 +253,15 @@ impl Connection {
             }
             self.calls.reap();
         }
+    }
+
+    /// Waits until a client has had its time to send `initialize`; forever once it has, and on stdio, where it keeps no
+    /// one else out.
+    async fn initialize_due(&self, deadline: Instant, source: Source) {
+        if self.calls.is_initialized() || source == Source::Stdio {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep_until(deadline).await;
     }
 
     /// Handles what arrived over a wire; returns why reading must stop, if it must.
@@ -404,6 +415,19 @@ impl Connection {
         }
         self.outbox.request_close(TRY_AGAIN, error.to_string());
         Stop::Violation
+    }
+
+    /// Closes a connection whose client occupies a place for nothing.
+    fn on_no_initialize(&self, source: Source) -> Stop {
+        let time = self.sessions.host().limits().initialize_timeout;
+        let error =
+            RpcError::new(ErrorKind::Handshake, format!("no successful `initialize` within {time:?}"));
+        tracing::debug!(connection = self.outbox.id, identity = %self.calls.identity(), %error, "connection closed");
+        if source != Source::WebSocket {
+            self.complain(&error);
+        }
+        self.outbox.request_close(POLICY, error.to_string());
+        Stop::Closed
     }
 
     fn complain(&self, error: &RpcError) {

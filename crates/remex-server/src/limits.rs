@@ -171,6 +171,8 @@ limits! {
     failed_login_delay_max: Time = Duration::from_secs(10), New, "later answers wait no longer";
     /// How long wrong tokens from an address are remembered after the last one.
     failed_login_ttl: Time = Duration::from_secs(600), New, "forgotten; so is the oldest beyond 4,096 addresses";
+    /// How long a client on a WebSocket or a unix socket may take to send an `initialize` that succeeds.
+    initialize_timeout: Time = Duration::from_secs(60), New, "the connection is closed";
     /// Requests of one identity per second, on all its connections; as many may come at once after a pause.
     requests_per_second: OptionalCount = None, New, "the connections of that identity are not read until the next request is due";
     /// Sessions of the whole server.

@@ -1,12 +1,22 @@
 //! `remex mcp`: tools for models, over the Model Context Protocol.
 
+use std::{
+    convert::Infallible,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
 use remex::environments::server_token;
 use remex_client::{
     Client, Options, Prompts,
     environment::{Id, LocalInclusion},
     process::{Inherit, Secrets},
 };
-use remex_mcp::{Allow, Environment, Tools, http::Http, serve_stdio};
+use remex_mcp::{
+    Allow, Environment, Tools,
+    http::{Http, Token},
+    serve_stdio,
+};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -27,6 +37,12 @@ use crate::{
 
 /// The name of this machine.
 const LOCAL: &str = "local";
+
+/// How often the token file is read.
+const TOKEN_CHECK: Duration = Duration::from_secs(1);
+
+/// How often it is said that it cannot be used.
+const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let tools = Tools::new(environments(flags)?, allow(&flags.allow));
@@ -61,6 +77,21 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 
 async fn serve_http(flags: &Flags, tools: Tools) -> Result<(), Failure> {
     let (Some(address), Some(path)) = (flags.listen, &flags.token_file) else { return Ok(()) };
+    let token = read_token(path)?;
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Failure::io(&format!("listen on {address}"), &error).with_hint("choose another address")
+    })?;
+    let http = Http::new(listener, &token).hosts(flags.host.iter().cloned());
+    let address = http.address().map_err(|error| Failure::io("find the address", &error))?;
+    print::out(format!("http://{address}{}\n", remex_mcp::http::PATH))?;
+    let token = http.token();
+    tokio::select! {
+        never = http.serve(tools) => match never {},
+        never = follow_token(path.clone(), token) => match never {},
+    }
+}
+
+fn read_token(path: &Path) -> Result<String, Failure> {
     let token = server_token(path).map_err(|error| {
         Failure::bare(Kind::Usage, format!("cannot use the token file `{}`", path.display()))
             .because(error.message)
@@ -70,13 +101,30 @@ async fn serve_http(flags: &Flags, tools: Tools) -> Result<(), Failure> {
         let what = format!("the token file `{}` is empty", path.display());
         return Err(Failure::usage(what, "write a long random token to it"));
     }
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        Failure::io(&format!("listen on {address}"), &error).with_hint("choose another address")
-    })?;
-    let http = Http::new(listener, &token).hosts(flags.host.iter().cloned());
-    let address = http.address().map_err(|error| Failure::io("find the address", &error))?;
-    print::out(format!("http://{address}{}\n", remex_mcp::http::PATH))?;
-    match http.serve(tools).await {}
+    Ok(token)
+}
+
+/// Reads the token file every second; what is wrong with it is said once a minute, and the previous token stays valid.
+async fn follow_token(path: PathBuf, token: Token) -> Infallible {
+    let mut said = None::<Instant>;
+    loop {
+        tokio::time::sleep(TOKEN_CHECK).await;
+        let reading = path.clone();
+        // The file system may hang, and others must be served meanwhile.
+        let read =
+            tokio::task::spawn_blocking(move || read_token(&reading).map_err(|failure| failure.message()));
+        match read.await {
+            Ok(Ok(text)) => {
+                said = None;
+                token.replace(&text);
+            }
+            Ok(Err(why)) if said.is_none_or(|at| at.elapsed() >= COMPLAINT_PERIOD) => {
+                said = Some(Instant::now());
+                print::note(format!("remex: {why}; the previous token stays valid"));
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
 }
 
 fn allow(groups: &[Allowed]) -> Allow {

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::{
     languages::{readme_block, said},
-    support::{Patient, install, token_of, write_private},
+    support::{PATIENCE, Patient, exchange, install, request, token_of, write_private},
 };
 
 /// The conformance tests for any server; the others want tools that only a server made for them has.
@@ -123,6 +124,29 @@ fn use_tools(sdk: impl Fn(&Host) -> Command) {
     let mut http = sdk(&host);
     http.arg(host.path("work")).args(["http", &server.url, &server.token]);
     assert_eq!(said(&mut http), "ok\n");
+}
+
+#[test]
+fn a_changed_token_file_replaces_the_token() {
+    let host = Host::new();
+    let server = host.http();
+    let address = server.url.replace("http://", "ws://").replace("/mcp", "");
+    let is_known = |token: &str| {
+        let asked = request("GET", "/mcp", &[&format!("Authorization: Bearer {token}")]);
+        // A connection ends without an answer if the token is replaced meanwhile.
+        exchange(&address, asked).is_some_and(|answer| answer.status != 401)
+    };
+    let new = token_of("another");
+    assert_eq!([server.token.as_str(), &new].map(is_known), [true, false]);
+    write_private(&host.path("token.new"), &new);
+    std::fs::rename(host.path("token.new"), host.path("token")).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !is_known(&new) {
+        assert!(Instant::now() < deadline, "waited for the new token");
+        // Nothing tells that another program has read a file.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!is_known(&server.token), "the previous token is refused");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::support::{
     ATTACKER, Client, PATIENCE, Server, answer_so_far, connect_from, exchange, program, raise_file_limit,
-    request, status_from, upgrade,
+    request, status_from, upgrade, write_private,
 };
 
 /// Connections of an attack.
@@ -168,6 +168,23 @@ fn requests_beyond_the_rate_of_an_identity_wait() {
     }
     // Ten at once, `initialize` among them, and the other sixteen at ten a second.
     assert!(started.elapsed() >= Duration::from_millis(1300), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_client_that_never_initializes_is_disconnected() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let config = directory.path().join("server.toml");
+    write_private(&config, "[limits]\ninitialize_timeout = '2s'\n");
+    let server = Server::serve(&["--config", config.to_str().expect("the path is text")]);
+    let [silent, talkative] = [(); 2].map(|()| server.connect());
+    let served = server.client();
+    let (_, message) = talkative.refusal("process/list", json!({}));
+    assert!(message.contains("client must call initialize"), "{message}");
+    for client in [silent, talkative] {
+        let (code, reason) = client.closed_for("it sent no `initialize`");
+        assert_eq!((code, reason.contains("`initialize` within 2s")), (1008, true), "{reason}");
+    }
+    served.call("process/list", json!({})).expect("the others stay connected");
 }
 
 #[test]

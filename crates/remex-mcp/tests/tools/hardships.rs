@@ -255,6 +255,60 @@ async fn the_hash_of_a_file_is_that_of_the_content_beside_it() {
 }
 
 #[tokio::test]
+async fn a_replaced_token_ends_connections_and_lets_only_the_new_one_in() {
+    let world = World::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let http = Http::new(listener, "s3cret");
+    let (address, token) = (http.address().unwrap(), http.token());
+    tokio::spawn(http.serve(world.tools(Allow::everything())));
+    let mut open = TcpStream::connect(address).await.unwrap();
+    let [old, new] = ["s3cret", "t0ken"].map(|token| format!("authorization: Bearer {token}\r\n"));
+    assert!(post(address, &old, "/mcp").await.starts_with("HTTP/1.1 200"));
+    token.replace("t0ken");
+    let ended = timeout(Duration::from_secs(20), open.read(&mut [0])).await.expect("the connection ends");
+    assert_eq!(ended.unwrap_or_default(), 0);
+    assert!(post(address, &old, "/mcp").await.starts_with("HTTP/1.1 401"));
+    assert!(post(address, &new, "/mcp").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn sessions_beyond_the_limit_end_the_longest_idle_ones() {
+    let world = World::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let http = Http::new(listener, "s3cret");
+    let address = http.address().unwrap();
+    tokio::spawn(http.serve(world.tools(Allow::everything())));
+    let bearer = "authorization: Bearer s3cret\r\n";
+    let mut sessions = Vec::new();
+    for _ in 0..300 {
+        let answer = post(address, bearer, "/mcp").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let id = answer.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+        sessions.push(id.unwrap_or_else(|| panic!("no session: {answer}")).to_owned());
+    }
+    let is_gone = async |id: &str| {
+        let body = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\nmcp-session-id: {id}\r\n\
+             mcp-protocol-version: 2025-06-18\r\ncontent-length: {}\r\n{bearer}\r\n",
+            body.len()
+        );
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        timeout(OVERDUE, stream.read_exact(&mut status)).await.expect("an answer").unwrap();
+        match &status {
+            b"HTTP/1.1 404" => true,
+            b"HTTP/1.1 200" => false,
+            other => panic!("{}", String::from_utf8_lossy(other)),
+        }
+    };
+    assert!(is_gone(&sessions[0]).await && is_gone(&sessions[43]).await);
+    assert!(!is_gone(&sessions[44]).await && !is_gone(&sessions[299]).await);
+}
+
+#[tokio::test]
 async fn silent_connections_keep_nobody_out() {
     let world = World::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

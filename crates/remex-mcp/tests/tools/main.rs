@@ -396,6 +396,9 @@ async fn over_http_only_those_with_the_token_get_in_and_no_web_page() {
         ("authorization: Basic s3cret\r\n", "/mcp", "401"),
         (&format!("{bearer}origin: https://evil.example\r\n"), "/mcp", "403"),
         (bearer, "/", "404"),
+        (&format!("{bearer}authorization: Bearer wrong\r\n"), "/mcp", "400"),
+        (&format!("{bearer}{bearer}"), "/mcp", "400"),
+        (&format!("{bearer}host: evil.example\r\n"), "/mcp", "400"),
     ] {
         let answer = post(address, headers, path).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{headers}: {answer}");
