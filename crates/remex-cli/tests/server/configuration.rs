@@ -138,8 +138,8 @@ fn a_fifo_in_place_of_a_file_stops_neither_reloads_nor_the_server() {
     files.write("tokens", "1b7d0e93c5a2f8646e0d9b3a7c51f248\n");
     let mut server = files.serve(&[]);
     let replace_by_fifo = || {
-        fs::remove_file(files.path("tokens")).unwrap();
-        mkfifoat(CWD, files.path("tokens"), Mode::RUSR | Mode::WUSR).unwrap();
+        mkfifoat(CWD, files.path("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
+        fs::rename(files.path("fifo"), files.path("tokens")).unwrap();
     };
     replace_by_fifo();
     server.signal(Signal::HUP);
