@@ -21,7 +21,7 @@ use super::{
     filter::Filter,
     hidden,
     landlock::{DEVICE, READ_DIRECTORIES, READ_FILES, Ruleset, Tcp, version},
-    plan::{DEVICES, mounts_of},
+    plan::{DEVICES, KERNEL_SECRETS, mounts_of},
 };
 
 /// The first version with scopes for signals, by which nothing could be kept from signalling the server.
@@ -66,6 +66,7 @@ impl Alone {
         check(policy).map_err(refused)?;
         let mut closed = hidden::resolve(hidden)?;
         closed.insert("/dev".into());
+        closed.extend(KERNEL_SECRETS.map(PathBuf::from));
         closed.extend(mounts_of(&PRIVATE_FILE_SYSTEMS)?.into_iter().filter(|path| path != PROC));
         ruleset.grant(Path::new("/"), READ_DIRECTORIES);
         grant_except(&mut ruleset, Path::new("/"), &closed).map_err(refused)?;

@@ -12,6 +12,7 @@ use std::{
 };
 
 use remex_sandbox::{Access, Kind, Obstacle, Policy, Rule};
+use rustix::process::geteuid;
 
 use super::{
     error::JailError,
@@ -109,6 +110,32 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stdout", "/proc/self/fd/1"),
 ];
 
+/// What the kernel lets root read without any capability: about memory and processes of the whole host.
+pub(super) const KERNEL_SECRETS: [&str; 22] = [
+    "/proc/acpi",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/pagetypeinfo",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/slabinfo",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/vmallocinfo",
+    "/sys/firmware",
+    "/sys/kernel/debug",
+    "/sys/kernel/slab",
+    "/sys/kernel/tracing",
+];
+
 /// File systems whose files are switches of the kernel: who is root writes them without any capability.
 const KERNEL_FILE_SYSTEMS: [&str; 16] = [
     "binder",
@@ -168,6 +195,7 @@ impl Plan {
         points.extend(entries.pinned());
         points.remove(Path::new("/"));
         points.into_iter().for_each(|path| mounts.point(path));
+        mounts.hide_kernel_secrets();
         Ok(Self { mounts: mounts.made, placeholders })
     }
 
@@ -327,6 +355,17 @@ impl Mounts<'_> {
         }
         self.made.push(Mount::Terminals { path: new("pts") });
         self.made.push(Mount::Memory { path: new("shm") });
+    }
+
+    /// Hides what is only for root, from a process that is root in name only. Others may not read it anyway.
+    fn hide_kernel_secrets(&mut self) {
+        if geteuid().is_root() {
+            let seen = KERNEL_SECRETS.map(Path::new).into_iter();
+            let seen = seen.filter(|path| is_own(path) || self.entries.access(path) > Access::Deny);
+            let hide = |path| Mount::Hide { path: below("/new", path), presence: Presence::Possible };
+            let hidden: Vec<_> = seen.map(hide).collect();
+            self.made.extend(hidden);
+        }
     }
 
     /// Mounts what an entry or a pinned directory asks for.

@@ -3,7 +3,7 @@
 use std::{
     ffi::{CStr, CString, c_long, c_void},
     fs::{self, OpenOptions, Permissions},
-    io,
+    io::{self, Read as _},
     net::{TcpListener, TcpStream, UdpSocket},
     os::{
         fd::AsRawFd as _,
@@ -148,6 +148,17 @@ pub(crate) fn files(base: &Path, wall: Wall) -> Attempts {
 
 pub(crate) fn kernel() -> Attempts {
     let mut attempts: Attempts = Vec::new();
+    for name in
+        ["kcore", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "slabinfo", "timer_list", "vmallocinfo"]
+    {
+        let path = format!("/proc/{name}");
+        let read = fs::File::open(&path).and_then(|mut file| file.read_exact(&mut [0; 8]));
+        attempts.push((format!("read {path}"), read));
+    }
+    let firmware = fs::read_dir("/sys/firmware").map(drop);
+    if rustix::process::geteuid().is_root() {
+        attempts.push(("list /sys/firmware".to_owned(), firmware));
+    }
     let mut call = |name: &str, number: c_long, arguments: [*const c_void; 5]| {
         let [a, b, c, d, e] = arguments;
         // SAFETY: the pointers are null or to strings with NUL, and every call is refused before it uses them.
