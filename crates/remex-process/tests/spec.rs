@@ -201,6 +201,7 @@ fn jail_error() -> impl Strategy<Value = JailError> {
         path().prop_map(|path| Reason::Creatable { path }),
         path().prop_map(|path| Reason::ReplaceableLink { path }),
         path().prop_map(|link| Reason::WritableLink { link }),
+        (path(), path()).prop_map(|(link, target)| Reason::UntrustedLink { link, target }),
         (path(), ".*").prop_map(|(path, error)| Reason::Unresolved { path, error }),
         Just(Reason::Pattern("a `[` has no `]`".into())),
         Just(Reason::NoHome),

@@ -106,6 +106,16 @@ pub enum Reason {
         /// How many are accepted.
         limit: usize,
     },
+    /// A grant to write through a link that an earlier program may have made.
+    #[error("it leads through the symbolic link `{}` to `{}`, and a confined program may have made that link", link.display(), target.display())]
+    UntrustedLink {
+        /// Where the link is.
+        #[cfg_attr(feature = "serde", serde(with = "crate::os_bytes"))]
+        link: PathBuf,
+        /// Where the path leads.
+        #[cfg_attr(feature = "serde", serde(with = "crate::os_bytes"))]
+        target: PathBuf,
+    },
 }
 
 impl Reason {
@@ -124,6 +134,7 @@ impl Reason {
             Self::UnknownSpecial => "update the client, or remove the entry from its profile",
             Self::Unresolved { .. } => "check that the server may search the directories on the way",
             Self::WritableLink { .. } => "use the path that the link leads to",
+            Self::UntrustedLink { .. } => "if you want that place to be written, use its own path",
             Self::ReplaceableLink { .. } => "replace the link by what it leads to, or remove the entry",
             Self::Creatable { .. } => {
                 "create the directory above it, or add `missing_path_behavior: \"skip\"` to the entry"

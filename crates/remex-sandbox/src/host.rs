@@ -7,6 +7,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs,
     io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Component, Path, PathBuf},
 };
 
@@ -58,8 +59,20 @@ pub trait Host {
     /// The directories above contain no links.
     fn node(&self, path: &Path) -> io::Result<Node>;
 
+    /// Returns whether a link belongs to the system, so that no program of the user can have made it.
+    fn is_system_link(&self, link: &Path) -> bool;
+
     /// Returns the first bytes of a small file, or `None` if it cannot be read.
     fn head(&self, path: &Path) -> Option<Vec<u8>>;
+}
+
+/// Where the system has links, and nobody a workspace.
+const SYSTEM_DIRECTORIES: [&str; 5] = ["/", "/home", "/run", "/usr", "/var"];
+
+/// Returns whether this process runs as root.
+fn is_root() -> bool {
+    // The owner of its own directory there is the user it runs as.
+    fs::metadata("/proc/self").map_or(true, |own| own.uid() == 0)
 }
 
 /// As much as is read of a file that names a directory.
@@ -80,6 +93,17 @@ impl Host for SystemHost {
                 _ => Err(error),
             },
         }
+    }
+
+    fn is_system_link(&self, link: &Path) -> bool {
+        let Some(parent) = link.parent() else { return false };
+        let (Ok(found), Ok(above)) = (fs::symlink_metadata(link), fs::symlink_metadata(parent)) else {
+            return false;
+        };
+        let is_of_root = found.uid() == 0 && above.uid() == 0 && above.mode() & 0o022 == 0;
+        // What root has made, a confined program of root may have made: it knows only few places.
+        is_of_root
+            && (!is_root() || SYSTEM_DIRECTORIES.iter().any(|directory| parent == Path::new(directory)))
     }
 
     fn head(&self, path: &Path) -> Option<Vec<u8>> {
@@ -199,6 +223,19 @@ mod tests {
         let tree = Tree::new(["/loop -> loop", "/ping -> pong", "/pong -> ping", "/file"]);
         for path in ["/loop", "/ping/x", "/missing/..", "/file/../x"] {
             assert!(matches!(locate(&tree, Path::new(path)), Err(Reason::Unresolved { .. })), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_a_program_may_have_made_is_none_of_the_system() {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc", directory.path().join("link")).unwrap();
+        assert!(!SystemHost.is_system_link(&directory.path().join("link")));
+        assert!(!SystemHost.is_system_link(Path::new("/missing")));
+        // Present on nearly every host.
+        let is_link = |path: &&str| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        for link in ["/bin", "/lib", "/var/run"].iter().filter(is_link) {
+            assert!(SystemHost.is_system_link(Path::new(link)), "{link}");
         }
     }
 

@@ -97,7 +97,7 @@ fn resolve_permissions(request: &Request<'_>, host: &impl Host) -> Result<Policy
                 }
             }
             let temporary = resolver.temporary_directories();
-            collected.decide(*network, temporary)
+            collected.decide(*network, temporary, host)
         }
     }
 }
@@ -355,9 +355,15 @@ impl Collected {
     }
 
     /// Returns the policy, unless it cannot be kept.
-    fn decide(self, network: sandbox::Network, temporary: Vec<PathBuf>) -> Result<Policy, PolicyError> {
+    fn decide(
+        self,
+        network: sandbox::Network,
+        temporary: Vec<PathBuf>,
+        host: &impl Host,
+    ) -> Result<Policy, PolicyError> {
         let mut rules: RuleMap = self.targets.iter().filter_map(Target::rule).collect();
         self.check_links(&rules)?;
+        self.check_writable(&rules, host)?;
         let protections = self.protections(&rules);
         protections.into_iter().for_each(|rule| rules.insert(rule));
 
@@ -390,6 +396,26 @@ impl Collected {
                 && rules.access(&target.located.path) > reliable.access(&target.located.path)
             {
                 let why = Reason::WritableLink { link: link.to_owned() };
+                return Err(PolicyError::new(&*target.what, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if a grant to write leads through a link that a program may have made that was confined before.
+    fn check_writable(&self, rules: &RuleMap, host: &impl Host) -> Result<(), PolicyError> {
+        let untrusted = |target: &Target| {
+            let links = target.located.links.iter().map(|(link, _)| link);
+            links.into_iter().find(|link| !host.is_system_link(link)).cloned()
+        };
+        let direct = self.targets.iter().filter(|target| target.located.links.is_empty());
+        let direct: RuleMap = direct.filter_map(Target::rule).collect();
+        for target in self.targets.iter().filter(|target| target.access == Access::Write) {
+            let path = &target.located.path;
+            if rules.access(path) > direct.access(path)
+                && let Some(link) = untrusted(target)
+            {
+                let why = Reason::UntrustedLink { link, target: path.clone() };
                 return Err(PolicyError::new(&*target.what, why));
             }
         }

@@ -83,6 +83,10 @@ impl Host for Tree {
         Ok(self.nodes.get(path).cloned().unwrap_or(Node::Missing))
     }
 
+    fn is_system_link(&self, link: &Path) -> bool {
+        link.parent() == Some(Path::new("/"))
+    }
+
     /// Files have no content worth reading.
     fn head(&self, _path: &Path) -> Option<Vec<u8>> {
         None

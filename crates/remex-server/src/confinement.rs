@@ -56,6 +56,8 @@ struct Kept {
     facts: BTreeMap<PathBuf, Node>,
     /// The files that were read.
     heads: BTreeMap<PathBuf, Option<Vec<u8>>>,
+    /// The links that were asked about.
+    system_links: BTreeMap<PathBuf, bool>,
     policy: Arc<Policy>,
 }
 
@@ -219,6 +221,7 @@ impl Confinement {
             host,
             facts: RefCell::default(),
             heads: RefCell::default(),
+            system_links: RefCell::default(),
             has_failed: Cell::new(false),
         };
         let mut policy = Policy::open(Network::Enabled);
@@ -233,10 +236,18 @@ impl Confinement {
             });
             policy = one.map_err(|error| unenforceable(&error))?;
         }
-        let (policy, facts, heads) =
-            (Arc::new(policy), recorder.facts.into_inner(), recorder.heads.into_inner());
-        if !recorder.has_failed.get() && facts.len() <= MAX_FACTS {
-            self.keep(Kept { key: Key::from(demand), facts, heads, policy: Arc::clone(&policy) });
+        let (policy, has_failed) = (Arc::new(policy), recorder.has_failed.get());
+        let Recorder { facts, heads, system_links, .. } = recorder;
+        let (facts, heads, system_links) =
+            (facts.into_inner(), heads.into_inner(), system_links.into_inner());
+        if !has_failed && facts.len() <= MAX_FACTS {
+            self.keep(Kept {
+                key: Key::from(demand),
+                facts,
+                heads,
+                system_links,
+                policy: Arc::clone(&policy),
+            });
         }
         Ok(policy)
     }
@@ -282,6 +293,7 @@ impl Kept {
     fn is_current(&self, host: &impl Host) -> bool {
         self.facts.iter().all(|(path, node)| host.node(path).is_ok_and(|now| now == *node))
             && self.heads.iter().all(|(path, head)| host.head(path) == *head)
+            && self.system_links.iter().all(|(link, is_one)| host.is_system_link(link) == *is_one)
     }
 }
 
@@ -310,6 +322,7 @@ struct Recorder<'a, H> {
     host: &'a H,
     facts: RefCell<BTreeMap<PathBuf, Node>>,
     heads: RefCell<BTreeMap<PathBuf, Option<Vec<u8>>>>,
+    system_links: RefCell<BTreeMap<PathBuf, bool>>,
     /// Whether a question had no answer.
     has_failed: Cell<bool>,
 }
@@ -325,6 +338,12 @@ impl<H: Host> Host for Recorder<'_, H> {
             Err(_) => self.has_failed.set(true),
         }
         found
+    }
+
+    fn is_system_link(&self, link: &Path) -> bool {
+        let is_one = self.host.is_system_link(link);
+        self.system_links.borrow_mut().insert(link.to_owned(), is_one);
+        is_one
     }
 
     fn head(&self, path: &Path) -> Option<Vec<u8>> {
@@ -346,6 +365,7 @@ pub(crate) fn unenforceable(error: &PolicyError) -> RpcError {
         | Reason::UnknownSpecial
         | Reason::Unresolved { .. }
         | Reason::WritableLink { .. }
+        | Reason::UntrustedLink { .. }
         | Reason::ReplaceableLink { .. }
         | Reason::Creatable { .. }
         | Reason::TooLarge { .. } => unavailable(format!("{error}; {}", error.hint)),

@@ -430,12 +430,17 @@ fn what_is_protected_once_it_exists_is_protected_in_the_next_request() {
         confined.denied("fs/writeFile", confined.write("work/.git/config"));
         fs::remove_dir(place.path("work/.git")).expect("a directory");
         confined.done("fs/writeFile", confined.write("work/file"));
-        // A root that becomes a link is where the link leads.
+        // A root that becomes a link grants nothing where the link leads: a confined program may have made it.
         place.make(&["other"]);
         fs::rename(place.path("work"), place.path("aside")).expect("a directory");
         place.link("other", "work");
-        confined.done("fs/writeFile", confined.write("other/file"));
-        confined.denied("fs/writeFile", confined.write("aside/file"));
+        for name in ["other/file", "work/file", "aside/file"] {
+            let error = confined.call("fs/writeFile", confined.write(name)).unwrap_err();
+            assert_eq!(error["data"]["kind"], "sandboxUnavailable", "{error}");
+            let hint = error["data"]["hint"].as_str().expect("a hint");
+            assert!(hint.contains(&*place.path("work").to_string_lossy()), "{hint}");
+            assert!(hint.contains(&*place.path("other").to_string_lossy()), "{hint}");
+        }
         fs::remove_file(place.path("work")).expect("a link");
         fs::rename(place.path("aside"), place.path("work")).expect("a directory");
         confined.denied("fs/writeFile", confined.write("other/file"));

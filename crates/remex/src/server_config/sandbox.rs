@@ -60,7 +60,12 @@ pub fn sandbox_floor(word: Option<&str>, workspace: Vec<PathBuf>) -> Result<Sand
         (Some(word), Some(permissions)) if workspace.is_empty() && is_relative(permissions) => {
             Err(SandboxError::NoWorkspace { word: word.to_owned() })
         }
-        _ => Ok(SandboxFloor { permissions, hosts, workspace }),
+        _ => {
+            // The operator's own links are followed once, before anything confined can replace them.
+            let real = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
+            let workspace = workspace.into_iter().map(real).collect();
+            Ok(SandboxFloor { permissions, hosts, workspace })
+        }
     }
 }
 
