@@ -282,6 +282,14 @@ impl Cgroup {
         oom_kills(&events)
     }
 
+    /// Kills every process in the cgroup, whatever they do meanwhile.
+    ///
+    /// # Errors
+    /// If the kernel is older than 5.14.
+    pub fn kill(&self) -> io::Result<()> {
+        fs::write(self.path.join("cgroup.kill"), "1")
+    }
+
     /// Opens the file through which a process enters by writing `0`.
     pub(crate) fn entrance(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::CLOEXEC.bits().cast_signed();

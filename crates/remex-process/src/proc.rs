@@ -52,6 +52,12 @@ pub(crate) fn pids() -> io::Result<Vec<Pid>> {
     Ok(pids)
 }
 
+/// Returns the number that was last given to a process or a thread, if the host says so.
+pub(crate) fn newest_pid() -> Option<i32> {
+    let load = fs::read_to_string("/proc/loadavg").ok()?;
+    load.split_whitespace().last()?.parse().ok()
+}
+
 /// Reads the tag of a process; `None` if it has none or has ended.
 ///
 /// Allocates nothing once the [`TagLimit`] is chosen, because the [`watchdog`](crate::watchdog) uses it.

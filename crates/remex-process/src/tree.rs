@@ -211,3 +211,17 @@ impl fmt::Display for Survivors {
 }
 
 impl std::error::Error for Survivors {}
+
+/// Processes are created faster than they can be looked at.
+#[derive(Debug)]
+struct Unproven;
+
+impl fmt::Display for Unproven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "processes are created faster than they can be looked at, so some may be left; check the host",
+        )
+    }
+}
+
+impl std::error::Error for Unproven {}

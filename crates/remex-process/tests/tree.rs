@@ -1,4 +1,5 @@
 //! Kill means gone: what a start has led to is found and ended, wherever it went.
+#![allow(unsafe_code, reason = "a program that forks without a library")]
 
 mod harness;
 
@@ -78,6 +79,49 @@ async fn one_that_lost_the_tag_is_found_by_its_parent() {
     assert_eq!(untagged, 2);
     assert_eq!(tree::kill(&scope).wait().unwrap(), 3);
     output.rest().await;
+}
+
+/// What the program that flees runs as: each of its processes lives for a millisecond, in a session of its own.
+#[test]
+fn fugitive() {
+    if std::env::var_os("REMEX_TEST_FUGITIVE").is_none() {
+        return;
+    }
+    println!("\nfleeing");
+    // Long enough for every test, and no longer.
+    for _ in 0..60_000 {
+        // SAFETY: the child makes system calls only.
+        unsafe {
+            if libc::fork() != 0 {
+                libc::_exit(0);
+            }
+            libc::setsid();
+            libc::usleep(1_000);
+        }
+    }
+    // SAFETY: the exit runs none of our code.
+    unsafe { libc::_exit(0) };
+}
+
+#[tokio::test]
+async fn one_that_forks_all_the_time_and_leaves_its_session_does_not_get_away() {
+    let spawner = spawner();
+    let exe = std::env::current_exe().unwrap();
+    for number in 0..8 {
+        let tag = TAGS.tag(20, number);
+        let args = ["--exact", "fugitive", "--nocapture", "--test-threads=1"];
+        let start = Start {
+            env: vec![("REMEX_TEST_FUGITIVE".into(), "".into())],
+            ..start(NULL, tag, exe.to_str().unwrap(), &args)
+        };
+        let child = spawner.start(start).await.unwrap();
+        let scope = whole(tag, &child);
+        let (_, mut output) = pipes(child.io);
+        output.until("fleeing").await;
+        within(tree::kill(&scope)).await.unwrap();
+        // It holds the pipe as long as it lives.
+        output.rest().await;
+    }
 }
 
 #[tokio::test]

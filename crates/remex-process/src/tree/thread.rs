@@ -26,7 +26,7 @@ use rustix::{
     process::{PidfdFlags, pidfd_open},
 };
 
-use super::{Member, Scope, Survivors, snapshot::Snapshot};
+use super::{Member, Scope, Survivors, Unproven, snapshot::Snapshot};
 use crate::{
     Pid, Signal, Tag,
     proc::{self, is_resource_shortage},
@@ -41,6 +41,10 @@ const MIN_SCANS: u32 = 20;
 const STOP_FROM: u32 = 3;
 /// How long to wait for killed processes to end before the next scan: the first and the longest delay.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(250));
+/// How often the newest processes are looked at after one scan.
+const MAX_ROUNDS: u32 = 300;
+/// How many of the newest processes are looked at in one round.
+const MAX_CHASED: i32 = 5_000;
 /// How many killed processes to wait for.
 const MAX_WATCHED: usize = 256;
 
@@ -94,12 +98,25 @@ pub(super) struct Kill {
     scans: u32,
     killed: HashSet<(Pid, u64)>,
     empty_scans: u32,
+    /// The newest process before the last scan.
+    newest: Option<i32>,
+}
+
+/// What is known of processes that were created during a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chase {
+    /// None of them belongs to the tree.
+    Nothing,
+    /// Some belonged to the tree, and were killed.
+    Caught,
+    /// There were too many to look at.
+    Unknown,
 }
 
 impl Request {
     pub(super) fn kill(scope: Scope, done: Done<usize>) -> Self {
         let (since, killed) = (Instant::now(), HashSet::new());
-        Self::Kill(Kill { scope, done, since, scans: 0, killed, empty_scans: 0 })
+        Self::Kill(Kill { scope, done, since, scans: 0, killed, empty_scans: 0, newest: None })
     }
 
     fn fail(self, error: &io::Error) {
@@ -250,6 +267,8 @@ impl KillThread {
 
     /// Scans once for all requests.
     fn scan_once(&mut self, requests: Vec<Request>) {
+        let newest =
+            requests.iter().any(|request| matches!(request, Request::Kill(_))).then(proc::newest_pid);
         let snapshot = match Snapshot::take(|tag| requests.iter().any(|request| request.wants(tag))) {
             Ok(snapshot) => snapshot,
             Err(error) => return self.fail(requests, &error),
@@ -267,7 +286,8 @@ impl KillThread {
                     let reached = self.send_signals(&commands(snapshot.members(&scope)), signals);
                     self.answer(done, reached);
                 }
-                Request::Kill(kill) => {
+                Request::Kill(mut kill) => {
+                    kill.newest = newest.flatten();
                     let members = snapshot.members(&kill.scope);
                     self.advance(kill, &members);
                 }
@@ -279,8 +299,15 @@ impl KillThread {
     fn advance(&mut self, mut kill: Kill, members: &[&Member]) {
         kill.scans += 1;
         if members.is_empty() {
-            // One scan can miss a process that is being forked while its parent ends.
-            kill.empty_scans += 1;
+            match chase(&mut kill) {
+                // One scan can miss a process that is being forked while its parent ends.
+                Chase::Nothing => kill.empty_scans += 1,
+                Chase::Caught => kill.empty_scans = 0,
+                Chase::Unknown if kill.is_over() => {
+                    return self.answer(kill.done, Err(io::Error::other(Unproven)));
+                }
+                Chase::Unknown => kill.empty_scans = 0,
+            }
             if kill.empty_scans == 2 {
                 return self.answer(kill.done, Ok(kill.killed.len()));
             }
@@ -299,6 +326,7 @@ impl KillThread {
             Ok(_) => {
                 let commands = commands(members.to_vec());
                 kill.killed.extend(commands.iter().map(|member| (member.pid, member.started)));
+                chase(&mut kill);
                 self.kills.push(kill);
             }
             Err(error) if is_resource_shortage(&error) && !kill.is_over() => self.kills.push(kill),
@@ -368,6 +396,53 @@ impl KillThread {
         };
         Ok(now.filter(|now| now.started == member.started).map(|_| pidfd))
     }
+}
+
+/// Kills what a tree has forked since the scan began.
+///
+/// A program that forks and exits all the time is never where a scan has seen it. Its newest process has one of the
+/// newest numbers, so these are looked at one by one, until no more are given out.
+fn chase(kill: &mut Kill) -> Chase {
+    let mut chase = Chase::Nothing;
+    let (Some(mut known), false) = (kill.newest, matches!(kill.scope, Scope::Group(..))) else {
+        return chase;
+    };
+    for _ in 0..MAX_ROUNDS {
+        let Some(newest) = proc::newest_pid() else { return chase };
+        if newest == known {
+            kill.newest = Some(newest);
+            return chase;
+        }
+        // The numbers wrap, or more were given out than it makes sense to look at.
+        if newest < known || newest - known > MAX_CHASED {
+            return Chase::Unknown;
+        }
+        for pid in (known + 1..=newest).filter_map(Pid::new) {
+            if let Some(started) = kill_one(pid, kill) {
+                kill.killed.insert((pid, started));
+                chase = Chase::Caught;
+            }
+        }
+        known = newest;
+    }
+    if chase == Chase::Nothing { Chase::Unknown } else { chase }
+}
+
+/// Kills a process if it belongs to the tree, by its tag or as a child of one that was killed; returns when it started.
+fn kill_one(pid: Pid, kill: &Kill) -> Option<u64> {
+    let is_own = |member: &Member| {
+        let has_parent = |parent| kill.killed.iter().any(|(killed, _)| *killed == parent);
+        let is_tagged = member.tag.is_some_and(|tag| kill.scope.matches(tag));
+        !kill.scope.excludes(member.tag) && (is_tagged || member.parent.is_some_and(has_parent))
+    };
+    let look = || proc::member(pid, proc::tag(pid).ok()?).ok()?.filter(is_own);
+    let before = look()?;
+    let number = rustix::process::Pid::from_raw(pid.as_raw())?;
+    let pidfd = pidfd_open(number, PidfdFlags::empty()).ok()?;
+    // The descriptor refers to the process that has the pid now.
+    let now = look().filter(|now| now.started == before.started)?;
+    sys::pidfd_signal(pidfd.as_fd(), Signal::KILL).ok()?;
+    Some(now.started)
 }
 
 /// Returns the processes that people have started: all but the first ones of jails.

@@ -275,7 +275,7 @@ impl<A: Audience> Runner<A> {
                 self.killed = true;
                 state.ended_for.get_or_insert(cause);
                 drop(state);
-                terminate::force(&self.process, self.exit.leader(), None);
+                self.force(None);
             }
         }
     }
@@ -536,6 +536,14 @@ impl<A: Audience> Runner<A> {
         })
     }
 
+    /// Kills the process with its tree: through its cgroup, if it has one, which nothing in it can flee from.
+    fn force(&self, caller: Option<A::Caller>) {
+        if let Some(Err(error)) = self.cgroup.as_ref().map(Cgroup::kill) {
+            tracing::debug!(process = %self.process.id, %error, "cannot kill the cgroup: killing one process after the other");
+        }
+        terminate::force(&self.process, self.exit.leader(), caller);
+    }
+
     fn terminate(&mut self, mode: wire::TerminateMode, scope: wire::TerminateScope, caller: A::Caller) {
         match (&self.end, scope) {
             (Ending::Running, _) => {
@@ -543,8 +551,7 @@ impl<A: Audience> Runner<A> {
                 match mode {
                     wire::TerminateMode::Force => {
                         self.killed = true;
-                        let leader = self.exit.leader();
-                        terminate::force(&self.process, leader, Some(caller));
+                        self.force(Some(caller));
                     }
                     wire::TerminateMode::Graceful { timeout_ms } => {
                         terminate::graceful(
