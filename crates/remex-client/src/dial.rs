@@ -149,6 +149,9 @@ fn tcp_error(address: &str, error: io::Error) -> Error {
 }
 
 fn unix_error(target: &Target, path: &Path, error: io::Error) -> Error {
+    if let Some(untrusted) = error.get_ref().and_then(|cause| cause.downcast_ref::<platform::Untrusted>()) {
+        return unreachable(&target.to_string(), untrusted.to_string(), untrusted.hint());
+    }
     let (reason, hint) = match error.kind() {
         io::ErrorKind::NotFound => {
             let hint = format!("start `remex serve --listen unix://{}` or check the path", path.display());

@@ -355,7 +355,11 @@ impl Error {
             Error::Address { address, .. } => format!("cannot use `{address}` as a server"),
             Error::Unreachable { target, .. } => format!("cannot connect to {target}"),
             Error::Unauthorized { target, status, presented } => {
-                let what = if *presented { "refused the token" } else { "requires a token" };
+                let what = match (presented, status) {
+                    (true, _) => "refused the token",
+                    (false, 403) => "refuses this user or process",
+                    (false, _) => "requires a token",
+                };
                 format!("{target} {what} (status {status})")
             }
             Error::ProgramEnded { program, status, stderr, .. } => {
@@ -415,6 +419,9 @@ impl Error {
             Error::Address { hint, .. } | Error::Usage { hint, .. } => Some(hint),
             Error::Unreachable { hint, .. } | Error::ProgramEnded { hint, .. } => hint.as_deref(),
             Error::Unauthorized { presented: true, .. } => Some("check the bearer token"),
+            Error::Unauthorized { presented: false, status: 403, .. } => Some(
+                "present a bearer token; from a process in a remex sandbox, no server of the same host can be used",
+            ),
             Error::Unauthorized { presented: false, .. } => Some("present a bearer token"),
             Error::TimedOut { .. } => Some("raise the timeout, or check what is blocking it"),
             Error::TooLong { .. } => Some("send it in parts, or use `upload` for a file"),

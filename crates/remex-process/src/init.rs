@@ -186,6 +186,7 @@ pub(crate) fn start(
     let (namespaces, filter) = (jail.namespaces(), jail.filter());
     let mut context = InitContext {
         setup: FirstSetup {
+            name: jail.first_process(),
             filter: filter.program(),
             users: &users,
             groups: &groups,

@@ -21,7 +21,7 @@ mod plain;
 mod plan;
 mod search;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{ffi::CStr, path::PathBuf, sync::Arc};
 
 use remex_sandbox::{Network, Policy};
 
@@ -87,6 +87,15 @@ impl Jail {
             Strictness::Pids => pids,
             Strictness::Confined => confined,
             Strictness::Offline => confined | libc::CLONE_NEWNET,
+        }
+    }
+
+    /// Returns what the first process is called. By this name servers recognise who comes from a jail with a policy, and
+    /// refuse it (`PeerProcess` of `remex-rpc`).
+    pub(crate) fn first_process(&self) -> &'static CStr {
+        match &self.confinement {
+            Confinement::Policy { .. } => c"remex-init",
+            Confinement::Pids => c"remex-pids",
         }
     }
 

@@ -64,7 +64,7 @@ pub use spawner::{Child, Spawner};
 pub use spec::{NoCgroups, StartSpec};
 pub use start::{OwnCgroup, Size, Start, Stdin, Stdio};
 pub use support::{JailSupport, Wall};
-pub use sys::{favour_latency, raise_file_limit, watch};
+pub use sys::{favour_latency, peer_pidfd, raise_file_limit, watch};
 pub use tag::{Tag, Tags};
 pub use tree::Scope;
 pub use watchdog::Watchdog;

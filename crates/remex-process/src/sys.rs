@@ -4,7 +4,7 @@
 use std::{
     io,
     mem::MaybeUninit,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
     sync::OnceLock,
     time::Duration,
@@ -31,6 +31,30 @@ pub(crate) struct Reaped {
 pub(crate) enum WaitMode {
     Block,
     Return,
+}
+
+/// Returns a descriptor of the process that made the other end of a unix socket, from Linux 6.5 on.
+///
+/// # Errors
+/// `ENOPROTOOPT` from an older kernel; `ESRCH` or `EINVAL` if the process has ended and was reaped.
+pub fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut number: libc::c_int = -1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to the integer, and its length to `len`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            ptr::from_mut(&mut number).cast(),
+            &raw mut len,
+        )
+    };
+    if result < 0 || number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has created this descriptor for us, and nothing else uses it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Reaps a child and returns its exit status, or `None` while it runs.

@@ -144,6 +144,8 @@ pub enum Refusal {
     Unauthenticated,
     /// 403: the credential is valid but does not suffice.
     Forbidden,
+    /// 403: a remex sandbox confines the peer, or may do so.
+    Confined,
     /// 429: a limit on connections was reached.
     Limited {
         /// The limit and what to do, with a line end.
@@ -266,6 +268,7 @@ impl Refusal {
         match self {
             Refusal::Unauthenticated => Answer::REFUSED,
             Refusal::Forbidden => Answer::FORBIDDEN,
+            Refusal::Confined => Answer::CONFINED,
             Refusal::Limited { reason } => Answer { text: reason, ..Answer::TOO_MANY },
             Refusal::ShuttingDown => Answer::SHUTTING_DOWN,
             Refusal::Unrecorded => Answer::UNRECORDED,
@@ -319,6 +322,11 @@ impl Answer {
             .with_headers("WWW-Authenticate: Bearer\r\n");
     const FORBIDDEN: Answer =
         Answer::new(403, "Forbidden", "this credential does not allow it; ask for one with a wider scope\n");
+    const CONFINED: Answer = Answer::new(
+        403,
+        "Forbidden",
+        "a process in a remex sandbox may not use a server of its own host, which would run things outside of the sandbox\n",
+    );
     const FROM_A_BROWSER: Answer = Answer::new(
         403,
         "Forbidden",

@@ -19,6 +19,8 @@ mod http;
 #[cfg(feature = "server")]
 mod listener;
 pub mod memory;
+#[cfg(target_os = "linux")]
+mod peer_process;
 #[cfg(feature = "server")]
 mod regular_file;
 mod send_buffer;
@@ -47,6 +49,8 @@ pub use handshake::{
 };
 #[cfg(feature = "server")]
 pub use listener::{Accepted, BindError, Inherited, Kept, Listener};
+#[cfg(target_os = "linux")]
+pub use peer_process::{PeerProcess, jailed_on_own_network, processes};
 #[cfg(feature = "server")]
 pub use regular_file::open_regular;
 pub use send_buffer::SendBuffer;

@@ -33,6 +33,18 @@ pub(crate) struct TcpPeer<'a> {
     /// Its certificate, which TLS has verified.
     pub(crate) certificate: Option<&'a PeerCertificate>,
     pub(crate) owner: SocketOwner,
+    pub(crate) holder: SocketHolder,
+}
+
+/// The process at the other end of a TCP connection within this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketHolder {
+    /// In no jail; or on another host, where nobody here can look.
+    Unconfined,
+    /// In a jail.
+    Jailed,
+    /// Not found, although jails exist that could have made the connection.
+    Unknown,
 }
 
 /// The user at the other end of a TCP connection.
@@ -82,6 +94,14 @@ pub(crate) enum Denied {
         "the login cannot be recorded in the audit file: {reason}; ask the administrator of the server to make room for it"
     )]
     Unrecorded { reason: String },
+    #[error(
+        "a process in a remex sandbox may not use a server of its own host, which would run things outside of the sandbox"
+    )]
+    Confined,
+    #[error("the process at the other end is unknown and may be in a remex sandbox, so a token is required")]
+    UnknownProcess,
+    #[error("the process that made the connection has ended, so nobody knows whether a sandbox confined it")]
+    EndedProcess,
 }
 
 /// How a connection was authenticated, to check it again after a reload.
@@ -144,7 +164,10 @@ impl Denied {
             | Denied::UnknownToken
             | Denied::Expired
             | Denied::InvalidToken(_)
-            | Denied::UnknownOwner => Refusal::Unauthenticated,
+            | Denied::UnknownOwner
+            | Denied::UnknownProcess
+            | Denied::EndedProcess => Refusal::Unauthenticated,
+            Denied::Confined => Refusal::Confined,
             Denied::UnknownCertificate(_) | Denied::CommonName(_) | Denied::OtherUser(_) => {
                 Refusal::Forbidden
             }
@@ -187,12 +210,16 @@ impl Authenticator {
     /// A bearer token decides where one is presented; otherwise the certificate; otherwise, while the server
     /// knows no tokens, the user at the other end of a loopback connection.
     pub(crate) fn tcp(&self, peer: &TcpPeer<'_>, now: SystemTime) -> Result<Credential, Denied> {
+        if peer.holder == SocketHolder::Jailed {
+            return Err(Denied::Confined);
+        }
         let certified = peer.certificate.map(|certificate| self.certificate(certificate)).transpose()?;
         match (peer.bearer, certified) {
             (Some(bearer), _) if self.auth.requires_bearer() => self.bearer(bearer, now),
             (_, Some(certified)) => Ok(certified),
             _ if self.auth.requires_bearer() => Err(Denied::NoCredential),
             _ => match peer.owner {
+                SocketOwner::User(_) if peer.holder == SocketHolder::Unknown => Err(Denied::UnknownProcess),
                 SocketOwner::User(uid) => self.user(uid),
                 SocketOwner::Unknown => Err(Denied::UnknownOwner),
                 SocketOwner::Remote => Err(Denied::NoCredential),
@@ -293,11 +320,26 @@ mod tests {
     }
 
     fn peer(bearer: Option<&str>, owner: SocketOwner) -> TcpPeer<'_> {
-        TcpPeer { bearer, certificate: None, owner }
+        TcpPeer { bearer, certificate: None, owner, holder: SocketHolder::Unconfined }
     }
 
     fn admitted(auth: &Authenticator, peer: &TcpPeer<'_>) -> Result<String, Denied> {
         auth.tcp(peer, SystemTime::UNIX_EPOCH).map(|credential| credential.identity.to_string())
+    }
+
+    #[test]
+    fn who_is_in_a_jail_is_refused_whatever_it_presents() {
+        let open = Authenticator::new(Auth::default(), ME);
+        let closed = Authenticator::new(Auth { tokens: vec![token("right", None)], ..Auth::default() }, ME);
+        let held = |bearer, holder| TcpPeer { holder, ..peer(bearer, SocketOwner::User(ME)) };
+        assert_eq!(admitted(&open, &held(None, SocketHolder::Jailed)), Err(Denied::Confined));
+        assert_eq!(admitted(&closed, &held(Some("right"), SocketHolder::Jailed)), Err(Denied::Confined));
+        // Who cannot be found may be in a jail, so being the same user does not suffice.
+        assert_eq!(admitted(&open, &held(None, SocketHolder::Unknown)), Err(Denied::UnknownProcess));
+        assert_eq!(
+            admitted(&closed, &held(Some("right"), SocketHolder::Unknown)),
+            Ok("token:right".to_owned())
+        );
     }
 
     #[test]
@@ -372,6 +414,7 @@ mod tests {
             bearer: None,
             certificate: Some(certificate),
             owner: SocketOwner::Remote,
+            holder: SocketHolder::Unconfined,
         };
         let any = Authenticator::new(Auth::default(), ME);
         assert_eq!(admitted(&any, &present(&bob)), Ok("certificate:uri:spiffe://example.com/bob".to_owned()));
@@ -415,7 +458,7 @@ mod tests {
     fn a_wrong_token_is_refused_whatever_the_certificate() {
         let ann = certificate("dns:ann", 1);
         let auth = Authenticator::new(Auth { tokens: vec![token("right", None)], ..Auth::default() }, ME);
-        let present = |bearer| TcpPeer { bearer, certificate: Some(&ann), owner: SocketOwner::Remote };
+        let present = |bearer| TcpPeer { certificate: Some(&ann), ..peer(bearer, SocketOwner::Remote) };
         assert_eq!(admitted(&auth, &present(Some("wrong"))), Err(Denied::UnknownToken));
         assert_eq!(admitted(&auth, &present(Some("right"))), Ok("token:right".to_owned()));
         assert_eq!(admitted(&auth, &present(None)), Ok("certificate:dns:ann".to_owned()));

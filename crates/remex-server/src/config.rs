@@ -43,6 +43,11 @@ pub struct Config {
     /// Files and directories that confined processes cannot see, such as keys; the unix sockets that the server listens
     /// on are among them anyway.
     pub hidden: Vec<PathBuf>,
+    /// Credentials, configuration and records of the server: hidden with their directories, unless more than that is there.
+    pub credentials: Vec<PathBuf>,
+    /// The directories in which servers of this user keep sockets, logs and state. Nothing confined can see them; those that are
+    /// missing are created before a process is confined, so that nothing appears there later.
+    pub own_directories: Vec<PathBuf>,
     /// The least confinement of what clients do.
     pub sandbox: SandboxFloor,
     /// Which processes clients may start.

@@ -7,6 +7,9 @@
 //! The server and the scopes of a credential may have a floor: then the policy allows what both the client and the
 //! floor allow. Nothing is enforced here. Start at [`Confinement`].
 
+mod credentials;
+mod own_directories;
+
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -20,7 +23,9 @@ use remex_proto::{
     ErrorKind, RpcError,
     sandbox::{Context, Network, Permissions, Sandbox},
 };
-use remex_sandbox::{Host, Hosts, Node, Policy, PolicyError, Preset, Reason, Request, SystemHost, resolve};
+use remex_sandbox::{
+    Access, Host, Hosts, Node, Policy, PolicyError, Preset, Reason, Request, SystemHost, resolve,
+};
 
 use crate::{config::SandboxFloor, scope::Floor};
 
@@ -40,12 +45,25 @@ pub(crate) struct Confinement {
     server: Option<Context>,
     read_only: Context,
     workspace_write: Context,
-    /// Files of the server itself, which nothing confined may reach.
-    hidden: RwLock<Arc<[PathBuf]>>,
+    /// What nothing confined may reach.
+    hidden: RwLock<Arc<Hidden>>,
     /// What was hidden last from file requests. Held briefly, never during a system call.
     covered: Mutex<Option<Arc<Covered>>>,
     /// The policy used last is at the back. Held briefly, never during a system call.
     kept: Mutex<VecDeque<Arc<Kept>>>,
+}
+
+/// What nothing confined may reach, whatever its profile grants.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hidden {
+    /// Files and directories of the server itself.
+    pub(crate) files: Vec<PathBuf>,
+    /// Files of the server that may be replaced while something confined runs.
+    pub(crate) credentials: Vec<PathBuf>,
+    /// The directories of all servers of this user, whether they exist or not.
+    pub(crate) own_directories: Vec<PathBuf>,
+    /// The home of the server's user, which is never hidden.
+    pub(crate) home: Option<PathBuf>,
 }
 
 /// A policy, and what it depends on.
@@ -88,7 +106,7 @@ struct Demand<'a> {
 }
 
 impl Confinement {
-    pub(crate) fn new(floor: SandboxFloor, hidden: Vec<PathBuf>) -> Self {
+    pub(crate) fn new(floor: SandboxFloor, hidden: Hidden) -> Self {
         let SandboxFloor { permissions, hosts, workspace } = floor;
         let context = |permissions: Permissions, hosts| Context {
             permissions,
@@ -106,7 +124,7 @@ impl Confinement {
             server: permissions.map(|permissions| context(permissions, hosts)),
             read_only: context(Preset::ReadOnly.permissions(), None),
             workspace_write: context(Preset::WorkspaceWrite.permissions(), None),
-            hidden: RwLock::new(hidden.into()),
+            hidden: RwLock::new(Arc::new(hidden)),
             covered: Mutex::default(),
             kept: Mutex::default(),
         }
@@ -114,12 +132,32 @@ impl Confinement {
 
     /// Hides a file or directory from everything that is confined from now on.
     pub(crate) fn hide(&self, path: &Path) {
-        let mut hidden = self.hidden.write().unwrap_or_else(PoisonError::into_inner);
-        *hidden = hidden.iter().map(PathBuf::as_path).chain([path]).map(Path::to_owned).collect();
+        self.change_hidden(|hidden| hidden.files.push(path.to_owned()));
     }
 
-    /// Returns what nothing confined may reach.
-    pub(crate) fn hidden(&self) -> Arc<[PathBuf]> {
+    /// Replaces the files that are hidden as credentials from everything that is confined from now on.
+    pub(crate) fn set_credentials(&self, credentials: Vec<PathBuf>) {
+        self.change_hidden(|hidden| hidden.credentials = credentials);
+    }
+
+    fn change_hidden(&self, change: impl FnOnce(&mut Hidden)) {
+        change(Arc::make_mut(&mut self.hidden.write().unwrap_or_else(PoisonError::into_inner)));
+    }
+
+    /// Returns what a process that starts now may not reach, after creating what must be there to be hidden. Blocks, and
+    /// may hang as any file access.
+    pub(crate) fn hidden_from_process(&self, policy: &Policy, cwd: &Path, program: &Path) -> Arc<[PathBuf]> {
+        let hidden = self.hidden();
+        let granted = policy.rules().iter().filter(|rule| rule.access > Access::Deny);
+        let granted = granted.map(|rule| rule.path.as_path()).filter(|path| *path != Path::new("/"));
+        let named = [cwd, program].into_iter().filter_map(|path| path.canonicalize().ok());
+        let needed: Vec<_> = granted.map(Path::to_owned).chain(named).collect();
+        let credentials = credentials::covers(&hidden.credentials, &needed, hidden.home.as_deref());
+        let own = own_directories::create(&hidden.own_directories).map(Path::to_owned);
+        hidden.files.iter().cloned().chain(credentials).chain(own).collect()
+    }
+
+    fn hidden(&self) -> Arc<Hidden> {
         Arc::clone(&self.hidden.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -127,13 +165,17 @@ impl Confinement {
     ///
     /// Whoever may not replace a file may not replace what leads to it either, so both are denied.
     pub(crate) fn without_hidden(&self, whole: Arc<Policy>) -> Arc<Policy> {
-        let hidden: BTreeSet<PathBuf> = self
-            .hidden()
-            .iter()
+        if whole.is_open() {
+            return whole;
+        }
+        let all = self.hidden();
+        let files = all.files.iter().chain(&all.credentials).map(PathBuf::as_path);
+        let hidden: BTreeSet<PathBuf> = files
+            .chain(own_directories::usable(&all.own_directories))
             .flat_map(|path| [path::absolute(path).ok(), path.canonicalize().ok()])
             .flatten()
             .collect();
-        if whole.is_open() || hidden.is_empty() {
+        if hidden.is_empty() {
             return whole;
         }
         let last = || self.covered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,6 +321,22 @@ impl Confinement {
     }
 }
 
+impl SandboxFloor {
+    /// Returns whether what the floor confines, or a scope that confines to the workspace, may replace a file. May block.
+    pub fn lets_write(&self, file: &Path) -> bool {
+        let places = [path::absolute(file).ok(), file.canonicalize().ok()];
+        let is_below = |root: &PathBuf| {
+            let roots = [Some(root.clone()), root.canonicalize().ok()];
+            roots.iter().flatten().any(|root| places.iter().flatten().any(|place| place.starts_with(root)))
+        };
+        let confined = || Confinement::new(self.clone(), Hidden::default());
+        let is_writable =
+            |policy: Arc<Policy>| places.iter().flatten().any(|place| policy.access(place) == Access::Write);
+        let by_floor = || confined().resolve_for_files(&Sandbox::Disabled, Floor::Unconfined);
+        self.workspace.iter().any(is_below) || self.permissions.is_some() && by_floor().is_ok_and(is_writable)
+    }
+}
+
 impl<'a> Demand<'a> {
     fn requests(&self) -> impl Iterator<Item = Request<'a>> {
         let Self { cwd, tmpdir, .. } = *self;
@@ -408,7 +466,7 @@ mod tests {
     }
 
     fn unfloored() -> Confinement {
-        Confinement::new(SandboxFloor::default(), Vec::new())
+        Confinement::new(SandboxFloor::default(), Hidden::default())
     }
 
     fn policy(confinement: &Confinement, host: &Tree, sandbox: &Sandbox, floor: Floor) -> Arc<Policy> {
@@ -427,7 +485,7 @@ mod tests {
             let workspace = vec![PathBuf::from("/w")];
             Confinement::new(
                 SandboxFloor { permissions: SandboxFloor::preset(name), hosts: None, workspace },
-                Vec::new(),
+                Hidden::default(),
             )
         };
         for sandbox in [&Sandbox::Disabled, &greedy] {
@@ -488,7 +546,7 @@ mod tests {
             hosts: None,
             workspace: vec!["/w".into()],
         };
-        let confinement = Confinement::new(floor, Vec::new());
+        let confinement = Confinement::new(floor, Hidden::default());
         let (cwd, tmpdir) = (Some(Path::new("/t")), Some(OsStr::new("/t")));
         let demand = confinement.demand(&Sandbox::Disabled, Floor::WorkspaceWrite, cwd, tmpdir);
         let policy = confinement.resolve_on(&host, &demand).unwrap();
@@ -546,7 +604,7 @@ mod tests {
         let place = directory.path().canonicalize().unwrap();
         std::fs::write(place.join("tokens"), "secret").unwrap();
         std::os::unix::fs::symlink("tokens", place.join("link")).unwrap();
-        let hidden = vec![place.join("link"), place.join("missing")];
+        let hidden = Hidden { files: vec![place.join("link"), place.join("missing")], ..Hidden::default() };
         let confinement = Confinement::new(SandboxFloor::default(), hidden);
         let open = confinement.resolve_for_files(&Sandbox::Disabled, Floor::Unconfined).unwrap();
         assert!(confinement.without_hidden(open).is_open(), "what is not confined is not confined");
@@ -568,5 +626,23 @@ mod tests {
         assert_eq!(resolve().access(&place.join("other")), Allowed::Deny);
         confinement.hide(&place.join("socket"));
         assert_eq!(resolve().access(&place.join("socket")), Allowed::Deny);
+    }
+
+    #[test]
+    fn the_directories_of_all_servers_are_out_of_reach_before_they_exist() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().canonicalize().unwrap();
+        let own = vec![place.join("state/remex")];
+        let hidden = Hidden { own_directories: own.clone(), ..Hidden::default() };
+        let confinement = Confinement::new(SandboxFloor::default(), hidden);
+        let entries = vec![special(Access::Read, Special::Root)];
+        let sandbox = Sandbox::Confined(Box::new(context(entries, None)));
+        let whole = confinement.resolve_for_files(&sandbox, Floor::Unconfined).unwrap();
+        let policy = confinement.without_hidden(whole);
+        assert_eq!(policy.access(&place.join("state/remex/host/process.json")), Allowed::Deny);
+        assert_eq!(policy.access(&place.join("state/other")), Allowed::Read);
+        assert!(!own[0].exists(), "a file request creates nothing");
+        assert_eq!(*confinement.hidden_from_process(&policy, Path::new("/"), Path::new("/")), *own);
+        assert!(own[0].is_dir(), "what does not exist could not be covered in a jail");
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     budget::Budget,
     compute::ComputePool,
     config::{Config, HostInfo, StartPolicy},
-    confinement::Confinement,
+    confinement::{Confinement, Hidden},
     deadlines::Deadlines,
     durable::Durable,
     jail_support::SupportProbe,
@@ -135,7 +135,20 @@ impl Host {
         let mut limits = config.limits;
         available_memory::fit(&mut limits);
         // The keeper, which hides them as well, has another working directory.
-        let hidden = config.hidden.into_iter().map(std::path::absolute).collect::<io::Result<_>>()?;
+        let absolute =
+            |paths: Vec<PathBuf>| paths.into_iter().map(std::path::absolute).collect::<io::Result<Vec<_>>>();
+        let hidden = Hidden {
+            files: absolute(config.hidden)?,
+            credentials: absolute(config.credentials)?,
+            own_directories: config.own_directories,
+            home: config
+                .host
+                .info
+                .user_home_dir
+                .as_ref()
+                .and_then(|home| home.native().ok())
+                .map(Path::to_owned),
+        };
         Ok(Host {
             spawner: Spawner::new(threads)?,
             file_threads: FileThreads::new(available_memory::fit_threads())?,
@@ -222,9 +235,9 @@ impl Host {
         &self.support
     }
 
-    /// Returns what confined processes cannot see.
-    pub(crate) fn hidden(&self) -> Arc<[PathBuf]> {
-        self.confinement.hidden()
+    /// Replaces the files that are hidden as credentials from everything that is confined from now on.
+    pub(crate) fn set_credentials(&self, credentials: Vec<PathBuf>) {
+        self.confinement.set_credentials(credentials);
     }
 
     /// Returns whether a process of the server's own user with a network can connect, and start whatever it likes.

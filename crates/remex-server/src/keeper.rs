@@ -26,6 +26,7 @@ use std::{
 use remex_log::{Quota, Space as _};
 use remex_process::{Scope, Tags, tree};
 use remex_proto::{RpcError, process as wire};
+use remex_rpc::PeerProcess;
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, sync::Notify, task::JoinSet};
 
 use crate::{
@@ -40,6 +41,7 @@ use crate::{
     },
     resource_limits::LimitEnforcer,
     state_dir::{Lock, StateDir},
+    unix_peer,
 };
 use announce::Announcer;
 use link::{Greeted, LinkCaller, ServerLink};
@@ -330,10 +332,20 @@ impl Keeper {
             };
             let own = rustix::process::geteuid().as_raw();
             match stream {
-                Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) => {
-                    greeted.spawn(ServerLink::greet(stream, self.greeting));
+                Ok((stream, _)) if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) => {
+                    tracing::warn!("another user tried to connect to the keeper");
                 }
-                Ok(_) => tracing::warn!("another user tried to connect to the keeper"),
+                Ok((stream, _)) => match unix_peer::find(&stream) {
+                    Ok(PeerProcess::Unconfined) => {
+                        greeted.spawn(ServerLink::greet(stream, self.greeting));
+                    }
+                    Ok(PeerProcess::Jailed) => {
+                        tracing::warn!("a process in a sandbox tried to connect to the keeper");
+                    }
+                    Ok(PeerProcess::Gone) | Err(_) => {
+                        tracing::warn!("a process that has ended tried to connect to the keeper");
+                    }
+                },
                 Err(error) => {
                     if refusals.is_new(&error, Instant::now()) {
                         tracing::warn!(%error, "cannot accept a server");

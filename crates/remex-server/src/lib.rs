@@ -37,6 +37,7 @@ mod supervise;
 mod threads;
 pub mod token;
 mod trace;
+mod unix_peer;
 
 // State and services that everything on the host shares.
 mod host;

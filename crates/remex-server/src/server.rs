@@ -290,6 +290,11 @@ impl Server {
         self.auth.send_replace(auth);
     }
 
+    /// Replaces the [credentials](Config::credentials) that are hidden from everything that is confined from now on.
+    pub fn set_credentials(&self, credentials: Vec<PathBuf>) {
+        self.host.set_credentials(credentials);
+    }
+
     /// Replaces the limits for everything that begins from now on, apart from those that need a
     /// [restart](crate::Reload::Restart).
     pub fn set_limits(&self, limits: Limits) {

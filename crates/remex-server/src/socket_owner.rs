@@ -3,6 +3,7 @@
 //! The kernel knows: `sock_diag` looks one socket up, and `/proc/net/tcp` lists all of them where that is not
 //! available. Start at [`find`].
 
+mod holder;
 mod own;
 
 use std::{
@@ -16,6 +17,7 @@ use rustix::net::{
 };
 
 use crate::auth::SocketOwner;
+pub(crate) use holder::find_holder;
 pub(crate) use own::will_connect_to;
 
 /// The message type of a query for one socket.

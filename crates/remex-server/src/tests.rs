@@ -58,6 +58,8 @@ fn config(limits: Limits) -> Config {
         starts: StartPolicy::default(),
         set_parent: None,
         hidden: Vec::new(),
+        credentials: Vec::new(),
+        own_directories: Vec::new(),
         state: None,
     }
 }

@@ -326,6 +326,8 @@ pub(crate) enum OwnWork {
     Program,
     /// Finds out what the host can enforce.
     Probe,
+    /// Looks for the processes of local peers.
+    Peers,
 }
 
 impl OwnThreads {

@@ -23,7 +23,7 @@ const NO_SHELLS: [&str; 2] = ["nologin", "false"];
 
 /// Collects information about this host.
 pub(crate) fn inspect() -> HostInfo {
-    let user = std::fs::read("/etc/passwd").ok().and_then(|users| User::find(&users, geteuid().as_raw()));
+    let user = User::own();
     let temporary = directory("TMPDIR");
     let mut info = Info::new(shell(user.as_ref()));
     env!("CARGO_PKG_VERSION").clone_into(&mut info.executor_version);
@@ -48,6 +48,11 @@ pub(crate) fn inspect() -> HostInfo {
     HostInfo { info, hostname: hostname(), codex_home, codex_system_dir: PathBuf::from("/etc/codex") }
 }
 
+/// Returns the home of this process's user, whatever the environment says.
+pub(crate) fn home() -> Option<PathBuf> {
+    User::own().map(|user| user.home).filter(|home| home.is_absolute())
+}
+
 /// An entry of `/etc/passwd`.
 #[derive(Debug, PartialEq, Eq)]
 struct User {
@@ -56,6 +61,11 @@ struct User {
 }
 
 impl User {
+    /// Returns the entry of this process's user.
+    fn own() -> Option<Self> {
+        std::fs::read("/etc/passwd").ok().and_then(|users| Self::find(&users, geteuid().as_raw()))
+    }
+
     /// Looks for a uid in the lines of `/etc/passwd`: name, password, uid, gid, comment, home, shell.
     fn find(users: &[u8], uid: u32) -> Option<Self> {
         users.split(|byte| *byte == b'\n').find_map(|line| {

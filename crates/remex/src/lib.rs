@@ -15,6 +15,8 @@ mod host;
 #[cfg(target_os = "linux")]
 mod local;
 #[cfg(target_os = "linux")]
+mod own_directories;
+#[cfg(target_os = "linux")]
 mod server;
 #[cfg(target_os = "linux")]
 pub mod server_config;

@@ -2,9 +2,11 @@
 
 use remex_server::{Auth, CgroupUse, Config, Limits, MetricsAccess, SandboxFloor, StartPolicy};
 
-use crate::{host, web};
+use crate::{host, own_directories::own_directories, web};
 
 /// Returns the configuration of a server on this host, from the environment of this process and the system.
+///
+/// What servers of this user keep is hidden from everything that is confined.
 ///
 /// Limits have their defaults, only the user that the server runs as may connect, no cgroup is used, and nothing is confined that does not ask for it.
 ///
@@ -27,6 +29,8 @@ pub fn config_from_env() -> Config {
         starts: StartPolicy::default(),
         set_parent: None,
         hidden: Vec::new(),
+        credentials: Vec::new(),
+        own_directories: own_directories(),
         state: None,
     }
 }

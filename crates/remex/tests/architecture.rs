@@ -59,7 +59,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 48] = [
+const SERVER_LAYERS: [&str; 49] = [
     "clock",
     "log_limit",
     "trace",
@@ -77,6 +77,7 @@ const SERVER_LAYERS: [&str; 48] = [
     "admission",
     "rate",
     "socket_owner",
+    "unix_peer",
     "supervise",
     "threads",
     "compute",

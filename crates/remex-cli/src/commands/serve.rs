@@ -6,6 +6,7 @@ mod greeting;
 pub(super) mod handover;
 mod keeper_scope;
 mod log;
+mod private;
 mod rebind;
 mod reload;
 mod settings;
@@ -14,7 +15,7 @@ mod systemd;
 use std::{
     ffi::OsStr,
     io::{self, Read as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::FromStr as _,
     sync::{Arc, Mutex},
     time::Duration,
@@ -36,7 +37,6 @@ use tokio::{
 use crate::{
     args::serve::{Background, Flags},
     commands::runtime,
-    remote::user_server,
     render::{
         failure::{Failure, Kind},
         print,
@@ -107,7 +107,7 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     remex_server::raise_file_limit();
     remex_server::return_large_blocks();
     remex_server::spare_address_space();
-    let mut plan = plan(config, inherited)?;
+    let mut plan = plan(config, settings::file(flags)?, inherited)?;
     plan.handed_over = handed_over;
     plan.server.set_parent = spans.set_parent();
     let runtime = runtime::build(
@@ -146,7 +146,7 @@ fn fork() -> Result<(), Failure> {
 
 async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<Handover>, Failure> {
     let mut handover = Handover::new()?;
-    let files = plan.server.auth.files.clone();
+    let (files, floor) = (plan.server.auth.files.clone(), plan.server.sandbox.clone());
     let server = Server::new(plan.server).map_err(|error| Failure::new(error.message(), error.hint()))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot("wait for SIGTERM"))?;
     // A handler keeps the signal from killing the server: exceeding the limit is then an ordinary write error.
@@ -208,6 +208,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
         tls: plan.tls,
         addresses: bound,
         set_log,
+        floor,
         config: plan.config,
         files,
     }));
@@ -317,7 +318,7 @@ fn stdin_closed() -> Result<oneshot::Receiver<()>, Failure> {
     Ok(waiting)
 }
 
-fn plan(config: ServerConfig, inherited: Vec<Inherited>) -> Result<Plan, Failure> {
+fn plan(config: ServerConfig, file: Option<&Path>, inherited: Vec<Inherited>) -> Result<Plan, Failure> {
     let addresses = addresses(&config)?;
     exposure::check(&config, &addresses)?;
     for socket in &inherited {
@@ -336,7 +337,7 @@ fn plan(config: ServerConfig, inherited: Vec<Inherited>) -> Result<Plan, Failure
     Ok(Plan {
         addresses,
         inherited,
-        server: server_config(&config, auth)?,
+        server: server_config(&config, file, auth)?,
         tls: tls(&config)?,
         config,
         greeting: Greeting { has_stdio, token },
@@ -359,14 +360,15 @@ fn addresses(config: &ServerConfig) -> Result<Vec<ListenAddress>, Failure> {
     })
 }
 
-fn server_config(config: &ServerConfig, auth: Auth) -> Result<Config, Failure> {
+fn server_config(config: &ServerConfig, file: Option<&Path>, auth: Auth) -> Result<Config, Failure> {
     let metrics = if config.metrics.open { MetricsAccess::Open } else { MetricsAccess::Authenticated };
     let audit = audit_config(config);
     let (limits, cgroup) = (config.limits.clone(), config.cgroup.clone());
     let workspace = config.workspace.iter().map(PathBuf::from).collect();
     let sandbox = sandbox_floor(config.sandbox.as_deref(), workspace)
         .map_err(|error| Failure::usage(error.to_string(), error.hint()))?;
-    let hidden = private_files(config);
+    private::check(config, file, &sandbox)?;
+    let credentials = private::files(config, file);
     let state = config.state.clone().map(state_config).transpose()?;
     let mut server = Config {
         limits,
@@ -376,7 +378,7 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Result<Config, Failure> {
         cgroup,
         sandbox,
         starts: config.starts,
-        hidden,
+        credentials,
         state,
         ..remex::config_from_env()
     };
@@ -400,17 +402,6 @@ fn audit_config(config: &ServerConfig) -> Option<AuditConfig> {
     })
 }
 
-/// Returns what confined processes must not see: with these files one could connect and run anything, or learn what
-/// others do.
-fn private_files(config: &ServerConfig) -> Vec<PathBuf> {
-    let auth = &config.auth;
-    let credentials = [&config.tls.key, &auth.token_file, &auth.jwt.secret_file].into_iter().flatten();
-    let audit = audit_config(config);
-    let records = audit.iter().flat_map(AuditConfig::files);
-    let runtime = user_server::Socket::default_path().directory().to_owned();
-    credentials.cloned().chain(records).chain([runtime]).collect()
-}
-
 /// Returns whether a variable is for the server and not for its processes.
 fn is_private(name: &OsStr) -> bool {
     // These headers usually contain the API key of a collector.
@@ -432,25 +423,4 @@ fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {
         Failure::of(kind, error.message(), error.hint())
     })?;
     Ok(Some(Arc::new(tls)))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    #[test]
-    fn keys_and_all_audit_files_are_hidden_from_confined_processes() {
-        let mut config = ServerConfig::default();
-        config.tls.key = Some("/etc/key.pem".into());
-        config.audit.file = Some("/var/log/audit".into());
-        config.audit.keep = 2;
-        let hidden = private_files(&config);
-        for name in ["/etc/key.pem", "/var/log/audit", "/var/log/audit.1", "/var/log/audit.2"] {
-            assert!(hidden.iter().any(|path| path == Path::new(name)), "{name}: {hidden:?}");
-        }
-        config.audit.keep = usize::MAX;
-        assert!(private_files(&config).len() < 2_000);
-    }
 }

@@ -294,7 +294,7 @@ impl From<Error> for Failure {
                  show - < FILE` shows when a JWT expires"
                     .to_owned(),
             ),
-            Error::Unauthorized { presented: false, target, .. } => Some(format!(
+            Error::Unauthorized { presented: false, status: 401, target, .. } => Some(format!(
                 "give the token beside `--on` with `--token-file PATH`, or to an environment with `remex env \
                  add NAME {target} --token-file PATH`"
             )),

@@ -22,6 +22,7 @@ mod examples;
 mod files;
 mod generated;
 mod home;
+mod jailed_clients;
 mod logs;
 mod manage_processes;
 mod newer_server;

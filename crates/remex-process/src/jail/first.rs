@@ -26,6 +26,8 @@ use crate::shared_table::own_table;
 
 /// What the first process needs.
 pub(crate) struct FirstSetup<'a> {
+    /// What others see as its command line.
+    pub(crate) name: &'a CStr,
     pub(crate) filter: &'a [sock_filter],
     /// `UID UID 1`, for the map of users.
     pub(crate) users: &'a CStr,
@@ -60,7 +62,7 @@ pub(crate) unsafe fn become_first(setup: &FirstSetup<'_>) -> Failed {
     };
     match set_up() {
         // SAFETY: passed on to the caller.
-        Ok(program) => Failed::at(Step::Init)(unsafe { execute(program) }),
+        Ok(program) => Failed::at(Step::Init)(unsafe { execute(program, setup.name) }),
         Err(failed) => failed,
     }
 }
@@ -142,7 +144,7 @@ unsafe fn settle(setup: &FirstSetup<'_>) -> Result<(), i32> {
 }
 
 /// Executes the program of the first process with a single descriptor. Returns only on failure.
-unsafe fn execute(program: RawFd) -> i32 {
+unsafe fn execute(program: RawFd, name: &CStr) -> i32 {
     // SAFETY: all strings end with NUL and both arrays with a null pointer.
     unsafe {
         let program = libc::dup3(program, 1, libc::O_CLOEXEC);
@@ -153,7 +155,7 @@ unsafe fn execute(program: RawFd) -> i32 {
         if libc::syscall(libc::SYS_close_range, first, last, 0) < 0 {
             return errno();
         }
-        let argv = [c"remex-init".as_ptr(), ptr::null()];
+        let argv = [name.as_ptr(), ptr::null()];
         let env = [ptr::null::<libc::c_char>()];
         let (argv, env) = (argv.as_ptr(), env.as_ptr());
         libc::syscall(libc::SYS_execveat, program, c"".as_ptr(), argv, env, libc::AT_EMPTY_PATH);

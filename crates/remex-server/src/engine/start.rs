@@ -308,7 +308,8 @@ impl<A: Audience> Engine<A> {
                 }
                 None => None,
             };
-            start.jail = Some(Jail::new(policy, host.hidden()));
+            let hidden = host.confinement().hidden_from_process(&policy, &start.cwd, Path::new(&start.program));
+            start.jail = Some(Jail::new(policy, hidden));
             Ok((start, confined, rules))
         });
         resolving.await?

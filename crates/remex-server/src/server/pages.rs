@@ -1,11 +1,11 @@
 //! `/metrics`: what the server counts, and what its state is now.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use remex_rpc::{Accepted, ListenAddress, Listener, Received, Refusal, receive};
 use tokio::net::TcpStream;
 
-use super::{ACCEPT_PAUSE, Server};
+use super::{ACCEPT_PAUSE, Server, welcome::TcpEnds};
 use crate::{
     account::Kind,
     admission::{HalfOpenPermit, Origin},
@@ -39,7 +39,7 @@ impl Server {
                     let server = Arc::clone(&self);
                     self.host.spawn(async move {
                         tokio::select! {
-                            () = server.on_request(stream, peer, owner, &permit) => {}
+                            () = server.on_request(stream, TcpEnds { peer, local }, owner, &permit) => {}
                             () = permit.evicted() => {}
                         }
                         drop(permit);
@@ -57,12 +57,12 @@ impl Server {
     async fn on_request(
         self: &Arc<Self>,
         stream: TcpStream,
-        peer: SocketAddr,
+        ends: TcpEnds,
         owner: SocketOwner,
         permit: &HalfOpenPermit,
     ) {
         match receive(stream, &self.handshake_config(None)).await {
-            Ok(Received::Page(page)) => drop(self.answer_page(page, peer, None, owner, permit).await),
+            Ok(Received::Page(page)) => drop(self.answer_page(page, ends, None, owner, permit).await),
             Ok(Received::Upgrade(upgrade)) => drop(upgrade.refuse(Refusal::Forbidden).await),
             Err(_) => {}
         }

@@ -10,12 +10,12 @@ use std::{
 
 use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
-    FrameReader, Framing, HandshakeConfig, HostNames, NotUpgraded, Page, Readiness, Received, Refusal,
-    Stream, receive, refuse_at_once,
+    FrameReader, Framing, HandshakeConfig, HostNames, NotUpgraded, Page, PeerProcess, Readiness, Received,
+    Refusal, Stream, receive, refuse_at_once,
     tls::{NotEncrypted, PeerCertificate},
 };
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpStream, UnixStream},
 };
 
@@ -23,7 +23,7 @@ use super::{CLOSE_GRACE, Server};
 use crate::{
     admission::{Crowded, HalfOpenPermit, Origin, Permit, Refused},
     audit::Login,
-    auth::{Denied, Proof, SocketOwner, TcpPeer},
+    auth::{Denied, Proof, SocketHolder, SocketOwner, TcpPeer},
     config::MetricsAccess,
     connection::{self, Link, Transport, Validity},
     host::{Host, Phase},
@@ -31,7 +31,9 @@ use crate::{
     metrics::CONTENT_TYPE,
     scope::Permission,
     socket_owner,
+    threads::OwnWork,
     tls::{NotSecured, TlsListener},
+    unix_peer,
 };
 
 impl Server {
@@ -54,7 +56,7 @@ impl Server {
         };
         let (server, permit) = (Arc::clone(self), Noticed::new(permit, &self.host));
         self.host.spawn(async move {
-            let handshake = server.welcome_tcp(stream, ends.peer, owner, &permit, tls);
+            let handshake = server.welcome_tcp(stream, ends, owner, &permit, tls);
             let admitted = tokio::select! {
                 admitted = handshake => admitted,
                 () = permit.evicted() => Err(NotAdmitted::Crowded(Crowded::HalfOpen)),
@@ -81,18 +83,27 @@ impl Server {
         uid: u32,
     ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
         let peer = format!("unix:{uid}");
-        let credential = self.authenticator().user(uid);
+        let credential = match unix_peer::find(&stream) {
+            Ok(PeerProcess::Unconfined) => self.authenticator().user(uid),
+            Ok(PeerProcess::Jailed) => Err(Denied::Confined),
+            Ok(PeerProcess::Gone) | Err(_) => Err(Denied::EndedProcess),
+        };
         let credential = match self.on_login(&peer, credential).await {
-            Err(denied @ Denied::Unrecorded { .. }) => {
-                refuse_line(stream, ErrorKind::Internal, &denied.to_string()).await;
+            Err(denied @ (Denied::Confined | Denied::EndedProcess)) => {
+                let error = RpcError::new(ErrorKind::PermissionDenied, denied.to_string());
+                refuse_line(stream, &error.with_hint("connect from outside of the sandbox")).await;
                 return Err(denied.into());
             }
-            credential => credential?,
+            Err(denied @ Denied::Unrecorded { .. }) => {
+                refuse_line(stream, &RpcError::new(ErrorKind::Internal, denied.to_string())).await;
+                return Err(denied.into());
+            }
+            other => other?,
         };
         let permit = match self.admit(&credential.identity, None) {
             Ok(permit) => permit,
             Err(crowded) => {
-                refuse_line(stream, ErrorKind::LimitExceeded, &crowded.to_string()).await;
+                refuse_line(stream, &RpcError::new(ErrorKind::LimitExceeded, crowded.to_string())).await;
                 return Err(crowded.into());
             }
         };
@@ -111,11 +122,12 @@ impl Server {
     async fn welcome_tcp(
         self: &Arc<Self>,
         stream: TcpStream,
-        peer: SocketAddr,
+        ends: TcpEnds,
         owner: SocketOwner,
         half_open: &HalfOpenPermit,
         tls: Option<Arc<TlsListener>>,
     ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
+        let peer = ends.peer;
         let config = self.handshake_config(tls.as_deref());
         let (stream, certificate) = match &tls {
             None => (Stream::from(stream), None),
@@ -129,11 +141,13 @@ impl Server {
             .inspect_err(|error| self.on_bad_request(&peer.to_string(), error))?;
         let upgrade = match received {
             Received::Page(page) => {
-                return Err(self.answer_page(page, peer, certificate.as_ref(), owner, half_open).await);
+                return Err(self.answer_page(page, ends, certificate.as_ref(), owner, half_open).await);
             }
             Received::Upgrade(upgrade) => upgrade,
         };
-        let presented = TcpPeer { bearer: upgrade.bearer(), certificate: certificate.as_ref(), owner };
+        let holder = self.holder(ends, owner).await;
+        let presented =
+            TcpPeer { bearer: upgrade.bearer(), certificate: certificate.as_ref(), owner, holder };
         let admitted = self.log_in(&presented, peer, half_open).await;
         let admitted = admitted.map(|credential| (Proof::of_tcp(&credential, &presented), credential));
         match admitted {
@@ -163,14 +177,15 @@ impl Server {
     pub(super) async fn answer_page(
         self: &Arc<Self>,
         page: Page,
-        peer: SocketAddr,
+        ends: TcpEnds,
         certificate: Option<&PeerCertificate>,
         owner: SocketOwner,
         half_open: &HalfOpenPermit,
     ) -> NotAdmitted {
         if self.metrics == MetricsAccess::Authenticated {
-            let presented = TcpPeer { bearer: page.bearer(), certificate, owner };
-            match self.log_in(&presented, peer, half_open).await {
+            let holder = self.holder(ends, owner).await;
+            let presented = TcpPeer { bearer: page.bearer(), certificate, owner, holder };
+            match self.log_in(&presented, ends.peer, half_open).await {
                 Err(denied) => return page.refuse(denied.refusal()).await.into(),
                 Ok(credential) if !credential.scopes.allow(Permission::Metrics) => {
                     return page.refuse(Refusal::Forbidden).await.into();
@@ -180,6 +195,12 @@ impl Server {
         }
         page.answer(CONTENT_TYPE, &self.metrics_text()).await;
         NotAdmitted::Answered
+    }
+
+    /// Finds out whether a jail confines the process at the other end.
+    async fn holder(&self, ends: TcpEnds, owner: SocketOwner) -> SocketHolder {
+        let look = move || socket_owner::find_holder(ends.local, ends.peer, owner);
+        self.host.own_threads().run(OwnWork::Peers, look).await.unwrap_or(SocketHolder::Unknown)
     }
 
     /// Authenticates the sender of a request; a wrong token is answered late.
@@ -339,13 +360,19 @@ pub(super) struct TcpEnds {
 }
 
 /// Tells a peer that speaks lines why it is refused.
-async fn refuse_line(mut stream: UnixStream, kind: ErrorKind, reason: &str) {
-    let error = RpcError::new(kind, reason);
+async fn refuse_line(mut stream: UnixStream, error: &RpcError) {
     let mut line = Vec::new();
-    remex_proto::message::write_error(&mut line, &RequestId::MALFORMED, &error);
+    remex_proto::message::write_error(&mut line, &RequestId::MALFORMED, error);
     line.push(b'\n');
+    let said = async {
+        stream.write_all(&line).await?;
+        stream.shutdown().await?;
+        // Until the peer closes, because one that is still sending would get an error before it reads the line.
+        while stream.read(&mut [0; 4096]).await? > 0 {}
+        io::Result::Ok(())
+    };
     // The send buffer of a new connection has room; a peer that reads nothing must not be waited for.
-    let _ = tokio::time::timeout(CLOSE_GRACE, stream.write_all(&line)).await;
+    let _ = tokio::time::timeout(CLOSE_GRACE, said).await;
 }
 
 /// A permit whose end counts as activity.

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use remex::server_config::ServerConfig;
 use remex_rpc::{ListenAddress, tls::ServerTls};
-use remex_server::{Limits, Reload, Server, token::CredentialFiles};
+use remex_server::{Limits, Reload, SandboxFloor, Server, token::CredentialFiles};
 use tracing_subscriber::EnvFilter;
 
-use super::{bearer::Load, exposure, log, settings};
+use super::{bearer::Load, exposure, log, private, settings};
 use crate::{args::serve::Flags, render::failure::Failure};
 
 /// Replaces the log filter of a running program.
@@ -24,6 +24,8 @@ pub(super) struct Reloader {
     /// Where the server listens, which a reload does not change.
     pub(super) addresses: Vec<ListenAddress>,
     pub(super) set_log: SetLog,
+    /// The least confinement of what clients do, which a reload does not change.
+    pub(super) floor: SandboxFloor,
     /// The settings in effect.
     pub(super) config: ServerConfig,
     /// The credential files in use.
@@ -52,6 +54,8 @@ impl Reloader {
     fn apply(&mut self) -> Result<(), Failure> {
         // Everything that can fail comes first.
         let config = settings::effective(&self.flags)?;
+        let file = settings::file(&self.flags)?;
+        private::check(&config, file, &self.floor)?;
         let auth = settings::auth(&config, Load::Again(self.files.as_deref()))?;
         let filter = log::filter(&config.log)?;
         // Certificates of listeners stay those of the start, so they are judged with them.
@@ -65,6 +69,8 @@ impl Reloader {
         (self.set_log)(filter);
         self.server.set_limits(keep_fixed(&self.config.limits, &config.limits));
         self.files.clone_from(&auth.files);
+        // Before anybody can log in with what the new files say.
+        self.server.set_credentials(private::files(&config, file));
         self.server.set_auth(auth);
         self.server.reopen_audit();
         tracing::info!("configuration reloaded");

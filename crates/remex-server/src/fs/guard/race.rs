@@ -65,7 +65,7 @@ impl Race {
         Race {
             site,
             bound,
-            confinement: Confinement::new(SandboxFloor::default(), Vec::new()),
+            confinement: Confinement::new(SandboxFloor::default(), Default::default()),
             responder,
             is_over,
         }

@@ -314,7 +314,7 @@ fn a_profile_is_another_judge_of_the_same_walk() {
         (Access::Read, "in/closed/deep/open"),
         (Access::Read, "in/fixed"),
     ]);
-    let confinement = Confinement::new(crate::SandboxFloor::default(), Vec::new());
+    let confinement = Confinement::new(crate::SandboxFloor::default(), Default::default());
     let guard = PathGuard::default().confined(&confinement, &sandbox).unwrap();
     let found = |path: &str, access| site.target(&guard, path, access);
     for (path, real) in [
