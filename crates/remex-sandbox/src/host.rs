@@ -233,7 +233,7 @@ mod tests {
         assert!(!SystemHost.is_system_link(&directory.path().join("link")));
         assert!(!SystemHost.is_system_link(Path::new("/missing")));
         // Present on nearly every host.
-        let is_link = |path: &&str| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        let is_link = |path: &&&str| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
         for link in ["/bin", "/lib", "/var/run"].iter().filter(is_link) {
             assert!(SystemHost.is_system_link(Path::new(link)), "{link}");
         }

@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn a_common_name_is_no_other_name_and_counts_only_where_that_is_configured() {
         let common = certificate("cn:ann", 1);
-        let present = TcpPeer { bearer: None, certificate: Some(&common), owner: SocketOwner::Remote };
+        let present = TcpPeer { certificate: Some(&common), ..peer(None, SocketOwner::Remote) };
         let auth = |common_names, names: &[&str]| {
             let listed = |name: &&str| CertificateGrant {
                 name: name.parse().unwrap(),

@@ -128,7 +128,7 @@ const fn fixed(
 }
 
 #[rustfmt::skip]
-const KEYS: [Key; 32] = [
+const KEYS: [Key; 33] = [
     fixed("", "listen", Kind::Addresses, r#"["ws://127.0.0.1:7070"]"#, &["Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one), `wss://IP:PORT`, `unix:///path`, or `systemd`", "for the sockets that it passes."]),
     key("", "log", Kind::Text, r#""info""#, &["What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`."]),
     key("", "shutdown_grace", Kind::Time, r#""5s""#, &["The time between TERM and KILL for processes when the server exits."]),
