@@ -228,9 +228,10 @@ fn a_process_has_few_questions_at_a_time() {
     let script = "for i in $(seq 60); do (ask \"GET http://h$i.example/ HTTP/1.1\\r\\n\\r\\n\") & done; wait";
     begin(&client, "p", script, asking(managed(&json!({}), json!({})), 60_000));
     decisions(&client, "p", 60 - 32);
-    let asked = client.look(|seen| {
+    let asked = client.wait("the questions", |seen| {
         let asked = seen.events("p").filter(|message| message["method"] == "network/policyRequest");
-        asked.cloned().collect::<Vec<_>>()
+        let asked: Vec<_> = asked.cloned().collect();
+        (asked.len() >= 32).then_some(asked)
     });
     assert_eq!(asked.len(), 32);
     for question in &asked {
