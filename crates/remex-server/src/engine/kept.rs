@@ -319,7 +319,7 @@ impl<A: Audience> Engine<A> {
             Sent::Lost => return request.into_caller().error(&lost()),
             Sent::TooLong => return request.into_caller().error(&too_long("request")),
         };
-        let insisting = matches!(request, Request::Terminate(..)).then(|| self.insist(number));
+        let insisting = insisting::can_do_without_keeper(&request).then(|| self.insist(number));
         state.forwarded.requests.insert(number, Unanswered { request, is_sent, _insisting: insisting });
     }
 

@@ -39,7 +39,7 @@ fn a_disk_that_hangs_holds_up_neither_kills_nor_connections_nor_what_is_not_dura
         );
         Watched::printed(&client.wait_for_output(id, "\n"))
     };
-    let victims = ["killed", "asked to end"].map(|id| started(&client, id, true));
+    let victims = ["killed", "asked to end", "signalled"].map(|id| started(&client, id, true));
     freeze(&host, &disk);
 
     // The keeper hangs in this one.
@@ -47,13 +47,16 @@ fn a_disk_that_hangs_holds_up_neither_kills_nor_connections_nor_what_is_not_dura
         client.send("process/start", with(start_params("hung", &["true"]), json!({"startId": "hung"})));
     disk.wait_until_hanging(1);
     let begun = Instant::now();
-    let [killed, asked] = victims;
+    let [killed, asked, signalled] = victims;
     let kill = client.call("process/terminate", json!({"processId": "killed"})).unwrap();
     assert_eq!(kill, json!({"running": true}));
     assert!(killed.ended_within(SOON), "{}", host.said());
     let mode = json!({"graceful": {"timeoutMs": 1000}});
     client.call("process/terminate", json!({"processId": "asked to end", "mode": mode})).unwrap();
     assert!(asked.ended_within(SOON), "{}", host.said());
+
+    client.call("process/signal", json!({"processId": "signalled", "signal": "TERM"})).unwrap();
+    assert!(signalled.ended_within(SOON), "{}", host.said());
 
     let other = started(&client, "other", false);
     client.call("process/terminate", json!({"processId": "other"})).unwrap();

@@ -1,9 +1,13 @@
 //! Ends processes whose keeper does not answer, perhaps because it waits for the disk of the state directory.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use remex_process::Scope;
-use remex_proto::process::{ExitCause, TerminateMode, TerminateScope, Terminated};
+use remex_process::{Scope, Signal, tree};
+use remex_proto::{
+    ErrorKind, RpcError,
+    call::Empty,
+    process::{ExitCause, TerminateMode, TerminateScope, Terminated},
+};
 use tokio::sync::oneshot;
 
 use super::{Audience, Engine};
@@ -12,24 +16,24 @@ use crate::{
     keeper_link::message::RequestNumber,
 };
 
-/// How long the keeper has to answer a termination.
+/// How long the keeper has to answer a request that ends a process.
 const KEEPER_PATIENCE: Duration = Duration::from_millis(500);
 
 impl<A: Audience> Engine<A> {
-    /// Terminates the process without the keeper, unless that answers the request in time: then what this returns has to
-    /// be dropped. The keeper learns of the end when it goes on.
+    /// Ends the process without the keeper, unless that answers the request in time: then what this returns has to be
+    /// dropped. The keeper learns of the end when it goes on.
     pub(super) fn insist(self: &Arc<Self>, number: RequestNumber) -> oneshot::Sender<()> {
         let (sender, answered) = oneshot::channel();
         let process = Arc::clone(self);
         self.host.spawn(async move {
             if tokio::time::timeout(KEEPER_PATIENCE, answered).await.is_err() {
-                process.terminate_without_keeper(number).await;
+                process.end_without_keeper(number).await;
             }
         });
         sender
     }
 
-    async fn terminate_without_keeper(self: &Arc<Self>, number: RequestNumber) {
+    async fn end_without_keeper(self: &Arc<Self>, number: RequestNumber) {
         let (request, running, pid) = {
             let mut state = self.state();
             let request = state.forwarded.requests.remove(&number).map(|unanswered| unanswered.request);
@@ -39,8 +43,22 @@ impl<A: Audience> Engine<A> {
             };
             (request, state.exit.is_none(), pid)
         };
-        let Some(Request::Terminate(mode, scope, caller)) = request else { return };
-        tracing::warn!(process = %self.id, "the keeper does not answer; terminating a process without it");
+        let Some(request) = request else { return };
+        tracing::warn!(process = %self.id, "the keeper does not answer; ending a process without it");
+        let (mode, scope, caller) = match request {
+            Request::Terminate(mode, scope, caller) => (mode, scope, caller),
+            Request::Signal(signal, caller) => {
+                let scope = pid.map_or(Scope::Start(self.tag), |pid| Scope::Group(self.tag, pid));
+                let sent = tree::signal(&scope, ending(signal)).await.map(|_| Empty {}.into());
+                let failed = |error: io::Error| {
+                    let message = format!("cannot send {} to process `{}`: {error}", signal.name(), self.id);
+                    RpcError::new(ErrorKind::Internal, message)
+                };
+                return caller.answer(sent.map_err(failed));
+            }
+            // The keeper has to do it.
+            _ => return,
+        };
         let scope = match (scope, pid) {
             (TerminateScope::Usual, Some(pid)) if !running => Scope::Group(self.tag, pid),
             _ => Scope::Start(self.tag),
@@ -56,4 +74,19 @@ impl<A: Audience> Engine<A> {
             }
         }
     }
+}
+
+/// Returns whether a request ends the process, and does no harm when the keeper repeats it later.
+pub(super) fn can_do_without_keeper<C>(request: &Request<C>) -> bool {
+    match request {
+        Request::Terminate(..) => true,
+        Request::Signal(signal, _) => !ending(*signal).is_empty(),
+        Request::Write(_) | Request::CloseStdin(..) | Request::Resize(..) => false,
+    }
+}
+
+/// Returns a signal whose only purpose is to end a process; nothing for others.
+fn ending(signal: Signal) -> &'static [Signal] {
+    const ENDING: [Signal; 5] = [Signal::KILL, Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP];
+    ENDING.iter().find(|known| **known == signal).map_or(&[], std::slice::from_ref)
 }

@@ -115,7 +115,9 @@ async fn wait_for_keeper(
         if let Ok(answer) = tokio::time::timeout(START_PATIENCE, &mut answer).await {
             return Some(answer);
         }
-        if link.status().await.is_none() {
+        let responds = link.status().await.is_some()
+            || link.linked_within(LINK_PATIENCE).await && link.status().await.is_some();
+        if !responds {
             // It may have come in the last moment.
             return answer.try_recv().ok().map(Ok);
         }
