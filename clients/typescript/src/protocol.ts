@@ -1732,8 +1732,10 @@ export interface RpcError {
 }
 
 export interface RpcErrorData {
+  cwd?: string | null | undefined;
   hint?: string | null | undefined;
   kind?: RpcErrorKind | null | undefined;
+  program?: string | null | undefined;
 }
 
 /** The kind of error: a stable word for programs. Clients must accept words that are not listed. */

@@ -7,7 +7,7 @@
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     io,
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr,
     sync::atomic::{AtomicI32, Ordering::Relaxed},
 };
@@ -63,7 +63,7 @@ pub(crate) fn start(
         .map(|descriptor| fcntl_dupfd_cloexec(descriptor, first_copy))
         .collect::<Result<_, _>>()
         .map_err(os_failed)?;
-    let numbers: Vec<RawFd> = copies.iter().map(|copy| copy.as_raw_fd()).collect();
+    let numbers: Vec<RawFd> = copies.iter().map(AsRawFd::as_raw_fd).collect();
     let program =
         program().and_then(|program| fcntl_dupfd_cloexec(&program, first_copy)).map_err(os_failed)?;
     let names = placeholders.iter().map(|placeholder| placeholder.name().as_ptr());

@@ -36,8 +36,16 @@ pub struct RpcError {
     pub kind: ErrorKind,
     /// What to do about it, for people: `data.hint`.
     pub hint: Option<String>,
-    /// The program that could not be started: `data.program`; the message does not repeat it.
-    pub program: Option<String>,
+    /// What could not be started, if the operating system refused it; the message does not repeat it.
+    pub start: Option<Box<FailedStart>>,
+}
+
+/// What could not be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailedStart {
+    /// The program: `data.program`.
+    pub program: String,
     /// The directory in which it could not be started, if that is why: `data.cwd`.
     pub cwd: Option<String>,
 }
@@ -46,7 +54,7 @@ impl RpcError {
     /// Creates an error with the usual code of `kind`; a very long message is truncated.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = truncated(message.into());
-        Self { code: kind.code(), message, kind, hint: None, program: None, cwd: None }
+        Self { code: kind.code(), message, kind, hint: None, start: None }
     }
 
     /// Replaces the kind, not the code.
@@ -64,14 +72,10 @@ impl RpcError {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Adds the program that could not be started; a very long name is truncated.
-    pub fn with_program(self, program: impl Into<String>) -> Self {
-        Self { program: Some(truncated(program.into())), ..self }
-    }
-
-    /// Adds the directory in which it could not be started; a very long path is truncated.
-    pub fn with_cwd(self, cwd: impl Into<String>) -> Self {
-        Self { cwd: Some(truncated(cwd.into())), ..self }
+    /// Adds the program that could not be started, and the directory if that is why; very long names are truncated.
+    pub fn with_start(self, program: impl Into<String>, cwd: Option<String>) -> Self {
+        let start = FailedStart { program: truncated(program.into()), cwd: cwd.map(truncated) };
+        Self { start: Some(Box::new(start)), ..self }
     }
 
     /// Returns what failed and why, the program that could not be started included.
@@ -80,14 +84,14 @@ impl RpcError {
     /// use remex_proto::{ErrorKind, RpcError};
     ///
     /// let error = RpcError::new(ErrorKind::ProgramNotFound, "No such file or directory (os error 2)");
-    /// let text = error.with_program("frob").text();
+    /// let text = error.with_start("frob", None).text();
     /// assert_eq!(text, "cannot start `frob`: No such file or directory (os error 2)");
     /// ```
     pub fn text(&self) -> String {
-        match (&self.program, &self.cwd) {
-            (None, _) => self.message.clone(),
-            (Some(program), None) => format!("cannot start `{program}`: {}", self.message),
-            (Some(program), Some(cwd)) => format!("cannot start `{program}` in `{cwd}`: {}", self.message),
+        let Some(FailedStart { program, cwd }) = self.start.as_deref() else { return self.message.clone() };
+        match cwd {
+            None => format!("cannot start `{program}`: {}", self.message),
+            Some(cwd) => format!("cannot start `{program}` in `{cwd}`: {}", self.message),
         }
     }
 }
@@ -272,8 +276,8 @@ impl Serialize for RpcError {
         let data = ExtraRef {
             kind,
             hint: self.hint.as_deref(),
-            program: self.program.as_deref(),
-            cwd: self.cwd.as_deref(),
+            program: self.start.as_ref().map(|start| &*start.program),
+            cwd: self.start.as_ref().and_then(|start| start.cwd.as_deref()),
         };
         let has_data = kind.is_some() || data.hint.is_some() || data.program.is_some();
         let mut error = serializer.serialize_struct("Error", 2 + usize::from(has_data))?;
@@ -302,7 +306,8 @@ impl<'de> Deserialize<'de> for RpcError {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Wire { code, message, data } = Wire::deserialize(deserializer)?;
         let Extra { kind, hint, program, cwd } = data.unwrap_or_default();
-        Ok(Self { code, message, kind: kind.unwrap_or(ErrorKind::Other), hint, program, cwd })
+        let start = program.map(|program| Box::new(FailedStart { program, cwd }));
+        Ok(Self { code, message, kind: kind.unwrap_or(ErrorKind::Other), hint, start })
     }
 }
 
@@ -331,8 +336,8 @@ mod tests {
 
     #[test]
     fn a_failed_start_tells_the_text_of_the_system_and_the_program_apart() {
-        let error = RpcError::new(ErrorKind::BadCwd, "Not a directory (os error 20)").with_program("make");
-        let error = error.with_cwd("/etc/hosts");
+        let error = RpcError::new(ErrorKind::BadCwd, "Not a directory (os error 20)");
+        let error = error.with_start("make", Some("/etc/hosts".to_owned()));
         let text = serde_json::to_string(&error).unwrap();
         assert_eq!(
             text,

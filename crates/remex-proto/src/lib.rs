@@ -36,7 +36,7 @@ mod words;
 
 pub use blob::Blob;
 pub use call::{Call, ClientNote, ParseError, ServerNote};
-pub use error::{ErrorKind, RpcError};
+pub use error::{ErrorKind, FailedStart, RpcError};
 pub use initialize::PROTOCOL_VERSION;
 pub use message::{Malformed, Message, MessageLimits, NumberRange, RequestId};
 pub use path::HostPath;

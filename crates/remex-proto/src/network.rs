@@ -125,29 +125,29 @@ impl Decision {
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDecision {
     /// The process.
-    pub process_id: String,
+    pub process_id: Box<str>,
     /// When, in RFC 3339.
-    pub timestamp: String,
+    pub timestamp: Box<str>,
     /// What the decision is about: `domain` for the host, `non_domain` for the way in which it was asked for.
-    pub scope: String,
+    pub scope: Box<str>,
     /// `allow`, `deny` or `ask`.
-    pub decision: String,
+    pub decision: Box<str>,
     /// What has decided: `baseline_policy` for the rules of the start, `mode_guard` for its mode, `decider` for the client.
-    pub source: String,
+    pub source: Box<str>,
     /// Why; `allowed` for what may be reached.
-    pub reason: String,
+    pub reason: Box<str>,
     /// How the process asked for the host.
     pub protocol: Protocol,
     /// The host.
-    pub host: String,
+    pub host: Box<str>,
     /// The TCP port.
     pub port: u16,
     /// The method of an HTTP request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub method: Option<String>,
+    pub method: Option<Box<str>>,
     /// Who asked, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<String>,
+    pub client: Option<Box<str>>,
     /// Whether the client has allowed what no rule allows.
     #[serde(default)]
     pub policy_override: bool,

@@ -70,7 +70,7 @@ use leaving::Leaving;
 pub(crate) use leaving::ProcessRecord;
 pub(crate) use load::Backoff;
 pub(crate) use log::{Block, KeptLog, Mirror, ProcessLog, SyncJob, SyncStep};
-pub(crate) use owner::Owner;
+pub(crate) use owner::{Owner, PendingDecision};
 pub(crate) use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
 use searches::Searches;
 pub(crate) use snapshot::{SnapshotUse, Snapshots};

@@ -260,7 +260,7 @@ impl KeeperLink {
     /// Waits until there is a connection; returns `false` if there is none in time.
     pub(crate) async fn linked_within(&self, patience: Duration) -> bool {
         let mut linked = self.linked.subscribe();
-        let waiting = linked.wait_for(|epoch| epoch.is_some());
+        let waiting = linked.wait_for(Option::is_some);
         tokio::time::timeout(patience, waiting).await.is_ok_and(|waited| waited.is_ok())
     }
 

@@ -41,7 +41,6 @@ use crate::{
     limits::Limits,
 };
 use asked::Asked;
-pub(crate) use asked::PendingDecision;
 pub(crate) use connections::{Connections, Shared};
 use in_flight::InFlight;
 pub(crate) use long::Fallible;

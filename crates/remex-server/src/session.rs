@@ -30,10 +30,10 @@ use tracing::Instrument as _;
 
 use crate::{
     account::{Account, Charge, Kind},
-    engine::{Command, Owner, Placement, Snapshots, Starting, broken, unknown_process},
+    engine::{Command, Owner, PendingDecision, Placement, Snapshots, Starting, broken, unknown_process},
     fs::PathLockQueue,
     host::Host,
-    outbox::{AfterSend, ConnectionId, Outbox, PendingDecision, Responder},
+    outbox::{AfterSend, ConnectionId, Outbox, Responder},
     process::{Followers, Process, ProcessOwner, StartAt, Viewer},
     scope::Floor,
     trace,
@@ -651,7 +651,8 @@ impl Owner<Followers> for Session {
 
     fn ask(&self, request: &PolicyRequest) -> Option<PendingDecision> {
         let controller = self.subscribers().controller.clone();
-        controller?.outbox.ask(request)
+        let pending = controller?.outbox.ask(request)?;
+        Some(Box::pin(pending))
     }
 
     fn tell(&self, decision: PolicyDecision) {

@@ -141,7 +141,7 @@ const CLIENT_LAYERS: [&str; 25] = [
 ];
 
 /// The modules of the protocol crate from the bottom to the top: each uses only those before it.
-const PROTO_LAYERS: [&str; 21] = [
+const PROTO_LAYERS: [&str; 22] = [
     "words",
     "lenient",
     "trace",
@@ -152,6 +152,7 @@ const PROTO_LAYERS: [&str; 21] = [
     "session",
     "environment",
     "sandbox",
+    "network",
     "discovery",
     "process",
     "fs",
@@ -166,7 +167,7 @@ const PROTO_LAYERS: [&str; 21] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 34] = [
+const PROCESS_LAYERS: [&str; 35] = [
     "memory",
     "pid",
     "signal",
@@ -194,6 +195,7 @@ const PROCESS_LAYERS: [&str; 34] = [
     "clone",
     "resources",
     "init",
+    "janitor",
     "prepared",
     "support",
     "exit",

@@ -1710,8 +1710,10 @@ class RpcError(_RpcError, total=False):
     data: RpcErrorData | None
 
 class RpcErrorData(TypedDict, total=False):
+    cwd: str | None
     hint: str | None
     kind: RpcErrorKind | None
+    program: str | None
 
 #: The kind of error: a stable word for programs. Clients must accept words that are not listed.
 RpcErrorKind: TypeAlias = "str"

@@ -14,7 +14,10 @@ use std::{
 };
 
 use remex_client::Error;
-use rustix::process::Pid;
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags},
+    process::Pid,
+};
 use tokio::net::UnixStream;
 
 use crate::{
@@ -78,11 +81,11 @@ impl Socket {
     /// Returns whether a server uses the state directory, whatever has become of its socket.
     fn has_server(&self) -> bool {
         let Some(state) = self.state() else { return false };
-        let lock = remex_rpc::open_regular(&state.join("server.lock"));
+        // A FIFO would be waited for otherwise.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = rustix::fs::open(state.join("server.lock"), flags, Mode::empty());
         let in_use = Err(rustix::io::Errno::WOULDBLOCK);
-        lock.is_ok_and(|lock| {
-            rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared) == in_use
-        })
+        lock.is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) == in_use)
     }
 
     /// Returns the log file of the server.
@@ -299,7 +302,7 @@ fn lock(socket: &Socket) -> Result<File, Failure> {
     let action = format!("lock `{}`", path.display());
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
     let file = file.map_err(|error| Failure::io(&action, &error))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+    rustix::fs::flock(&file, FlockOperation::LockExclusive)
         .map_err(|error| Failure::io(&action, &error.into()))?;
     Ok(file)
 }

@@ -111,7 +111,7 @@ fn the_program_works_with_the_oldest_dialect() {
     let on = server.address();
     let directory: TempDir = tempfile::tempdir().unwrap();
     let run = finish(&["run", "--on", on, "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
-    assert_eq!((run.code(), run.stdout.as_str(), run.stderr.as_str()), (Some(3), "out\n", "err\n"));
+    assert_eq!((run.code(), run.stdout.as_str(), run.stderr.as_str()), (Some(3), "out", "err"));
 
     let file = directory.path().join("file");
     fs::write(&file, "content").unwrap();

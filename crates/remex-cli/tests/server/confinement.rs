@@ -158,8 +158,8 @@ fn what_cannot_be_enforced_is_refused_with_the_reason_and_nothing_runs() {
     let at = |path: &Path| json!({"type": "path", "path": format!("file://{}", path.display())});
     let root = json!({"type": "special", "value": {"kind": "root"}});
     let writable = json!({"path": at(&workspace.path("w")), "access": "write"});
-    // A missing file in a writable directory could be created.
-    let creatable = json!([writable, {"path": at(&workspace.path("w/secret")), "access": "deny"}]);
+    // A missing file in a missing directory of a writable one could be created.
+    let creatable = json!([writable, {"path": at(&workspace.path("w/none/secret")), "access": "deny"}]);
     let unknown =
         json!([writable, {"path": {"type": "special", "value": {"kind": "unknown"}}, "access": "deny"}]);
     let everywhere = json!([{"path": root, "access": "read"},

@@ -1,15 +1,17 @@
 //! The trait for the owner of a process: a session, or a fake in tests.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, pin::Pin, sync::Arc};
 
 use remex_proto::{
     RpcError,
-    network::{PolicyDecision, PolicyRequest},
+    network::{Decision, PolicyDecision, PolicyRequest},
     process as wire,
 };
 
 use super::{Audience, Engine};
-use crate::outbox::PendingDecision;
+
+/// The future decision of a client; `None` if it decides nothing.
+pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Option<Decision>> + Send>>;
 
 /// The owner of a process. A process does not keep its owner alive, except while its task runs.
 pub(crate) trait Owner<A: Audience>: fmt::Debug + Send + Sync {

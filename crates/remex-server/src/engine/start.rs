@@ -659,12 +659,11 @@ fn start_error(error: &StartError) -> RpcError {
         StartErrorKind::Aborted | StartErrorKind::Other => ErrorKind::SpawnFailed,
     };
     let refusal = match error.system_text() {
-        Some(text) => RpcError::new(kind, text).with_program(error.program.to_string_lossy()),
+        Some(text) => {
+            let cwd = (kind == ErrorKind::BadCwd).then(|| error.cwd.to_string_lossy().into_owned());
+            RpcError::new(kind, text).with_start(error.program.to_string_lossy(), cwd)
+        }
         None => RpcError::new(kind, error.message()),
     };
-    let refusal = refusal.with_code(INTERNAL_ERROR).with_hint(error.hint());
-    match error.kind() {
-        StartErrorKind::BadCwd => refusal.with_cwd(error.cwd.to_string_lossy()),
-        _ => refusal,
-    }
+    refusal.with_code(INTERNAL_ERROR).with_hint(error.hint())
 }

@@ -156,16 +156,16 @@ impl Exits {
         let Verdict { scope, decision, source, reason } = Verdict::of(is_approved, refusal);
         let Target { protocol, host, port } = wanted.target();
         (review.tell)(PolicyDecision {
-            process_id: review.process.clone(),
-            timestamp: timestamp(SystemTime::now()),
-            scope: scope.to_owned(),
-            decision: decision.to_owned(),
-            source: source.to_owned(),
-            reason: reason.into_owned(),
+            process_id: review.process.as_str().into(),
+            timestamp: timestamp(SystemTime::now()).into(),
+            scope: scope.into(),
+            decision: decision.into(),
+            source: source.into(),
+            reason: reason.into(),
             protocol,
-            host,
+            host: host.into(),
             port,
-            method: wanted.method.map(str::to_owned),
+            method: wanted.method.map(Into::into),
             client: None,
             policy_override: is_approved && decision == "allow",
         });

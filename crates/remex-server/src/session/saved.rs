@@ -175,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Adds a process that an earlier server started.
+    /// Adds a process that an earlier server started, unless the session has expired meanwhile: then nobody would end it.
     fn adopt(self: &Arc<Self>, description: &Description, kept: KeptProcess) -> Option<()> {
         let link = self.host.durable()?.link()?;
         let tag = link.tag(self.number, description.number);
@@ -193,14 +193,17 @@ impl Session {
             let outcome = process.started_before().map(Ok);
             self.restore_start(start_id.clone(), SavedRecord { process_id: description.id.clone(), outcome });
         }
-        process.set_live(true);
-        self.owner.count_restored();
-        process.keep_open();
         {
             let mut processes = self.processes();
+            if processes.ended {
+                return None;
+            }
             processes.live += 1;
             processes.by_id.insert(process.id.clone(), Arc::clone(&process));
         }
+        process.set_live(true);
+        self.owner.count_restored();
+        process.keep_open();
         if process.is_closed() {
             self.on_closed(&process);
             let elapsed = process.ended_for().unwrap_or(Duration::ZERO);

@@ -141,7 +141,7 @@ fn a_message_that_the_keeper_cannot_read_fails_one_start_and_nothing_else() {
     while !is_written || echoed != b"alive\n" {
         match server.receive() {
             FromKeeper::Answer { key: Key(1), number: 1, answer: KeptAnswer::Written(_) } => {
-                is_written = true
+                is_written = true;
             }
             FromKeeper::Progress { key: Key(1), progress } => {
                 echoed.extend(progress.fresh.into_iter().flat_map(|chunk| chunk.bytes));

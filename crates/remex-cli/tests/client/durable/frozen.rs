@@ -56,7 +56,7 @@ fn a_disk_that_hangs_holds_up_neither_kills_nor_connections_nor_what_is_not_dura
     client.call("process/terminate", json!({"processId": "asked to end", "mode": mode})).unwrap();
     assert!(asked.ended_within(SOON), "{}", host.said());
 
-    client.call("process/signal", json!({"processId": "signalled", "signal": "TERM"})).unwrap();
+    client.call("process/signal", json!({"processId": "signalled", "signal": "KILL"})).unwrap();
     assert!(signalled.ended_within(SOON), "{}", host.said());
 
     let other = started(&client, "other", false);

@@ -252,7 +252,7 @@ fn a_limited_network_lets_only_harmless_requests_of_plain_http_through() {
         .map(|method| format!("ask '{method} http://{target}/ HTTP/1.1\\r\\n\\r\\n' | head -n 1; "))
         .collect();
     let tunnels = format!(
-        "ask 'CONNECT {target} HTTP/1.1\\r\\n\\r\\n'; \
+        "ask 'CONNECT {target} HTTP/1.1\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: tunnel\\r\\n\\r\\n'; \
          ask '\\x05\\x01\\x00\\x05\\x01\\x00\\x01\\x7f\\x00\\x00\\x01\\x00\\x50' | od -An -tx1"
     );
     let limited = managed(&domains, json!({"mode": "limited"}));

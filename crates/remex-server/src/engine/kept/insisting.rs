@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How long the keeper has to answer a request that ends a process.
-const KEEPER_PATIENCE: Duration = Duration::from_millis(500);
+const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
 
 impl<A: Audience> Engine<A> {
     /// Ends the process without the keeper, unless that answers the request in time: then what this returns has to be
@@ -49,7 +49,7 @@ impl<A: Audience> Engine<A> {
             Request::Terminate(mode, scope, caller) => (mode, scope, caller),
             Request::Signal(signal, caller) => {
                 let scope = pid.map_or(Scope::Start(self.tag), |pid| Scope::Group(self.tag, pid));
-                let sent = tree::signal(&scope, ending(signal)).await.map(|_| Empty {}.into());
+                let sent = tree::signal(&scope, &[Signal::KILL]).await.map(|_| Empty {}.into());
                 let failed = |error: io::Error| {
                     let message = format!("cannot send {} to process `{}`: {error}", signal.name(), self.id);
                     RpcError::new(ErrorKind::Internal, message)
@@ -76,17 +76,12 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-/// Returns whether a request ends the process, and does no harm when the keeper repeats it later.
+/// Returns whether a request ends the process, and does no harm when the keeper repeats it later. Other signals than KILL
+/// may: some programs end without cleaning up when one comes twice.
 pub(super) fn can_do_without_keeper<C>(request: &Request<C>) -> bool {
     match request {
         Request::Terminate(..) => true,
-        Request::Signal(signal, _) => !ending(*signal).is_empty(),
+        Request::Signal(signal, _) => *signal == Signal::KILL,
         Request::Write(_) | Request::CloseStdin(..) | Request::Resize(..) => false,
     }
-}
-
-/// Returns a signal whose only purpose is to end a process; nothing for others.
-fn ending(signal: Signal) -> &'static [Signal] {
-    const ENDING: [Signal; 5] = [Signal::KILL, Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP];
-    ENDING.iter().find(|known| **known == signal).map_or(&[], std::slice::from_ref)
 }
