@@ -16,6 +16,7 @@ use tokio::{sync::watch, task::JoinSet};
 use crate::{
     remote::{
         endpoint::{self, Endpoint, Selected, SelectedBy},
+        probe::is_unknown_method,
         reconnect,
     },
     render::{
@@ -233,7 +234,12 @@ impl ConnectedHost {
                 .map_err(|error| Failure::io("determine the current directory", &error))?;
             Some(directory)
         } else {
-            let home = client.info().await?.user_home_dir;
+            let home = match client.info().await {
+                Ok(info) => info.user_home_dir,
+                // The oldest dialect says nothing about its host.
+                Err(error) if is_unknown_method(&error) => None,
+                Err(error) => return Err(error.into()),
+            };
             home.and_then(|home| home.native().ok().map(Path::to_owned))
         };
         Ok(Self { fs: client.fs(), client, name: host.name, is_here, base })

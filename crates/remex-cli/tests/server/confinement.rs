@@ -165,7 +165,7 @@ fn what_cannot_be_enforced_is_refused_with_the_reason_and_nothing_runs() {
     let everywhere = json!([{"path": root, "access": "read"},
         {"path": {"type": "glob_pattern", "pattern": "/**/*.surely-not-there"}, "access": "deny"}]);
     for (entries, reason) in [
-        (creatable, "so a process could create it; create it first"),
+        (creatable, "so a process could create it; create the directory above it"),
         (unknown, "its path is unknown"),
         (everywhere, "the patterns of the profile concern"),
     ] {
