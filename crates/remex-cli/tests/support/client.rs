@@ -187,8 +187,9 @@ impl Client {
     /// Waits for the end of a process and returns all it said to this connection.
     pub(crate) fn collect(&self, process_id: &str) -> Output {
         self.wait(&format!("the end of process `{process_id}`"), |seen| {
-            let closed =
-                seen.events(process_id).next_back().is_some_and(|event| event["method"] == "process/closed");
+            // Decisions about its network have no number, and may come later.
+            let last = seen.events(process_id).rfind(|event| event["params"].get("seq").is_some());
+            let closed = last.is_some_and(|event| event["method"] == "process/closed");
             closed.then(|| Output::of(seen.events(process_id)))
         })
     }
