@@ -47,6 +47,21 @@ async def test_a_server_that_is_not_there_is_unreachable(target: Any) -> None:
         await remex_client.connect(target)
 
 
+async def test_nothing_is_sent_to_a_server_in_a_sandbox(tmp_path: Path) -> None:
+    url = f"unix://{tmp_path / 's'}"
+    sandbox = ["--sandbox", "minimal", "--net", "on", "--read", "/", "--write", str(tmp_path)]
+    argv = ["run", *sandbox, "--", remex(), "serve", "--listen", url]
+    fake = await asyncio.create_subprocess_exec(remex(), *argv, stdout=subprocess.PIPE)
+    assert fake.stdout is not None
+    try:
+        assert await within(60, "the server in the sandbox", fake.stdout.readline())
+        with pytest.raises(UnreachableError, match="is in a remex sandbox"):
+            await remex_client.connect(url)
+    finally:
+        fake.terminate()
+        await within(60, "its end", fake.wait())
+
+
 async def test_a_program_that_ends_tells_why() -> None:
     with pytest.raises(UnreachableError, match=r"status 7.*no such luck"):
         await remex_client.connect(["sh", "-c", "echo no such luck >&2; exit 7"])

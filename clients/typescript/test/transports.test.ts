@@ -1,7 +1,8 @@
 // Every transport of the real server, with tokens and certificates, and what goes wrong with them.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -19,6 +20,21 @@ async function hello(target: string | string[], options: Parameters<typeof conne
 test("unix sockets", async () => {
   await using server = await RemexServer.start(["unix://{dir}/s.sock"]);
   await hello(server.url);
+});
+
+test("nothing is sent to a server in a sandbox", async () => {
+  await using directory = await TemporaryDirectory.make();
+  const url = `unix://${join(directory.path, "s.sock")}`;
+  const sandbox = ["--sandbox", "minimal", "--net", "on", "--read", "/", "--write", directory.path];
+  const fake = spawn(remexProgram(), ["run", ...sandbox, "--", remexProgram(), "serve", "--listen", url], { stdio: ["ignore", "pipe", "inherit"] });
+  const ended = once(fake, "exit");
+  try {
+    await within("the server in the sandbox", once(fake.stdout, "data"));
+    await assert.rejects(connect(url), (error: unknown) => error instanceof UnreachableError && /is in a remex sandbox/.test(error.message));
+  } finally {
+    fake.kill();
+    await within("its end", ended);
+  }
 });
 
 test("WebSockets with a token", async () => {

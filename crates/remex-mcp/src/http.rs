@@ -7,6 +7,7 @@ mod sessions;
 use std::{
     collections::VecDeque,
     convert::Infallible,
+    fmt,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
@@ -54,14 +55,17 @@ const SESSION_IDLE: Duration = Duration::from_secs(3600);
 /// The header that names a session.
 const SESSION_ID: &str = "mcp-session-id";
 
+/// Returns why a client that connected to the first address from the second one is refused. May block.
+type PeerCheck = Arc<dyn Fn(SocketAddr, SocketAddr) -> Result<(), String> + Send + Sync>;
+
 type Mcp = StreamableHttpService<Tools, LocalSessionManager>;
 
 /// A server of the tools on a TCP port.
-#[derive(Debug)]
 pub struct Http {
     listener: TcpListener,
     token: Token,
     hosts: Vec<String>,
+    check_peer: PeerCheck,
 }
 
 /// The token that clients present, which can be replaced while they are served.
@@ -88,10 +92,27 @@ impl Token {
     }
 }
 
+impl fmt::Debug for Http {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Http").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
 impl Http {
     /// Serves on this listener to clients that present the token.
     pub fn new(listener: TcpListener, token: &str) -> Self {
-        Self { listener, token: Token::new(token), hosts: Vec::new() }
+        Self { listener, token: Token::new(token), hosts: Vec::new(), check_peer: Arc::new(|_, _| Ok(())) }
+    }
+
+    /// Refuses clients that present the token, but fail this check of the addresses that they connected to and from, with
+    /// the reason that it returns. It runs on a thread that may block.
+    #[must_use]
+    pub fn check_peers(
+        mut self,
+        check: impl Fn(SocketAddr, SocketAddr) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.check_peer = Arc::new(check);
+        self
     }
 
     /// Returns a handle that replaces the token.
@@ -132,6 +153,7 @@ impl Http {
         let mcp = Mcp::new(move || Ok(tools.for_client()), Arc::clone(&sessions), config);
         let guard = Arc::new(Guard {
             token: self.token,
+            check_peer: self.check_peer,
             mcp,
             sessions: SessionTable::new(sessions),
             slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
@@ -152,6 +174,7 @@ impl Http {
 /// Lets only those in who know the token.
 struct Guard {
     token: Token,
+    check_peer: PeerCheck,
     mcp: Mcp,
     sessions: SessionTable,
     slots: Arc<Semaphore>,
@@ -162,6 +185,8 @@ struct Guard {
 /// A connection; with a slot once its client has presented the token.
 #[derive(Debug, Default)]
 struct Connection {
+    /// Where its client has connected to, and from; `None` if it has disconnected at once.
+    ends: Option<(SocketAddr, SocketAddr)>,
     slot: OnceLock<OwnedSemaphorePermit>,
     admitted: Notify,
 }
@@ -171,7 +196,8 @@ impl Guard {
     fn welcome(self: &Arc<Self>, stream: TcpStream) {
         // Held until the connection is listed, so that it cannot end before.
         let mut strangers = self.strangers();
-        let (guard, connection) = (Arc::clone(self), Arc::new(Connection::default()));
+        let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?))).ok();
+        let (guard, connection) = (Arc::clone(self), Arc::new(Connection { ends, ..Connection::default() }));
         let served = Arc::clone(&connection);
         let mut token = self.token.sha256.subscribe();
         let task = tokio::spawn(async move {
@@ -207,6 +233,19 @@ impl Guard {
 
     fn strangers(&self) -> MutexGuard<'_, VecDeque<(Arc<Connection>, AbortHandle)>> {
         self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks who is at the other end of a connection, once.
+    async fn check(&self, connection: &Connection) -> Result<(), String> {
+        if connection.slot.get().is_some() {
+            return Ok(());
+        }
+        let Some((local, peer)) = connection.ends else {
+            return Err("the client has disconnected".to_owned());
+        };
+        let check = Arc::clone(&self.check_peer);
+        let checked = tokio::task::spawn_blocking(move || check(local, peer)).await;
+        checked.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Gives a connection whose client knows the token one of the slots, if there is one.
@@ -245,6 +284,9 @@ impl Guard {
             );
             response.headers_mut().insert(WWW_AUTHENTICATE, "Bearer".parse().expect("it is a header value"));
             return response;
+        }
+        if let Err(why) = self.check(connection).await {
+            return refuse(StatusCode::FORBIDDEN, format!("{why}\n"));
         }
         if !self.admit(connection) {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections\n");
@@ -286,8 +328,8 @@ impl Guard {
     }
 }
 
-fn refuse(status: StatusCode, why: &'static str) -> Response<BoxBody<Bytes, Infallible>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(why.as_bytes())).boxed());
+fn refuse(status: StatusCode, why: impl Into<Bytes>) -> Response<BoxBody<Bytes, Infallible>> {
+    let mut response = Response::new(Full::new(why.into()).boxed());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, "text/plain".parse().expect("it is a header value"));
     response

@@ -52,13 +52,13 @@ pub use listener::{Accepted, BindError, Inherited, Kept, Listener};
 #[cfg(target_os = "linux")]
 pub use peer_process::{PeerProcess, jailed_on_own_network, processes};
 #[cfg(feature = "server")]
-pub use regular_file::open_regular;
+pub use regular_file::{open_given, open_regular};
 pub use send_buffer::SendBuffer;
 #[cfg(feature = "server")]
 pub use stdio::stdio;
 pub use stream::Stream;
 #[cfg(feature = "server")]
-pub use writers::{OthersCanWrite, check_writers};
+pub use writers::{OthersCanWrite, check_writers, is_unmapped};
 
 /// The receiving half of a connection over any transport.
 pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;

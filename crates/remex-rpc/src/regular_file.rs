@@ -24,8 +24,25 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Opens a file that a program was given when it started: a regular one, or one of its descriptors such as a pipe of the
+/// shell. Never waits for the other end of a FIFO that has a name.
+///
+/// # Errors
+///
+/// As those of [`open_regular`].
+pub fn open_given(path: &Path) -> io::Result<File> {
+    let descriptors = ["/dev/fd", "/dev/stdin", "/proc/self/fd"];
+    if descriptors.iter().any(|place| path.starts_with(place)) {
+        File::open(path)
+    } else {
+        open_regular(path)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::{io::Write as _, os::fd::AsRawFd as _};
+
     use rustix::fs::{CWD, Mode, mkfifoat};
 
     use super::*;
@@ -36,7 +53,13 @@ mod tests {
         let path = directory.path().join("fifo");
         mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
         assert_eq!(open_regular(&path).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(open_given(&path).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert!(open_regular(directory.path()).is_err(), "a directory");
+        let (reader, writer) = io::pipe().unwrap();
+        (&writer).write_all(b"piped").unwrap();
+        drop(writer);
+        let given = open_given(format!("/dev/fd/{}", reader.as_raw_fd()).as_ref()).unwrap();
+        assert_eq!(io::read_to_string(given).unwrap(), "piped");
         let file = directory.path().join("file");
         std::fs::write(&file, "text").unwrap();
         assert_eq!(io::read_to_string(open_regular(&file).unwrap()).unwrap(), "text");

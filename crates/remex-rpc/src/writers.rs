@@ -12,6 +12,8 @@ pub struct OthersCanWrite {
     file: PathBuf,
     /// What they can write to: the file, or a directory on its path.
     writable: PathBuf,
+    /// The other user that it belongs to, if that is why.
+    owner: Option<u32>,
 }
 
 impl OthersCanWrite {
@@ -22,15 +24,24 @@ impl OthersCanWrite {
 
     /// Returns why it is refused, in words that follow its name.
     pub fn reason(&self) -> String {
-        if self.writable == self.file {
-            return "other users can write to it".to_owned();
+        let directory = self.writable.display();
+        match (self.writable == self.file, self.owner) {
+            (true, None) => "other users can write to it".to_owned(),
+            (true, Some(uid)) => format!("it belongs to user {uid}"),
+            (false, None) => format!("other users can write to the directory `{directory}` and replace it"),
+            (false, Some(uid)) => {
+                format!("the directory `{directory}` belongs to user {uid}, who can replace it")
+            }
         }
-        format!("other users can write to the directory `{}` and replace it", self.writable.display())
     }
 
     /// Returns the command that mends it.
     pub fn hint(&self) -> String {
-        format!("run `chmod go-w {}`", shell_word(&self.writable.display().to_string()))
+        let path = shell_word(&self.writable.display().to_string());
+        match self.owner {
+            None => format!("run `chmod go-w {path}`"),
+            Some(_) => format!("run `chown {} {path}`, or put the file elsewhere", own_uid()),
+        }
     }
 }
 
@@ -42,7 +53,7 @@ impl fmt::Display for OthersCanWrite {
 
 impl std::error::Error for OthersCanWrite {}
 
-/// Checks that only its owner, and whoever owns the directories above it, can change or replace a file.
+/// Checks that nobody but this user and root can change or replace a file: it and the directories above it belong to them.
 ///
 /// A link is judged by where it is and by where it leads. What is missing is not judged.
 ///
@@ -51,21 +62,50 @@ impl std::error::Error for OthersCanWrite {}
 /// [`OthersCanWrite`] with the command that mends it.
 pub fn check_writers(path: &Path) -> Result<(), OthersCanWrite> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
-    let refused =
-        |writable: &Path| Err(OthersCanWrite { file: path.to_owned(), writable: writable.to_owned() });
+    let refused = |writable: &Path, owner| {
+        Err(OthersCanWrite { file: path.to_owned(), writable: writable.to_owned(), owner })
+    };
     // Devices have no contents that somebody could write in advance.
-    let has_contents = metadata.is_file() || metadata.file_type().is_fifo();
-    if has_contents && metadata.mode() & 0o022 != 0 {
-        return refused(path);
+    if metadata.is_file() || metadata.file_type().is_fifo() {
+        if is_foreign(metadata.uid()) {
+            return refused(path, Some(metadata.uid()));
+        }
+        if metadata.mode() & 0o022 != 0 {
+            return refused(path, None);
+        }
     }
     let places = [std::path::absolute(path), path.canonicalize()];
     let directories = places.iter().flatten().flat_map(|place| place.ancestors().skip(1));
     for directory in directories {
-        if directory.metadata().is_ok_and(|metadata| can_replace_entries(&metadata)) {
-            return refused(directory);
+        let Ok(metadata) = directory.metadata() else { continue };
+        if is_foreign(metadata.uid()) {
+            return refused(directory, Some(metadata.uid()));
+        }
+        if can_replace_entries(&metadata) {
+            return refused(directory, None);
         }
     }
     Ok(())
+}
+
+/// Returns whether the kernel shows this id for every user that has none in this user namespace.
+pub fn is_unmapped(uid: u32) -> bool {
+    let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+    if overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(65_534) != uid {
+        return false;
+    }
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
+}
+
+/// Returns whether a file belongs to somebody else than this user and root.
+fn is_foreign(owner: u32) -> bool {
+    // Where root has no id of its own, as in a container without privileges, what is shared with it looks like this.
+    owner != own_uid() && owner != 0 && !is_unmapped(owner)
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Returns whether others than the owner of a directory can rename what others have in it.
@@ -88,7 +128,7 @@ fn shell_word(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
     use super::*;
 
@@ -127,5 +167,31 @@ mod tests {
         assert_eq!(refused.hint(), format!("run `chmod go-w '{}'`", inner.display()));
         assert!(refused.reason().contains("replace it"), "{refused}");
         assert_eq!(check_writers(&inner.join("missing")), Ok(()), "whoever opens it says so");
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_refused() {
+        // Only root can give files away.
+        if own_uid() != 0 {
+            assert!(is_foreign(own_uid() + 1) && !is_foreign(own_uid()) && !is_foreign(0));
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let (directory, file) = (root.path().join("directory"), root.path().join("directory/file"));
+        fs::create_dir(&directory).unwrap();
+        fs::write(&file, "").unwrap();
+        set_mode(&file, 0o600);
+        assert_eq!(check_writers(&file), Ok(()));
+        for (given_away, hint) in [(&file, "directory/file`"), (&directory, "directory`")] {
+            chown(given_away, Some(4711), None).unwrap();
+            let refused = check_writers(&file).unwrap_err();
+            assert!(refused.reason().contains("belongs to user 4711"), "{refused}");
+            assert!(
+                refused.hint().contains("chown 0 ") && refused.hint().contains(hint),
+                "{}",
+                refused.hint()
+            );
+            chown(given_away, Some(0), None).unwrap();
+        }
     }
 }

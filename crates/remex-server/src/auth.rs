@@ -43,8 +43,11 @@ pub(crate) enum SocketHolder {
     Unconfined,
     /// In a jail.
     Jailed,
-    /// Not found, although jails exist that could have made the connection.
-    Unknown,
+    /// Perhaps one of its user that this process may not look into, such as a daemon that forwards connections; jails
+    /// exist that could have made the connection as well.
+    Hidden,
+    /// No process has the socket open, and jails exist that could have made the connection.
+    Nobody,
 }
 
 /// The user at the other end of a TCP connection.
@@ -102,6 +105,10 @@ pub(crate) enum Denied {
     UnknownProcess,
     #[error("the process that made the connection has ended, so nobody knows whether a sandbox confined it")]
     EndedProcess,
+    #[error(
+        "no process has the other end of the connection open, so nobody knows whether a remex sandbox confined it; connect again and keep the connection open"
+    )]
+    NoProcess,
 }
 
 /// How a connection was authenticated, to check it again after a reload.
@@ -167,7 +174,7 @@ impl Denied {
             | Denied::UnknownOwner
             | Denied::UnknownProcess
             | Denied::EndedProcess => Refusal::Unauthenticated,
-            Denied::Confined => Refusal::Confined,
+            Denied::Confined | Denied::NoProcess => Refusal::Confined,
             Denied::UnknownCertificate(_) | Denied::CommonName(_) | Denied::OtherUser(_) => {
                 Refusal::Forbidden
             }
@@ -210,8 +217,8 @@ impl Authenticator {
     /// A bearer token decides where one is presented; otherwise the certificate; otherwise, while the server
     /// knows no tokens, the user at the other end of a loopback connection.
     pub(crate) fn tcp(&self, peer: &TcpPeer<'_>, now: SystemTime) -> Result<Credential, Denied> {
-        if peer.holder == SocketHolder::Jailed {
-            return Err(Denied::Confined);
+        if let Some(denied) = peer.holder.refusal() {
+            return Err(denied);
         }
         let certified = peer.certificate.map(|certificate| self.certificate(certificate)).transpose()?;
         match (peer.bearer, certified) {
@@ -219,7 +226,7 @@ impl Authenticator {
             (_, Some(certified)) => Ok(certified),
             _ if self.auth.requires_bearer() => Err(Denied::NoCredential),
             _ => match peer.owner {
-                SocketOwner::User(_) if peer.holder == SocketHolder::Unknown => Err(Denied::UnknownProcess),
+                SocketOwner::User(_) if peer.holder == SocketHolder::Hidden => Err(Denied::UnknownProcess),
                 SocketOwner::User(uid) => self.user(uid),
                 SocketOwner::Unknown => Err(Denied::UnknownOwner),
                 SocketOwner::Remote => Err(Denied::NoCredential),
@@ -334,12 +341,13 @@ mod tests {
         let held = |bearer, holder| TcpPeer { holder, ..peer(bearer, SocketOwner::User(ME)) };
         assert_eq!(admitted(&open, &held(None, SocketHolder::Jailed)), Err(Denied::Confined));
         assert_eq!(admitted(&closed, &held(Some("right"), SocketHolder::Jailed)), Err(Denied::Confined));
-        // Who cannot be found may be in a jail, so being the same user does not suffice.
-        assert_eq!(admitted(&open, &held(None, SocketHolder::Unknown)), Err(Denied::UnknownProcess));
+        // Who cannot be looked into may be in a jail, so being the same user does not suffice.
+        assert_eq!(admitted(&open, &held(None, SocketHolder::Hidden)), Err(Denied::UnknownProcess));
         assert_eq!(
-            admitted(&closed, &held(Some("right"), SocketHolder::Unknown)),
+            admitted(&closed, &held(Some("right"), SocketHolder::Hidden)),
             Ok("token:right".to_owned())
         );
+        assert_eq!(admitted(&closed, &held(Some("right"), SocketHolder::Nobody)), Err(Denied::NoProcess));
     }
 
     #[test]

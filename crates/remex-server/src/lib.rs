@@ -86,5 +86,6 @@ pub use keeper::{KeeperError, keep, knows_tables};
 pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use server::{CreateError, Server};
+pub use socket_owner::check_unconfined;
 pub use token::TokenGrant;
 pub use trace::SetParent;

@@ -12,11 +12,13 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use remex_rpc::is_unmapped;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with,
 };
 
 use crate::auth::SocketOwner;
+pub use holder::check_unconfined;
 pub(crate) use holder::find_holder;
 pub(crate) use own::will_connect_to;
 
@@ -218,16 +220,6 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
         _ => return None,
     };
     Some(SocketAddr::new(ip.to_canonical(), port))
-}
-
-/// Returns whether the kernel shows this id for every user that has none in this user namespace.
-fn is_unmapped(uid: u32) -> bool {
-    let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
-    if overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(65_534) != uid {
-        return false;
-    }
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    map.split_ascii_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from . import _unix_server
 from ._errors import UnauthorizedError, UnreachableError, UsageError
 from ._link import Link
 
@@ -108,7 +109,12 @@ async def dial(target: Target) -> Connection:
     loop = asyncio.get_running_loop()
     try:
         if isinstance(target, Unix):
-            _, link = await loop.create_unix_connection(lambda: Link(False), target.path)
+            transport, link = await loop.create_unix_connection(lambda: Link(False), target.path)
+            try:
+                _unix_server.check(transport.get_extra_info("socket"), target.path)
+            except BaseException:
+                link.abort("the server cannot be trusted")
+                raise
             return Connection(link)
         if isinstance(target, WebSocket):
             return Connection(await _dial_websocket(target))

@@ -12,6 +12,7 @@ import type { Dial, Link } from "../link.js";
 import { LineLink } from "./lines.js";
 import { openProgram } from "./program.js";
 import { ReceiveBuffer } from "./receive-buffer.js";
+import { checkUnixServer } from "./unix-server.js";
 import { WebSocketLink } from "./websocket.js";
 
 /** Options of `wss://`: those of `tls.connect` that concern certificates. */
@@ -54,6 +55,12 @@ async function openUnix(target: string, path: string, signal: AbortSignal): Prom
   const socket = connectSocket({ path, onread: readInto(received, () => link?.onBytes()) } as IpcNetConnectOpts);
   await opened(socket, "connect", target, signal);
   link = new LineLink(socket, socket, received);
+  try {
+    await checkUnixServer(path);
+  } catch (error) {
+    link.destroy();
+    throw error instanceof UnreachableError ? error : new UnreachableError(`cannot connect to ${target}: ${String(error)}`, { cause: error });
+  }
   return link;
 }
 

@@ -81,7 +81,9 @@ async fn serve_http(flags: &Flags, tools: Tools) -> Result<(), Failure> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::io(&format!("listen on {address}"), &error).with_hint("choose another address")
     })?;
-    let http = Http::new(listener, &token).hosts(flags.host.iter().cloned());
+    let http = Http::new(listener, &token)
+        .hosts(flags.host.iter().cloned())
+        .check_peers(remex_server::check_unconfined);
     let address = http.address().map_err(|error| Failure::io("find the address", &error))?;
     print::out(format!("http://{address}{}\n", remex_mcp::http::PATH))?;
     let token = http.token();

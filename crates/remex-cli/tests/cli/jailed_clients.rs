@@ -38,9 +38,11 @@ impl Outside {
     }
 }
 
+const TOKEN: &str = "8zWcPqk3TtYbN5rLx0VgJm7sHdEaUf2R";
+
 /// Writes a token that only its user can read.
 fn write_token(path: &Path) {
-    fs::write(path, "8zWcPqk3TtYbN5rLx0VgJm7sHdEaUf2R\n").unwrap();
+    fs::write(path, format!("{TOKEN}\n")).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
@@ -194,6 +196,57 @@ fn a_server_on_loopback_refuses_who_comes_from_a_sandbox() {
         assert!(line.contains(REFUSAL), "{line}");
         assert!(!marker.exists());
     }
+}
+
+/// Starts a server on loopback that asks for the token in a file.
+fn with_token(home: &Home, tokens: &Path) -> Server {
+    write_token(tokens);
+    let mut serve = home.remex(&["serve", "--listen", "ws://127.0.0.1:0"]);
+    serve.args(["--ws-auth", "capability-token", "--ws-token-file", text(tokens)]).stdin(Stdio::null());
+    Server::launch(serve, 1)
+}
+
+/// Returns a script that sends the head of a request with the token to a port of this host, through descriptor 3.
+fn request(address: &str, what: &str, headers: &[&str]) -> String {
+    let port = address.rsplit(':').next().unwrap().trim_end_matches("/mcp");
+    let token = format!("authorization: Bearer {TOKEN}");
+    let lines = [&format!("{what} HTTP/1.1"), "host: 127.0.0.1", &token];
+    let lines: String = lines.iter().chain(headers).map(|line| format!("{line}\\r\\n")).collect();
+    format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf '{lines}\\r\\n' >&3")
+}
+
+#[test]
+fn a_connection_that_a_sandboxed_process_closes_at_once_is_refused_with_a_token_too() {
+    let (home, outside) = (Home::new(), Outside::new());
+    let server = with_token(&home, &outside.path("tokens"));
+    let key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
+    let upgrade = ["connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13", key];
+    let send = request(server.address(), "GET /", &upgrade);
+    let script = format!("{send}; exec 3>&-; echo sent; sleep 1000");
+    let args = ["run", "--sandbox", "read-only", "--net", "on", "--", "bash", "-c", &script];
+    let mut run = home.remex(&args);
+    run.stdin(Stdio::null());
+    let jail = Server::launch(run, 1);
+    assert_eq!(jail.address(), "sent");
+    let line = server.stderr_line("login");
+    assert!(line.contains("login refused") && line.contains("sandbox"), "{line}");
+}
+
+#[test]
+fn the_tools_for_models_refuse_who_comes_from_a_sandbox() {
+    let (home, outside) = (Home::new(), Outside::new());
+    let tokens = outside.path("tokens");
+    write_token(&tokens);
+    let mut mcp = home.remex(&["mcp", "--listen", "127.0.0.1:0", "--token-file", text(&tokens)]);
+    mcp.stdin(Stdio::null());
+    let server = Server::launch(mcp, 1);
+    let send = request(server.address(), "POST /mcp", &["content-length: 0"]);
+    let script = format!("{send}; read -r status <&3; echo \"$status\"");
+    let said = home.say(&["run", "--sandbox", "read-only", "--net", "on", "--", "bash", "-c", &script]);
+    assert!(said.out.contains("403"), "{said:?}");
+    // Whoever is in no sandbox gets as far as the request, which has no body.
+    let said = home.say(&["run", "--", "bash", "-c", &script]);
+    assert!(said.out.starts_with("HTTP/1.1 4") && !said.out.contains("403"), "{said:?}");
 }
 
 #[test]

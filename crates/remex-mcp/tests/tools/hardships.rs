@@ -257,10 +257,7 @@ async fn the_hash_of_a_file_is_that_of_the_content_beside_it() {
 #[tokio::test]
 async fn a_replaced_token_ends_connections_and_lets_only_the_new_one_in() {
     let world = World::new();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let http = Http::new(listener, "s3cret");
-    let (address, token) = (http.address().unwrap(), http.token());
-    tokio::spawn(http.serve(world.tools(Allow::everything())));
+    let (address, token) = over_http(&world).await;
     let mut open = TcpStream::connect(address).await.unwrap();
     let [old, new] = ["s3cret", "t0ken"].map(|token| format!("authorization: Bearer {token}\r\n"));
     assert!(post(address, &old, "/mcp").await.starts_with("HTTP/1.1 200"));
@@ -274,10 +271,7 @@ async fn a_replaced_token_ends_connections_and_lets_only_the_new_one_in() {
 #[tokio::test]
 async fn sessions_beyond_the_limit_end_the_longest_idle_ones() {
     let world = World::new();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let http = Http::new(listener, "s3cret");
-    let address = http.address().unwrap();
-    tokio::spawn(http.serve(world.tools(Allow::everything())));
+    let (address, _) = over_http(&world).await;
     let bearer = "authorization: Bearer s3cret\r\n";
     let mut sessions = Vec::new();
     for _ in 0..300 {
@@ -311,10 +305,7 @@ async fn sessions_beyond_the_limit_end_the_longest_idle_ones() {
 #[tokio::test]
 async fn silent_connections_keep_nobody_out() {
     let world = World::new();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let http = Http::new(listener, "s3cret");
-    let address = http.address().unwrap();
-    tokio::spawn(http.serve(world.tools(Allow::everything())));
+    let (address, _) = over_http(&world).await;
     let mut silent = Vec::new();
     for _ in 0..700 {
         silent.push(TcpStream::connect(address).await.unwrap());

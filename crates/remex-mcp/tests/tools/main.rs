@@ -5,11 +5,14 @@
 
 mod hardships;
 
-use std::{path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use remex::Local;
 use remex_client::{Client, Target};
-use remex_mcp::{Allow, Environment, Tools, http::Http};
+use remex_mcp::{
+    Allow, Environment, Tools,
+    http::{Http, Token},
+};
 use rmcp::{
     RoleClient, ServiceExt as _,
     model::{
@@ -357,7 +360,7 @@ async fn tools_say_what_they_do_to_the_world_and_only_allowed_ones_exist() {
 }
 
 /// Sends a request to the HTTP side, and returns the answer.
-async fn post(address: std::net::SocketAddr, headers: &str, path: &str) -> String {
+async fn post(address: SocketAddr, headers: &str, path: &str) -> String {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
     let body = body.to_string();
@@ -380,13 +383,19 @@ async fn post(address: std::net::SocketAddr, headers: &str, path: &str) -> Strin
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// Serves the tools of a world over HTTP, for the token `s3cret`.
+async fn over_http(world: &World) -> (SocketAddr, Token) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let http = Http::new(listener, "s3cret");
+    let found = (http.address().unwrap(), http.token());
+    tokio::spawn(http.serve(world.tools(Allow::everything())));
+    found
+}
+
 #[tokio::test]
 async fn over_http_only_those_with_the_token_get_in_and_no_web_page() {
     let world = World::new();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let http = Http::new(listener, "s3cret");
-    let address = http.address().unwrap();
-    tokio::spawn(http.serve(world.tools(Allow::everything())));
+    let (address, _) = over_http(&world).await;
     let bearer = "authorization: Bearer s3cret\r\n";
     let answer = post(address, bearer, "/mcp").await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"name\":\"remex\""), "{answer}");

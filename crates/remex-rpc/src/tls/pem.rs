@@ -13,7 +13,7 @@ use rustls::{
 
 use super::TlsError;
 
-/// Opens a file: [`open_any`], or [`crate::open_regular`] where a FIFO must not make a running server wait.
+/// Opens a file: [`open_any`], or a way that no FIFO makes a server wait, such as [`crate::open_regular`].
 pub(super) type Open = fn(&Path) -> io::Result<File>;
 
 /// Opens a file of any kind, such as a pipe of the shell.

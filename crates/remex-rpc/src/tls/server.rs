@@ -23,9 +23,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     HANDSHAKE_RECORD, HTTP, PeerCertificate, TlsError, TlsFailure, VERSIONS, certificate,
-    pem::{Open, certificates, invalid, open_any, private_key, roots},
+    pem::{Open, certificates, invalid, private_key, roots},
 };
-use crate::{Stream, check_writers, open_regular};
+use crate::{Stream, check_writers, open_given, open_regular};
 
 /// How long a refused peer may take to read why.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -126,7 +126,7 @@ impl ServerTls {
     /// If one of them is missing, malformed, or does not fit the others.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
         let tried = files.versions();
-        let loaded = Loaded::new(files.own(open_any)?, files.clients(open_any)?);
+        let loaded = Loaded::new(files.own(open_given)?, files.clients(open_given)?);
         Ok(ServerTls { files, loaded: Mutex::new(Arc::new(loaded)), tried: Mutex::new(tried) })
     }
 

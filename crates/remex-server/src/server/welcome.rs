@@ -200,7 +200,7 @@ impl Server {
     /// Finds out whether a jail confines the process at the other end.
     async fn holder(&self, ends: TcpEnds, owner: SocketOwner) -> SocketHolder {
         let look = move || socket_owner::find_holder(ends.local, ends.peer, owner);
-        self.host.own_threads().run(OwnWork::Peers, look).await.unwrap_or(SocketHolder::Unknown)
+        self.host.own_threads().run(OwnWork::Peers, look).await.unwrap_or(SocketHolder::Hidden)
     }
 
     /// Authenticates the sender of a request; a wrong token is answered late.

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_rpc::{OthersCanWrite, check_writers, open_regular};
+use remex_rpc::{OthersCanWrite, check_writers, open_given, open_regular};
 
 use super::{ClaimPolicy, FileError, Key, KeyError, TokenFile, TokenGrant, Verifier};
 
@@ -150,7 +150,7 @@ impl CredentialFiles {
     ///
     /// If one of them cannot be read or used.
     pub fn load(paths: CredentialPaths) -> Result<Self, CredentialError> {
-        Self::load_with(paths, |path| File::open(path))
+        Self::load_with(paths, open_given)
     }
 
     /// Loads the files for a server that runs already and has used `known` so far.
@@ -347,7 +347,7 @@ fn warn_if_others_can_read(path: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, io::Write as _, os::fd::AsRawFd as _};
 
     use rustix::fs::{CWD, Mode, mkfifoat};
 
@@ -424,26 +424,25 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_is_read_at_the_start_only() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("tokens");
-        let paths = CredentialPaths { tokens: Some(path.clone()), ..CredentialPaths::default() };
-        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
-        let writer = std::thread::spawn({
-            let path = path.clone();
-            move || fs::write(path, format!("{TOKEN} name=a"))
-        });
-        let files = CredentialFiles::load(paths.clone()).unwrap();
-        writer.join().unwrap().unwrap();
+    fn a_pipe_of_the_shell_is_read_at_the_start_only_and_a_fifo_never() {
+        let at = |path: &Path| CredentialPaths { tokens: Some(path.into()), ..CredentialPaths::default() };
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(format!("{TOKEN} name=a").as_bytes()).unwrap();
+        drop(writer);
+        let given = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
+        let files = CredentialFiles::load(at(&given)).unwrap();
         // A read would wait for a writer.
         let error = files.reload().rejected.remove(0).to_string();
         assert!(error.contains("it is not a regular file"), "{error}");
-        assert!(CredentialFiles::load_again(paths.clone(), None).is_err(), "it was never read");
-        assert_eq!(CredentialFiles::load_again(paths, Some(&files)).unwrap().loaded().tokens.len(), 1);
+        assert!(CredentialFiles::load_again(at(&given), None).is_err(), "it was never read");
+        assert_eq!(CredentialFiles::load_again(at(&given), Some(&files)).unwrap().loaded().tokens.len(), 1);
         assert_eq!(files.loaded().tokens.len(), 1);
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, format!("{OTHER} name=b")).unwrap();
-        assert!(files.reload().is_changed);
+
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("tokens");
+        mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        let error = CredentialFiles::load(at(&fifo)).unwrap_err().to_string();
+        assert!(error.contains("it is not a regular file"), "{error}");
     }
 
     #[test]
