@@ -26,8 +26,8 @@ use crate::{
     tag_limit::TagLimit,
 };
 
-/// As many placeholders as a jail can have.
-const MAX_PLACEHOLDERS: usize = 100;
+/// As many placeholders as a jail can have: four for each of a hundred writable directories.
+const MAX_PLACEHOLDERS: usize = 400;
 
 struct JanitorContext<'a> {
     /// What become its descriptors from 0 on.

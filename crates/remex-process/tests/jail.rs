@@ -15,7 +15,8 @@ use remex_process::{
     Jail, JailError, JailSupport, Leader, Pid, Scope, Size, Start, StartErrorKind, Step, Tag, Wall, resize,
     tree,
 };
-use remex_sandbox::{Network, Policy, Preset};
+use remex_proto::sandbox::{Access, Entry, EntryPath};
+use remex_sandbox::{Network, Policy, Preset, Request, SystemHost, resolve, testing::context};
 
 /// What ignores every polite request: no tag, no parent, a session of its own.
 const FUGITIVE: &str =
@@ -205,6 +206,70 @@ async fn a_missing_protected_name_cannot_be_created_and_nothing_is_left() {
     let (output, status) = run(start).await;
     assert_eq!((&*output, status.code), ("", 0));
     eventually("nothing is left", || names(&root).is_empty()).await;
+}
+
+/// Everything can be read, and the workspace and some directories be written.
+fn with_writable(workspace: &Path, directories: &[&Path]) -> Policy {
+    let written = directories.iter().map(|path| Entry {
+        path: EntryPath::Path { path: path.to_path_buf().into() },
+        access: Access::Write,
+        missing_path_behavior: None,
+    });
+    let entries = Preset::WorkspaceWrite.entries().into_iter().chain(written).collect();
+    let context = context(entries, Some(vec![workspace.to_owned().into()]));
+    resolve(&Request { context: &context, cwd: None, tmpdir: None }, &SystemHost).unwrap()
+}
+
+#[tokio::test]
+async fn the_names_are_protected_in_every_writable_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = fs::canonicalize(directory.path()).unwrap();
+    let at = |name: &str| base.join(name);
+    for name in ["w", "missing", "existing/.git/hooks", "existing/.codex", "tree", "main/.git/worktrees/t"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    fs::write(at("tree/.git"), "gitdir: ../main/.git/worktrees/t\n").unwrap();
+    fs::write(at("main/.git/worktrees/t/commondir"), "../..\n").unwrap();
+    let run_in = async |policy: Policy, cwd: &str, script: &str| {
+        let cwd = base.join(cwd);
+        run(Start { jail: Some(jail(policy)), cwd, ..shell(NULL, TAGS.tag(17, 1), script) }).await
+    };
+    let all = ["missing", "existing", "tree"].map(at);
+    let all = all.each_ref().map(|path| path.as_path());
+    let (output, status) = run_in(with_writable(&at("w"), &all), "missing", CREATE_GIT).await;
+    assert_eq!((&*output, status.code), ("", 0));
+    let script = "echo x > ../existing/.git/hooks/x && echo wrote a hook; mv ../existing/.git ../existing/git && echo moved; \
+                  rm -r ../existing/.codex && echo removed; echo x > ../tree/.git && echo wrote a file; \
+                  echo x > ../existing/y; cat ../existing/y";
+    let (output, _) = run_in(with_writable(&at("w"), &all), "w", script).await;
+    assert_eq!(output, "x\n");
+    // The git directory is below what can be written, and only there to be protected.
+    let git = at("main/.git");
+    let both = with_writable(&at("w"), &[&at("tree"), &at("main")]);
+    let script = "echo x > ../main/.git/worktrees/t/x && echo wrote; echo x > ../main/.git/x && echo wrote; echo x > ../main/y";
+    assert_eq!(run_in(both, "w", script).await.0, "");
+    assert!(at("main/y").exists());
+    // It was granted by name.
+    let granted = with_writable(&at("w"), &[&git]);
+    let (output, _) = run_in(granted, "w", "echo x > ../main/.git/x && echo wrote").await;
+    assert_eq!(output, "wrote\n");
+    eventually("nothing is left", || names(&at("missing")).is_empty() && names(&at("w")).is_empty()).await;
+    eventually("nothing is left", || names(&at("tree")) == [".git"]).await;
+}
+
+#[tokio::test]
+async fn many_writable_directories_are_protected_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = fs::canonicalize(directory.path()).unwrap();
+    let directories: Vec<_> = (0..60).map(|number| base.join(number.to_string())).collect();
+    directories.iter().for_each(|path| fs::create_dir(path).unwrap());
+    let paths: Vec<_> = directories.iter().map(|path| path.as_path()).collect();
+    let policy = with_writable(&directories[0], &paths);
+    let script = "for place in *; do mkdir $place/.git && echo made; echo x > $place/f || echo failed; done; echo done";
+    let start = Start { jail: Some(jail(policy)), cwd: base.clone(), ..shell(NULL, TAGS.tag(18, 1), script) };
+    let (output, status) = run(start).await;
+    assert_eq!((&*output, status.code), ("done\n", 0));
+    eventually("nothing is left", || directories.iter().all(|path| names(path) == ["f"])).await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 mod preset;
 
-pub use preset::Preset;
+pub use preset::{PROTECTED_NAMES, Preset};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

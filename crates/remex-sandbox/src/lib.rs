@@ -12,6 +12,7 @@ mod hosts;
 pub mod os_bytes;
 mod pattern;
 mod policy;
+mod protect;
 mod resolve;
 #[cfg(feature = "testing")]
 pub mod testing;

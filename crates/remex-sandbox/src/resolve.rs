@@ -6,7 +6,6 @@
 use std::{
     cell::OnceCell,
     ffi::OsStr,
-    os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
 };
 
@@ -22,6 +21,7 @@ use crate::{
     hosts::HostList,
     pattern::{self, Glob, Pattern, Patterns, Start},
     policy::{GIT, Link, Parts, Policy, Rule, RuleMap},
+    protect::{Protection, git_directories},
 };
 
 /// The entries of a profile, counted once for each workspace root.
@@ -147,6 +147,9 @@ impl<H: Host> Resolver<'_, H> {
                     if !is_below || subpath.as_os_str().as_encoded_bytes().contains(&0) {
                         return Err(Reason::Subpath);
                     }
+                    if access == Access::Read {
+                        collected.protection.add_name(subpath);
+                    }
                     self.roots()?.iter().map(|root| root.join(subpath)).collect()
                 }
                 Special::Tmpdir => self.tmpdirs()?,
@@ -180,27 +183,11 @@ impl<H: Host> Resolver<'_, H> {
         entry: &Entry,
         collected: &mut Collected,
     ) -> Result<(), Reason> {
-        let mut protect = |path: &Path| {
-            let located = locate(self.host, path)?;
-            let directory = located.path.clone();
+        for located in git_directories(self.host, file)? {
             let (access, absence) = (Access::Read, Absence::Protected);
             collected.add(Target { located, access, absence, what: describe(entry) });
-            Ok(directory)
-        };
-        let Some(named) = self.named_in(file, b"gitdir:") else { return Ok(()) };
-        let directory = protect(&named)?;
-        if let Some(common) = self.named_in(&directory.join("commondir"), b"") {
-            protect(&common)?;
         }
         Ok(())
-    }
-
-    /// Returns the path in the first line of a file of git, relative to the directory of the file.
-    fn named_in(&self, file: &Path, word: &[u8]) -> Option<PathBuf> {
-        let head = self.host.head(file)?;
-        let line = head.split(|byte| *byte == b'\n').next()?.strip_prefix(word)?.trim_ascii();
-        let is_path = !line.is_empty() && !line.contains(&0);
-        is_path.then(|| file.parent().unwrap_or(file).join(OsStr::from_bytes(line)))
     }
 
     fn add_pattern(&self, pattern: &str, entry: &Entry, collected: &mut Collected) -> Result<(), Reason> {
@@ -339,6 +326,8 @@ struct Collected {
     protected_links: Vec<PathBuf>,
     /// A `read` entry for a name that the client does not know.
     unknown_read: Option<String>,
+    /// What stays read-only in every writable directory.
+    protection: Protection,
 }
 
 impl Collected {
@@ -348,6 +337,9 @@ impl Collected {
             Kind::Unreachable => target.access == Access::Write || target.absence != Absence::Protected,
             Kind::Link | Kind::File | Kind::Directory => false,
         };
+        if target.access == Access::Write {
+            self.protection.except(&target.located.path);
+        }
         // What does not exist cannot be granted, or it would depend on who creates it.
         if !is_skipped {
             self.targets.push(target);
@@ -366,6 +358,9 @@ impl Collected {
         self.check_writable(&rules, host)?;
         let protections = self.protections(&rules);
         protections.into_iter().for_each(|rule| rules.insert(rule));
+        let roots = self.targets.iter().filter(|target| target.access == Access::Write);
+        let roots = roots.map(|target| &target.located).filter(|root| root.kind == Kind::Directory);
+        self.protection.apply(&mut rules, roots.map(|root| &*root.path), &temporary, host)?;
 
         let grants = self.targets.iter().filter(|target| target.access > Access::Deny);
         let links = grants.flat_map(|target| &target.located.links);

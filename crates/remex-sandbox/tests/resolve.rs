@@ -56,7 +56,8 @@ fn resolved(context: &Context) -> Result<Policy, PolicyError> {
 
 fn writable(context: &Context, cwd: Option<&str>) -> Vec<PathBuf> {
     let policy = resolve(&Request { context, cwd: cwd.map(Path::new), tmpdir: None }, &tree()).unwrap();
-    policy.rules().iter().map(|rule| rule.path.clone()).collect()
+    let writable = policy.rules().iter().filter(|rule| rule.access == Access::Write);
+    writable.map(|rule| rule.path.clone()).collect()
 }
 
 #[test]
@@ -93,6 +94,27 @@ fn temporary_directories_are_those_of_the_context_then_of_the_environment() {
     assert_eq!(policy(&bare, None).rules(), []);
     let named = Context { temporary_directories: Some(vec![path("/tmp")]), ..bare };
     assert_eq!(policy(&named, Some("/t")).temporary_directories(), [Path::new("/tmp")]);
+}
+
+#[test]
+fn the_names_of_many_writable_directories_are_protected_or_the_profile_is_refused() {
+    let roots = |count: usize| {
+        let names: Vec<_> = (0..count).map(|number| format!("/many/{number}")).collect();
+        let tree = Tree::new(
+            names.iter().map(|name| format!("{name}/")).collect::<Vec<_>>().iter().map(|name| &**name),
+        );
+        let entries = names.iter().map(|name| at(name, Wire::Write)).collect();
+        let context = context(entries, None);
+        resolve(&Request { context: &context, cwd: None, tmpdir: None }, &tree)
+    };
+    let policy = roots(1000).unwrap();
+    assert_eq!(policy.access(Path::new("/many/999/.git/hooks")), Access::Read);
+    assert_eq!(policy.access(Path::new("/many/999/hooks")), Access::Write);
+    let error = roots(1100).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot apply the protected names of its writable directories: the profile has more than 4096 protected names"
+    );
 }
 
 #[test]
@@ -166,7 +188,8 @@ fn a_jail_learns_which_links_lead_to_what_is_granted_and_which_directories_must_
     assert_eq!(policy.links(), [Link { path: "/bin".into(), target: "usr/bin".into() }]);
     assert_eq!(policy.pinned(), [Path::new("/home/user")]);
     assert!(!policy.allows(Path::new("/home/user"), Action::Remove));
-    let kinds: Vec<_> = policy.rules().iter().map(|rule| (rule.path.to_str().unwrap(), rule.kind)).collect();
+    let found = policy.rules().iter().filter(|rule| !rule.kind.is_missing());
+    let kinds: Vec<_> = found.map(|rule| (rule.path.to_str().unwrap(), rule.kind)).collect();
     let directory = Kind::Directory;
     assert_eq!(kinds, [("/home", directory), ("/home/user/.ssh", directory), ("/usr", directory)]);
 }

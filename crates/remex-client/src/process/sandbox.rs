@@ -127,6 +127,8 @@ impl Sandbox {
 
     /// Allows to read and write a path and what is below it.
     ///
+    /// `.git`, `.codex`, `.agents` and `.aws` in it stay read-only, unless they are given themselves.
+    ///
     /// See [`Sandbox::minimal`] for an example.
     pub fn write(self, path: impl Into<OsString>) -> Self {
         self.with(Place::Path(path.into()), Access::Write)

@@ -71,6 +71,10 @@ impl Placeholder {
                 Look::Missing => match make(parent.as_fd(), name) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(Errno::ROFS) => return Ok(Found::Other(Kind::Missing)),
+                    // What we may not do here, a process of ours may not do either, unless it can change that.
+                    Err(Errno::ACCESS) if !is_ours(parent.as_fd()).map_err(failed)? => {
+                        return Ok(Found::Other(Kind::Missing));
+                    }
                     Err(errno) => return Err(failed(errno)),
                 },
                 Look::Placeholder => match lock(parent.as_fd(), name).map_err(failed)? {
@@ -164,6 +168,11 @@ fn is_closed(parent: BorrowedFd<'_>) -> Result<bool, Errno> {
     let found = fstat(parent)?;
     let is_shared = Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH);
     Ok(found.st_uid != geteuid().as_raw() && !is_shared)
+}
+
+/// Returns whether our user may change the mode of a directory.
+fn is_ours(directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(fstat(directory)?.st_uid == geteuid().as_raw())
 }
 
 /// Opens a placeholder with a shared lock, or returns `None` if it is being removed, or somebody else locks it.

@@ -2,8 +2,8 @@
 
 use super::{Access, Entry, EntryPath, FileSystem, MissingPathBehavior, Network, Permissions, Special};
 
-/// What stays read-only in a writable workspace: who may change these decides what runs outside the sandbox.
-const PROTECTED: [&str; 4] = [".git", ".agents", ".codex", ".aws"];
+/// What stays read-only in a writable directory: who may change these decides what runs outside the sandbox.
+pub const PROTECTED_NAMES: [&str; 4] = [".git", ".agents", ".codex", ".aws"];
 
 /// A profile with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Preset {
         let mut entries = vec![entry(Special::Root, Access::Read)];
         if self == Self::WorkspaceWrite {
             entries.push(entry(Special::ProjectRoots { subpath: None }, Access::Write));
-            entries.extend(PROTECTED.map(|name| Entry {
+            entries.extend(PROTECTED_NAMES.map(|name| Entry {
                 missing_path_behavior: Some(MissingPathBehavior::Skip),
                 ..entry(Special::ProjectRoots { subpath: Some(name.to_owned()) }, Access::Read)
             }));
