@@ -1,13 +1,17 @@
 //! The configuration of a server: plain values; nothing here reads files or the environment.
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use remex_proto::{
     ErrorKind, RpcError, environment,
     sandbox::{Hosts, Permissions},
 };
 use remex_rpc::tls::{CertificateName, PeerCertificate};
-use remex_sandbox::{HostList, Preset};
+use remex_sandbox::{Access, HostList, Policy, Preset};
 
 use crate::{
     audit::AuditConfig,
@@ -62,7 +66,8 @@ pub enum StartPolicy {
     /// Any.
     #[default]
     Any,
-    /// Those that a sandbox confines, by request or by a floor; others are refused.
+    /// Those that a sandbox confines, by request or by a floor; others are refused, and those whose sandbox leaves the
+    /// root of the file system writable.
     Confined,
     /// None: the server serves files and makes HTTP requests only.
     None,
@@ -104,8 +109,23 @@ impl StartPolicy {
             StartPolicy::Any => Ok(()),
             StartPolicy::Confined => Err(self.refusal(
                 "this server starts only processes that a sandbox confines, and nothing confines this one",
-                "ask for a `sandbox` that leaves not everything open, as `remex run --sandbox workspace-write` does",
+                "ask for a `sandbox` in which nothing can be written but some directories, as `remex run --sandbox \
+                 workspace-write` does",
             )),
+            StartPolicy::None => self.check_any(),
+        }
+    }
+
+    /// Refuses a start whose policy does not confine it, if it has to be confined: what may write all files but some can
+    /// change what runs outside of every sandbox, whatever the network is.
+    pub(crate) fn check_policy(self, policy: &Policy) -> Result<(), RpcError> {
+        match self {
+            StartPolicy::Confined if policy.access(Path::new("/")) == Access::Write => Err(self.refusal(
+                "this server starts only processes that a sandbox confines, and the one of this process leaves `/` writable",
+                "ask for a `sandbox` in which nothing can be written but some directories, as `remex run --sandbox \
+                 workspace-write` does; to deny some paths or the network is not enough",
+            )),
+            StartPolicy::Any | StartPolicy::Confined => Ok(()),
             StartPolicy::None => self.check_any(),
         }
     }

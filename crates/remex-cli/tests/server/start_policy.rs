@@ -66,6 +66,29 @@ fn a_server_for_confined_processes_refuses_what_nothing_confines() {
 }
 
 #[test]
+fn a_sandbox_that_leaves_the_root_writable_does_not_count_as_one() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let marker = directory.path().join("marker");
+    let server = Server::unix(&["--starts", "confined"]);
+    let client = server.client();
+    let root = json!({"path": {"type": "special", "value": {"kind": "root"}}, "access": "write"});
+    let missing = directory.path().join("missing");
+    let deny = |path| json!({"path": path, "access": "deny"});
+    let files = |entries| json!({"type": "restricted", "entries": entries});
+    let all_files = json!({"type": "unrestricted"});
+    for (files, network) in [
+        (files(json!([root, deny(json!({"type": "path", "path": missing}))])), "enabled"),
+        (files(json!([root, deny(json!({"type": "glob_pattern", "pattern": "/**/.env"}))])), "restricted"),
+        (all_files, "restricted"),
+    ] {
+        let permissions = json!({"type": "managed", "network": network, "file_system": files});
+        let error = refused(&client, &marker, json!({"sandbox": sandbox(&permissions)}));
+        let message = error["message"].as_str().expect("an error has a message");
+        assert!(message.contains("leaves `/` writable (`--starts confined`)"), "{message}");
+    }
+}
+
+#[test]
 fn a_floor_confines_what_has_to_be_confined() {
     let server = Server::unix(&["--starts", "confined", "--sandbox", "read-only"]);
     let client = server.client();

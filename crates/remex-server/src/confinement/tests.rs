@@ -1,10 +1,11 @@
-use remex_proto::sandbox::{Access, Entry, EntryPath, MissingPathBehavior, Special};
+use remex_proto::sandbox::{Access, Entry, EntryPath, FileSystem, MissingPathBehavior, Special};
 use remex_sandbox::{
     Access as Allowed,
     testing::{Tree, context},
 };
 
 use super::*;
+use crate::config::StartPolicy;
 
 fn special(access: Access, value: Special) -> Entry {
     Entry { path: EntryPath::Special { value }, access, missing_path_behavior: None }
@@ -71,6 +72,73 @@ fn a_floor_narrows_every_request_and_never_widens_one() {
     assert_eq!(access(&writing, &narrow, Floor::Unconfined, "/w/file"), Allowed::Deny);
     assert_eq!(access(&writing, &narrow, Floor::Unconfined, "/tmp/x"), Allowed::Read);
     assert_eq!(policy(&writing, &host, &greedy, Floor::Unconfined).network(), Network::Restricted);
+}
+
+#[test]
+fn what_leaves_the_root_writable_counts_as_unconfined() {
+    let host = Tree::new(["/w/f", "/s/f", "/tmp/"]);
+    let at = |access, path: &str| Entry {
+        path: EntryPath::Path { path: PathBuf::from(path).into() },
+        access,
+        missing_path_behavior: None,
+    };
+    let glob = |access, pattern: &str| Entry {
+        path: EntryPath::GlobPattern { pattern: pattern.to_owned() },
+        access,
+        missing_path_behavior: None,
+    };
+    let all = || special(Access::Write, Special::Root);
+    let of = |entries: Vec<Entry>| context(entries, Some(vec![PathBuf::from("/w").into()])).permissions;
+    let network = Network::Restricted;
+    let open = [
+        Permissions::Disabled,
+        Permissions::External { network },
+        Permissions::Managed { file_system: FileSystem::Unrestricted, network },
+        of(vec![all()]),
+        of(vec![all(), at(Access::Deny, "/missing")]),
+        of(vec![all(), at(Access::Deny, "/s"), at(Access::Read, "/w")]),
+        of(vec![all(), glob(Access::Deny, "**/.env")]),
+        of(vec![at(Access::Write, "/"), at(Access::Deny, "/s")]),
+        of(vec![at(Access::Write, "/w/../."), at(Access::Deny, "/s")]),
+        of(vec![glob(Access::Write, "/**"), at(Access::Deny, "/s")]),
+        of(vec![special(Access::Read, Special::Root), all()]),
+    ];
+    let confined = [
+        of(Vec::new()),
+        of(vec![special(Access::Read, Special::Root)]),
+        of(vec![special(Access::Read, Special::Root), at(Access::Write, "/s")]),
+        of(vec![special(Access::Read, Special::Minimal), at(Access::Write, "/w")]),
+        of(vec![all(), at(Access::Deny, "/")]),
+        Preset::WorkspaceWrite.permissions(),
+    ];
+    let outcome = |permissions: &Permissions, floor, starts: StartPolicy| {
+        let whole = context(Vec::new(), Some(vec![PathBuf::from("/w").into()]));
+        let hosts = Some(remex_proto::sandbox::Hosts { allow: vec!["a.org".to_owned()], deny: Vec::new() });
+        // A list of hosts confines the network, and no file.
+        [None, hosts].map(|hosts| {
+            let context = Context { permissions: permissions.clone(), hosts, ..whole.clone() };
+            let sandbox = Sandbox::Confined(Box::new(context));
+            starts.check_policy(&policy(&unfloored(), &host, &sandbox, floor)).map_err(|error| error.kind)
+        })
+    };
+    let (refused, started) = ([Err(ErrorKind::PermissionDenied); 2], [Ok(()); 2]);
+    for permissions in &open {
+        assert_eq!(
+            outcome(permissions, Floor::Unconfined, StartPolicy::Confined),
+            refused,
+            "{permissions:?}"
+        );
+        assert_eq!(outcome(permissions, Floor::ReadOnly, StartPolicy::Confined), started, "{permissions:?}");
+        assert_eq!(outcome(permissions, Floor::Unconfined, StartPolicy::Any), started, "{permissions:?}");
+        assert_eq!(outcome(permissions, Floor::ReadOnly, StartPolicy::None), refused, "{permissions:?}");
+    }
+    for permissions in &confined {
+        assert_eq!(
+            outcome(permissions, Floor::Unconfined, StartPolicy::Confined),
+            started,
+            "{permissions:?}"
+        );
+    }
 }
 
 #[test]

@@ -281,9 +281,9 @@ impl<A: Audience> Engine<A> {
             let tmpdir =
                 start.env.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value.as_os_str());
             let policy = host.confinement().resolve_for_process(&sandbox, floor, &start.cwd, tmpdir)?;
+            host.starts().check_policy(&policy)?;
             if policy.is_open() && policy.network() == Network::Enabled {
                 // Something outside the server confines it, or nothing does.
-                host.starts().check_unconfined()?;
                 return Ok((start, Confined::No, None));
             }
             // A directory that cannot be found is reported by the start.
