@@ -1765,6 +1765,8 @@ export interface SandboxContext {
   permissions: SandboxPermissions;
   /** Replaces `cwd` and `workspaceRoots` where permissions are concerned; file requests have it. */
   policyContext?: SandboxPolicyContext | null | undefined;
+  /** Whether a `write` entry for a path that does not exist is an error, and does not just grant nothing. An extension. */
+  refuseMissingWrites?: boolean | null | undefined;
   /** What `tmpdir` stands for in requests that have no environment variables. */
   temporaryDirectories?: HostPath[] | null | undefined;
   /** Asks the base server for its older way to confine processes; changes nothing that is allowed. */

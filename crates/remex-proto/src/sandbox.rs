@@ -95,6 +95,9 @@ pub struct Context {
     /// says. An extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Hosts>,
+    /// Whether a `write` entry for a path that does not exist is an error, and does not just grant nothing. An extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refuse_missing_writes: Option<bool>,
 }
 
 /// Hosts as `HOST` or `HOST:PORT`, where `HOST` is a name, `*.DOMAIN`, `**.DOMAIN`, `*` or an address.

@@ -116,6 +116,13 @@ pub enum Reason {
         #[cfg_attr(feature = "serde", serde(with = "crate::os_bytes"))]
         target: PathBuf,
     },
+    /// A grant to write what does not exist.
+    #[error("`{}` does not exist, so nothing can be granted", path.display())]
+    MissingWritable {
+        /// Where the path leads.
+        #[cfg_attr(feature = "serde", serde(with = "crate::os_bytes"))]
+        path: PathBuf,
+    },
 }
 
 impl Reason {
@@ -135,6 +142,9 @@ impl Reason {
             Self::Unresolved { .. } => "check that the server may search the directories on the way",
             Self::WritableLink { .. } => "use the path that the link leads to",
             Self::UntrustedLink { .. } => "if you want that place to be written, use its own path",
+            Self::MissingWritable { .. } => {
+                "create the file or directory first, or grant the directory above it"
+            }
             Self::ReplaceableLink { .. } => "replace the link by what it leads to, or remove the entry",
             Self::Creatable { .. } => {
                 "create the directory above it, or add `missing_path_behavior: \"skip\"` to the entry"

@@ -168,12 +168,29 @@ impl<H: Host> Resolver<'_, H> {
         let absence = Absence::of(entry);
         for path in paths {
             let located = locate(self.host, &path)?;
+            if access == Access::Write && matches!(entry.path, EntryPath::Path { .. }) {
+                self.check_exists(&located)?;
+            }
             if access == Access::Read && located.kind == Kind::File && located.path.ends_with(GIT) {
                 self.add_git_directories(&located.path, entry, collected)?;
             }
             collected.add(Target { located, access, absence, what: describe(entry) });
         }
         Ok(())
+    }
+
+    /// Fails if a path to be written does not exist, and the client wants to know.
+    fn check_exists(&self, located: &Located) -> Result<(), Reason> {
+        let is_wanted = self.request.context.refuse_missing_writes == Some(true);
+        if !is_wanted || !located.kind.is_missing() {
+            return Ok(());
+        }
+        let path = located.path.clone();
+        let mut links = located.links.iter().map(|(link, _)| link);
+        Err(match links.find(|link| !self.host.is_system_link(link)) {
+            Some(link) => Reason::UntrustedLink { link: link.clone(), target: path },
+            None => Reason::MissingWritable { path },
+        })
     }
 
     /// Protects what a `.git` file names: the git directory of a worktree or a submodule, and what that shares.

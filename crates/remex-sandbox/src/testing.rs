@@ -224,6 +224,7 @@ pub fn context(entries: Vec<Entry>, workspace_roots: Option<Vec<HostPath>>) -> C
         temporary_directories: None,
         use_legacy_landlock: None,
         hosts: None,
+        refuse_missing_writes: None,
     }
 }
 

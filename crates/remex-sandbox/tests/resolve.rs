@@ -118,6 +118,41 @@ fn the_names_of_many_writable_directories_are_protected_or_the_profile_is_refuse
 }
 
 #[test]
+fn a_grant_to_write_what_is_missing_is_refused_if_the_client_wants_to_know() {
+    let tree = Tree::new(["/w/link -> /data", "/data/f", "/system -> data", "/data/in -> f"]);
+    let resolve_with = |written: &str, refuse_missing_writes| {
+        let bare = context(vec![at(written, Wire::Write)], None);
+        let context = Context { refuse_missing_writes, ..bare };
+        resolve(&Request { context: &context, cwd: None, tmpdir: None }, &tree)
+            .map_err(|error| error.to_string())
+    };
+    for (written, why) in [
+        (
+            "/data/new",
+            "cannot apply `write` to `/data/new`: `/data/new` does not exist, so nothing can be granted",
+        ),
+        ("/data/new/deep", "`/data/new/deep` does not exist"),
+        ("/data/f/below", "`/data/f/below` does not exist"),
+        ("/system/new", "`/data/new` does not exist"),
+        (
+            "/w/link/new",
+            "it leads through the symbolic link `/w/link` to `/data/new`, and a confined program may",
+        ),
+    ] {
+        let error = resolve_with(written, Some(true)).unwrap_err();
+        assert!(error.contains(why), "{error}");
+        for silent in [None, Some(false)] {
+            assert_eq!(resolve_with(written, silent).unwrap().rules(), [], "{written}");
+        }
+    }
+    assert!(resolve_with("/data/f", Some(true)).is_ok());
+    // What has a name of its own is on no client's list.
+    let bare = context(vec![special(Special::SlashTmp, Wire::Write)], None);
+    let context = Context { refuse_missing_writes: Some(true), ..bare };
+    assert!(resolve(&Request { context: &context, cwd: None, tmpdir: None }, &tree).is_ok());
+}
+
+#[test]
 fn a_pattern_may_start_at_the_home_directory() {
     let entries = vec![special(Special::Root, Wire::Read), pattern("~/.ssh/**", Wire::Deny)];
     let bare = context(entries, None);

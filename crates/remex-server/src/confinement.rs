@@ -121,6 +121,7 @@ impl Confinement {
             temporary_directories: Some(Vec::new()),
             use_legacy_landlock: None,
             hosts,
+            refuse_missing_writes: None,
         };
         Confinement {
             server: permissions.map(|permissions| context(permissions, hosts)),
@@ -426,6 +427,7 @@ pub(crate) fn unenforceable(error: &PolicyError) -> RpcError {
         | Reason::Unresolved { .. }
         | Reason::WritableLink { .. }
         | Reason::UntrustedLink { .. }
+        | Reason::MissingWritable { .. }
         | Reason::ReplaceableLink { .. }
         | Reason::Creatable { .. }
         | Reason::TooLarge { .. } => unavailable(format!("{error}; {}", error.hint)),

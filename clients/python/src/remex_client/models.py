@@ -1740,6 +1740,9 @@ class SandboxContext(_SandboxContext, total=False):
     hosts: SandboxHosts | None
     #: Replaces `cwd` and `workspaceRoots` where permissions are concerned; file requests have it.
     policyContext: SandboxPolicyContext | None
+    #: Whether a `write` entry for a path that does not exist is an error, and does not just grant nothing. An
+    #: extension.
+    refuseMissingWrites: bool | None
     #: What `tmpdir` stands for in requests that have no environment variables.
     temporaryDirectories: list[HostPath] | None
     #: Asks the base server for its older way to confine processes; changes nothing that is allowed.

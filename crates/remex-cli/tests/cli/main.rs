@@ -34,3 +34,4 @@ mod ssh;
 mod ssh_host;
 mod terminal;
 mod top;
+mod writable_roots;

@@ -212,6 +212,7 @@ impl Sandbox {
             temporary_directories: None,
             use_legacy_landlock: None,
             hosts,
+            refuse_missing_writes: Some(true),
         })))
     }
 }
