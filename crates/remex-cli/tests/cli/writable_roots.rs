@@ -30,7 +30,7 @@ fn protected_names_hold_in_every_directory_that_may_be_written() {
          echo x > ../repository/.git/hooks/x && echo hooked; echo x > file; cat file; cd /",
         text(&bare)
     );
-    for profile in ["workspace-write", "read-only", "minimal"] {
+    for profile in ["workspace-write", "read-only"] {
         let said = run(&home, profile, &[&bare, &repository], &script);
         assert_eq!((said.code, &*said.out), (Some(0), "x\n"), "{profile}: {said:?}");
         fs::remove_file(bare.join("file")).unwrap();
