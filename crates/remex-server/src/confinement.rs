@@ -9,6 +9,7 @@
 
 mod credentials;
 mod own_directories;
+mod records;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,9 @@ use remex_proto::{
 use remex_sandbox::{
     Access, Host, Hosts, Node, Policy, PolicyError, Preset, Reason, Request, SystemHost, resolve,
 };
+
+pub use records::CredentialRecord;
+use records::Records;
 
 use crate::{config::SandboxFloor, scope::Floor};
 
@@ -49,6 +53,10 @@ pub(crate) struct Confinement {
     workspace_write: Context,
     /// What nothing confined may reach.
     hidden: RwLock<Arc<Hidden>>,
+    /// What tells other servers of this user about the credentials. Held while they are replaced, by one caller at a time.
+    record: Mutex<CredentialRecord>,
+    /// What they tell.
+    records: Records,
     /// What was hidden last from file requests. Held briefly, never during a system call.
     covered: Mutex<Option<Arc<Covered>>>,
     /// The policy used last is at the back. Held briefly, never during a system call.
@@ -127,6 +135,8 @@ impl Confinement {
             server: permissions.map(|permissions| context(permissions, hosts)),
             read_only: context(Preset::ReadOnly.permissions(), None),
             workspace_write: context(Preset::WorkspaceWrite.permissions(), None),
+            record: Mutex::new(CredentialRecord::keep(&hidden.own_directories, &hidden.credentials)),
+            records: Records::default(),
             hidden: RwLock::new(Arc::new(hidden)),
             covered: Mutex::default(),
             kept: Mutex::default(),
@@ -138,8 +148,10 @@ impl Confinement {
         self.change_hidden(|hidden| hidden.files.push(path.to_owned()));
     }
 
-    /// Replaces the files that are hidden as credentials from everything that is confined from now on.
+    /// Replaces the files that are hidden as credentials from everything that is confined from now on. Blocks.
     pub(crate) fn set_credentials(&self, credentials: Vec<PathBuf>) {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        *record = CredentialRecord::keep(&self.hidden().own_directories, &credentials);
         self.change_hidden(|hidden| hidden.credentials = credentials);
     }
 
@@ -156,8 +168,10 @@ impl Confinement {
         let named = [cwd, program].into_iter().filter_map(|path| path.canonicalize().ok());
         let needed: Vec<_> = granted.map(Path::to_owned).chain(named).collect();
         let credentials = credentials::covers(&hidden.credentials, &needed, hidden.home.as_deref());
+        let others = self.records.files(&hidden.own_directories);
+        let others = credentials::covers_of_others(&others, &needed, hidden.home.as_deref());
         let own = own_directories::create(&hidden.own_directories).map(Path::to_owned);
-        hidden.files.iter().cloned().chain(credentials).chain(own).collect()
+        hidden.files.iter().cloned().chain(credentials).chain(others).chain(own).collect()
     }
 
     fn hidden(&self) -> Arc<Hidden> {
@@ -172,7 +186,8 @@ impl Confinement {
             return whole;
         }
         let all = self.hidden();
-        let files = all.files.iter().chain(&all.credentials).map(PathBuf::as_path);
+        let others = self.records.files(&all.own_directories);
+        let files = all.files.iter().chain(&all.credentials).chain(&others).map(PathBuf::as_path);
         let hidden: BTreeSet<PathBuf> = files
             .chain(own_directories::usable(&all.own_directories))
             .flat_map(|path| [path::absolute(path).ok(), path.canonicalize().ok()])

@@ -82,6 +82,7 @@ pub use config::{
     Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies,
     SandboxFloor, StartPolicy, StateConfig, Trust, UserGrant,
 };
+pub use confinement::CredentialRecord;
 pub use keeper::{KeeperError, keep, knows_tables};
 pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};

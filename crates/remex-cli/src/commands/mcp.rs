@@ -17,6 +17,7 @@ use remex_mcp::{
     http::{Http, Token},
     serve_stdio,
 };
+use remex_server::CredentialRecord;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -78,6 +79,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 async fn serve_http(flags: &Flags, tools: Tools) -> Result<(), Failure> {
     let (Some(address), Some(path)) = (flags.listen, &flags.token_file) else { return Ok(()) };
     let token = read_token(path)?;
+    // Every sandbox of this user hides it, also those of other servers.
+    let file = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let _record = CredentialRecord::keep(&remex::config_from_env().own_directories, &[file]);
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::io(&format!("listen on {address}"), &error).with_hint("choose another address")
     })?;

@@ -6,13 +6,14 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Stdio,
+    time::Instant,
 };
 
 use tempfile::TempDir;
 
 use crate::{
     home::{Home, Said},
-    support::{Finished, Server},
+    support::{Finished, PATIENCE, Server},
 };
 
 /// What a server says to a client in a sandbox over a unix socket.
@@ -172,6 +173,9 @@ fn a_server_on_loopback_refuses_who_comes_from_a_sandbox() {
     let (home, outside) = (Home::new(), Outside::new());
     let (marker, tokens) = (outside.marker(), outside.path("tokens"));
     write_token(&tokens);
+    // That of the server is hidden from the sandbox.
+    let known = home.path("known-token");
+    write_token(&known);
     for with_token in [false, true] {
         let mut args = vec!["serve", "--listen", "ws://127.0.0.1:0"];
         if with_token {
@@ -181,7 +185,7 @@ fn a_server_on_loopback_refuses_who_comes_from_a_sandbox() {
         serve.stdin(Stdio::null());
         let server = Server::launch(serve, 1);
         let address = server.address().to_owned();
-        let token = if with_token { format!("--token-file {}", text(&tokens)) } else { String::new() };
+        let token = if with_token { format!("--token-file {}", text(&known)) } else { String::new() };
         let run = format!("remex run --on {address} {token} -- touch {}", text(&marker));
         let jail = WaitingJail::start(&home, &run);
         // While a sandbox with network exists, others of the same user still get in.
@@ -375,6 +379,50 @@ fn a_token_that_is_rotated_is_not_seen_from_a_running_sandbox() {
     let finished = jail.go();
     assert_ne!(finished.code(), Some(0), "{finished:?}");
     assert_eq!(finished.stdout, "", "{finished:?}");
+}
+
+#[test]
+fn the_credentials_of_other_servers_are_not_seen_from_a_sandbox() {
+    let (home, outside) = (Home::new(), Outside::new());
+    let (project, secrets) = (outside.path("project"), outside.path("secrets"));
+    for (directory, mode) in [(outside.path(""), 0o755), (project.clone(), 0o755), (secrets.clone(), 0o700)] {
+        fs::create_dir_all(&directory).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let (served, asked) = (project.join("tokens"), secrets.join("mcp-token"));
+    write_token(&served);
+    write_token(&asked);
+    fs::write(project.join("README"), "about the project").unwrap();
+    // Neither is the server of the sandbox, which has none.
+    let launch = |args: &[&str]| {
+        let mut command = home.remex(args);
+        command.stdin(Stdio::null());
+        Server::launch(command, 1)
+    };
+    let listen =
+        ["serve", "--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token", "--ws-token-file"];
+    let serving = launch(&[&listen[..], &[text(&served)]].concat());
+    let asking = launch(&["mcp", "--listen", "127.0.0.1:0", "--token-file", text(&asked)]);
+    let look = |path: &Path| {
+        let args = ["run", "--sandbox", "read-only", "--net", "off", "--", "cat", text(path)];
+        home.say(&args).out
+    };
+    for path in [&served, &asked] {
+        assert_eq!(look(path), "", "{}", path.display());
+    }
+    assert_eq!(look(&project.join("README")), "about the project", "what else is there is seen");
+    // Whatever ends them.
+    for mut server in [serving, asking] {
+        server.signal(rustix::process::Signal::KILL);
+        server.wait();
+    }
+    for path in [&served, &asked] {
+        let start = Instant::now();
+        // What a server leaves behind ends a moment later.
+        while look(path).is_empty() {
+            assert!(start.elapsed() < PATIENCE, "{} stays hidden", path.display());
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{self, Path, PathBuf},
 };
 
@@ -43,6 +44,16 @@ pub(super) fn covers(files: &[PathBuf], needed: &[PathBuf], home: Option<&Path>)
     covers
 }
 
+/// Returns what to cover so that files of other servers cannot be seen: with their directory only if nobody but this user
+/// may enter it, because what else is in it concerns a process here that knows nothing of those servers. May block.
+pub(super) fn covers_of_others(files: &[PathBuf], needed: &[PathBuf], home: Option<&Path>) -> Vec<PathBuf> {
+    let is_private = |directory: &PathBuf| {
+        fs::metadata(directory).is_ok_and(|found| found.is_dir() && found.mode() & 0o077 == 0)
+    };
+    let covers = covers(files, needed, home).into_iter();
+    covers.filter(|path| files.contains(path) || is_private(path)).collect()
+}
+
 fn is_needed(directory: &Path, needed: &[PathBuf]) -> bool {
     needed.iter().any(|path| path.starts_with(directory))
 }
@@ -58,6 +69,8 @@ fn is_shared(directory: &Path, home: Option<&Path>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -76,6 +89,20 @@ mod tests {
         // A directory that is needed keeps what else is in it.
         let covered = covers(&files, &[place.join("secrets/below"), place.join("data")], None);
         assert_eq!(covered, [token]);
+    }
+
+    #[test]
+    fn a_directory_of_another_server_is_covered_only_if_it_is_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = fs::canonicalize(directory.path()).unwrap();
+        for (name, mode) in [("secrets", 0o700), ("project", 0o755)] {
+            fs::create_dir(place.join(name)).unwrap();
+            fs::write(place.join(name).join("token"), "").unwrap();
+            fs::set_permissions(place.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let (private, open) = (place.join("secrets/token"), place.join("project/token"));
+        let covered = covers_of_others(&[private.clone(), open.clone()], &[], None);
+        assert_eq!(covered, [open, place.join("secrets"), private]);
     }
 
     #[test]
