@@ -700,6 +700,12 @@ export interface FsSetPermissionsParams {
   sandbox?: SandboxOrNull | undefined;
 }
 
+/** What has become of the permission bits. */
+export interface FsSetPermissionsResult {
+  /** The bits of `mode` that were left out, because the credential has not the scope `files:setid`; absent: none. */
+  leftOut?: number | null | undefined;
+}
+
 /** `fs/setTimes`: changes the times of a file or directory; at least one is needed. */
 export interface FsSetTimesParams {
   /** The access time; absent: unchanged. */
@@ -1952,7 +1958,7 @@ export interface Methods {
   "fs/readLink": { params: FsReadLinkParams; result: FsReadLinkResult };
   "fs/remove": { params: FsRemoveParams; result: RpcEmptyResult };
   "fs/rename": { params: FsRenameParams; result: RpcEmptyResult };
-  "fs/setPermissions": { params: FsSetPermissionsParams; result: RpcEmptyResult };
+  "fs/setPermissions": { params: FsSetPermissionsParams; result: FsSetPermissionsResult };
   "fs/setTimes": { params: FsSetTimesParams; result: RpcEmptyResult };
   "fs/symlink": { params: FsSymlinkParams; result: RpcEmptyResult };
   "fs/unwatch": { params: FsUnwatchParams; result: RpcEmptyResult };

@@ -135,7 +135,7 @@ methods! {
     FsClose               "fs/close"               Filesystem        Base  Params  fs::Close               => Empty;
     FsWatchMissing        "fs/watchMissing"        Filesystem        Base  Params  fs::WatchMissing        => fs::WatchMissingReply;
     FsRename              "fs/rename"              Filesystem        Remex Params  fs::Rename              => Empty;
-    FsSetPermissions      "fs/setPermissions"      Filesystem        Remex Params  fs::SetPermissions      => Empty;
+    FsSetPermissions      "fs/setPermissions"      Filesystem        Remex Params  fs::SetPermissions      => fs::SetPermissionsReply;
     FsSetTimes            "fs/setTimes"            Filesystem        Remex Params  fs::SetTimes            => Empty;
     FsSymlink             "fs/symlink"             Filesystem        Remex Params  fs::Symlink             => Empty;
     FsReadLink            "fs/readLink"            Filesystem        Remex Params  fs::ReadLink            => fs::LinkTarget;

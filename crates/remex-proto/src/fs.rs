@@ -17,7 +17,7 @@ pub use directory::{
 };
 pub use entry::{
     Canonicalize, CanonicalizeReply, Copy, GetMetadata, LinkTarget, Metadata, MetadataKind, ReadLink, Remove,
-    Rename, SetPermissions, SetTimes, Symlink,
+    Rename, SetPermissions, SetPermissionsReply, SetTimes, Symlink,
 };
 pub use file::{FileHash, HashFile, ReadFile, ReadFileReply, WriteFile, WriteFileReply};
 pub use handle::{Block, Close, Open, OpenMode, OpenReply, ReadBlock, WriteBlock};

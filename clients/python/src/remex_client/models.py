@@ -682,6 +682,12 @@ class FsSetPermissionsParams(_FsSetPermissionsParams, total=False):
     #: The confinement asked for.
     sandbox: SandboxOrNull
 
+class FsSetPermissionsResult(TypedDict, total=False):
+    """What has become of the permission bits."""
+    #: The bits of `mode` that were left out, because the credential has not the scope `files:setid`; absent:
+    #: none.
+    leftOut: int | None
+
 class _FsSetTimesParams(TypedDict):
     #: The path.
     path: HostPath
@@ -1884,7 +1890,7 @@ METHODS: dict[str, tuple[str, str]] = {
     "fs/readLink": ("FsReadLinkParams", "FsReadLinkResult"),
     "fs/remove": ("FsRemoveParams", "RpcEmptyResult"),
     "fs/rename": ("FsRenameParams", "RpcEmptyResult"),
-    "fs/setPermissions": ("FsSetPermissionsParams", "RpcEmptyResult"),
+    "fs/setPermissions": ("FsSetPermissionsParams", "FsSetPermissionsResult"),
     "fs/setTimes": ("FsSetTimesParams", "RpcEmptyResult"),
     "fs/symlink": ("FsSymlinkParams", "RpcEmptyResult"),
     "fs/unwatch": ("FsUnwatchParams", "RpcEmptyResult"),
@@ -1932,30 +1938,31 @@ __all__ = [
     "FsHashResult", "FsIfMatch", "FsMetadata", "FsMetadataKind", "FsMissingChangedParams", "FsOpenMode",
     "FsOpenParams", "FsOpenResult", "FsReadBlockParams", "FsReadBlockResult", "FsReadDirectoryParams",
     "FsReadDirectoryResult", "FsReadFileParams", "FsReadFileResult", "FsReadLinkParams", "FsReadLinkResult",
-    "FsRemoveParams", "FsRenameParams", "FsSetPermissionsParams", "FsSetTimesParams", "FsSymlinkParams",
-    "FsUnwatchParams", "FsWalkEntry", "FsWalkError", "FsWalkKind", "FsWalkOptions", "FsWalkParams",
-    "FsWalkResult", "FsWatchMissingParams", "FsWatchMissingResult", "FsWatchParams", "FsWriteBlockParams",
-    "FsWriteFileParams", "FsWriteFileResult", "HostPath", "HttpRedirectPolicy", "HttpRequestBodyDeltaParams",
-    "HttpRequestHeader", "HttpRequestParams", "HttpRequestResult", "HttpResponseHeader",
-    "InitializeCapabilities", "InitializeCapability", "InitializeLimits", "InitializeParams",
-    "InitializeResult", "InitializeServer", "InitializedParams", "NetworkDecision",
-    "NetworkPolicyDecisionParams", "NetworkPolicyRequestParams", "NetworkPolicyRequestResult",
-    "NetworkProtocol", "NetworkTarget", "ProcessChunk", "ProcessCloseStdinParams", "ProcessClosedParams",
-    "ProcessCollectParams", "ProcessCollectResult", "ProcessCollectedEntry", "ProcessDeniedHost",
-    "ProcessEntry", "ProcessEnvInherit", "ProcessEnvPolicy", "ProcessExitCause", "ProcessExitedParams",
-    "ProcessFailedParams", "ProcessForgetParams", "ProcessGapCause", "ProcessGapParams", "ProcessGapRange",
-    "ProcessListParams", "ProcessListResult", "ProcessOutputOptions", "ProcessOutputParams",
-    "ProcessOverflow", "ProcessProduced", "ProcessReadParams", "ProcessReadResult", "ProcessReleaseParams",
-    "ProcessResizeParams", "ProcessResourceLimits", "ProcessSandboxType", "ProcessScope", "ProcessSeekParams",
-    "ProcessSeekPosition", "ProcessSeekResult", "ProcessShellSnapshot", "ProcessSignalName",
-    "ProcessSignalParams", "ProcessSnapshotParams", "ProcessSnapshotResult", "ProcessStartParams",
-    "ProcessStartResult", "ProcessStartedParams", "ProcessState", "ProcessStream", "ProcessTerminateMode",
-    "ProcessTerminateParams", "ProcessTerminateResult", "ProcessTerminateScope", "ProcessUsage",
-    "ProcessWaitCondition", "ProcessWaitParams", "ProcessWaitReason", "ProcessWaitResult",
-    "ProcessWriteParams", "ProcessWriteResult", "ProcessWriteStatus", "RequestCancelParams", "RpcEmptyResult",
-    "RpcError", "RpcErrorData", "RpcErrorKind", "RpcRequestId", "SandboxAccess", "SandboxContext",
-    "SandboxEntry", "SandboxEntryPath", "SandboxFileSystem", "SandboxHosts", "SandboxMissingPathBehavior",
-    "SandboxNetwork", "SandboxOrNull", "SandboxPermissions", "SandboxPolicyContext", "SandboxSpecialPath",
-    "SessionEndParams", "SessionEndedParams", "SessionEntry", "SessionListParams", "SessionListResult",
-    "SessionObserveParams", "SessionScope", "SessionUnobserveParams",
+    "FsRemoveParams", "FsRenameParams", "FsSetPermissionsParams", "FsSetPermissionsResult",
+    "FsSetTimesParams", "FsSymlinkParams", "FsUnwatchParams", "FsWalkEntry", "FsWalkError", "FsWalkKind",
+    "FsWalkOptions", "FsWalkParams", "FsWalkResult", "FsWatchMissingParams", "FsWatchMissingResult",
+    "FsWatchParams", "FsWriteBlockParams", "FsWriteFileParams", "FsWriteFileResult", "HostPath",
+    "HttpRedirectPolicy", "HttpRequestBodyDeltaParams", "HttpRequestHeader", "HttpRequestParams",
+    "HttpRequestResult", "HttpResponseHeader", "InitializeCapabilities", "InitializeCapability",
+    "InitializeLimits", "InitializeParams", "InitializeResult", "InitializeServer", "InitializedParams",
+    "NetworkDecision", "NetworkPolicyDecisionParams", "NetworkPolicyRequestParams",
+    "NetworkPolicyRequestResult", "NetworkProtocol", "NetworkTarget", "ProcessChunk",
+    "ProcessCloseStdinParams", "ProcessClosedParams", "ProcessCollectParams", "ProcessCollectResult",
+    "ProcessCollectedEntry", "ProcessDeniedHost", "ProcessEntry", "ProcessEnvInherit", "ProcessEnvPolicy",
+    "ProcessExitCause", "ProcessExitedParams", "ProcessFailedParams", "ProcessForgetParams",
+    "ProcessGapCause", "ProcessGapParams", "ProcessGapRange", "ProcessListParams", "ProcessListResult",
+    "ProcessOutputOptions", "ProcessOutputParams", "ProcessOverflow", "ProcessProduced", "ProcessReadParams",
+    "ProcessReadResult", "ProcessReleaseParams", "ProcessResizeParams", "ProcessResourceLimits",
+    "ProcessSandboxType", "ProcessScope", "ProcessSeekParams", "ProcessSeekPosition", "ProcessSeekResult",
+    "ProcessShellSnapshot", "ProcessSignalName", "ProcessSignalParams", "ProcessSnapshotParams",
+    "ProcessSnapshotResult", "ProcessStartParams", "ProcessStartResult", "ProcessStartedParams",
+    "ProcessState", "ProcessStream", "ProcessTerminateMode", "ProcessTerminateParams",
+    "ProcessTerminateResult", "ProcessTerminateScope", "ProcessUsage", "ProcessWaitCondition",
+    "ProcessWaitParams", "ProcessWaitReason", "ProcessWaitResult", "ProcessWriteParams", "ProcessWriteResult",
+    "ProcessWriteStatus", "RequestCancelParams", "RpcEmptyResult", "RpcError", "RpcErrorData", "RpcErrorKind",
+    "RpcRequestId", "SandboxAccess", "SandboxContext", "SandboxEntry", "SandboxEntryPath",
+    "SandboxFileSystem", "SandboxHosts", "SandboxMissingPathBehavior", "SandboxNetwork", "SandboxOrNull",
+    "SandboxPermissions", "SandboxPolicyContext", "SandboxSpecialPath", "SessionEndParams",
+    "SessionEndedParams", "SessionEntry", "SessionListParams", "SessionListResult", "SessionObserveParams",
+    "SessionScope", "SessionUnobserveParams",
 ]

@@ -381,6 +381,9 @@ impl Fs {
 
     /// Sets the permission bits: 0 to octal 7777.
     ///
+    /// A server leaves set-user-ID and set-group-ID of files out for a credential without the scope `files:setid`;
+    /// [`Fs::metadata`] has the mode that resulted.
+    ///
     /// # Errors
     ///
     /// When the user of the server lacks the permission.

@@ -171,6 +171,16 @@ pub struct SetPermissions {
     pub sandbox: Sandbox,
 }
 
+/// What has become of the permission bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SetPermissionsReply {
+    /// The bits of `mode` that were left out, because the credential has not the scope `files:setid`; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<u32>,
+}
+
 /// `fs/setTimes`: changes the times of a file or directory; at least one is needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

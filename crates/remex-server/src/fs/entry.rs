@@ -95,7 +95,11 @@ impl FileWork for wire::SetPermissions {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
+    fn run(
+        &self,
+        guard: &PathGuard,
+        _wanted: &super::CancelCheck,
+    ) -> Result<wire::SetPermissionsReply, RpcError> {
         let path = native(&self.path)?;
         if self.mode > 0o7777 {
             let text = format!("invalid mode {}: permission bits are 0 to 4095 (octal 7777)", self.mode);
@@ -111,6 +115,7 @@ impl FileWork for wire::SetPermissions {
             ));
         }
         let strips = at.strips_set_id() && mode.intersects(PRIVILEGES);
+        let mut lost = Mode::empty();
         let changed = match at.links_from_here() {
             Links::Follow if !strips => chmodat(CWD, path, mode, AtFlags::empty()),
             links => {
@@ -118,12 +123,17 @@ impl FileWork for wire::SetPermissions {
                     Links::Follow => entry_at(&at, OFlags::empty())?,
                     Links::Refuse => entry_itself(&at)?,
                 };
-                let lost = if strips { lost_by(kind) } else { Mode::empty() };
+                if strips {
+                    lost = mode & lost_by(kind);
+                }
                 let link = format!("/proc/self/fd/{}", entry.as_raw_fd());
                 chmodat(CWD, link, mode - lost, AtFlags::empty())
             }
         };
-        changed.map(|()| Empty {}).map_err(|error| io_error(&error.into(), path))
+        let left_out = (!lost.is_empty()).then(|| lost.as_raw_mode());
+        changed
+            .map(|()| wire::SetPermissionsReply { left_out })
+            .map_err(|error| io_error(&error.into(), path))
     }
 }
 

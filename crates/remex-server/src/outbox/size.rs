@@ -31,7 +31,7 @@ macro_rules! small {
 small! {
     Empty Info StatusReply initialize::Reply
     process::Started process::WriteReply process::Terminated process::Sought
-    fs::WriteFileReply fs::Metadata fs::CanonicalizeReply fs::OpenReply fs::WatchMissingReply fs::LinkTarget
+    fs::SetPermissionsReply fs::WriteFileReply fs::Metadata fs::CanonicalizeReply fs::OpenReply fs::WatchMissingReply fs::LinkTarget
     fs::FileHash
 }
 

@@ -71,7 +71,15 @@ impl Scene {
         for name in ["chmod", "chmod-nofollow"] {
             self.create(name, 0o755);
         }
-        call("fs/setPermissions", json!({"path": self.uri("chmod"), "mode": 0o6755}));
+        let changed = call("fs/setPermissions", json!({"path": self.uri("chmod"), "mode": 0o6755}));
+        let left_out = changed["leftOut"].as_u64().unwrap_or_default();
+        assert_eq!(
+            left_out,
+            0o6755 - u64::from(self.mode("chmod")),
+            "the answer says what was left out: {changed}"
+        );
+        let plain = call("fs/setPermissions", json!({"path": self.uri("chmod-nofollow"), "mode": 0o700}));
+        assert_eq!(plain, json!({}));
         let nofollow = json!({"path": self.uri("chmod-nofollow"), "mode": 0o6755, "followSymlinks": false});
         call("fs/setPermissions", nofollow);
 
@@ -104,7 +112,8 @@ fn whoever_may_only_write_files_plants_no_program_with_privileges() {
         // Directories give their group to what is in them, as shared ones do, but nothing runs as that.
         fs::create_dir(scene.path("shared")).expect("the directory is ours");
         let shared = json!({"path": scene.uri("shared"), "mode": 0o6775});
-        scene.client().call("fs/setPermissions", shared).expect("it may write");
+        let changed = scene.client().call("fs/setPermissions", shared).expect("it may write");
+        assert_eq!(changed, json!({"leftOut": 0o4000}), "{scope}");
         assert_eq!(format!("{:o}", scene.mode("shared")), "2775", "{scope}");
     }
 }

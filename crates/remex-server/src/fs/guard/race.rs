@@ -276,7 +276,8 @@ fn run(race: &Race) {
                         &json!({"path": "IN/x/made", "recursive": false}),
                         check,
                     ),
-                    race.run::<wire::SetPermissions>(&json!({"path": "IN/x/f", "mode": 0o600}), check),
+                    race.run::<wire::SetPermissions>(&json!({"path": "IN/x/f", "mode": 0o600}), check)
+                        .map(|_| remex_proto::call::Empty {}),
                     race.run::<wire::SetTimes>(&json!({"path": "IN/x/f", "modifiedAtMs": 1000}), check),
                 ];
                 if results.iter().all(Result::is_err) {
