@@ -56,7 +56,7 @@ impl PeerProcess {
     }
 }
 
-/// Returns the processes in jails that use the network of this process.
+/// Returns the processes in jails that use the network of this process, or may do so because nobody may look into them.
 ///
 /// # Errors
 ///
@@ -66,13 +66,22 @@ pub fn jailed_on_own_network() -> io::Result<Vec<u32>> {
         return Ok(Vec::new());
     };
     let mut found: HashMap<PathBuf, Vec<u32>> = HashMap::new();
+    let mut hidden = Vec::new();
     for pid in processes()? {
-        let Ok(theirs) = namespace(pid, "pid") else { continue };
-        if theirs != own && namespace(pid, "net").is_ok_and(|theirs| theirs == network) {
-            found.entry(theirs).or_default().push(pid);
+        match namespace(pid, "pid") {
+            Ok(theirs) if theirs == own => {}
+            Ok(theirs) if namespace(pid, "net").is_ok_and(|theirs| theirs == network) => {
+                found.entry(theirs).or_default().push(pid);
+            }
+            Ok(_) => {}
+            Err(_) => hidden.push(pid),
         }
     }
-    let mut jailed = Vec::new();
+    // Jails of other users are not of interest.
+    let user = Status::read(std::process::id())?.user;
+    let may_be_ours = |pid: &u32| Status::read(*pid).is_ok_and(|status| status.user == user);
+    let mut jailed: Vec<u32> = hidden.into_iter().filter(may_be_ours).collect();
+    jailed.retain(|pid| PeerProcess::find(*pid) == PeerProcess::Jailed);
     for there in found.into_values() {
         if let Some(first) = there.iter().copied().find(|pid| is_first_of_jail(*pid)) {
             jailed.extend(there.into_iter().filter(|pid| *pid != first));
@@ -123,6 +132,8 @@ struct Status {
     /// The first process of its pid namespace.
     is_first: bool,
     has_no_new_privileges: bool,
+    /// The number of its user, as text.
+    user: String,
 }
 
 impl Status {
@@ -143,6 +154,7 @@ impl Status {
             is_nested: numbers.len() > 1,
             is_first: numbers.last() == Some(&"1"),
             has_no_new_privileges: value(b"NoNewPrivs:").trim() == "1",
+            user: value(b"Uid:").split_ascii_whitespace().next().unwrap_or_default().to_owned(),
         }
     }
 }
@@ -168,9 +180,13 @@ mod tests {
     #[test]
     fn a_status_says_how_deep_a_process_is() {
         let status = |text: &str| Status::parse(text.as_bytes());
-        let inside = status("Name:\tx NSpid:\t5\nNoNewPrivs:\t1\nNSpid:\t4711\t1\n");
-        assert_eq!(inside, Status { is_nested: true, is_first: true, has_no_new_privileges: true });
-        let outside = status("Name:\tsh\nNSpid:\t4711\nNoNewPrivs:\t0\n");
-        assert_eq!(outside, Status { is_nested: false, is_first: false, has_no_new_privileges: false });
+        let user = || "1000".to_owned();
+        let inside = status("Name:\tx NSpid:\t5\nNoNewPrivs:\t1\nUid:\t1000\t0\t0\t0\nNSpid:\t4711\t1\n");
+        let expected = Status { is_nested: true, is_first: true, has_no_new_privileges: true, user: user() };
+        assert_eq!(inside, expected);
+        let outside = status("Name:\tsh\nUid:\t1000\t0\t0\t0\nNSpid:\t4711\nNoNewPrivs:\t0\n");
+        let expected =
+            Status { is_nested: false, is_first: false, has_no_new_privileges: false, user: user() };
+        assert_eq!(outside, expected);
     }
 }

@@ -13,6 +13,9 @@ use rustls::{
 
 use super::TlsError;
 
+/// The longest file, in bytes: that of a system with all its CAs has a few hundred KiB.
+const MAX_FILE_LEN: u64 = 16 << 20;
+
 /// Opens a file: [`open_any`], or a way that no FIFO makes a server wait, such as [`crate::open_regular`].
 pub(super) type Open = fn(&Path) -> io::Result<File>;
 
@@ -53,8 +56,12 @@ pub(super) fn invalid(path: &Path, reason: &impl ToString) -> TlsError {
 
 fn read(path: &Path, open: Open) -> Result<Vec<u8>, TlsError> {
     let mut bytes = Vec::new();
-    match open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
-        Ok(_) => Ok(bytes),
+    let read = open(path).and_then(|file| {
+        let len = file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?;
+        if len as u64 > MAX_FILE_LEN { Err(io::Error::other("it is longer than 16 MiB")) } else { Ok(()) }
+    });
+    match read {
+        Ok(()) => Ok(bytes),
         Err(error) => Err(TlsError::Unreadable { path: path.to_owned(), error }),
     }
 }

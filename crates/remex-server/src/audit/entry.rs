@@ -452,8 +452,14 @@ fn truncated<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> (Vec<String>, Opti
     (kept, Some(argv.count()).filter(|count| *count > 0))
 }
 
+/// The longest URL of which something is recorded; no request can have a longer one.
+const MAX_URL_LEN: usize = 1 << 16;
+
 /// Removes user, password, query and fragment of a URL.
 fn without_secrets(url: &str) -> String {
+    if url.len() > MAX_URL_LEN {
+        return format!("…[{} bytes]", url.len());
+    }
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let authority_len = rest.find('/').unwrap_or(rest.len());

@@ -68,7 +68,11 @@ struct Handle {
 #[derive(Debug)]
 enum OpenFile {
     Reading(File),
-    Writing(File),
+    Writing {
+        file: File,
+        /// Whether it loses set-user-ID and set-group-ID when it is written, which somebody may have set since.
+        strips_set_id: bool,
+    },
     /// Taken when the handle is closed.
     Replacing(Mutex<Option<Replacement>>),
 }
@@ -322,7 +326,7 @@ impl Handle {
         let path = native(&self.path)?;
         let file = match self.opened.get() {
             Some(OpenFile::Reading(file)) => file,
-            Some(OpenFile::Writing(_) | OpenFile::Replacing(_)) => return Err(wrong_kind(path).into()),
+            Some(OpenFile::Writing { .. } | OpenFile::Replacing(_)) => return Err(wrong_kind(path).into()),
             None => return Err(unknown(&request.handle_id).into()),
         };
         let failed = |error| BlockError { error: io_error(&error, path), is_final: true };
@@ -352,8 +356,12 @@ impl Handle {
         }
         let failed = |error: io::Error| BlockError { error: io_error(&error, path), is_final: true };
         match self.opened.get() {
-            Some(OpenFile::Writing(file)) => {
-                file.write_all_at(&request.chunk, request.offset).map_err(failed)
+            Some(OpenFile::Writing { file, strips_set_id }) => {
+                let written = file.write_all_at(&request.chunk, request.offset).map_err(failed);
+                if *strips_set_id {
+                    open::remove_set_id(file, path)?;
+                }
+                written
             }
             Some(OpenFile::Replacing(replacement)) => {
                 let mut replacement = lock(replacement);
@@ -401,15 +409,20 @@ fn open(request: &wire::Open, guard: &PathGuard) -> Result<OpenFile, RpcError> {
             Ok(OpenFile::Replacing(Mutex::new(Some(Replacement::begin(&to_write()?, mode)?))))
         }
         OpenMode::Replace => {
-            let file = open::for_writing(&to_write()?, OFlags::WRONLY, mode)?;
+            let at = to_write()?;
+            let file = open::for_writing(&at, OFlags::WRONLY, mode)?;
             file.set_len(0).map_err(|error| io_error(&error, path))?;
-            Ok(OpenFile::Writing(file))
+            Ok(OpenFile::Writing { file, strips_set_id: at.strips_set_id() })
         }
         OpenMode::Write if request.exclusive => {
             let at = guard.entry(path, Links::Follow, FileAccess::Write)?;
-            Ok(OpenFile::Writing(open::exclusively(&at, mode)?))
+            Ok(OpenFile::Writing { file: open::exclusively(&at, mode)?, strips_set_id: at.strips_set_id() })
         }
-        OpenMode::Write => Ok(OpenFile::Writing(open::for_writing(&to_write()?, OFlags::WRONLY, mode)?)),
+        OpenMode::Write => {
+            let at = to_write()?;
+            let file = open::for_writing(&at, OFlags::WRONLY, mode)?;
+            Ok(OpenFile::Writing { file, strips_set_id: at.strips_set_id() })
+        }
     }
 }
 

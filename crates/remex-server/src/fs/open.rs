@@ -80,17 +80,19 @@ pub(super) fn for_writing(at: &Located<'_>, access: OFlags, mode: Mode) -> Resul
 /// Removes set-user-ID and set-group-ID of a file that is about to be written, unless they may stay. The kernel does
 /// the same, but not for root.
 fn strip_set_id(at: &Located<'_>, file: &File) -> Result<(), RpcError> {
-    if !at.strips_set_id() {
-        return Ok(());
-    }
-    let mode = Mode::from_raw_mode(stat(file, at.path())?.st_mode);
+    if at.strips_set_id() { remove_set_id(file, at.path()) } else { Ok(()) }
+}
+
+/// Removes set-user-ID and set-group-ID of a file.
+pub(super) fn remove_set_id(file: &File, path: &Path) -> Result<(), RpcError> {
+    let mode = Mode::from_raw_mode(stat(file, path)?.st_mode);
     if !mode.intersects(PRIVILEGES) {
         return Ok(());
     }
     match fchmod(file, mode - PRIVILEGES) {
         // Not our file: the kernel removes them.
         Ok(()) | Err(Errno::PERM) => Ok(()),
-        Err(error) => Err(io_error(&error.into(), at.path())),
+        Err(error) => Err(io_error(&error.into(), path)),
     }
 }
 

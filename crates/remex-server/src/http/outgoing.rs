@@ -30,6 +30,13 @@ const WITHHELD: [&str; 14] = [
     "GOOGLE_APPLICATION_CREDENTIALS",
 ];
 
+/// The longest URL that fits into a request.
+const MAX_URL_LEN: usize = 65_534;
+
+/// The error for a longer one.
+pub(super) const TOO_LONG: &str =
+    "http/request url is invalid: it does not fit into a request of 65534 bytes";
+
 /// The most headers of one request; far more would make the header map panic.
 const MAX_HEADERS: usize = 10_000;
 
@@ -60,6 +67,10 @@ impl Outgoing {
         if method == Method::CONNECT {
             let why = "CONNECT opens a tunnel, which is not supported";
             return Err(invalid(format!("http/request method is invalid: {why}")));
+        }
+        // Before it is parsed, which takes long enough for others to notice.
+        if request.url.len() > MAX_URL_LEN {
+            return Err(invalid(TOO_LONG.to_owned()));
         }
         let url = Url::parse(&request.url)
             .map_err(|error| invalid(format!("http/request url is invalid: {error}")))?;

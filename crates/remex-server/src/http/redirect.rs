@@ -17,7 +17,7 @@ use reqwest::{
     },
 };
 
-use super::outgoing::{Outgoing, invalid, is_web};
+use super::outgoing::{Outgoing, TOO_LONG, invalid, is_web};
 use crate::{
     host::Host,
     web::{causes, failed},
@@ -63,7 +63,7 @@ pub(super) async fn send(host: &Host, outgoing: Outgoing) -> Result<Response, Rp
         }
         let response = answered.map_err(|error| match followed {
             // Covers everything that can be wrong with a request before it is sent.
-            0 if error.is_builder() => invalid(UNUSABLE.to_owned()),
+            0 if error.is_builder() => invalid(TOO_LONG.to_owned()),
             _ => explain(request.method(), error),
         })?;
         let Some(target) = target(redirect_policy, &response)? else { return Ok(response) };
@@ -145,8 +145,6 @@ const INVALID_RESPONSE: &str =
 
 const OUTCOME_UNKNOWN: &str = "the web server closed the connection before it answered, so the request may have been carried out; \
      check before you send it again";
-
-const UNUSABLE: &str = "http/request url is invalid: it does not fit into a request of 65534 bytes";
 
 const UNTRUSTED: &str = "the server trusts the root certificates of its host; add the issuer to them \
      (often the package `ca-certificates`), or start the server with `SSL_CERT_FILE`";

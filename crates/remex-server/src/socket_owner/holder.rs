@@ -4,6 +4,7 @@
 //! inode of its socket, but only the descriptors in `/proc` tell which process has it.
 
 use std::{
+    collections::HashMap,
     fs, io,
     net::{IpAddr, SocketAddr, UdpSocket},
     os::unix::ffi::OsStrExt as _,
@@ -75,24 +76,31 @@ fn is_own_address(address: IpAddr) -> bool {
 /// Looks for the process that has a socket open, among those in jails and all others.
 fn holder_of(socket: OwnedSocket, jailed: &[u32]) -> SocketHolder {
     let wanted = format!("socket:[{}]", socket.inode);
-    if jailed.iter().any(|pid| has_open(*pid, &wanted).unwrap_or(false)) {
+    let jailed: HashMap<u32, io::Result<bool>> =
+        jailed.iter().map(|pid| (*pid, has_open(*pid, &wanted))).collect();
+    if jailed.values().any(|open| matches!(open, Ok(true))) {
         return SocketHolder::Jailed;
     }
+    // A confined program can forbid that anybody looks into it.
+    let may_be_jailed = jailed.values().any(|open| is_denied(open) && socket.uid == own_uid());
     let mut may_be_hidden = false;
-    for pid in processes().unwrap_or_default().into_iter().filter(|pid| !jailed.contains(pid)) {
+    for pid in processes().unwrap_or_default().into_iter().filter(|pid| !jailed.contains_key(pid)) {
         match has_open(pid, &wanted) {
             // One that was started meanwhile may be in a jail.
             Ok(true) if PeerProcess::find(pid) == PeerProcess::Unconfined => return SocketHolder::Unconfined,
             Ok(true) => return SocketHolder::Jailed,
-            Ok(false) => {}
-            Err(error) => {
-                may_be_hidden |= error.kind() == io::ErrorKind::PermissionDenied
-                    && is_of(pid, socket.uid)
-                    && PeerProcess::find(pid) == PeerProcess::Unconfined;
-            }
+            open => may_be_hidden |= is_denied(&open) && is_of(pid, socket.uid),
         }
     }
-    if may_be_hidden || !sees_all_of(socket.uid) { SocketHolder::Hidden } else { SocketHolder::Nobody }
+    match (may_be_jailed, may_be_hidden || !sees_all_of(socket.uid)) {
+        (true, _) => SocketHolder::Jailed,
+        (false, true) => SocketHolder::Hidden,
+        (false, false) => SocketHolder::Nobody,
+    }
+}
+
+fn is_denied(open: &io::Result<bool>) -> bool {
+    matches!(open, Err(error) if error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Returns whether this process sees every process of a user that uses its network.
@@ -100,8 +108,11 @@ fn holder_of(socket: OwnedSocket, jailed: &[u32]) -> SocketHolder {
 /// In a container, those of others that share the network are out of sight; and a system may hide the processes of others.
 fn sees_all_of(uid: u32) -> bool {
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    let own = rustix::process::geteuid();
-    namespace.as_os_str() == FIRST_PID_NAMESPACE && (own.is_root() || own.as_raw() == uid)
+    namespace.as_os_str() == FIRST_PID_NAMESPACE && (own_uid() == 0 || own_uid() == uid)
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Returns whether a process has a socket open.
@@ -157,7 +168,7 @@ mod tests {
             assert!(Instant::now() < deadline, "waited for the socket to have no process");
             std::thread::yield_now();
         }
-        let sees_all = rustix::process::geteuid().is_root() && sees_all_of(0);
+        let sees_all = own_uid() == 0 && sees_all_of(0);
         assert!(!sees_all || holder_of(socket, &[]) == SocketHolder::Nobody);
     }
 

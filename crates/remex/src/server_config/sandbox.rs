@@ -1,12 +1,19 @@
 //! The least confinement that a server demands: a word, or a file with a profile.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    io::{self, Read as _},
+    path::{Component, Path, PathBuf},
+};
 
 use remex_proto::sandbox::{
     Access, Entry, EntryPath, FileSystem, Hosts, MissingPathBehavior, Network, Permissions, Special,
 };
+use remex_rpc::{OthersCanWrite, check_writers, open_given};
 use remex_server::SandboxFloor;
 use toml::Table;
+
+/// The longest profile, in bytes.
+const MAX_LEN: u64 = 1 << 20;
 
 /// Why a sandbox cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,8 +24,11 @@ pub enum SandboxError {
         /// The file.
         path: PathBuf,
         /// The answer of the system.
-        error: std::io::Error,
+        error: io::Error,
     },
+    /// Other users can change the file.
+    #[error(transparent)]
+    Writable(#[from] OthersCanWrite),
     /// The file is no profile.
     #[error("cannot use the profile `{}`: {reason}", path.display())]
     Invalid {
@@ -37,14 +47,16 @@ pub enum SandboxError {
 
 impl SandboxError {
     /// Returns what to do about it.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    pub fn hint(&self) -> String {
+        let hint = match self {
+            Self::Writable(error) => return error.hint(),
             Self::Unreadable { .. } => "use `read-only`, `workspace-write` or the path of a profile",
             Self::Invalid { .. } => "correct the profile; CLI.md describes it",
             Self::NoWorkspace { .. } => {
                 "name each directory with `--workspace DIR`, or `workspace` in the configuration file"
             }
-        }
+        };
+        hint.to_owned()
     }
 }
 
@@ -52,7 +64,7 @@ impl SandboxError {
 ///
 /// # Errors
 ///
-/// If the file cannot be read or is no profile, or if it needs a workspace and there is none.
+/// If the file cannot be read, is no profile, or can be changed by other users, or if it needs a workspace and there is none.
 pub fn sandbox_floor(word: Option<&str>, workspace: Vec<PathBuf>) -> Result<SandboxFloor, SandboxError> {
     let (permissions, hosts) = word.map(permissions).transpose()?.unzip();
     let hosts = hosts.flatten();
@@ -86,9 +98,17 @@ fn permissions(word: &str) -> Result<(Permissions, Option<Hosts>), SandboxError>
         return Ok((permissions, None));
     }
     let path = PathBuf::from(word);
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| SandboxError::Unreadable { path: path.clone(), error })?;
+    check_writers(&path)?;
+    let text = read(&path).map_err(|error| SandboxError::Unreadable { path: path.clone(), error })?;
     parse(&text).map_err(|reason| SandboxError::Invalid { path, reason })
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    if open_given(path)?.take(MAX_LEN + 1).read_to_string(&mut text)? as u64 > MAX_LEN {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than 1 MiB"));
+    }
+    Ok(text)
 }
 
 fn parse(text: &str) -> Result<(Permissions, Option<Hosts>), String> {
@@ -164,6 +184,8 @@ fn entry_path(word: &str, access: Access) -> Result<EntryPath, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -184,6 +206,22 @@ mod tests {
             "{permissions:?}"
         );
         assert_eq!(hosts.unwrap().allow, ["git.example.com", "*.example.org:443"]);
+    }
+
+    #[test]
+    fn a_profile_that_others_can_write_or_that_would_block_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("profile");
+        let read = || permissions(path.to_str().unwrap()).map(drop);
+        std::fs::write(&path, "network = \"off\"").unwrap();
+        read().unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let error = read().unwrap_err();
+        assert!(matches!(error, SandboxError::Writable(_)), "{error}");
+        assert!(error.hint().contains("chmod go-w"), "{}", error.hint());
+        for unusable in ["/dev/zero", "/"] {
+            assert!(matches!(permissions(unusable), Err(SandboxError::Unreadable { .. })), "{unusable}");
+        }
     }
 
     #[test]

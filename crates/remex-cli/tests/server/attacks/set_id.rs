@@ -129,3 +129,18 @@ fn whoever_has_the_scope_for_it_may_set_and_keep_them() {
         }
     }
 }
+
+#[test]
+fn a_file_that_becomes_set_id_while_it_is_open_loses_that_when_it_is_written() {
+    let scene = Scene::new("files:read=DIR,files:write=DIR");
+    let client = scene.client();
+    scene.create("f", 0o755);
+    client
+        .call("fs/open", json!({"handleId": "h", "path": scene.uri("f"), "mode": "write"}))
+        .expect("it may write");
+    // As the script of an administrator may do.
+    fs::set_permissions(scene.path("f"), fs::Permissions::from_mode(0o6755)).expect("the file is ours");
+    let block = json!({"handleId": "h", "offset": 0, "chunk": encode(b"new")});
+    client.call("fs/writeBlock", block).expect("it may write");
+    assert_eq!(scene.mode("f"), 0o755);
+}
