@@ -24,6 +24,8 @@ pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mcp;
 #[cfg(target_os = "linux")]
+mod orphans;
+#[cfg(target_os = "linux")]
 pub(crate) mod proxy;
 pub(crate) mod ps;
 pub(crate) mod resize;

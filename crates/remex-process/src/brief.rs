@@ -15,6 +15,8 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
 };
 
+use crate::adoption::spawn_own;
+
 /// How much of what it prints is returned.
 const MAX_OUTPUT: u64 = 4096;
 
@@ -29,7 +31,7 @@ pub fn run_briefly(mut command: Command, patience: Duration) -> io::Result<(Exit
     let mut output = File::from(memfd_create("output", MemfdFlags::CLOEXEC)?);
     let stdout = output.try_clone()?;
     command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).process_group(0);
-    let mut child = command.spawn()?;
+    let mut child = spawn_own(&mut command)?;
     let pid = Pid::from_child(&child);
     let patience = Timespec::try_from(patience).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
     let ended = pidfd_open(pid, PidfdFlags::empty())

@@ -12,7 +12,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
-    Leader, Pid, Signal,
+    Leader, Pid, Signal, Tag, adoption,
     init::Init,
     reaper,
     sys::{self, Reaped},
@@ -108,11 +108,12 @@ impl Exit {
         self.init.as_ref().map(Init::control)
     }
 
-    /// Goes on with a child of the program that this one has replaced. Must be called within a runtime.
+    /// Goes on with a child of the program that this one has replaced, by the tag of its start. Must be called within a
+    /// runtime.
     ///
     /// # Errors
     /// If there is no such child, or it cannot be watched.
-    pub fn resume(record: &ExitRecord, jail: Option<OwnedFd>) -> io::Result<Self> {
+    pub fn resume(tag: Tag, record: &ExitRecord, jail: Option<OwnedFd>) -> io::Result<Self> {
         let ExitRecord { pid, inherited_rss_bytes, status } = *record;
         let leader = Leader::new(pid);
         let state = match status {
@@ -122,6 +123,7 @@ impl Exit {
             }
             None => {
                 // Its parent has not reaped it, so the pid is still its own.
+                adoption::resume_leader(tag, pid);
                 let number =
                     rustix::process::Pid::from_raw(pid.as_raw()).ok_or(io::ErrorKind::InvalidInput)?;
                 ExitState::Running(sys::watch(pidfd_open(number, PidfdFlags::empty())?, Interest::READABLE)?)

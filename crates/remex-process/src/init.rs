@@ -23,6 +23,7 @@ use rustix::{
 
 use crate::{
     Attempt, Jail, JailError, Pid, Step, Tag,
+    adoption::Creation,
     attempt::Birth,
     clone::SHARED_MEMORY,
     jail::{FirstSetup, become_first, identity},
@@ -200,6 +201,7 @@ pub(crate) fn start(
     };
     let flags = SHARED_MEMORY | shared_table::flag() | libc::CLONE_PIDFD | libc::SIGCHLD;
     let mut errno = 0;
+    let noted = Creation::begin();
     // SAFETY: as for the child in `clone.rs`: the stack is large enough and exclusively ours until this returns, and so
     // `context` outlives the use of it. CLONE_PIDFD takes the address of an integer as the next argument.
     let pid = sys::with_all_signals_blocked(|| unsafe {
@@ -211,6 +213,7 @@ pub(crate) fn start(
     drop(filled);
     birth.on_created();
     let Some(pid) = Pid::new(pid) else { return Err(failed(Step::Namespaces, errno)) };
+    noted.created(pid);
     // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
     let pidfd = unsafe { OwnedFd::from_raw_fd(birth.pidfd.load(SeqCst)) };
     if let Some(step) = Step::from_number(context.step.load(Relaxed)) {

@@ -18,7 +18,8 @@ use rustix::{
 };
 
 use crate::{
-    JailError, Step, Tag,
+    JailError, Pid, Step, Tag,
+    adoption::Creation,
     clone::{SHARED_MEMORY, Stack},
     jail::{JANITOR, Placeholder},
     reaper,
@@ -112,6 +113,7 @@ fn program() -> Result<OwnedFd, Errno> {
 fn clone(stack: &mut Stack, context: &JanitorContext<'_>) -> Result<OwnedFd, i32> {
     let mut pidfd: c_int = -1;
     let flags = SHARED_MEMORY | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let creation = Creation::begin();
     // Signals stay blocked in the program.
     let pid = sys::with_all_signals_blocked(|| {
         // SAFETY: the stack is large enough, and exclusively ours, because CLONE_VFORK holds this thread until the child
@@ -121,9 +123,9 @@ fn clone(stack: &mut Stack, context: &JanitorContext<'_>) -> Result<OwnedFd, i32
             let context = ptr::from_ref(context).cast_mut().cast();
             libc::clone(janitor, stack.top(), flags, context, ptr::from_mut(&mut pidfd))
         };
-        if pid < 0 { Err(errno()) } else { Ok(()) }
+        if pid < 0 { Err(errno()) } else { Ok(pid) }
     });
-    pid?;
+    Pid::new(pid?).into_iter().for_each(|pid| creation.created(pid));
     // SAFETY: the kernel has just created this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
 }

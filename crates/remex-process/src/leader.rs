@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    Pid, Signal,
+    Pid, Signal, adoption,
     sys::{self, Reaped, WaitMode},
 };
 
@@ -55,6 +55,9 @@ impl Leader {
         let status = sys::reap(pidfd, WaitMode::Return);
         // An error means that it was reaped elsewhere.
         *reaped = !matches!(status, Ok(None));
+        if *reaped {
+            adoption::reaped(self.pid);
+        }
         status
     }
 

@@ -7,6 +7,7 @@ mod pid;
 mod signal;
 mod start;
 
+mod adoption;
 mod attempt;
 mod brief;
 mod cgroup;
@@ -43,6 +44,7 @@ mod shared_table;
 mod slots;
 mod sys;
 
+pub use adoption::{adopt_orphans, hidden_children, reap_orphans, resume_start, spawn_own};
 pub use attempt::Attempt;
 pub use brief::run_briefly;
 pub use cgroup::{Cgroup, CgroupError, CgroupLimits, Cgroups};

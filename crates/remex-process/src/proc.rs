@@ -20,6 +20,9 @@ const LIMITS_LEN: usize = 4096;
 /// The flag of a process that is exiting.
 const PF_EXITING: i64 = 4;
 
+/// The flag of a process that has not executed a program since it was forked.
+const PF_FORKNOEXEC: i64 = 0x40;
+
 /// A live process of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -39,6 +42,8 @@ pub struct Member {
     pub resident_bytes: u64,
     /// Its start time in ticks since boot: with the pid, it identifies one process uniquely.
     pub(crate) started: u64,
+    /// Whether it has executed a program since it was forked.
+    pub(crate) has_executed: bool,
 }
 
 /// Lists every process except init and this one.
@@ -93,9 +98,19 @@ fn listed_limit(pid: Pid, row: &str) -> io::Result<Option<u64>> {
 /// # Errors
 /// If the host lacks descriptors or memory to read it.
 pub(crate) fn member(pid: Pid, tag: Option<Tag>) -> io::Result<Option<Member>> {
+    let found = unless_gone(stat(pid, tag))?.flatten();
+    Ok(found.filter(|(_, has_ended)| !has_ended).map(|(member, _)| member))
+}
+
+/// Reads the statistics of a process, and whether it has ended and waits to be reaped; `None` if that is done.
+pub(crate) fn any_member(pid: Pid) -> Option<(Member, bool)> {
+    stat(pid, tag(pid).ok()?).ok()?
+}
+
+fn stat(pid: Pid, tag: Option<Tag>) -> io::Result<Option<(Member, bool)>> {
     let mut line = [0; STAT_LEN];
-    let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut line));
-    Ok(unless_gone(read)?.and_then(|len| parse(pid, tag, &line[..len])))
+    let len = File::open(format!("/proc/{pid}/stat"))?.read(&mut line)?;
+    Ok(parse(pid, tag, &line[..len]))
 }
 
 /// Returns the parent of a process, even if that has ended and is not reaped.
@@ -119,7 +134,8 @@ fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<Member> {
+/// Returns the process, and whether it has ended.
+fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<(Member, bool)> {
     // The name comes second, in parentheses, and may contain anything, including parentheses and line feeds.
     let end_of_name = line.iter().rposition(|&byte| byte == b')')?;
     let mut fields = str::from_utf8(&line[end_of_name + 1..]).ok()?.split_ascii_whitespace();
@@ -135,17 +151,13 @@ fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<Member> {
     let started = number(1)?;
     let pages = number(1)?;
     // The first thread of a process may end while others run; such a process is alive.
-    if matches!(state, "Z" | "X") && threads < 2 {
-        return None;
-    }
+    let is_zombie = matches!(state, "Z" | "X") && threads < 2;
     // The first process of a jail cannot be a zombie before all others there are reaped, but it runs nothing any more.
-    if tag.is_some_and(Tag::is_init) && flags & PF_EXITING != 0 {
-        return None;
-    }
+    let is_ending_init = tag.is_some_and(Tag::is_init) && flags & PF_EXITING != 0;
     let (ticks_per_second, page_len) = sys::proc_units();
     let other = |number: i64| i32::try_from(number).ok().and_then(Pid::new);
     let positive = |number: i64| u64::try_from(number).unwrap_or(0);
-    Some(Member {
+    let member = Member {
         pid,
         parent: other(parent),
         group: other(group),
@@ -154,7 +166,9 @@ fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<Member> {
         cpu: Duration::from_millis(positive(ticks) * 1000 / ticks_per_second),
         resident_bytes: positive(pages) * page_len,
         started: positive(started),
-    })
+        has_executed: flags & PF_FORKNOEXEC == 0,
+    };
+    Some((member, is_zombie || is_ending_init))
 }
 
 #[cfg(test)]
@@ -179,8 +193,9 @@ mod tests {
                 cpu: Duration::from_millis(250_000 / ticks_per_second),
                 resident_bytes: 25 * page_len,
                 started: 4711,
+                has_executed: true,
             };
-            assert_eq!(member, Some(expected), "{name}");
+            assert_eq!(member, Some((expected, false)), "{name}");
         }
     }
 
@@ -188,8 +203,9 @@ mod tests {
     fn a_zombie_is_no_member_but_a_process_without_its_first_thread_is() {
         let pid = Pid::new(42).unwrap();
         let line = |rest: &str| format!("42 (x) Z {rest}");
-        assert!(parse(pid, None, line(REST).as_bytes()).is_some());
-        assert_eq!(parse(pid, None, line(&REST.replace(" 20 0 3 ", " 20 0 1 ")).as_bytes()), None);
+        let has_ended = |rest: &str| parse(pid, None, line(rest).as_bytes()).map(|(_, has_ended)| has_ended);
+        assert_eq!(has_ended(REST), Some(false));
+        assert_eq!(has_ended(&REST.replace(" 20 0 3 ", " 20 0 1 ")), Some(true));
     }
 
     #[test]

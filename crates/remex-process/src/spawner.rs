@@ -23,6 +23,7 @@ use tokio::{
 use crate::{
     Attempt, Cgroup, ChildIo, Exit, Jail, Leader, OwnCgroup, Pid, ProxySocket, Rlimit, Scope, Stage, Start,
     StartError, Stdio, Tag,
+    adoption::Creation,
     clone::{self, ChildSetup, Spawned, Terminal},
     descriptors::StdioEnds,
     exit,
@@ -401,6 +402,7 @@ fn spawn(
         Ok(filled) => filled,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };
+    let creation = Creation::begin();
     let spawned = clone::start(
         stack,
         &mut ChildSetup {
@@ -434,6 +436,8 @@ fn spawn(
             });
         }
     };
+    creation.started(tag, pid);
+    drop(creation);
     let space = jail.and_then(|jail| jail.space);
     let jail_end = space.as_ref().zip(proxy.as_ref()).map(|(space, _)| space.init.watch()).transpose();
     let (init, janitor) = match space {

@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{
     Attempt, Jail, JailError, Stage, Step, Tags,
+    adoption::Creation,
     clone::{self, ChildSetup, Terminal},
     init::SpareInits,
     jail::{is_possible_alone, landlock_version},
@@ -86,6 +87,7 @@ fn probe_jail() -> Result<(), JailError> {
         entrance: prepared.entrance(between),
         walls: Some(prepared.walls()),
     };
+    let _creation = Creation::begin();
     match clone::start(stack, &mut setup, &attempt.progress.command) {
         Ok(_) => Ok(()),
         // It got as far as executing its program, of which there is none.

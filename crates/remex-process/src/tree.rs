@@ -1,7 +1,8 @@
 //! The process tree of a start: children, their descendants, and those that moved to sessions of their own.
 //!
-//! Members are found by the [`Tag`] that they inherit, by session and by parent, in one scan of `/proc`. This protects
-//! against accidents; a hostile program can escape.
+//! Members are found by the [`Tag`] that they inherit, by session and by parent, in one scan of `/proc`. A program can clear
+//! its tag, leave its session and orphan itself; a program that [adopts orphans](crate::adopt_orphans) finds it all the
+//! same, or says that it may be left. Others cannot tell.
 //!
 //! The work is done by one thread (`tree/thread.rs`) that exists from the start, so that killing needs neither a new
 //! thread nor a free descriptor. One scan serves all pending requests. Start at [`kill`].
@@ -22,7 +23,10 @@ use std::{
 use tokio::sync::oneshot;
 
 pub use crate::proc::Member;
-use crate::{Leader, Pid, Signal, Tag, Tags};
+use crate::{
+    Leader, Pid, Signal, Tag, Tags,
+    adoption::{self, Claim},
+};
 pub(crate) use thread::start;
 use thread::{Done, Request};
 
@@ -67,7 +71,8 @@ pub fn signal(scope: &Scope, signals: &'static [Signal]) -> PendingResult<usize>
 
 /// Kills the processes of a scope until none is left, and returns how many there were.
 ///
-/// Fails if `/proc` cannot be read, if they may not be signalled, or if some do not die; the error lists those.
+/// Fails if `/proc` cannot be read, if they may not be signalled, or if some do not die; the error lists those. Also fails,
+/// for the scopes of one start, if there are orphans that may belong to it or to others; they are left alone.
 pub fn kill(scope: &Scope) -> PendingResult<usize> {
     let scope = scope.clone();
     ask(|done| Request::kill(scope, done))
@@ -176,7 +181,8 @@ impl Scope {
         match tag {
             // It must survive a kill that ends its server, to end what that server leaves behind.
             Some(Tag::WATCHDOG) => true,
-            Some(tag) if self.tag().same_server(tag) => !self.matches(tag),
+            // A tag that no start has was made up.
+            Some(tag) if self.tag().same_server(tag) => !self.matches(tag) && adoption::is_start(tag),
             _ => matches!(self, Self::Group(..)),
         }
     }
@@ -186,6 +192,19 @@ impl Scope {
             Self::Process(own, _) | Self::Group(own, _) | Self::Start(own) => *own == tag.of_start(),
             Self::Session(own) => own.same_session(tag),
             Self::Server(own) => own.same_server(tag),
+        }
+    }
+
+    /// Returns whether the scope is everything of a single start.
+    fn is_of_one_start(&self) -> bool {
+        matches!(self, Self::Process(..) | Self::Start(_))
+    }
+
+    /// Returns whether a process was left behind by a start of this scope.
+    fn claim(&self, member: &Member) -> Claim {
+        match self {
+            Self::Group(..) => Claim::No,
+            _ => adoption::claim(member, |tag| self.matches(tag)),
         }
     }
 
@@ -225,3 +244,18 @@ impl fmt::Display for Unproven {
 }
 
 impl std::error::Error for Unproven {}
+
+/// Orphans that may belong to the tree or to others.
+#[derive(Debug)]
+struct Doubtful(Vec<Pid>);
+
+impl fmt::Display for Doubtful {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "some processes may be left: they hide which process of the server they come from; check them on the host:",
+        )?;
+        self.0.iter().try_for_each(|pid| write!(f, " {pid}"))
+    }
+}
+
+impl std::error::Error for Doubtful {}

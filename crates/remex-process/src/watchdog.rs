@@ -23,6 +23,7 @@ use rustix::{
 
 use crate::{
     Pid, Signal, Tag, Tags,
+    adoption::Creation,
     clone::Stack,
     proc, reaper,
     sys::{self, WaitMode, above_stdio},
@@ -65,6 +66,7 @@ impl Watchdog {
         let mut context = WatchContext { server: tags.tag(0, 0), pipe: waiting.as_raw_fd() };
         let mut stack = Stack::new()?;
         let mut pidfd: c_int = -1;
+        let creation = Creation::begin();
         // Signal handlers of this program must not run in the child: they would act on shared state, such as pipes.
         let forked = sys::with_all_signals_blocked(|| {
             // SAFETY: without CLONE_VM the child has a copy of all memory, the stack and `duty` included. CLONE_PIDFD
@@ -78,9 +80,9 @@ impl Watchdog {
                     ptr::from_mut(&mut pidfd),
                 )
             };
-            if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+            if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) }
         });
-        forked?;
+        Pid::new(forked?).into_iter().for_each(|pid| creation.created(pid));
         // SAFETY: the kernel has just created this descriptor for us.
         Ok(Self { pidfd: Some(unsafe { OwnedFd::from_raw_fd(pidfd) }), _pipe: held })
     }

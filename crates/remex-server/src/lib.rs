@@ -72,8 +72,8 @@ mod server;
 mod tests;
 
 pub use remex_process::{
-    deliver_noted, exec_command_keeping, note_signals, raise_file_limit, return_large_blocks, run_briefly,
-    spare_address_space, take_kept, take_signals,
+    adopt_orphans, deliver_noted, exec_command_keeping, note_signals, raise_file_limit, reap_orphans,
+    return_large_blocks, run_briefly, spare_address_space, spawn_own, take_kept, take_signals,
 };
 
 pub use audit::AuditConfig;

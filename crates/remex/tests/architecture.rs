@@ -167,7 +167,7 @@ const PROTO_LAYERS: [&str; 22] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 35] = [
+const PROCESS_LAYERS: [&str; 36] = [
     "memory",
     "pid",
     "signal",
@@ -175,11 +175,12 @@ const PROCESS_LAYERS: [&str; 35] = [
     "plain",
     "sys",
     "shared_table",
-    "brief",
     "early_signals",
     "handover",
     "tag_limit",
     "proc",
+    "adoption",
+    "brief",
     "jail",
     "error",
     "rlimits",

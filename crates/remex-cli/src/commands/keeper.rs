@@ -10,7 +10,12 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     args::keeper::Flags,
-    commands::{Outcome, runtime, serve::EscapedLines},
+    commands::{
+        Outcome,
+        orphans::{self, OrphanReaper},
+        runtime,
+        serve::EscapedLines,
+    },
     render::{
         failure::{Failure, Kind},
         print,
@@ -43,7 +48,18 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
         let terminated = terminated();
         // The program before this one may have blocked them.
         remex_server::take_signals();
-        remex_server::keep(remex::config_from_env(), &flags.state, flags.tables, ready, terminated).await
+        let orphans = OrphanReaper::new();
+        let keep =
+            remex_server::keep(remex::config_from_env(), &flags.state, flags.tables, ready, terminated);
+        let Ok(orphans) = orphans.inspect_err(|error| tracing::warn!(%error, "{}", orphans::UNFOUND)) else {
+            return keep.await;
+        };
+        tokio::select! {
+            biased;
+            // It notes the children of the program before this one before the others are reaped.
+            kept = keep => kept,
+            never = orphans.run() => match never {},
+        }
     });
     runtime.shutdown_background();
     match kept {

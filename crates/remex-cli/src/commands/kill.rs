@@ -91,6 +91,9 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
                 asked => asked?,
             }
             wait_until_gone(processes, row, mode).await?;
+            if matches!(mode, Termination::Graceful(_)) {
+                confirm_gone(&process).await?;
+            }
             if !process.closes_within(KILL_TIMEOUT).await? {
                 return Err(Failure::new(
                     format!("a process that the server cannot find keeps the output of `{name}` open"),
@@ -99,8 +102,21 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
             }
             Ok(format!("ended `{name}`{}", pids(&row.entry.living_pids)))
         }
-        _ => Err(Failure::new(format!("cannot kill `{name}`"), "see `remex ps`")
-            .because(format!("it has exited ({outcome})"))),
+        _ => {
+            if matches!(mode, KillMode::Tree(_)) {
+                confirm_gone(&process).await?;
+            }
+            Err(Failure::new(format!("cannot kill `{name}`"), "see `remex ps`")
+                .because(format!("it has exited ({outcome})")))
+        }
+    }
+}
+
+/// Fails if something of the tree may be left that the list of living processes does not show.
+async fn confirm_gone(process: &ProcessRef) -> Result<(), Failure> {
+    match process.terminate_tree(Termination::Kill).await {
+        Err(error) if ProcessRef::is_forgotten(&error) => Ok(()),
+        confirmed => Ok(confirmed?),
     }
 }
 

@@ -36,7 +36,10 @@ use tokio::{
 
 use crate::{
     args::serve::{Background, Flags},
-    commands::runtime,
+    commands::{
+        orphans::{self, OrphanReaper},
+        runtime,
+    },
     render::{
         failure::{Failure, Kind},
         print,
@@ -147,6 +150,11 @@ fn fork() -> Result<(), Failure> {
 async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<Handover>, Failure> {
     let mut handover = Handover::new()?;
     let (files, floor) = (plan.server.auth.files.clone(), plan.server.sandbox.clone());
+    let mut background = JoinSet::new();
+    match OrphanReaper::new() {
+        Ok(orphans) => _ = background.spawn(orphans.run()),
+        Err(error) => tracing::warn!(%error, "{}", orphans::UNFOUND),
+    }
     let server = Server::new(plan.server).map_err(|error| Failure::new(error.message(), error.hint()))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot("wait for SIGTERM"))?;
     // A handler keeps the signal from killing the server: exceeding the limit is then an ordinary write error.

@@ -26,6 +26,7 @@ mod jailed_clients;
 mod logs;
 mod manage_processes;
 mod newer_server;
+mod orphans;
 mod proxy;
 mod run;
 mod screen;

@@ -5,6 +5,7 @@ mod files;
 mod flow;
 mod kills;
 mod memory;
+mod orphans;
 mod process_limit;
 mod processes;
 mod starts;

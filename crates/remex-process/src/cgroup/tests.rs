@@ -175,6 +175,37 @@ async fn what_an_earlier_server_left_behind_is_killed_and_removed() {
     assert_eq!(real.leaves(), 0);
 }
 
+/// Clears its tag, leaves its session, and forks and exits all the time; it holds its output open.
+const FUGITIVE: &str = "exec prlimit --locks=5 setsid sh -c 'flee() { echo fleeing; (flee) & exit; }; flee'";
+
+#[tokio::test]
+async fn a_cgroup_is_killed_with_everything_that_flees_in_it() {
+    let Some(real) = RealCgroup::new("kill") else {
+        eprintln!("not tested: this needs write access to the cgroup (version 2) of this program");
+        assert!(Cgroups::delegated().is_err(), "a cgroup that cannot be divided is not delegated");
+        return;
+    };
+    if !real.0.join("cgroup.kill").exists() {
+        return eprintln!("not tested: this needs `cgroup.kill`, Linux 5.14 or newer");
+    }
+    let cgroups = real.cgroups();
+    let fugitive =
+        Start { program: "sh".into(), args: vec!["-c".into(), FUGITIVE.into()], ..sleep(&cgroups) };
+    let mut child = Spawner::new(1).unwrap().start(fugitive).await.unwrap();
+    let cgroup = child.cgroup.take().unwrap();
+    tokio::time::timeout(PATIENCE, child.exit.wait()).await.expect("only what it has forked is left");
+    assert!(text(&cgroup.path.join("cgroup.events")).contains("populated 1"), "something flees");
+    cgroup.kill().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while text(&cgroup.path.join("cgroup.events")).contains("populated 1") {
+        assert!(Instant::now() < deadline, "something is left");
+        tokio::task::yield_now().await;
+    }
+    drop(cgroup);
+    cgroups.remove_empty();
+    assert_eq!(real.leaves(), 0);
+}
+
 #[test]
 fn the_entrance_is_closed_in_the_program() {
     let root = fake("memory\n", "");

@@ -1,12 +1,12 @@
 //! One scan of the processes of this host, and the members of a scope among them.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
 };
 
 use super::{Member, Scope};
-use crate::{Pid, Tag, proc};
+use crate::{Pid, Tag, adoption::Claim, proc};
 
 /// The processes of this host at one moment, limited to those that the requests concern.
 #[derive(Debug)]
@@ -62,12 +62,22 @@ impl Snapshot {
                 Scope::Start(_) | Scope::Session(_) | Scope::Server(_) => tagged,
             }
         };
-        let is_own = |member: &&Member| !scope.excludes(member.tag) && contains(member);
+        let is_left = |member: &Member| scope.claim(member) == Claim::Sure;
+        let is_own = |member: &&Member| !scope.excludes(member.tag) && (contains(member) || is_left(member));
         let mut found: Vec<&Member> = self.processes.iter().filter(is_own).collect();
         if !matches!(scope, Scope::Group(..)) {
             self.add_descendants(scope, &mut found);
         }
         found
+    }
+
+    /// Returns the orphans of which it is not known whether they belong to a scope.
+    pub(super) fn unclear(&self, scope: &Scope) -> Unclear {
+        let mut unclear = Unclear::default();
+        for member in &self.processes {
+            unclear.add(member, scope.claim(member));
+        }
+        unclear
     }
 
     /// Returns the processes with a tag of this server.
@@ -87,6 +97,25 @@ impl Snapshot {
                     found.push(child);
                 }
             }
+        }
+    }
+}
+
+/// Orphans of which it is not known whether they belong to a scope.
+#[derive(Debug, Default)]
+pub(super) struct Unclear {
+    /// Those that others may have left behind, too.
+    pub(super) doubtful: BTreeSet<Pid>,
+    /// Those that may be none.
+    pub(super) pending: BTreeSet<Pid>,
+}
+
+impl Unclear {
+    pub(super) fn add(&mut self, member: &Member, claim: Claim) {
+        match claim {
+            Claim::Doubtful => _ = self.doubtful.insert(member.pid),
+            Claim::Pending => _ = self.pending.insert(member.pid),
+            Claim::No | Claim::Sure => {}
         }
     }
 }
@@ -112,6 +141,7 @@ mod tests {
             cpu: Duration::ZERO,
             resident_bytes: 0,
             started: 0,
+            has_executed: true,
         }
     }
 

@@ -26,9 +26,13 @@ use rustix::{
     process::{PidfdFlags, pidfd_open},
 };
 
-use super::{Member, Scope, Survivors, Unproven, snapshot::Snapshot};
+use super::{
+    Doubtful, Member, Scope, Survivors, Unproven,
+    snapshot::{Snapshot, Unclear},
+};
 use crate::{
     Pid, Signal, Tag,
+    adoption::{self, Claim},
     proc::{self, is_resource_shortage},
     sys,
 };
@@ -45,6 +49,11 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_
 const MAX_ROUNDS: u32 = 300;
 /// How many of the newest processes are looked at in one round.
 const MAX_CHASED: i32 = 5_000;
+/// How many ancestors of a new process are looked at: each had a moment to end since.
+const MAX_ANCESTORS: u32 = 4;
+/// How long to wait for children of this program that are just being created: how often, and how long each time.
+const MAX_SETTLING: u32 = 20;
+const SETTLING_PAUSE: Duration = Duration::from_millis(1);
 /// How many killed processes to wait for.
 const MAX_WATCHED: usize = 256;
 
@@ -100,6 +109,8 @@ pub(super) struct Kill {
     empty_scans: u32,
     /// The newest process before the last scan.
     newest: Option<i32>,
+    /// What the last scan, and the look at the newest processes after it, could not decide.
+    unclear: Unclear,
 }
 
 /// What is known of processes that were created during a scan.
@@ -116,7 +127,8 @@ enum Chase {
 impl Request {
     pub(super) fn kill(scope: Scope, done: Done<usize>) -> Self {
         let (since, killed) = (Instant::now(), HashSet::new());
-        Self::Kill(Kill { scope, done, since, scans: 0, killed, empty_scans: 0, newest: None })
+        let unclear = Unclear::default();
+        Self::Kill(Kill { scope, done, since, scans: 0, killed, empty_scans: 0, newest: None, unclear })
     }
 
     fn fail(self, error: &io::Error) {
@@ -267,6 +279,10 @@ impl KillThread {
 
     /// Scans once for all requests.
     fn scan_once(&mut self, requests: Vec<Request>) {
+        if requests.iter().any(|request| matches!(request, Request::Kill(kill) if kill.scans == 0)) {
+            // Starts of which nothing is left must not raise doubts about whose an orphan is.
+            adoption::reap_orphans();
+        }
         let newest =
             requests.iter().any(|request| matches!(request, Request::Kill(_))).then(proc::newest_pid);
         let snapshot = match Snapshot::take(|tag| requests.iter().any(|request| request.wants(tag))) {
@@ -289,6 +305,7 @@ impl KillThread {
                 Request::Kill(mut kill) => {
                     kill.newest = newest.flatten();
                     let members = snapshot.members(&kill.scope);
+                    kill.unclear = snapshot.unclear(&kill.scope);
                     self.advance(kill, &members);
                 }
             }
@@ -308,8 +325,15 @@ impl KillThread {
                 }
                 Chase::Unknown => kill.empty_scans = 0,
             }
-            if kill.empty_scans == 2 {
-                return self.answer(kill.done, Ok(kill.killed.len()));
+            if kill.empty_scans >= 2 {
+                if kill.settle() || kill.is_over() {
+                    let killed = kill.proven();
+                    if killed.is_ok() && kill.scope.is_of_one_start() {
+                        adoption::forget_starts(|tag| kill.scope.matches(tag));
+                    }
+                    return self.answer(kill.done, killed);
+                }
+                kill.empty_scans = 0;
             }
             return self.kills.push(kill);
         }
@@ -428,21 +452,45 @@ fn chase(kill: &mut Kill) -> Chase {
     if chase == Chase::Nothing { Chase::Unknown } else { chase }
 }
 
-/// Kills a process if it belongs to the tree, by its tag or as a child of one that was killed; returns when it started.
-fn kill_one(pid: Pid, kill: &Kill) -> Option<u64> {
-    let is_own = |member: &Member| {
-        let has_parent = |parent| kill.killed.iter().any(|(killed, _)| *killed == parent);
-        let is_tagged = member.tag.is_some_and(|tag| kill.scope.matches(tag));
-        !kill.scope.excludes(member.tag) && (is_tagged || member.parent.is_some_and(has_parent))
-    };
-    let look = || proc::member(pid, proc::tag(pid).ok()?).ok()?.filter(is_own);
+/// Kills a process if it belongs to the tree, by its tag or its parents; returns when it started.
+fn kill_one(pid: Pid, kill: &mut Kill) -> Option<u64> {
+    let look = || proc::member(pid, proc::tag(pid).ok()?).ok()?;
     let before = look()?;
+    match belongs(before.clone(), kill) {
+        Claim::Sure => {}
+        claim => {
+            kill.unclear.add(&before, claim);
+            return None;
+        }
+    }
     let number = rustix::process::Pid::from_raw(pid.as_raw())?;
     let pidfd = pidfd_open(number, PidfdFlags::empty()).ok()?;
     // The descriptor refers to the process that has the pid now.
     let now = look().filter(|now| now.started == before.started)?;
     sys::pidfd_signal(pidfd.as_fd(), Signal::KILL).ok()?;
     Some(now.started)
+}
+
+/// Returns whether a process belongs to the tree, by its tag, as an orphan, or through one of its next ancestors.
+fn belongs(mut member: Member, kill: &Kill) -> Claim {
+    let has_parent = |parent| kill.killed.iter().any(|(killed, _)| *killed == parent);
+    for _ in 0..MAX_ANCESTORS {
+        if kill.scope.excludes(member.tag) {
+            return Claim::No;
+        }
+        let is_tagged = member.tag.is_some_and(|tag| kill.scope.matches(tag));
+        if is_tagged || member.parent.is_some_and(has_parent) {
+            return Claim::Sure;
+        }
+        match kill.scope.claim(&member) {
+            Claim::No => {}
+            claim => return claim,
+        }
+        let parent = member.parent.and_then(|pid| proc::member(pid, proc::tag(pid).ok()?).ok()?);
+        let Some(parent) = parent else { return Claim::No };
+        member = parent;
+    }
+    Claim::No
 }
 
 /// Returns the processes that people have started: all but the first ones of jails.
@@ -458,6 +506,33 @@ impl Kill {
             0 => (self.since.elapsed() / 8).clamp(shortest, longest),
             _ => Duration::ZERO,
         }
+    }
+
+    /// Waits a moment until it is known of all processes what they are; returns whether it is.
+    fn settle(&mut self) -> bool {
+        for _ in 0..MAX_SETTLING {
+            let Self { scope, unclear, .. } = self;
+            unclear.pending.retain(|pid| {
+                let member = proc::tag(*pid).and_then(|tag| proc::member(*pid, tag)).ok().flatten();
+                // One that turns out to belong to the tree is found by the next scan.
+                member.is_some_and(|member| scope.claim(&member) != Claim::No)
+            });
+            if unclear.pending.is_empty() {
+                return true;
+            }
+            thread::sleep(SETTLING_PAUSE);
+        }
+        false
+    }
+
+    /// Returns how many were killed, unless something may be left.
+    fn proven(&self) -> io::Result<usize> {
+        let unclear = self.unclear.doubtful.union(&self.unclear.pending);
+        let unclear: Vec<Pid> = unclear.copied().collect();
+        if self.scope.is_of_one_start() && !unclear.is_empty() {
+            return Err(io::Error::other(Doubtful(unclear)));
+        }
+        Ok(self.killed.len())
     }
 
     fn is_over(&self) -> bool {

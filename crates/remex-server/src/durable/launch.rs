@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_process::spawn_own;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -53,14 +54,10 @@ fn start<'a>(
     let said_before = log.metadata().map_or(u64::MAX, |log| log.len());
     let stderr = log.try_clone().map_err(|error| format!("cannot use its log: {error}"))?;
     let program = words.next().ok_or("no program was named for it")?;
-    let mut child = Command::new(program)
-        .args(words)
-        .arg(state.path())
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        .spawn()
+    let mut command = Command::new(program);
+    command.args(words).arg(state.path()).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+    let mut child = spawn_own(&mut command)
         .map_err(|error| format!("cannot execute `{}`: {error}", program.display()))?;
     let said = child.stdout.take().map_or_else(|| Ok(String::new()), |out| first_line(out, patience));
     if said.as_ref().is_ok_and(|said| said == "ready") {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Exit as ChildExit, Leader, Pid, Tag, take_kept};
+use remex_process::{Exit as ChildExit, Leader, Pid, Tag, resume_start, take_kept};
 use remex_proto::process::ExitCause;
 use serde::{Deserialize, Serialize};
 
@@ -200,6 +200,7 @@ impl<A: Audience> Engine<A> {
             audience,
         );
         let process = Arc::new(process);
+        resume_start(process.tag);
         {
             let mut state = process.state();
             state.input = Input::resume(&limits, &process.account, &input);
@@ -218,7 +219,7 @@ impl<A: Audience> Engine<A> {
         let now = Instant::now();
         let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
         let jail = task.jail.map(take_kept).transpose()?;
-        let exit = ChildExit::resume(&task.exit, jail)?;
+        let exit = ChildExit::resume(process.tag, &task.exit, jail)?;
         let leader: Leader = exit.leader().clone();
         let pipes = Pipes::resume(&task.pipes)?;
         {

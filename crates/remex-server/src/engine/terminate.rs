@@ -12,7 +12,7 @@ use std::{
 use remex_process::{Exit, Leader, Pid, Scope, Signal, tree};
 use remex_proto::{
     ErrorKind, RpcError,
-    process::{TerminateMode, Terminated},
+    process::{TerminateMode, TerminateScope, Terminated},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -22,7 +22,7 @@ use tokio::{
 
 use tracing::Instrument as _;
 
-use super::{Audience, Caller, Engine, ProcessState};
+use super::{Audience, Caller, Engine, ProcessState, Request};
 
 /// Longer than any machine runs, yet short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -231,7 +231,23 @@ impl<A: Audience> Engine<A> {
             // Everything ended with the owner, and the tag may have been reused.
             return caller.ok(Terminated { running: false });
         }
+        if mode == TerminateMode::Force && self.has_keeper() {
+            return self.kill_remaining_in_keeper(caller);
+        }
         terminate_rest(Scope::Start(self.tag), self, mode, caller);
+    }
+
+    /// Kills everything that is left of an exited process of the keeper.
+    fn kill_remaining_in_keeper(self: &Arc<Self>, caller: A::Caller) {
+        let process = Arc::clone(self);
+        self.host.spawn(async move {
+            if let Err(error) = kill(&Scope::Start(process.tag)).await {
+                return caller.answer(Err(error));
+            }
+            // What has cleared its tag is a child of the keeper, which alone can tell whose it is.
+            let request = Request::Terminate(TerminateMode::Force, TerminateScope::Tree, caller);
+            process.forward(&mut process.state(), request);
+        });
     }
 
     fn graceful_terminations(&self) -> MutexGuard<'_, GracefulTerminations> {

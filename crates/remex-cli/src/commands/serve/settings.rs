@@ -6,6 +6,7 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    process::{Child, Stdio},
 };
 
 use remex::server_config::{Error, ServerConfig, User};
@@ -225,7 +226,9 @@ fn user(user: &User) -> Result<UserGrant, Failure> {
 
 /// Looks a user up; `getent` also knows the users of directory services.
 fn uid_of(name: &str) -> Result<Option<u32>, Failure> {
-    let output = std::process::Command::new("getent").args(["passwd", "--", name]).output();
+    let mut command = std::process::Command::new("getent");
+    command.args(["passwd", "--", name]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let output = remex_server::spawn_own(&mut command).and_then(Child::wait_with_output);
     let entries = match output {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
         Err(_) => fs::read_to_string("/etc/passwd").map_err(cannot("read /etc/passwd"))?,
