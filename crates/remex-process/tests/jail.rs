@@ -5,7 +5,11 @@
 mod harness;
 mod inmate;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use harness::{
     NULL, PIPED, PTY, TAGS, eventually, finish, own_children, pipes, run, shell, spawner, terminal, within,
@@ -235,7 +239,7 @@ async fn the_names_are_protected_in_every_writable_directory() {
         run(Start { jail: Some(jail(policy)), cwd, ..shell(NULL, TAGS.tag(17, 1), script) }).await
     };
     let all = ["missing", "existing", "tree"].map(at);
-    let all = all.each_ref().map(|path| path.as_path());
+    let all = all.each_ref().map(PathBuf::as_path);
     let (output, status) = run_in(with_writable(&at("w"), &all), "missing", CREATE_GIT).await;
     assert_eq!((&*output, status.code), ("", 0));
     let script = "echo x > ../existing/.git/hooks/x && echo wrote a hook; mv ../existing/.git ../existing/git && echo moved; \
@@ -263,7 +267,7 @@ async fn many_writable_directories_are_protected_at_once() {
     let base = fs::canonicalize(directory.path()).unwrap();
     let directories: Vec<_> = (0..60).map(|number| base.join(number.to_string())).collect();
     directories.iter().for_each(|path| fs::create_dir(path).unwrap());
-    let paths: Vec<_> = directories.iter().map(|path| path.as_path()).collect();
+    let paths: Vec<_> = directories.iter().map(PathBuf::as_path).collect();
     let policy = with_writable(&directories[0], &paths);
     let script = "for place in *; do mkdir $place/.git && echo made; echo x > $place/f || echo failed; done; echo done";
     let start = Start { jail: Some(jail(policy)), cwd: base.clone(), ..shell(NULL, TAGS.tag(18, 1), script) };

@@ -207,8 +207,8 @@ const PROCESS_LAYERS: [&str; 36] = [
 ];
 
 /// The modules of the sandbox crate from the bottom to the top: each uses only those before it.
-const SANDBOX_LAYERS: [&str; 9] =
-    ["os_bytes", "access", "hosts", "error", "host", "pattern", "policy", "resolve", "testing"];
+const SANDBOX_LAYERS: [&str; 10] =
+    ["os_bytes", "access", "hosts", "error", "host", "pattern", "policy", "protect", "resolve", "testing"];
 
 /// The folders of the program from the bottom to the top: each uses only those before it.
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
