@@ -8,6 +8,7 @@ pub(crate) mod path_arg;
 pub(crate) mod probe;
 pub(crate) mod processes;
 pub(crate) mod reconnect;
+pub(crate) mod silent_keeper;
 pub(crate) mod ssh;
 pub(crate) mod unit;
 pub(crate) mod user_server;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use remex_client::process::{ProcessRef, SignalName, Termination};
+use remex_client::{
+    Client,
+    process::{ProcessRef, SignalName, Termination},
+};
 
 use super::Outcome;
 use crate::{
@@ -10,6 +13,7 @@ use crate::{
     remote::{
         endpoint::DefaultEndpoint,
         processes::{Action, Processes, Row},
+        silent_keeper,
     },
     render::{failure::Failure, print, text::plain},
 };
@@ -27,7 +31,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let processes = Processes::list(&client).await?;
     let (mut failed, mut said) = (None::<Failure>, Ok(()));
     for row in processes.find_confirmed(&flags.names, Action::Kill).await? {
-        match end(&processes, row, mode).await {
+        match end(&client, &processes, row, mode).await {
             // Continue with the others even if stdout is closed.
             Ok(done) => said = said.and_then(|()| print::out(format!("{done}\n"))),
             Err(failure) => {
@@ -64,7 +68,7 @@ fn kill_mode(flags: &Flags) -> Result<KillMode, Failure> {
 }
 
 /// Signals or ends a process, and returns a description for the user.
-async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String, Failure> {
+async fn end(client: &Client, processes: &Processes, row: &Row, mode: KillMode) -> Result<String, Failure> {
     let process = processes.process_ref(row);
     let (name, outcome) = (plain(&row.name), row.outcome());
     match mode {
@@ -85,7 +89,7 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
             )))
         }
         KillMode::Tree(mode) if row.is_alive() => {
-            match process.terminate_tree(mode).await {
+            match silent_keeper::explained(client, process.terminate_tree(mode)).await {
                 // Its session has ended, and the tree with it.
                 Err(error) if ProcessRef::is_forgotten(&error) => {}
                 asked => asked?,
@@ -94,7 +98,11 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
             if matches!(mode, Termination::Graceful(_)) {
                 confirm_gone(&process).await?;
             }
-            if !process.closes_within(KILL_TIMEOUT).await? {
+            if !silent_keeper::explained(client, process.closes_within(KILL_TIMEOUT)).await? {
+                let what = format!("the end of `{name}` cannot be confirmed");
+                if let Some(failure) = silent_keeper::failure(client, what).await {
+                    return Err(failure);
+                }
                 return Err(Failure::new(
                     format!("a process that the server cannot find keeps the output of `{name}` open"),
                     "look for it on that host; it removed the tag of the server, as a hostile program may",

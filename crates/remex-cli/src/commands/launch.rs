@@ -23,7 +23,7 @@ use crate::{
     remote::{
         endpoint::{CLIENT_NAME, Endpoint, EndpointKind},
         processes::Processes,
-        reconnect,
+        reconnect, silent_keeper,
     },
     render::failure::{Failure, Kind},
 };
@@ -186,7 +186,7 @@ impl Launch<'_> {
             command = command.timeout(limit);
         }
         let command = command.input(self.input).limits(self.limits).retain(self.retain());
-        let started = command.start(client).await;
+        let started = silent_keeper::explained(client, command.start(client)).await;
         started.map_err(|error| refusal::explain(error, program, args))
     }
 

@@ -30,6 +30,7 @@ mod orphans;
 mod proxy;
 mod run;
 mod screen;
+mod silent_keeper;
 mod snapshots;
 mod ssh;
 mod ssh_host;

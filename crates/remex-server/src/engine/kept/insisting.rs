@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use remex_process::{Scope, Signal, tree};
+use remex_process::{Scope, Signal, hidden_children, tree};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
@@ -10,10 +10,11 @@ use remex_proto::{
 };
 use tokio::sync::oneshot;
 
-use super::{Audience, Engine};
+use super::{Audience, Engine, Place};
 use crate::{
     engine::{Caller as _, Lifecycle, Request, terminate},
     keeper_link::message::RequestNumber,
+    threads::OwnWork,
 };
 
 /// How long the keeper has to answer a request that ends a process.
@@ -44,7 +45,9 @@ impl<A: Audience> Engine<A> {
             (request, state.exit.is_none(), pid)
         };
         let Some(request) = request else { return };
-        tracing::warn!(process = %self.id, "the keeper does not answer; ending a process without it");
+        let Place::Keeper { link, .. } = &self.place else { return };
+        let keeper = link.pid();
+        tracing::warn!(process = %self.id, keeper, "the keeper does not answer; ending a process without it");
         let (mode, scope, caller) = match request {
             Request::Terminate(mode, scope, caller) => (mode, scope, caller),
             Request::Signal(signal, caller) => {
@@ -66,13 +69,40 @@ impl<A: Audience> Engine<A> {
         self.will_end_for(ExitCause::Terminated);
         match mode {
             TerminateMode::Force => {
-                caller.answer(terminate::kill(&scope).await.map(|()| Terminated { running }.into()));
+                let killed = match terminate::kill(&scope).await {
+                    Ok(()) => self.check_hidden(keeper).await,
+                    failed => failed,
+                };
+                caller.answer(killed.map(|()| Terminated { running }.into()));
             }
             TerminateMode::Graceful { timeout_ms } => {
                 terminate::terminate_gracefully(scope, self, Duration::from_millis(timeout_ms));
                 caller.ok(Terminated { running });
             }
         }
+    }
+}
+
+impl<A: Audience> Engine<A> {
+    /// Fails if the keeper has children that hide which process they come from: it alone could tell.
+    async fn check_hidden(&self, keeper: u32) -> Result<(), RpcError> {
+        let tag = self.tag;
+        let looking =
+            self.host.own_threads().run(OwnWork::Keeper, move || hidden_children(keeper, tag)).await;
+        let left: Vec<_> = match looking {
+            Ok(Ok(hidden)) => hidden.iter().map(ToString::to_string).collect(),
+            Ok(Err(_)) | Err(_) => vec!["unknown".to_owned()],
+        };
+        if left.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "cannot tell whether something of the process tree is left: the keeper (pid {keeper}), which runs it, does not \
+             respond, and there are processes that hide which process they come from: {}",
+            left.join(" ")
+        );
+        let hint = format!("resume it with `kill -CONT {keeper}` on that host, and try again");
+        Err(RpcError::new(ErrorKind::Internal, message).with_hint(hint))
     }
 }
 

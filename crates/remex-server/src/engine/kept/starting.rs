@@ -21,7 +21,7 @@ const DELETION_PATIENCE: Duration = Duration::from_secs(10);
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the keeper has for a start before it is asked whether it responds at all.
-const START_PATIENCE: Duration = Duration::from_secs(8);
+const START_PATIENCE: Duration = Duration::from_secs(6);
 
 /// How often a start is sent that may not have arrived.
 const MAX_ATTEMPTS: usize = 3;
@@ -95,7 +95,8 @@ impl<A: Audience> Engine<A> {
         // If the start is given up before it is answered, the keeper must give it up, too.
         let mut given_up = GivenUp { process: self, is_answered: false };
         let Some(answer) = wait_for_keeper(link, answer).await else {
-            return Attempted::Answered(Err(silent_keeper()));
+            tracing::warn!(process = %self.id, keeper = link.pid(), "the keeper does not respond; giving up a start");
+            return Attempted::Answered(Err(silent_keeper(link.pid())));
         };
         given_up.is_answered = true;
         match answer {
@@ -124,12 +125,15 @@ async fn wait_for_keeper(
     }
 }
 
-fn silent_keeper() -> StartFailure {
-    let message =
-        "the process that runs durable processes does not respond; the disk of the state directory may hang";
-    let error = RpcError::new(ErrorKind::Internal, message)
-        .with_hint("check that disk, and try again, or start it with `durable: false`");
-    StartFailure::Other((&error).into())
+fn silent_keeper(pid: u32) -> StartFailure {
+    let message = format!(
+        "the keeper (pid {pid}), which runs durable processes, does not respond: it is suspended, or the disk of the state \
+         directory hangs"
+    );
+    let hint = format!(
+        "resume it with `kill -CONT {pid}` on that host, or check that disk, and try again, or start it with `durable: false`"
+    );
+    StartFailure::Other((&RpcError::new(ErrorKind::Internal, message).with_hint(hint)).into())
 }
 
 fn unreachable_keeper() -> StartFailure {
