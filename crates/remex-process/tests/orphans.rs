@@ -3,6 +3,7 @@
 //!
 //! The kernel gives orphans to the whole program, so these tests are steps of one.
 #![allow(unsafe_code, reason = "a program that forks without a library")]
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 mod harness;
 

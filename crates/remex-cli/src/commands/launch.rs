@@ -79,7 +79,7 @@ pub(crate) struct Launched {
 impl Launch<'_> {
     pub(crate) async fn start(self) -> Result<Launched, Failure> {
         let (client, name) = Box::pin(interrupt::during(self.connect())).await?;
-        match interrupt::during(self.start_in(&client, &name)).await {
+        match Box::pin(interrupt::during(self.start_in(&client, &name))).await {
             Ok(process) => Ok(Launched { client, process, name }),
             Err(failure) => {
                 // The session ends with everything that may have been started.
