@@ -36,7 +36,7 @@ fn confined(start: Start) -> Start {
 
 /// The processes in the pid namespace of a process.
 struct Namespace {
-    link: std::path::PathBuf,
+    link: PathBuf,
 }
 
 impl Namespace {
