@@ -14,6 +14,7 @@ use std::{
 };
 
 use rustix::{
+    io::Errno,
     process::{Pid as RawPid, PidfdFlags, getpid, pidfd_open, set_child_subreaper},
     time::{ClockId, clock_gettime},
 };
@@ -60,6 +61,8 @@ struct Adoption {
     starts: HashMap<Tag, Started>,
     /// Children that this program has created itself.
     children: HashMap<Pid, Noted>,
+    /// Orphans that were looked at, so that nothing is read about them again; they are reaped here alone.
+    orphans: HashMap<Pid, Member>,
     /// When children began to be created that are not noted yet.
     creations: HashMap<u64, u64>,
     next_creation: u64,
@@ -102,6 +105,7 @@ pub fn adopt_orphans() -> io::Result<()> {
             since: now(),
             starts: HashMap::new(),
             children: HashMap::new(),
+            orphans: HashMap::new(),
             creations: HashMap::new(),
             next_creation: 0,
         });
@@ -132,9 +136,20 @@ pub fn reap_orphans() -> bool {
     let now = now();
     let mut unknown = Vec::new();
     let mut is_unsettled = false;
+    let mut orphans = HashMap::new();
     for pid in &children {
         // Only its creator may reap a child, and whoever has noted it is its creator.
         if lock().as_ref().is_none_or(|known| known.children.contains_key(pid)) {
+            continue;
+        }
+        if let Some(member) = before.orphans.get(pid) {
+            // It keeps its pid until it is reaped here.
+            let has_ended = reap(*pid);
+            is_unsettled |= has_ended;
+            if !has_ended {
+                orphans.insert(*pid, member.clone());
+            }
+            unknown.push(member.clone());
             continue;
         }
         let Some((member, has_ended)) = proc::any_member(*pid) else { continue };
@@ -146,9 +161,13 @@ pub fn reap_orphans() -> bool {
         }
         // What has just ended keeps its start from being forgotten this time.
         is_unsettled |= may_be_own || has_ended;
+        if !may_be_own && !has_ended {
+            orphans.insert(*pid, member.clone());
+        }
         unknown.push(member);
     }
     if let Some(known) = lock().as_mut() {
+        known.orphans = orphans;
         known.forget(&before, &children.into_iter().collect(), &unknown);
     }
     is_unsettled
@@ -376,11 +395,13 @@ fn parse(text: &str) -> Vec<Pid> {
     text.split_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::new)).collect()
 }
 
-fn reap(pid: Pid) {
-    let Some(number) = RawPid::from_raw(pid.as_raw()) else { return };
-    if let Ok(pidfd) = pidfd_open(number, PidfdFlags::empty()) {
+/// Reaps a child if it has ended, and returns whether it has.
+fn reap(pid: Pid) -> bool {
+    let Some(number) = RawPid::from_raw(pid.as_raw()) else { return true };
+    match pidfd_open(number, PidfdFlags::empty()) {
         // An error means that it was reaped elsewhere.
-        _ = sys::reap(pidfd.as_fd(), WaitMode::Return);
+        Ok(pidfd) => sys::reap(pidfd.as_fd(), WaitMode::Return).map_or(true, |reaped| reaped.is_some()),
+        Err(errno) => errno == Errno::SRCH,
     }
 }
 

@@ -17,7 +17,6 @@ use remex_mcp::{
     http::{Http, Token},
     serve_stdio,
 };
-use remex_server::CredentialRecord;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -79,15 +78,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 async fn serve_http(flags: &Flags, tools: Tools) -> Result<(), Failure> {
     let (Some(address), Some(path)) = (flags.listen, &flags.token_file) else { return Ok(()) };
     let token = read_token(path)?;
-    // Every sandbox of this user hides it, also those of other servers.
-    let file = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-    let _record = CredentialRecord::keep(&remex::config_from_env().own_directories, &[file]);
+    #[cfg(target_os = "linux")]
+    let _hidden = hide_token(path);
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::io(&format!("listen on {address}"), &error).with_hint("choose another address")
     })?;
-    let http = Http::new(listener, &token)
-        .hosts(flags.host.iter().cloned())
-        .check_peers(remex_server::check_unconfined);
+    let http = Http::new(listener, &token).hosts(flags.host.iter().cloned());
+    #[cfg(target_os = "linux")]
+    let http = http.check_peers(remex_server::check_unconfined);
     let address = http.address().map_err(|error| Failure::io("find the address", &error))?;
     print::out(format!("http://{address}{}\n", remex_mcp::http::PATH))?;
     let token = http.token();
@@ -95,6 +93,13 @@ async fn serve_http(flags: &Flags, tools: Tools) -> Result<(), Failure> {
         never = http.serve(tools) => match never {},
         never = follow_token(path.clone(), token) => match never {},
     }
+}
+
+/// Hides the token file from every sandbox of this user, also those of servers, until the record is dropped.
+#[cfg(target_os = "linux")]
+fn hide_token(path: &Path) -> remex_server::CredentialRecord {
+    let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    remex_server::CredentialRecord::keep(&remex::config_from_env().own_directories, &[file])
 }
 
 fn read_token(path: &Path) -> Result<String, Failure> {
