@@ -8,7 +8,7 @@
 //! the callbacks.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt, io,
     os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -290,6 +290,7 @@ impl KillThread {
             Err(error) => return self.fail(requests, &error),
         };
         let copies = |members: Vec<&Member>| members.into_iter().cloned().collect();
+        let mut seen = Seen::default();
         for request in requests {
             match request {
                 Request::Members { scope, done } => {
@@ -306,17 +307,17 @@ impl KillThread {
                     kill.newest = newest.flatten();
                     let members = snapshot.members(&kill.scope);
                     kill.unclear = snapshot.unclear(&kill.scope);
-                    self.advance(kill, &members);
+                    self.advance(kill, &members, &mut seen);
                 }
             }
         }
     }
 
     /// Performs the next step of a kill.
-    fn advance(&mut self, mut kill: Kill, members: &[&Member]) {
+    fn advance(&mut self, mut kill: Kill, members: &[&Member], seen: &mut Seen) {
         kill.scans += 1;
         if members.is_empty() {
-            match chase(&mut kill) {
+            match chase(&mut kill, seen) {
                 // One scan can miss a process that is being forked while its parent ends.
                 Chase::Nothing => kill.empty_scans += 1,
                 Chase::Caught => kill.empty_scans = 0,
@@ -350,7 +351,7 @@ impl KillThread {
             Ok(_) => {
                 let commands = commands(members.to_vec());
                 kill.killed.extend(commands.iter().map(|member| (member.pid, member.started)));
-                chase(&mut kill);
+                chase(&mut kill, seen);
                 self.kills.push(kill);
             }
             Err(error) if is_resource_shortage(&error) && !kill.is_over() => self.kills.push(kill),
@@ -422,11 +423,27 @@ impl KillThread {
     }
 }
 
+/// What was read about processes since the last scan, for all kills together. The next scan looks again.
+#[derive(Debug, Default)]
+struct Seen {
+    members: HashMap<Pid, Option<Member>>,
+}
+
+impl Seen {
+    fn look(&mut self, pid: Pid) -> Option<Member> {
+        self.members.entry(pid).or_insert_with(|| look(pid)).clone()
+    }
+}
+
+fn look(pid: Pid) -> Option<Member> {
+    proc::member(pid, proc::tag(pid).ok()?).ok()?
+}
+
 /// Kills what a tree has forked since the scan began.
 ///
 /// A program that forks and exits all the time is never where a scan has seen it. Its newest process has one of the
 /// newest numbers, so these are looked at one by one, until no more are given out.
-fn chase(kill: &mut Kill) -> Chase {
+fn chase(kill: &mut Kill, seen: &mut Seen) -> Chase {
     let mut chase = Chase::Nothing;
     let (Some(mut known), false) = (kill.newest, matches!(kill.scope, Scope::Group(..))) else {
         return chase;
@@ -442,7 +459,7 @@ fn chase(kill: &mut Kill) -> Chase {
             return Chase::Unknown;
         }
         for pid in (known + 1..=newest).filter_map(Pid::new) {
-            if let Some(started) = kill_one(pid, kill) {
+            if let Some(started) = kill_one(pid, kill, seen) {
                 kill.killed.insert((pid, started));
                 chase = Chase::Caught;
             }
@@ -453,10 +470,9 @@ fn chase(kill: &mut Kill) -> Chase {
 }
 
 /// Kills a process if it belongs to the tree, by its tag or its parents; returns when it started.
-fn kill_one(pid: Pid, kill: &mut Kill) -> Option<u64> {
-    let look = || proc::member(pid, proc::tag(pid).ok()?).ok()?;
-    let before = look()?;
-    match belongs(before.clone(), kill) {
+fn kill_one(pid: Pid, kill: &mut Kill, seen: &mut Seen) -> Option<u64> {
+    let before = seen.look(pid)?;
+    match belongs(before.clone(), kill, seen) {
         Claim::Sure => {}
         claim => {
             kill.unclear.add(&before, claim);
@@ -466,13 +482,13 @@ fn kill_one(pid: Pid, kill: &mut Kill) -> Option<u64> {
     let number = rustix::process::Pid::from_raw(pid.as_raw())?;
     let pidfd = pidfd_open(number, PidfdFlags::empty()).ok()?;
     // The descriptor refers to the process that has the pid now.
-    let now = look().filter(|now| now.started == before.started)?;
+    let now = look(pid).filter(|now| now.started == before.started)?;
     sys::pidfd_signal(pidfd.as_fd(), Signal::KILL).ok()?;
     Some(now.started)
 }
 
 /// Returns whether a process belongs to the tree, by its tag, as an orphan, or through one of its next ancestors.
-fn belongs(mut member: Member, kill: &Kill) -> Claim {
+fn belongs(mut member: Member, kill: &Kill, seen: &mut Seen) -> Claim {
     let has_parent = |parent| kill.killed.iter().any(|(killed, _)| *killed == parent);
     for _ in 0..MAX_ANCESTORS {
         if kill.scope.excludes(member.tag) {
@@ -486,7 +502,7 @@ fn belongs(mut member: Member, kill: &Kill) -> Claim {
             Claim::No => {}
             claim => return claim,
         }
-        let parent = member.parent.and_then(|pid| proc::member(pid, proc::tag(pid).ok()?).ok()?);
+        let parent = member.parent.and_then(|pid| seen.look(pid));
         let Some(parent) = parent else { return Claim::No };
         member = parent;
     }
