@@ -149,7 +149,7 @@ pub fn reap_orphans() -> bool {
             if !has_ended {
                 orphans.insert(*pid, member.clone());
             }
-            unknown.push(member.clone());
+            unknown.push((member.clone(), false));
             continue;
         }
         let Some((member, has_ended)) = proc::any_member(*pid) else { continue };
@@ -164,7 +164,7 @@ pub fn reap_orphans() -> bool {
         if !may_be_own && !has_ended {
             orphans.insert(*pid, member.clone());
         }
-        unknown.push(member);
+        unknown.push((member, may_be_own));
     }
     if let Some(known) = lock().as_mut() {
         known.orphans = orphans;
@@ -353,20 +353,34 @@ impl Adoption {
     }
 
     /// Forgets children that are gone, and starts that have ended and of which nothing is left; `before` is what was known
-    /// before the children were listed.
-    fn forget(&mut self, before: &Self, children: &HashSet<Pid>, unknown: &[Member]) {
-        let orphans: Vec<_> = unknown.iter().map(|member| (member.started, self.true_tag(member))).collect();
+    /// before the children were listed, and those that are `unknown` may be own ones.
+    fn forget(&mut self, before: &Self, children: &HashSet<Pid>, unknown: &[(Member, bool)]) {
+        let orphans: Vec<_> = unknown
+            .iter()
+            .map(|(member, may_be_own)| (member.started, self.true_tag(member), *may_be_own))
+            .collect();
         self.starts.retain(|tag, start| {
             let is_running = start.leader.is_some_and(|leader| children.contains(&leader));
-            let known = before.starts.get(tag).filter(|known| known.leader == start.leader && !is_running);
-            let Some(known) = known else { return true };
-            let until = if start.has_left_something { u64::MAX } else { known.ended.unwrap_or(u64::MAX) };
-            // What it left before its end, or what that has left since.
-            let is_left = |(started, whose): &(u64, Option<Tag>)| {
-                (start.since..=until).contains(started) && whose.is_none_or(|whose| whose == *tag)
+            let was_known = before.starts.get(tag).is_some_and(|known| known.leader == start.leader);
+            if !was_known || is_running {
+                return true;
+            }
+            let until = match start.ended {
+                _ if start.has_left_something => u64::MAX,
+                Some(ended) => ended,
+                // It was just reaped; the next look knows when.
+                None => return true,
             };
-            start.has_left_something = orphans.iter().any(is_left);
-            start.has_left_something
+            // What it left before its end, or what that has left since.
+            let left = orphans.iter().filter(|(started, whose, _)| {
+                (start.since..=until).contains(started) && whose.is_none_or(|whose| whose == *tag)
+            });
+            let left: Vec<bool> = left.map(|(_, _, may_be_own)| *may_be_own).collect();
+            // Of a child that is just being created, the next look knows more.
+            if left.is_empty() || left.contains(&false) {
+                start.has_left_something = !left.is_empty();
+            }
+            !left.is_empty()
         });
         self.children.retain(|pid, noted| children.contains(pid) || before.children.get(pid) != Some(noted));
     }

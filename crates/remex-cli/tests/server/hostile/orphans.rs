@@ -39,7 +39,7 @@ impl Fugitives {
         let script = format!(
             r#"use POSIX; close STDIN; close STDOUT; close STDERR;
             for (1..{forks}) {{ my $p = fork; exit if $p; POSIX::setsid(); select undef, undef, undef, 0.001 }}
-            sleep 100"#
+            $0 = "settled $ARGV[0]"; sleep 100"#
         );
         let line = format!(
             r#"prlimit --locks=5 perl -e "$0" {word} & wait; echo hidden; {rest}"#,
@@ -47,7 +47,22 @@ impl Fugitives {
         );
         client.start(id, &["/bin/sh", "-c", &line, &script], json!({}));
         client.wait_for_output(id, "hidden");
+        if hiding == Hiding::Once {
+            fugitives.wait_until_settled();
+        }
         fugitives
+    }
+
+    /// Waits until the last process of the chain is there, alone.
+    fn wait_until_settled(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        let is_settled = |pid: &Pid| {
+            let words = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+            words.starts_with(b"settled")
+        };
+        while !matches!(&self.alive()[..], [only] if is_settled(only)) {
+            assert!(Instant::now() < deadline, "waited for the fugitive to settle");
+        }
     }
 
     fn alive(&self) -> Vec<Pid> {
@@ -55,7 +70,7 @@ impl Fugitives {
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let is_ours = |pid: &i32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words.split(|byte| *byte == 0).any(|word| word == self.word.as_bytes())
+            words.split(|byte| *byte == 0 || *byte == b' ').any(|word| word == self.word.as_bytes())
         };
         pids.filter(is_ours).filter_map(Pid::from_raw).collect()
     }
@@ -116,7 +131,8 @@ fn processes_that_ended_before_raise_no_doubts() {
         client.collect(&id);
     }
     let fugitives = Fugitives::start(&client, "p", Hiding::Once, "exec sleep 1000");
-    assert!(terminate(&client, "p").is_ok());
+    let killed = terminate(&client, "p");
+    assert!(killed.is_ok(), "{killed:?}");
     fugitives.assert_gone("when the answer is there");
 }
 
