@@ -359,6 +359,7 @@ impl Adoption {
             .iter()
             .map(|(member, may_be_own)| (member.started, self.true_tag(member), *may_be_own))
             .collect();
+        let (noted, now) = (&self.children, now());
         self.starts.retain(|tag, start| {
             let is_running = start.leader.is_some_and(|leader| children.contains(&leader));
             let was_known = before.starts.get(tag).is_some_and(|known| known.leader == start.leader);
@@ -368,8 +369,12 @@ impl Adoption {
             let until = match start.ended {
                 _ if start.has_left_something => u64::MAX,
                 Some(ended) => ended,
-                // It was just reaped; the next look knows when.
-                None => return true,
+                None => {
+                    // Whoever has reaped it is about to say when, unless its note is gone: then this is late enough.
+                    let is_noted = start.leader.is_some_and(|leader| noted.contains_key(&leader));
+                    start.ended = (!is_noted).then_some(now);
+                    return true;
+                }
             };
             // What it left before its end, or what that has left since.
             let left = orphans.iter().filter(|(started, whose, _)| {
@@ -434,4 +439,33 @@ fn now() -> u64 {
 
 fn lock() -> MutexGuard<'static, Option<Adoption>> {
     ADOPTION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tags;
+
+    #[test]
+    fn a_start_whose_end_nobody_has_noted_is_forgotten_by_the_second_look() {
+        let (own, leader) = (Pid::new(1000).unwrap(), Pid::new(1001).unwrap());
+        let tag = Tags::new().tag(1, 1);
+        let mut known = Adoption {
+            own,
+            program: None,
+            since: 0,
+            starts: HashMap::new(),
+            children: HashMap::new(),
+            orphans: HashMap::new(),
+            creations: HashMap::new(),
+            next_creation: 0,
+        };
+        known.note_start(tag, leader, 0);
+        // Its first process is gone, and a look was faster than whoever has reaped it.
+        for expected in [1, 1, 0] {
+            let before = known.clone();
+            known.forget(&before, &HashSet::new(), &[]);
+            assert_eq!(known.starts.len(), expected);
+        }
+    }
 }
