@@ -10,7 +10,13 @@ mod retention;
 mod tail;
 mod unsynced;
 
-use std::{cell::Cell, collections::VecDeque, io, mem, path::PathBuf, sync::Arc};
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    io, mem,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 pub use blank::Blank;
 use ledger::Ledger;
@@ -38,6 +44,9 @@ const MAX_STEP: u64 = 1 << 20;
 const BLOCK: u64 = 4 << 10;
 /// With less room than this more space is reserved.
 const MIN_ROOM: u64 = 16 << 10;
+
+/// Whoever makes room in a log has what it gives back to itself, until it has taken what it needs.
+static MAKING_ROOM: Mutex<()> = Mutex::new(());
 
 /// How much a log keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,7 +310,7 @@ impl Writer {
         }
         let SegmentName { first_seq, first_offset } = self.ledger.next_record();
         let header = RecordHeader::new(Kind::Note(tag), first_seq, first_offset, 0, payload);
-        let end = self.tail.end() + header.size() + self.ledger.end_reserve();
+        let end = self.tail.end() + header.size() + self.ledger.reserve();
         if end > self.tail.reserved {
             self.tail.reserve(&*self.disk, &*self.space, end.next_multiple_of(BLOCK)).map_err(full)?;
         }
@@ -410,7 +419,7 @@ impl Writer {
     /// Returns how much output fits into what is reserved.
     fn free(&self) -> u64 {
         let gap = if self.ledger.has_loss() { GAP_RECORD } else { 0 };
-        let taken = self.tail.end() + self.ledger.end_reserve() + gap + RECORD_LEN as u64;
+        let taken = self.tail.end() + self.ledger.reserve() + gap + RECORD_LEN as u64;
         // Whole words, because of the padding.
         self.tail.reserved.saturating_sub(taken) & !7
     }
@@ -418,28 +427,54 @@ impl Writer {
     /// Reserves space for up to `want` bytes of output, and returns for how many.
     fn make_room(&mut self, want: u64, hold: Hold) -> Result<u64, Cause> {
         let enough = want.min(MIN_ROOM);
+        if !self.is_segment_full() && self.free() >= enough {
+            return Ok(self.free().min(want));
+        }
+        let _turn = MAKING_ROOM.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let refused = match self.reserve_more(want, enough) {
                 Ok(()) => return Ok(self.free().min(want)),
                 Err(cause) => cause,
             };
-            let may_evict = refused.is_lack_of_space()
-                && self.second_segment().is_some_and(|next| may_evict_before(next.first_seq, hold));
-            if !may_evict || self.evict_first().is_err() {
+            if !refused.is_lack_of_space() || !self.shrink(hold) {
                 return Some(self.free().min(want)).filter(|room| *room > 0).ok_or(refused);
             }
         }
     }
 
+    /// Gives back the oldest segment that `hold` lets go of; returns whether there was one.
+    fn shrink(&mut self, hold: Hold) -> bool {
+        if let Some(next) = self.second_segment() {
+            return may_evict_before(next.first_seq, hold) && self.evict_first().is_ok();
+        }
+        let is_read = matches!(hold, Hold::After { .. }) && may_evict_before(self.ledger.next_seq, hold);
+        is_read && self.tail.has_events && self.replace_only_segment().is_ok()
+    }
+
+    /// Starts a new segment in the space of the only one, which others would take if it were just deleted.
+    fn replace_only_segment(&mut self) -> Result<(), Cause> {
+        let reserved = self.tail.reserved;
+        self.tail.trim(&*self.disk, &*self.space).map_err(|error| Cause::of(&error))?;
+        if let Err(cause) = self.roll() {
+            self.tail.reserve(&*self.disk, &*self.space, reserved).ok();
+            return Err(cause);
+        }
+        self.evict_first().map_err(|error| Cause::of(&error))
+    }
+
+    fn is_segment_full(&self) -> bool {
+        self.tail.end() >= self.segment_bytes && self.tail.has_events
+    }
+
     fn reserve_more(&mut self, want: u64, enough: u64) -> Result<(), Cause> {
-        if self.tail.end() >= self.segment_bytes && self.tail.has_events {
+        if self.is_segment_full() {
             self.roll()?;
         }
         if self.free() >= enough {
             return Ok(());
         }
         let need = |bytes: u64| bytes.next_multiple_of(8) + RECORD_LEN as u64 + GAP_RECORD;
-        let start = self.tail.end() + self.ledger.end_reserve();
+        let start = self.tail.end() + self.ledger.reserve();
         let most = self.segment_bytes.max(start + need(want));
         let least = start + need(enough);
         let mut end = (self.tail.reserved + self.step).min(most).max(least).next_multiple_of(BLOCK);
@@ -459,7 +494,7 @@ impl Writer {
     /// Starts a new segment; with nothing but notes in the old one, replaces that.
     fn roll(&mut self) -> Result<(), Cause> {
         let (header, head) = self.ledger.new_segment().map_err(|error| Cause::of(&error))?;
-        let least = (head.len() as u64 + self.ledger.end_reserve() + GAP_RECORD).next_multiple_of(BLOCK);
+        let least = self.ledger.next_segment_reserve();
         let reserve = self.step.min(self.segment_bytes).max(least).next_multiple_of(BLOCK);
         let create = |reserve| Tail::create(&*self.disk, &*self.space, &self.dir, header, &head, reserve);
         let mut tail = match create(reserve) {

@@ -265,3 +265,41 @@ fn on_small_disk(dir: &Path) {
     let gaps = events.iter().filter(|event| matches!(event, Event::Gap(_))).count();
     assert_eq!(gaps, 2, "evicted, and lost");
 }
+
+/// Takes all space that there is, for output that nobody reads.
+fn take_everything(log: &mut Log) {
+    assert_eq!(fill(log, ACKED_NOTHING), Cause::ServerQuota);
+}
+
+#[test]
+fn who_is_read_goes_on_beside_others_that_take_all_space() {
+    let server = Quota::server(1 << 20);
+    let session = Quota::session(&server, 1 << 30);
+    let options = Options { retain_bytes: 1 << 30, segment_bytes: None };
+    let new = || Log::with_space(options, Quota::process(&session, 1 << 30));
+    let (mut read, mut greedy) = (new(), new());
+    let (mut written, mut first) = (0, 0);
+    while written < 4 << 20 {
+        take_everything(&mut greedy);
+        let all_read = Hold::After { seq: read.last(), offset: read.offset };
+        let Room::Bytes(room) = read.writer().room(all_read) else {
+            panic!("it is full after {written} bytes");
+        };
+        let at_ms = read.next_at().1;
+        let bytes = vec![b'x'; room.min(5000)];
+        assert!(append(read.writer(), Stream::Stdout, at_ms, &bytes).unwrap().is_written);
+        read.pushed(Stream::Stdout, at_ms, &bytes);
+        written += bytes.len();
+        let position = read.writer().position();
+        assert_eq!(position.next_seq, read.last() + 1);
+        first = position.first_seq;
+        assert!(server.used() <= server.limit(), "{} of {}", server.used(), server.limit());
+    }
+    assert!(first > 1, "it has replaced segments");
+    assert_true(&read.read(), &read.events);
+    read.exited(b"exit");
+    read.closed(b"");
+    greedy.exited(b"exit");
+    greedy.closed(b"");
+    assert_eq!(greedy.read(), greedy.events);
+}

@@ -129,14 +129,14 @@ fn reserved_blocks_are_given_back_at_the_end() {
     let disk = Box::new(FailingDisk::new(Failure::Full, u64::MAX));
     let opened = Writer::open_on(disk, log.path().to_path_buf(), OPTIONS, Arc::new(Unlimited));
     log.writer = Some(opened.unwrap().0);
-    log.append(Stream::Stdout, &[1; 60_000]);
-    log.append(Stream::Stdout, &[1; 60_000]);
+    log.append(Stream::Stdout, &[1; 50_000]);
+    log.append(Stream::Stdout, &[1; 50_000]);
     let blocks = |log: &Log| log.segments()[0].metadata().unwrap().blocks() * 512;
     let disk_bytes = log.writer().position().disk_bytes;
-    assert!(disk_bytes > 125_000 && log.segments()[0].metadata().unwrap().len() < 121_000);
+    assert!(disk_bytes > 105_000 && log.segments()[0].metadata().unwrap().len() < 101_000);
     assert!(blocks(&log) >= disk_bytes, "space is allocated");
     log.closed(b"");
-    assert!(blocks(&log) < 125_000 + 4096);
+    assert!(blocks(&log) < 105_000 + 4096);
     assert_eq!(log.writer().position().disk_bytes, log.segments()[0].metadata().unwrap().len());
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::retention::LostRuns;
+use super::{BLOCK, retention::LostRuns};
 use crate::{
     event::{Cause, End, Produced, Seq, Stream},
     format::{
@@ -127,6 +127,16 @@ impl Ledger {
             (Some(_), None) => END,
             (None, None) => 2 * END,
         }
+    }
+
+    /// Returns the least that a new segment takes.
+    pub(super) fn next_segment_reserve(&self) -> u64 {
+        (self.head_len() + self.end_reserve() + GAP_RECORD).next_multiple_of(BLOCK)
+    }
+
+    /// Returns the space to keep in a segment: for its end, and to begin the next one with when the disk is full.
+    pub(super) fn reserve(&self) -> u64 {
+        self.end_reserve() + if self.closed.is_none() { self.next_segment_reserve() } else { 0 }
     }
 
     /// Returns the header of a segment that starts now, and its first bytes: the head, and copies of what must not be

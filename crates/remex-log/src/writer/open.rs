@@ -117,7 +117,7 @@ impl Writer {
             tail.reserved = tail.written;
             if ledger.closed.is_none() {
                 // Without it, the exit has no place on a full disk; opening the log matters more.
-                let end = (tail.written + ledger.end_reserve()).next_multiple_of(BLOCK);
+                let end = (tail.written + ledger.reserve()).next_multiple_of(BLOCK);
                 tail.reserve(&*disk, &*space, end).ok();
             }
         }
@@ -168,7 +168,7 @@ pub(super) fn new_tail(
 
 /// Returns how much to reserve for a segment that begins with `head_len` bytes.
 pub(super) fn first_reserve(ledger: &Ledger, options: Options, head_len: u64) -> u64 {
-    let least = head_len + ledger.end_reserve();
+    let least = head_len + ledger.reserve();
     FIRST_STEP.min(options.segment_len()).max(least).next_multiple_of(BLOCK)
 }
 
