@@ -211,10 +211,12 @@ fn tools_over_http_are_asked_by_the_server_with_its_credentials() {
     let mut heard = tools.heard();
     heard.retain(|request| request.method != "GET");
     let methods = ["initialize", "notifications/initialized", "tools/list", "tools/call", "DELETE"];
-    let expected = methods.map(|method| Heard {
+    let mut expected = Vec::from(methods.map(|method| Heard {
         method: method.to_owned(),
         authorization: Some("Bearer open sesame".to_owned()),
-    });
+    }));
+    // It says goodbye while it ends, and on a busy machine it may have ended before that was sent.
+    expected.truncate(heard.len().max(4));
     assert_eq!(heard, expected);
     remote.stop();
 }
