@@ -276,13 +276,14 @@ pub fn hidden_children(program: u32, tag: Tag) -> io::Result<Vec<Pid>> {
     let own_image = image(&program);
     let mut hidden = Vec::new();
     for pid in proc::pids()? {
-        let found = proc::tag(pid)?;
-        let has_tag = found.is_some_and(|found| found.same_server(tag) || found == Tag::WATCHDOG);
-        if !has_tag
-            && let Some(member) = proc::member(pid, found)?
-            && member.parent == parent
-            && (member.has_executed || image(&pid) != own_image)
-        {
+        let Some(member) = proc::member(pid, None)? else { continue };
+        if member.parent != parent || !(member.has_executed || image(&pid) != own_image) {
+            continue;
+        }
+        // Last, because a child has its tag before it executes something, and none when it has ended.
+        let tag_now = proc::tag(pid)?;
+        let has_tag = tag_now.is_some_and(|found| found.same_server(tag) || found == Tag::WATCHDOG);
+        if !has_tag && proc::member(pid, tag_now)?.is_some() {
             hidden.push(pid);
         }
     }

@@ -166,6 +166,8 @@ impl Drop for NewInit {
 struct InitContext<'a> {
     setup: FirstSetup<'a>,
     birth: &'a Birth,
+    /// Where its tag goes.
+    mark: Option<&'static TagLimit>,
     /// Written by the process if it fails; zero is no [`Step`].
     step: AtomicI32,
     errno: AtomicI32,
@@ -196,6 +198,7 @@ pub(crate) fn start(
             has_own_network: namespaces & libc::CLONE_NEWNET != 0,
         },
         birth,
+        mark: TagLimit::chosen(),
         step: AtomicI32::new(0),
         errno: AtomicI32::new(0),
     };
@@ -226,8 +229,12 @@ pub(crate) fn start(
 
 extern "C" fn first(context: *mut c_void) -> c_int {
     // SAFETY: `start` passes a context that outlives the process's use of it, and does not access it in the meantime.
-    let InitContext { setup, birth, step, errno } = unsafe { &*context.cast::<InitContext<'_>>() };
+    let InitContext { setup, birth, mark, step, errno } = unsafe { &*context.cast::<InitContext<'_>>() };
     birth.exists.store(true, SeqCst);
+    if let Some(limit) = mark {
+        // Until it has the tag of a start it is of none, and whoever looks from outside must not take it for a fugitive.
+        _ = limit.apply_to_self(Tag::WATCHDOG);
+    }
     // SAFETY: we are in new namespaces, and all signals are blocked. The exit runs none of our code.
     unsafe {
         if !birth.is_aborted() {

@@ -6,9 +6,16 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 mod harness;
+mod inmate;
+
+use std::path::Path;
 
 use harness::{NULL, TAGS, eventually, pipes, shell, spawner, start, within};
-use remex_process::{Scope, Spawner, Start, Tag, adopt_orphans, reap_orphans, spawn_own, tree};
+use inmate::{jail, preset};
+use remex_process::{
+    Scope, Spawner, Start, Tag, adopt_orphans, hidden_children, reap_orphans, spawn_own, tree,
+};
+use remex_sandbox::Preset;
 
 /// Clears its tag, leaves its session and lets its parents end, once or all the time; holds its output open.
 #[test]
@@ -68,6 +75,8 @@ async fn what_hides_whose_it_is_is_killed_or_reported() {
     others_are_left_alone(&spawner).await;
     alone().await;
     own_children_are_no_orphans(&spawner).await;
+    alone().await;
+    starts_hide_nothing(&spawner).await;
 }
 
 async fn nothing_is_left(spawner: &Spawner, tag: Tag, way: &str) {
@@ -123,4 +132,26 @@ async fn own_children_are_no_orphans(spawner: &Spawner) {
     .await;
     reap_orphans();
     assert_eq!(own.wait().unwrap().code(), Some(7));
+}
+
+/// Who looks from outside never takes a process that is just starting or ending for one that hides.
+async fn starts_hide_nothing(spawner: &Spawner) {
+    let tag = TAGS.tag(4, 1);
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let looking = std::thread::spawn(move || {
+        let mut hidden = Vec::new();
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            hidden.extend(hidden_children(std::process::id(), tag).unwrap());
+        }
+        hidden
+    });
+    for number in 0..300 {
+        // What is prepared for the next confined start is no secret either.
+        let confined = (number % 10 == 0).then(|| jail(preset(Preset::ReadOnly, Path::new("/"))));
+        let begun = Start { jail: confined, ..start(NULL, tag, "true", &[]) };
+        let mut child = spawner.start(begun).await.unwrap();
+        within(child.exit.wait()).await;
+    }
+    drop(stop);
+    assert_eq!(looking.join().unwrap(), [], "starts are no secret");
 }
