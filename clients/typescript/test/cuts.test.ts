@@ -33,7 +33,8 @@ async function withFaults(seed: number, count: number, maxBytes: number, story: 
   const host = await within("a connection", connect(proxy.url, OPTIONS), 30_000);
   try {
     await within("the end of the story", story(host, proxy), 60_000);
-    assert.ok(proxy.faults > 0, "nothing went wrong");
+    // On a busy machine the client itself gives up connections that have not failed yet.
+    assert.ok(proxy.faults > 0 || host.disconnects > 0, "nothing went wrong");
   } finally {
     await host.end();
   }

@@ -33,7 +33,7 @@ use chance::Chance;
 use course::{Course, Way};
 use exact::{Exact, lines};
 use proxy::{Door, Proxy, Tally};
-use scene::{Scene, longest_absence};
+use scene::Scene;
 
 /// Which seed to run alone.
 const SEED: &str = "REMEX_FAULTS_SEED";
@@ -43,16 +43,12 @@ const AT_ONCE: usize = 10;
 
 #[test]
 fn every_stream_is_exact_over_a_faulty_websocket() {
-    let server = Server::start();
-    run_on(&server, 0..60);
-    server.stop();
+    run_on(Server::serve, 0..60);
 }
 
 #[test]
 fn every_stream_is_exact_over_a_faulty_unix_socket() {
-    let server = Server::unix(&[]);
-    run_on(&server, 60..100);
-    server.stop();
+    run_on(Server::unix, 60..100);
 }
 
 #[test]
@@ -84,7 +80,12 @@ fn a_minute_of_faults_loses_and_doubles_nothing() {
 }
 
 /// Makes the runs of these seeds with one server, and checks that enough has gone wrong.
-fn run_on(server: &Server, seeds: Range<u64>) {
+fn run_on(start: impl FnOnce(&[&str]) -> Server, seeds: Range<u64>) {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("server.toml");
+    // A busy machine may take more than the usual two seconds to come back.
+    std::fs::write(&config, "[limits]\nresume_hold = '10m'\n").unwrap();
+    let server = start(&["--config", config.to_str().unwrap()]);
     let tally = Arc::new(Tally::default());
     let runs = seeds.end - seeds.start;
     run_all(seeds, AT_ONCE, |seed| run(seed, server.address().to_owned(), Arc::clone(&tally)));
@@ -92,6 +93,7 @@ fn run_on(server: &Server, seeds: Range<u64>) {
     let (refused, cut, mute) = (count(&tally.refused), count(&tally.cut), count(&tally.mute));
     let is_enough = refused >= runs / 4 && cut >= runs && mute >= runs / 4;
     assert!(alone().is_some() || is_enough, "too little goes wrong: {tally:?}");
+    server.stop();
 }
 
 /// How the clients here behave: they notice soon that nobody answers.
@@ -142,7 +144,6 @@ async fn run(seed: u64, server: String, tally: Arc<Tally>) {
     let mut chance = Chance::new(seed);
     let proxy = Proxy::before(&server, Course::draw(&mut chance), &tally).await;
     let client = connect(&proxy).await;
-    let absence = tokio::spawn(longest_absence(client.connection_states()));
     let mut scene = Scene::new(client.clone(), chance.branch());
     let mut stories = JoinSet::new();
     for number in 0..chance.within(3, 6) {
@@ -156,7 +157,7 @@ async fn run(seed: u64, server: String, tally: Arc<Tally>) {
         proxy.lay_snare(way, usize::try_from(chance.within(0, 200)).unwrap());
     }
     client.end().await.unwrap();
-    scene.assert_whole_unless_away(absence.await.unwrap());
+    scene.assert_whole();
     scene.assert_each_started_once();
     tokio::task::block_in_place(|| scene.assert_nothing_is_left());
 }
