@@ -52,6 +52,12 @@ impl Attempt {
     pub(crate) fn is_aborted(&self) -> bool {
         self.progress.aborted.load(SeqCst)
     }
+
+    /// Allows the spawning thread to create the children once more, after both have ended.
+    pub(crate) fn begin_again(&self) {
+        let progress = &self.progress;
+        [&progress.init, &progress.command].into_iter().for_each(Birth::begin_again);
+    }
 }
 
 /// The state shared by the children, the thread that spawns them, and callers that abort it.
@@ -100,6 +106,13 @@ impl Birth {
     /// Records that the spawning thread now owns the pidfd.
     pub(crate) fn on_created(&self) {
         *self.made.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    fn begin_again(&self) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        *made = false;
+        self.exists.store(false, SeqCst);
+        self.pidfd.store(-1, SeqCst);
     }
 
     fn abort(&self) {

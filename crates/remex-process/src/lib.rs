@@ -36,6 +36,7 @@ mod image;
 mod init;
 mod janitor;
 mod memory;
+mod newborn;
 mod prepared;
 mod proc;
 mod reaper;

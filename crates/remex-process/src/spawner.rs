@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     io,
-    os::fd::{AsFd, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
@@ -21,15 +21,15 @@ use tokio::{
 };
 
 use crate::{
-    Attempt, Cgroup, ChildIo, Exit, Jail, Leader, OwnCgroup, Pid, ProxySocket, Rlimit, Scope, Stage, Start,
-    StartError, Stdio, Tag,
-    adoption::Creation,
-    clone::{self, ChildSetup, Spawned, Terminal},
+    Attempt, Cgroup, ChildIo, Exit, Jail, Leader, OwnCgroup, Pid, ProxySocket, Scope, Stage, Start,
+    StartError, Tag,
+    clone::Spawned,
     descriptors::StdioEnds,
     exit,
     image::Image,
     init::{Init, SpareInits},
-    prepared::{Means, PreparedJail, Space},
+    newborn::{self, Ends, Newborn, Obstacle},
+    prepared::Space,
     reaper,
     resources::ChildResources,
     shared_table, sys,
@@ -374,7 +374,7 @@ fn spawn(
     lease: Arc<Lease>,
     attempt: &Attempt,
 ) -> Result<UnclaimedChild, StartError> {
-    let Start { stdio, tag, parent_death, rlimits, .. } = image.start;
+    let Start { stdio, tag, .. } = image.start;
     let cgroup = image.start.cgroup.as_ref().map(own_cgroup).transpose();
     let (cgroup, entrance) = match cgroup {
         Ok(cgroup) => cgroup.unzip(),
@@ -387,55 +387,18 @@ fn spawn(
         Ok(ends) => ends,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };
-    let prepare = |jail: &Jail| {
-        PreparedJail::new(jail, Means { resources: &mut *resources, spares: &pool.spare_inits, tag, attempt })
+    let newborn = match newborn::create(
+        &pool.spare_inits,
+        resources,
+        &image,
+        &Ends { stdio: &ends, cgroup: entrance.as_ref() },
+        attempt,
+    ) {
+        Ok(newborn) => newborn,
+        Err(Obstacle::Failed(stage, errno)) => return Err(image.error(stage, errno)),
+        Err(Obstacle::Unconfined(error)) => return Err(image.unconfined(error)),
     };
-    let jail = match image.start.jail.as_ref().map(prepare).transpose() {
-        Ok(jail) => jail,
-        Err(error) => return Err(image.unconfined(error)),
-    };
-    if attempt.is_aborted() {
-        return Err(image.error(Stage::Setup, libc::ECANCELED));
-    }
-    let ChildResources { stack, between, slots } = resources;
-    let filled = match slots.fill(ends.targets()) {
-        Ok(filled) => filled,
-        Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
-    };
-    let creation = Creation::begin();
-    let spawned = clone::start(
-        stack,
-        &mut ChildSetup {
-            candidates: &image.candidates.pointers(),
-            argv: &image.argv.pointers(),
-            env: &image.env.pointers(),
-            cwd: &image.cwd,
-            targets: filled.numbers(),
-            descriptors_end: filled.end(),
-            terminal: match stdio {
-                Stdio::Pipes { .. } => Terminal::Absent,
-                Stdio::Pty { .. } => Terminal::Controlling,
-            },
-            mark: TagLimit::chosen().map(|limit| (limit.resource, limit.limit(tag))),
-            file_limit: sys::file_limit_of_children().filter(|_| !rlimits.has(Rlimit::OpenFiles)),
-            limits: &rlimits.raw(),
-            cgroup: entrance.as_ref().map(|file: &OwnedFd| file.as_raw_fd()),
-            parent_death,
-            entrance: jail.as_ref().and_then(|jail| jail.entrance(between)),
-            walls: jail.as_ref().map(PreparedJail::walls),
-        },
-        &attempt.progress.command,
-    );
-    drop(filled);
-    let Spawned { pid, pidfd, inherited_rss_bytes, proxy } = match spawned {
-        Ok(spawned) => spawned,
-        Err(failure) => {
-            return Err(match jail.as_ref().and_then(|jail| jail.error(&failure)) {
-                Some(error) => image.unconfined(error),
-                None => image.error(failure.stage, failure.errno),
-            });
-        }
-    };
+    let Newborn { spawned: Spawned { pid, pidfd, inherited_rss_bytes, proxy }, jail, creation } = newborn;
     creation.started(tag, pid);
     drop(creation);
     let space = jail.and_then(|jail| jail.space);
@@ -519,7 +482,7 @@ impl Drop for UnclaimedChild {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Rlimits, StartErrorKind, Stdin, Tags};
+    use crate::{Rlimits, StartErrorKind, Stdin, Stdio, Tags};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -8,7 +8,10 @@ mod inmate;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use harness::{
@@ -383,6 +386,33 @@ async fn what_cannot_be_mounted_is_refused_with_its_path() {
             root.display()
         )
     );
+}
+
+#[tokio::test]
+async fn files_that_come_and_go_beside_it_do_not_keep_it_from_starting() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(directory.path()).unwrap();
+    let secret = root.join("credentials/of/a/server/token");
+    let policy = Arc::new(preset(Preset::WorkspaceWrite, &root));
+    let done = Arc::new(AtomicBool::new(false));
+    let busy = {
+        let (secret, top, done) = (secret.clone(), root.join("credentials"), Arc::clone(&done));
+        std::thread::spawn(move || {
+            while !done.load(Ordering::SeqCst) {
+                fs::create_dir_all(secret.parent().unwrap()).unwrap();
+                fs::write(&secret, "secret").unwrap();
+                fs::remove_dir_all(&top).unwrap();
+            }
+        })
+    };
+    for number in 0..200 {
+        let jail = Jail::new(Arc::clone(&policy), Arc::new([secret.clone()]));
+        let start = Start { jail: Some(jail), ..shell(NULL, TAGS.tag(17, number), "echo started") };
+        let (output, status) = run(start).await;
+        assert_eq!((&*output, status.code), ("started\n", 0));
+    }
+    done.store(true, Ordering::SeqCst);
+    busy.join().unwrap();
 }
 
 #[tokio::test]

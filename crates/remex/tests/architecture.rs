@@ -167,7 +167,7 @@ const PROTO_LAYERS: [&str; 22] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 36] = [
+const PROCESS_LAYERS: [&str; 37] = [
     "memory",
     "pid",
     "signal",
@@ -198,6 +198,7 @@ const PROCESS_LAYERS: [&str; 36] = [
     "init",
     "janitor",
     "prepared",
+    "newborn",
     "support",
     "exit",
     "proxy",

@@ -135,7 +135,12 @@ fn grant_except(
         };
     }
     let failed = |_: io::Error| unlisted(directory, "its files cannot be listed");
-    for entry in fs::read_dir(directory).map_err(failed)? {
+    let entries = match fs::read_dir(directory) {
+        // It has gone since its parent was listed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
         let entry = entry.map_err(failed)?;
         let is_process = is_proc && entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
         // Whoever follows a link needs a right to its target only.

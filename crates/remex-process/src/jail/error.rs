@@ -155,6 +155,14 @@ impl JailError {
         }
     }
 
+    /// Returns whether files have come or gone since the mounts were planned, so that another plan may do.
+    pub(crate) fn is_outdated(&self) -> bool {
+        matches!(
+            self,
+            Self::Step { step: Step::Mount, errno: libc::ENOENT | libc::ENOTDIR | libc::ELOOP, .. }
+        )
+    }
+
     /// Returns what to do about it.
     #[must_use]
     pub fn hint(&self) -> String {
