@@ -92,7 +92,7 @@ fn clients_that_take_nothing_cost_a_bounded_amount_together_and_miss_nothing() {
     const LEN: u64 = 200 * MIB + 1;
     let place = Place::new();
     // They take nothing for longer on a busy machine.
-    let config = place.write("server.toml", "[limits]\nstalled_writer = '1h'\n");
+    let config = place.write("server.toml", "[limits]\nstalled_writer = '1h'\nslow_transfer = '1h'\n");
     let server = Server::unix(&["--config", &config.display().to_string()]);
     let huge = sparse(&place, "huge", LEN);
     let some = sparse(&place, "some", 5 * MIB);
@@ -132,7 +132,10 @@ fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
     const LEN: u64 = 500 * MIB;
     let place = Place::new();
     // The account of a client has room for two contents; the memory of the host is what is missing.
-    let config = place.write("server.toml", "[limits]\nanswer_bytes = '2GiB'\nstalled_writer = '1h'\n");
+    let config = place.write(
+        "server.toml",
+        "[limits]\nanswer_bytes = '2GiB'\nstalled_writer = '1h'\nslow_transfer = '1h'\n",
+    );
     let server = Server::unix(&["--config", &config.display().to_string()]);
     let huge = sparse(&place, "huge", LEN);
     // What the server reserves for its threads and their memory, and enough for one content.
