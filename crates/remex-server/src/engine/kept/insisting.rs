@@ -2,13 +2,13 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use remex_process::{Pid, Scope, Signal, hidden_children, tree};
+use remex_process::{Scope, Signal, hidden_children, tree};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
     process::{ExitCause, TerminateMode, TerminateScope, Terminated},
 };
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 use super::{Audience, Engine, Place};
 use crate::{
@@ -19,11 +19,6 @@ use crate::{
 
 /// How long the keeper has to answer a request that ends a process.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long a process has to hide to be one that does.
-const DOUBT_PATIENCE: Duration = Duration::from_secs(2);
-
-const TIME_BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 impl<A: Audience> Engine<A> {
     /// Ends the process without the keeper, unless that answers the request in time: then what this returns has to be
@@ -90,41 +85,25 @@ impl<A: Audience> Engine<A> {
 
 impl<A: Audience> Engine<A> {
     /// Fails if the keeper has children that hide which process they come from: it alone could tell.
-    ///
-    /// Looks more than once, because a process that is just being created or reaped can look like one that hides.
     async fn check_hidden(&self, keeper: u32) -> Result<(), RpcError> {
-        let (tag, until) = (self.tag, Instant::now() + DOUBT_PATIENCE);
-        let mut seen: Option<Vec<Pid>> = None;
-        loop {
-            let looking =
-                self.host.own_threads().run(OwnWork::Keeper, move || hidden_children(keeper, tag)).await;
-            let doubt = match looking.map_err(io::Error::other).and_then(|found| found) {
-                Ok(mut hidden) => {
-                    hidden.retain(|pid| seen.as_ref().is_none_or(|seen| seen.contains(pid)));
-                    if hidden.is_empty() {
-                        return Ok(());
-                    }
-                    let pids = hidden.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-                    seen = Some(hidden);
-                    format!("there are processes that hide which process they come from: {pids}")
-                }
-                Err(error) => format!("the processes of that host cannot be looked at: {error}"),
-            };
-            if Instant::now() >= until {
-                return Err(unsure(keeper, &doubt));
-            }
-            tokio::time::sleep(TIME_BETWEEN_LOOKS).await;
+        let tag = self.tag;
+        let looking =
+            self.host.own_threads().run(OwnWork::Keeper, move || hidden_children(keeper, tag)).await;
+        let left: Vec<_> = match looking {
+            Ok(Ok(hidden)) => hidden.iter().map(ToString::to_string).collect(),
+            Ok(Err(_)) | Err(_) => vec!["unknown".to_owned()],
+        };
+        if left.is_empty() {
+            return Ok(());
         }
+        let message = format!(
+            "cannot tell whether something of the process tree is left: the keeper (pid {keeper}), which runs it, does not \
+             respond, and there are processes that hide which process they come from: {}",
+            left.join(" ")
+        );
+        let hint = format!("resume it with `kill -CONT {keeper}` on that host, and try again");
+        Err(RpcError::new(ErrorKind::Internal, message).with_hint(hint))
     }
-}
-
-fn unsure(keeper: u32, doubt: &str) -> RpcError {
-    let message = format!(
-        "cannot tell whether something of the process tree is left: the keeper (pid {keeper}), which runs it, does not \
-         respond, and {doubt}"
-    );
-    let hint = format!("resume it with `kill -CONT {keeper}` on that host, and try again");
-    RpcError::new(ErrorKind::Internal, message).with_hint(hint)
 }
 
 /// Returns whether a request ends the process, and does no harm when the keeper repeats it later. Other signals than KILL
