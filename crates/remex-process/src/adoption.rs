@@ -265,31 +265,6 @@ pub(crate) fn claim(member: &Member, matches: impl Fn(Tag) -> bool) -> Claim {
     claim
 }
 
-/// Returns the children of another program that hide which of its starts they come from: those without a tag of the
-/// server that has created `tag`. Copies of that program are none.
-///
-/// # Errors
-/// If `/proc` cannot be read.
-pub fn hidden_children(program: u32, tag: Tag) -> io::Result<Vec<Pid>> {
-    let parent = Pid::new(program.cast_signed());
-    let image = |pid: &dyn std::fmt::Display| fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let own_image = image(&program);
-    let mut hidden = Vec::new();
-    for pid in proc::pids()? {
-        let Some(member) = proc::member(pid, None)? else { continue };
-        if member.parent != parent || !(member.has_executed || image(&pid) != own_image) {
-            continue;
-        }
-        // Last, because a child has its tag before it executes something, and none when it has ended.
-        let tag_now = proc::tag(pid)?;
-        let has_tag = tag_now.is_some_and(|found| found.same_server(tag) || found == Tag::WATCHDOG);
-        if !has_tag && proc::member(pid, tag_now)?.is_some() {
-            hidden.push(pid);
-        }
-    }
-    Ok(hidden)
-}
-
 impl Adoption {
     fn note_start(&mut self, tag: Tag, leader: Pid, since: u64) {
         let tag = tag.of_start();
@@ -392,22 +367,23 @@ impl Adoption {
     }
 }
 
-/// Lists the children of this program, also those that have ended; `None` if the kernel does not say.
+/// Lists the children of a program, also those that have ended; `None` if the kernel does not say.
 ///
 /// Orphans come to the first thread. It is read last, so that the orphans of a child that is gone by then are seen.
-fn children_of(own: Pid) -> Option<Vec<Pid>> {
-    let own_thread = own.to_string();
-    let list = |thread: &str| fs::read_to_string(format!("/proc/self/task/{thread}/children"));
+pub(crate) fn children_of(program: Pid) -> Option<Vec<Pid>> {
+    let first_thread = program.to_string();
+    let list = |thread: &str| fs::read_to_string(format!("/proc/{program}/task/{thread}/children"));
     let mut children = Vec::new();
-    for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
-        let Some(thread) = thread.file_name().to_str().filter(|name| *name != own_thread).map(str::to_owned)
+    for thread in fs::read_dir(format!("/proc/{program}/task")).ok()?.flatten() {
+        let Some(thread) =
+            thread.file_name().to_str().filter(|name| *name != first_thread).map(str::to_owned)
         else {
             continue;
         };
         // One that has ended meanwhile has left its children to the first one.
         children.extend(list(&thread).ok().iter().flat_map(|text| parse(text)));
     }
-    children.extend(parse(&list(&own_thread).ok()?));
+    children.extend(parse(&list(&first_thread).ok()?));
     Some(children)
 }
 

@@ -15,6 +15,7 @@ mod early_signals;
 mod error;
 mod exit;
 mod handover;
+mod hidden;
 mod jail;
 mod leader;
 #[cfg(feature = "serde")]
@@ -45,7 +46,7 @@ mod shared_table;
 mod slots;
 mod sys;
 
-pub use adoption::{adopt_orphans, hidden_children, reap_orphans, resume_start, spawn_own};
+pub use adoption::{adopt_orphans, reap_orphans, resume_start, spawn_own};
 pub use attempt::Attempt;
 pub use brief::run_briefly;
 pub use cgroup::{Cgroup, CgroupError, CgroupLimits, Cgroups};
@@ -54,6 +55,7 @@ pub use early_signals::{deliver_noted, note_signals};
 pub use error::{DenialReason, ExecDenial, Stage, StartError, StartErrorKind};
 pub use exit::{Exit, ExitRecord, ExitStatus, Usage};
 pub use handover::{exec_command_keeping, exec_keeping, take_kept, take_signals};
+pub use hidden::{HiddenChildren, Look};
 pub use jail::{Jail, JailError, PROXY_PORT, Step};
 pub use leader::Leader;
 pub use memory::{return_large_blocks, spare_address_space, trim_heap};

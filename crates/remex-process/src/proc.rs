@@ -44,6 +44,8 @@ pub struct Member {
     pub(crate) started: u64,
     /// Whether it has executed a program since it was forked.
     pub(crate) has_executed: bool,
+    /// Whether it is ending and runs nothing any more; what it has created may not be orphaned yet.
+    pub(crate) is_exiting: bool,
 }
 
 /// Lists every process except init and this one.
@@ -167,6 +169,7 @@ fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<(Member, bool)> {
         resident_bytes: positive(pages) * page_len,
         started: positive(started),
         has_executed: flags & PF_FORKNOEXEC == 0,
+        is_exiting: flags & PF_EXITING != 0 && threads < 2,
     };
     Some((member, is_zombie || is_ending_init))
 }
@@ -194,6 +197,7 @@ mod tests {
                 resident_bytes: 25 * page_len,
                 started: 4711,
                 has_executed: true,
+                is_exiting: false,
             };
             assert_eq!(member, Some((expected, false)), "{name}");
         }

@@ -13,7 +13,7 @@ use std::path::Path;
 use harness::{NULL, TAGS, eventually, pipes, shell, spawner, start, within};
 use inmate::{jail, preset};
 use remex_process::{
-    Scope, Spawner, Start, Tag, adopt_orphans, hidden_children, reap_orphans, spawn_own, tree,
+    HiddenChildren, Look, Scope, Spawner, Start, Tag, adopt_orphans, reap_orphans, spawn_own, tree,
 };
 use remex_sandbox::Preset;
 
@@ -85,6 +85,11 @@ async fn nothing_is_left(spawner: &Spawner, tag: Tag, way: &str) {
     output.until("fleeing").await;
     // The first process has ended, and with it everything that shows whose the others are.
     within(child.exit.wait()).await;
+    // From outside it is seen that something is left, however often it replaces itself.
+    let mut children = HiddenChildren::new(std::process::id(), tag).unwrap();
+    for _ in 0..200 {
+        assert_ne!(children.look().unwrap(), Look::Clear, "one that {way}");
+    }
     within(tree::kill(&Scope::Start(tag))).await.unwrap_or_else(|error| panic!("one that {way}: {error}"));
     // It holds the pipe as long as it lives.
     output.rest().await;
@@ -134,16 +139,17 @@ async fn own_children_are_no_orphans(spawner: &Spawner) {
     assert_eq!(own.wait().unwrap().code(), Some(7));
 }
 
-/// Who looks from outside never takes a process that is just starting or ending for one that hides.
+/// Starts and ends keep nobody who looks from outside from seeing that no process hides.
 async fn starts_hide_nothing(spawner: &Spawner) {
     let tag = TAGS.tag(4, 1);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let looking = std::thread::spawn(move || {
-        let mut hidden = Vec::new();
+        let mut looks = Vec::new();
+        let mut children = HiddenChildren::new(std::process::id(), tag).unwrap();
         while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            hidden.extend(hidden_children(std::process::id(), tag).unwrap());
+            looks.push(children.look().unwrap());
         }
-        hidden
+        looks
     });
     for number in 0..300 {
         // What is prepared for the next confined start is no secret either.
@@ -153,5 +159,8 @@ async fn starts_hide_nothing(spawner: &Spawner) {
         within(child.exit.wait()).await;
     }
     drop(stop);
-    assert_eq!(looking.join().unwrap(), [], "starts are no secret");
+    let looks = looking.join().unwrap();
+    let hidden: Vec<_> = looks.iter().filter(|look| matches!(look, Look::Hidden(_))).collect();
+    assert_eq!(hidden, Vec::<&Look>::new(), "starts are no secret");
+    assert!(looks.contains(&Look::Clear), "starts leave no doubt behind: {} looks", looks.len());
 }

@@ -167,7 +167,7 @@ const PROTO_LAYERS: [&str; 22] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 37] = [
+const PROCESS_LAYERS: [&str; 38] = [
     "memory",
     "pid",
     "signal",
@@ -180,6 +180,7 @@ const PROCESS_LAYERS: [&str; 37] = [
     "tag_limit",
     "proc",
     "adoption",
+    "hidden",
     "brief",
     "jail",
     "error",

@@ -142,6 +142,7 @@ mod tests {
             resident_bytes: 0,
             started: 0,
             has_executed: true,
+            is_exiting: false,
         }
     }
 

@@ -2,13 +2,13 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use remex_process::{Scope, Signal, hidden_children, tree};
+use remex_process::{HiddenChildren, Look, Pid, Scope, Signal, tree};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
     process::{ExitCause, TerminateMode, TerminateScope, Terminated},
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{Audience, Engine, Place};
 use crate::{
@@ -19,6 +19,12 @@ use crate::{
 
 /// How long the keeper has to answer a request that ends a process.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long to look at the children of a keeper, while some of them are just starting or ending.
+const LOOKING_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Nothing announces that a child has started or ended.
+const TIME_BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl<A: Audience> Engine<A> {
     /// Ends the process without the keeper, unless that answers the request in time: then what this returns has to be
@@ -86,24 +92,43 @@ impl<A: Audience> Engine<A> {
 impl<A: Audience> Engine<A> {
     /// Fails if the keeper has children that hide which process they come from: it alone could tell.
     async fn check_hidden(&self, keeper: u32) -> Result<(), RpcError> {
-        let tag = self.tag;
-        let looking =
-            self.host.own_threads().run(OwnWork::Keeper, move || hidden_children(keeper, tag)).await;
-        let left: Vec<_> = match looking {
-            Ok(Ok(hidden)) => hidden.iter().map(ToString::to_string).collect(),
-            Ok(Err(_)) | Err(_) => vec!["unknown".to_owned()],
-        };
-        if left.is_empty() {
-            return Ok(());
+        let Some(mut children) = HiddenChildren::new(keeper, self.tag) else { return Ok(()) };
+        let until = Instant::now() + LOOKING_PATIENCE;
+        loop {
+            let looking = move || {
+                let look = children.look();
+                (children, look)
+            };
+            let looked = self.host.own_threads().run(OwnWork::Keeper, looking).await;
+            let (returned, look) = looked.map_err(|panicked| unsure(keeper, &panicked.to_string()))?;
+            children = returned;
+            let (is_certain, doubt) = match look {
+                Ok(Look::Clear) => return Ok(()),
+                Ok(Look::Unsettled(pids)) if pids.is_empty() => continue,
+                Ok(Look::Hidden(pids)) => (true, hiding(&pids)),
+                Ok(Look::Unsettled(pids)) => (false, hiding(&pids)),
+                Err(error) => (false, format!("the processes of that host cannot be looked at: {error}")),
+            };
+            if is_certain || Instant::now() >= until {
+                return Err(unsure(keeper, &doubt));
+            }
+            tokio::time::sleep(TIME_BETWEEN_LOOKS).await;
         }
-        let message = format!(
-            "cannot tell whether something of the process tree is left: the keeper (pid {keeper}), which runs it, does not \
-             respond, and there are processes that hide which process they come from: {}",
-            left.join(" ")
-        );
-        let hint = format!("resume it with `kill -CONT {keeper}` on that host, and try again");
-        Err(RpcError::new(ErrorKind::Internal, message).with_hint(hint))
     }
+}
+
+fn unsure(keeper: u32, doubt: &str) -> RpcError {
+    let message = format!(
+        "cannot tell whether something of the process tree is left: the keeper (pid {keeper}), which runs it, does not \
+         respond, and {doubt}"
+    );
+    let hint = format!("resume it with `kill -CONT {keeper}` on that host, and try again");
+    RpcError::new(ErrorKind::Internal, message).with_hint(hint)
+}
+
+fn hiding(pids: &[Pid]) -> String {
+    let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
+    format!("there are processes that hide which process they come from: {}", pids.join(" "))
 }
 
 /// Returns whether a request ends the process, and does no harm when the keeper repeats it later. Other signals than KILL
