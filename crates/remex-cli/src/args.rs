@@ -13,6 +13,7 @@ pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod env;
 pub(crate) mod gc;
+mod groups;
 pub(crate) mod keeper;
 pub(crate) mod kill;
 pub(crate) mod limit;
@@ -133,7 +134,7 @@ impl Command {
 
 /// Parses the command line; on an error, or for help, prints a message and returns the exit code.
 pub(crate) fn parse() -> Result<Command, ExitCode> {
-    let mut command = Arguments::command();
+    let mut command = groups::grouped(Arguments::command());
     let parsed = command.try_get_matches_from_mut(typed(std::env::args_os())).and_then(|matches| {
         let conflict = has_here_and_on(&matches);
         Ok((Arguments::from_arg_matches(&matches)?, conflict))

@@ -6,4 +6,5 @@ pub(crate) mod confirm;
 pub(crate) mod failure;
 pub(crate) mod finding;
 pub(crate) mod print;
+pub(crate) mod similar;
 pub(crate) mod text;

@@ -4,13 +4,16 @@
 
 use std::{io, path::PathBuf};
 
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Arg, ArgAction, Args, Command, CommandFactory as _};
 use clap_mangen::{
     Man,
-    roff::{Roff, bold, roman},
+    roff::{Inline, Roff, bold, italic, roman},
 };
 
-use super::Arguments;
+use super::{
+    Arguments,
+    groups::{self, GROUPS, Group},
+};
 
 /// Flags of `remex man`.
 #[derive(Debug, Args)]
@@ -99,10 +102,16 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]).text(synopsis(command));
+    roff.to_writer(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    if command.has_subcommands() {
+    if command.get_name() == "remex" {
+        let mut roff = Roff::new();
+        subcommands_in_groups(&mut roff, command);
+        roff.to_writer(&mut page)?;
+    } else if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
     let after = command.get_after_long_help().or(command.get_after_help());
@@ -114,6 +123,65 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     }
     roff.to_writer(&mut page)?;
     Ok(page)
+}
+
+/// Returns how a command is typed: its options with their values, and its arguments.
+fn synopsis(command: &Command) -> Vec<Inline> {
+    let mut words = vec![bold(command.get_bin_name().unwrap_or_else(|| command.get_name()))];
+    let is_general = |argument: &&Arg| ["help", "version"].contains(&argument.get_id().as_str());
+    let options = command.get_arguments().filter(|argument| !argument.is_positional());
+    for option in options.filter(|option| !option.is_hide_set() && !is_general(option)) {
+        words.push(roman(if option.is_required_set() { " " } else { " [" }));
+        let short = option.get_short().map(|letter| format!("-{letter}"));
+        let long = option.get_long().map(|name| format!("--{name}"));
+        for (index, name) in short.into_iter().chain(long).enumerate() {
+            words.extend((index > 0).then(|| roman("|")));
+            words.push(bold(name));
+        }
+        if option.get_action().takes_values() {
+            words.extend([roman(" "), italic(value_name(option))]);
+        }
+        words.extend((!option.is_required_set()).then(|| roman("]")));
+        words.extend(matches!(option.get_action(), ArgAction::Append).then(|| roman("...")));
+    }
+    for argument in command.get_positionals().filter(|argument| !argument.is_hide_set()) {
+        words.push(roman(if argument.is_required_set() { " " } else { " [" }));
+        words.push(italic(value_name(argument)));
+        words.extend((!argument.is_required_set()).then(|| roman("]")));
+        let most = argument.get_num_args().map_or(1, |range| range.max_values());
+        words.extend((most > 1).then(|| roman("...")));
+    }
+    if command.has_subcommands() {
+        let is_required = command.is_subcommand_required_set() || command.is_arg_required_else_help_set();
+        words.extend(if is_required {
+            vec![roman(" "), italic("COMMAND")]
+        } else {
+            vec![roman(" ["), italic("COMMAND"), roman("]")]
+        });
+    }
+    words
+}
+
+fn value_name(argument: &Arg) -> String {
+    let names = argument.get_value_names().unwrap_or_default();
+    names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// Lists the commands as the help does.
+fn subcommands_in_groups(roff: &mut Roff, root: &Command) {
+    roff.control("SH", ["SUBCOMMANDS"]);
+    for Group { heading, commands } in GROUPS {
+        roff.control("SS", [*heading]);
+        for name in *commands {
+            let Some(about) = groups::about(root, name) else { continue };
+            let page = if *name == "help" {
+                vec![bold("remex help")]
+            } else {
+                vec![bold(format!("remex-{name}")), roman("(1)")]
+            };
+            roff.control("TP", []).text(page).text([roman(about)]);
+        }
+    }
 }
 
 /// Formats the part of a help text after the flags.

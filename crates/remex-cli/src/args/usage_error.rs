@@ -2,6 +2,8 @@
 //!
 //! Start at [`report`].
 
+mod elsewhere;
+
 use std::{
     error::Error as _,
     num::{IntErrorKind, ParseIntError},
@@ -12,44 +14,17 @@ use clap::{
     Command, CommandFactory as _, Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use strsim::osa_distance;
 
 use crate::{
     args::Arguments,
     render::{
         failure::{Failure, InvalidArg},
-        text,
+        similar, text,
     },
 };
 
 /// The exit code for an invalid command line.
 const USAGE: u8 = 2;
-
-/// Names of similar commands in other programs.
-const SYNONYMS: &[(&str, &str)] = &[
-    ("check", "doctor"),
-    ("connect", "attach"),
-    ("copy", "cp"),
-    ("delete", "rm"),
-    ("dir", "ls"),
-    ("environment", "env"),
-    ("environments", "env"),
-    ("exec", "run"),
-    ("fg", "attach"),
-    ("jobs", "ps"),
-    ("list", "ps"),
-    ("log", "logs"),
-    ("remote", "env"),
-    ("scp", "cp"),
-    ("sh", "shell"),
-    ("signal", "kill"),
-    ("spawn", "run"),
-    ("ssh", "shell"),
-    ("start", "run"),
-    ("stop", "kill"),
-    ("tail", "logs"),
-    ("terminate", "kill"),
-];
 
 /// Prints why a command line cannot be parsed, or the help it asks for, and returns the exit code.
 pub(crate) fn report(error: &Error) -> ExitCode {
@@ -96,11 +71,20 @@ fn explain(error: &Error) -> Failure {
                 return Failure::usage(format!("unexpected option `{argument}`"), hint);
             }
             let noun = if argument.starts_with('-') { "option" } else { "argument" };
-            let suggested = words(ContextKind::SuggestedArg).first().copied();
-            Failure::usage(suggesting(format!("unexpected {noun} `{argument}`"), suggested), help)
+            let what = format!("unexpected {noun} `{argument}`");
+            if let Some(advice) = elsewhere::advice_on_option(&command, argument) {
+                return Failure::usage(what, advice);
+            }
+            let meant = nearest_option(&command, argument);
+            Failure::usage(suggesting(what, meant.as_deref()), help)
         }
         ErrorKind::InvalidSubcommand => {
             let typed = word(ContextKind::InvalidSubcommand);
+            if command == "remex"
+                && let Some(advice) = elsewhere::advice_on_command(typed)
+            {
+                return Failure::usage(format!("unknown command `{typed}`"), advice);
+            }
             let meant = nearest(&command, typed).map(|name| format!("{command} {name}"));
             let hint = format!("`{command} --help` lists the commands");
             Failure::usage(suggesting(format!("unknown command `{typed}`"), meant.as_deref()), hint)
@@ -266,14 +250,19 @@ fn nearest(parent: &str, typed: &str) -> Option<String> {
         .filter(|command| !command.is_hide_set())
         .flat_map(|command| command.get_name_and_visible_aliases())
         .collect();
-    let synonym = SYNONYMS.iter().find(|(other, _)| *other == typed).map(|(_, ours)| *ours);
-    if let Some(name) = synonym.filter(|name| names.contains(name)) {
-        return Some(name.to_owned());
-    }
-    // In short words, allow only one wrong letter.
-    let most = if typed.chars().count() < 5 { 1 } else { 2 };
-    let distances = names.iter().map(|name| (osa_distance(name, typed), name));
-    distances.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| (*name).to_owned())
+    let synonym = elsewhere::synonym(typed).filter(|name| names.contains(name));
+    synonym.or_else(|| similar::nearest(typed, names)).map(str::to_owned)
+}
+
+/// Finds the option that was probably meant, which the command must have.
+fn nearest_option(command: &str, typed: &str) -> Option<String> {
+    let mut root = Arguments::command();
+    let command = find(&mut root, command)?;
+    let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let names: Vec<_> = shown.filter_map(clap::Arg::get_long).collect();
+    let word = typed.strip_prefix("--")?.split('=').next()?;
+    let synonym = elsewhere::option_synonym(word).filter(|name| names.contains(name));
+    synonym.or_else(|| similar::nearest(word, names)).map(|name| format!("--{name}"))
 }
 
 #[cfg(test)]
@@ -290,10 +279,44 @@ mod tests {
             ("remex", "complations", Some("completions")),
             ("remex", "frobnicate", None),
             ("remex", "x", None),
+            // Not `prune` and not `logs`.
+            ("remex", "pause", None),
+            ("remex", "login", None),
             ("remex env", "tets", Some("test")),
             ("remex env", "exec", None),
         ] {
             assert_eq!(nearest(parent, typed).as_deref(), meant, "{parent} {typed}");
+        }
+    }
+
+    #[test]
+    fn options_are_found_by_similar_names_and_synonyms() {
+        for (command, typed, meant) in [
+            ("remex run", "--detatch", Some("--detach")),
+            ("remex run", "--tty", Some("--terminal")),
+            ("remex run", "--workdir=/srv", Some("--cwd")),
+            ("remex logs", "--lines", Some("--tail")),
+            // `ps` has no such option.
+            ("remex ps", "--workdir", None),
+            ("remex run", "--rm", None),
+            ("remex run", "-x", None),
+        ] {
+            assert_eq!(nearest_option(command, typed).as_deref(), meant, "{command} {typed}");
+        }
+    }
+
+    #[test]
+    fn no_advice_is_given_on_what_exists() {
+        let mut root = Arguments::command();
+        root.build();
+        for (word, _) in elsewhere::ADVICE_ON_COMMANDS {
+            assert!(root.find_subcommand(word).is_none(), "`{word}` is a command");
+        }
+        for (command, option, _) in elsewhere::ADVICE_ON_OPTIONS {
+            let found = root.find_subcommand(command).unwrap();
+            let exists =
+                found.get_arguments().any(|argument| argument.get_long() == option.strip_prefix("--"));
+            assert!(!exists, "`{command} {option}` exists");
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     render::{
         failure::{Failure, Kind},
         finding::short,
-        print, text,
+        print, similar, text,
     },
 };
 
@@ -493,6 +493,13 @@ fn unknown(word: &str, environments: &Configured) -> Failure {
     let names: Vec<_> =
         local.into_iter().chain(environments.iter().map(|definition| definition.id.as_str())).collect();
     let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    if let Some(meant) = similar::nearest(word, names) {
+        return Failure::of(
+            Kind::NotFound,
+            format!("unknown environment `{word}`; did you mean `{meant}`?"),
+            format!("known: {known}; add another with `remex env add {word} ssh://user@host`"),
+        );
+    }
     Failure::of(
         Kind::NotFound,
         format!("unknown environment `{word}`; known: {known}"),

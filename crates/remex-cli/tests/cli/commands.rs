@@ -38,8 +38,10 @@ pub(crate) fn help(home: &Home, words: &[String], columns: u16) -> String {
 
 fn collect(home: &Home, parent: &[String], all: &mut Vec<Vec<String>>) {
     let help = help(home, parent, UNBROKEN);
-    let listed =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // That of `remex` itself lists them in groups.
+    let (first, last) = if parent.is_empty() { ("Usage:", "Options:") } else { ("Commands:", "") };
+    let listed = help.lines().skip_while(|line| !line.starts_with(first)).skip(1);
+    let listed = listed.take_while(|line| *line != last);
     for line in listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
         let name = line.split_whitespace().next().unwrap_or_default();
         if name == "help" {

@@ -1,4 +1,5 @@
-//! Every example of the help texts, the man pages, README.md and CLI.md, run as it stands.
+//! Every example of the help texts, the man pages, README.md, CLI.md and the guide for users of ssh and tmux, run as it
+//! stands.
 //!
 //! [`table`] says of each how it is run and what must be seen; an example without an entry fails.
 
@@ -24,7 +25,7 @@ use table::{ELSEWHERE, EXAMPLES, How};
 /// How many examples are run at once; most of them wait for others most of the time.
 const AT_ONCE: usize = 4;
 
-const DOCUMENTS: [&str; 2] = ["README.md", "CLI.md"];
+const DOCUMENTS: [&str; 3] = ["README.md", "CLI.md", "docs/from-ssh-and-tmux.md"];
 
 #[test]
 fn the_exit_codes_of_help_are_those_of_cli_md() {

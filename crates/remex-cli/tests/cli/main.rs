@@ -21,6 +21,7 @@ mod env;
 mod examples;
 mod files;
 mod generated;
+mod help;
 mod home;
 mod jailed_clients;
 mod logs;

@@ -24,7 +24,7 @@ use crate::{
     remote::endpoint,
     render::{
         failure::{Failure, Kind},
-        print, text,
+        print, similar, text,
     },
 };
 use settings::ServerAddress;
@@ -103,13 +103,7 @@ fn change_default(name: Option<&str>) -> Result<Option<Id>, Failure> {
     let mut file = EnvironmentsFile::open()?;
     match name {
         Some(name) if name == Id::local().as_str() || file.has(name) => file.set_default(name),
-        Some(name) => {
-            return Err(Failure::of(
-                Kind::NotFound,
-                format!("unknown environment `{}` in `{}`", text::plain(name), file.path.display()),
-                "see `remex env list`, or add it with `remex env add`",
-            ));
-        }
+        Some(name) => return Err(file.unknown(name)),
         None => file.drop_default(),
     }
     let configured = file.save(None)?;
@@ -120,7 +114,7 @@ pub(super) fn remove(flags: &Remove) -> Outcome {
     let mut file = EnvironmentsFile::open()?;
     let name = flags.name.as_str();
     if !file.take(name) {
-        return Err(not_there(name, &file.path.display().to_string()));
+        return Err(file.unknown(name));
     }
     let was_default = file.document.get("default").and_then(Item::as_str) == Some(name);
     if was_default {
@@ -243,7 +237,7 @@ impl EnvironmentsFile {
 
     /// Returns the environment with this name, for changes.
     fn entry(&mut self, name: &str) -> Result<&mut dyn TableLike, Failure> {
-        let path = self.path.display().to_string();
+        let unknown = self.unknown(name);
         let found: Option<&mut dyn TableLike> = match self.document.get_mut("environments") {
             Some(Item::ArrayOfTables(tables)) => tables
                 .iter_mut()
@@ -256,7 +250,7 @@ impl EnvironmentsFile {
                 .map(|table| table as &mut dyn TableLike),
             _ => None,
         };
-        found.ok_or_else(|| not_there(name, &path))
+        found.ok_or(unknown)
     }
 
     /// Returns the address of an environment.
@@ -271,15 +265,30 @@ impl EnvironmentsFile {
     }
 
     fn has(&self, name: &str) -> bool {
+        self.names().contains(&name)
+    }
+
+    fn names(&self) -> Vec<&str> {
         match self.document.get("environments") {
             Some(Item::ArrayOfTables(tables)) => {
-                tables.iter().any(|table| table.get("id").and_then(Item::as_str) == Some(name))
+                tables.iter().filter_map(|table| table.get("id").and_then(Item::as_str)).collect()
             }
             Some(Item::Value(Value::Array(array))) => {
-                array.iter().any(|value| value.as_inline_table().and_then(id_of) == Some(name))
+                array.iter().filter_map(|value| value.as_inline_table().and_then(id_of)).collect()
             }
-            _ => false,
+            _ => Vec::new(),
         }
+    }
+
+    /// Explains that no environment has this name, and which one was probably meant.
+    fn unknown(&self, name: &str) -> Failure {
+        let path = self.path.display();
+        let meant = similar::nearest(name, self.names()).map(|meant| format!("; did you mean `{meant}`?"));
+        Failure::of(
+            Kind::NotFound,
+            format!("unknown environment `{}` in `{path}`{}", text::plain(name), meant.unwrap_or_default()),
+            "see `remex env list`, or add it with `remex env add`",
+        )
     }
 
     /// Removes an environment, and returns whether it existed.
@@ -459,14 +468,6 @@ fn heading(table: &Table) -> Option<String> {
     let prefix = table.decor().prefix()?.as_str()?;
     let (heading, _) = prefix.rsplit_once("\n\n")?;
     heading.contains('#').then(|| format!("{heading}\n\n"))
-}
-
-fn not_there(name: &str, file: &str) -> Failure {
-    Failure::of(
-        Kind::NotFound,
-        format!("unknown environment `{}` in `{file}`", text::plain(name)),
-        "see `remex env list`",
-    )
 }
 
 fn id_of(table: &InlineTable) -> Option<&str> {
