@@ -4,6 +4,7 @@
 
 mod call;
 mod call_class;
+mod confined;
 mod files;
 mod incoming;
 mod oldest;
@@ -27,6 +28,7 @@ use remex_proto::{
     Call,
     initialize::{Capability, Reply as Welcome},
     message,
+    sandbox::Sandbox,
     state::pending::{self, AfterDisconnect, Pending},
 };
 use tokio::sync::{Notify, oneshot, watch};
@@ -76,6 +78,8 @@ pub(crate) struct Core {
     /// Makes ids unique among clients.
     prefix: String,
     next_name: AtomicU64,
+    /// What confines file requests, see [`Client::confine_files`](crate::Client::confine_files).
+    files_sandbox: OnceLock<Sandbox>,
 }
 
 #[derive(Debug)]
@@ -152,6 +156,7 @@ impl Core {
             welcome: OnceLock::new(),
             prefix: random_word(),
             next_name: AtomicU64::new(1),
+            files_sandbox: OnceLock::new(),
         })
     }
 
@@ -280,7 +285,15 @@ impl Core {
         Ok(Ok(id))
     }
 
-    fn encode(&self, call: Call) -> Body {
+    /// Confines all file requests from now on; the first sandbox stays.
+    pub(crate) fn confine_files(&self, sandbox: Sandbox) {
+        let _ = self.files_sandbox.set(sandbox);
+    }
+
+    fn encode(&self, mut call: Call) -> Body {
+        if let Some(sandbox) = self.files_sandbox.get() {
+            confined::confine(&mut call, sandbox);
+        }
         let trace = crate::trace::current().or_else(|| self.options.trace.clone());
         if self.mode.get() == Some(&MessageForm::Memory) {
             return Body::Memory(Some((Box::new(call), trace.map(Box::new))));

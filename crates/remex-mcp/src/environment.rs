@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Client, Command, ConnectionState, Options};
+use remex_client::{Client, Command, ConnectionState, Options, process::Sandbox};
 use remex_proto::HostPath;
 use tokio::sync::Mutex;
 
@@ -26,11 +26,18 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A connection attempt; a failure is a sentence for the model.
 pub type Connected = Pin<Box<dyn Future<Output = Result<Client, String>> + Send>>;
 
+/// Makes absolute paths of paths as people write them, for a host that is connected.
+pub type Absolute<'a> = &'a dyn Fn(&str) -> Result<PathBuf, String>;
+
+/// What makes a sandbox; `None` confines nothing, and a failure is a sentence for the model.
+type Confine = Box<dyn Fn(Absolute<'_>) -> Result<Option<Sandbox>, String> + Send + Sync>;
+
 /// A host that a model can use, connected to at the first use.
 pub struct Environment {
     name: String,
     connect: Box<dyn Fn(Options) -> Connected + Send + Sync>,
     prepare: Box<dyn Fn(Command) -> Command + Send + Sync>,
+    confine: Option<Confine>,
     /// Where commands run and relative paths begin; by default the working directory of the server.
     directory: Option<PathBuf>,
     client: Mutex<Option<Client>>,
@@ -48,6 +55,7 @@ impl Environment {
             name: name.into(),
             connect: Box::new(move |options| Box::pin(connect(options))),
             prepare: Box::new(|command| command),
+            confine: None,
             directory: None,
             client: Mutex::new(None),
             was_connected: AtomicBool::new(false),
@@ -66,6 +74,25 @@ impl Environment {
     pub fn prepare(mut self, prepare: impl Fn(Command) -> Command + Send + Sync + 'static) -> Self {
         self.prepare = Box::new(prepare);
         self
+    }
+
+    /// Sets what confines commands and file requests; the workspace is the directory of the environment, wherever a command
+    /// runs.
+    ///
+    /// Processes that were not started through this environment since it connected are then out of reach, because they may
+    /// be unconfined.
+    #[must_use]
+    pub fn confine(
+        mut self,
+        confine: impl Fn(Absolute<'_>) -> Result<Option<Sandbox>, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.confine = Some(Box::new(confine));
+        self
+    }
+
+    /// Returns whether commands and file requests are confined.
+    pub(crate) fn is_confined(&self) -> bool {
+        self.confine.is_some()
     }
 
     /// Returns its name.
@@ -90,6 +117,10 @@ impl Environment {
             Problem::new(format!("cannot connect to environment `{}`: {error}", self.name))
                 .with_hint("choose another environment, or try again later")
         })?;
+        if let Err(problem) = self.confine_files(&connected) {
+            let _ = connected.end().await;
+            return Err(problem);
+        }
         tokio::spawn(end_left_behind(connected.clone()));
         *client = Some(connected.clone());
         self.was_connected.store(true, Ordering::Relaxed);
@@ -108,12 +139,32 @@ impl Environment {
         command: Command,
         cwd: Option<&str>,
     ) -> Result<Command, Problem> {
-        let command = (self.prepare)(command);
+        let mut command = (self.prepare)(command);
+        if let Some(sandbox) = self.sandbox(client)? {
+            command = command.sandbox(sandbox);
+        }
         match (cwd, &self.directory) {
             (None, None) => Ok(command),
             (None, Some(directory)) => Ok(command.cwd(directory)),
             (Some(cwd), _) => Ok(command.cwd(self.path(client, cwd)?)),
         }
+    }
+
+    fn confine_files(&self, client: &Client) -> Result<(), Problem> {
+        let Some(sandbox) = self.sandbox(client)? else { return Ok(()) };
+        Ok(client.confine_files(&sandbox, self.path(client, "")?)?)
+    }
+
+    fn sandbox(&self, client: &Client) -> Result<Option<Sandbox>, Problem> {
+        let Some(confine) = &self.confine else { return Ok(None) };
+        let absolute = |path: &str| self.path(client, path).map_err(|problem| problem.to_string());
+        let sandbox = confine(&absolute).map_err(|why| {
+            Problem::new(format!("cannot confine what runs on environment `{}`: {why}", self.name))
+                .with_hint("choose another environment")
+        })?;
+        // A model chooses where a command runs, and must not choose its workspace with that.
+        let Some(sandbox) = sandbox else { return Ok(None) };
+        Ok(Some(sandbox.workspace(self.path(client, "")?)))
     }
 
     /// Makes a path absolute: relative to the directory of the environment; `~` is the home directory.

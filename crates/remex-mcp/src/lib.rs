@@ -26,6 +26,6 @@ mod processes;
 mod server;
 mod tools;
 
-pub use environment::{Connected, Environment};
+pub use environment::{Absolute, Connected, Environment};
 pub use server::serve_stdio;
 pub use tools::{Allow, Tools};

@@ -7,11 +7,15 @@ use remex_client::{
     process::{ProcessInfo, ProcessRef, State},
 };
 
-use crate::answer::Problem;
+use crate::{answer::Problem, environment::Environment};
 
-/// Lists the processes of this identity, the newest first.
-pub(crate) async fn list(client: &Client) -> Result<Vec<ProcessInfo>, Problem> {
+/// Lists the processes of this identity, the newest first; in a sandbox, only those that are in it for certain.
+pub(crate) async fn list(environment: &Environment, client: &Client) -> Result<Vec<ProcessInfo>, Problem> {
     let mut processes = client.processes().await?;
+    if environment.is_confined() {
+        // Input to a shell that somebody else has started would be a way out.
+        processes.retain(|process| process.session_id == client.session_id());
+    }
     processes.sort_by_key(|process| std::cmp::Reverse(process.started_at_ms));
     Ok(processes)
 }
@@ -22,8 +26,12 @@ pub(crate) fn is_running(process: &ProcessInfo) -> bool {
 }
 
 /// Finds the process with this name: one that runs, or else the one that started last.
-pub(crate) async fn find(client: &Client, name: &str) -> Result<(ProcessRef, ProcessInfo), Problem> {
-    let processes = list(client).await?;
+pub(crate) async fn find(
+    environment: &Environment,
+    client: &Client,
+    name: &str,
+) -> Result<(ProcessRef, ProcessInfo), Problem> {
+    let processes = list(environment, client).await?;
     let named = || processes.iter().filter(|process| process.process_id == name);
     let found = named().find(|process| is_running(process)).or_else(|| named().next());
     let Some(found) = found else {

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 /// Flags that confine a command.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Confine {
-    /// Confine it: `read-only`, `workspace-write` (may write the working directory) or `minimal` (sees only system
+    /// Confine what runs: `read-only`, `workspace-write` (may write the working directory) or `minimal` (sees only system
     /// directories, and what `--read` and `--write` add); none of them has the network. What the server cannot enforce is
     /// refused
     #[arg(long, value_name = "PROFILE", value_enum, hide_possible_values = true)]

@@ -2,7 +2,7 @@
 //!
 //! Start at [`Launch`].
 
-mod confine;
+pub(super) mod confine;
 mod refusal;
 
 use std::{

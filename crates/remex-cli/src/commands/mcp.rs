@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    io::IsTerminal as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -22,9 +23,15 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use super::{Outcome, launch::own_env};
+use super::{
+    Outcome,
+    launch::{confine, own_env},
+};
 use crate::{
-    args::mcp::{Allowed, Flags},
+    args::{
+        mcp::{Allowed, Flags},
+        sandbox::Confine,
+    },
     remote::{
         endpoint::{DefaultEndpoint, Endpoint, configured_environments, default_endpoint},
         local_server,
@@ -44,7 +51,15 @@ const TOKEN_CHECK: Duration = Duration::from_secs(1);
 /// How often it is said that it cannot be used.
 const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
 
+/// What somebody reads who starts this by hand.
+const FOR_PEOPLE: &str = "\
+this is a server for agents: an MCP client starts it and speaks JSON with it; there is nothing to type here
+  hint: add it to an agent, for example with `claude mcp add remex -- remex mcp` (docs/agents.md has the lines for others); \
+Ctrl-C ends it";
+
 pub(crate) async fn run(flags: &Flags) -> Outcome {
+    // Before a model uses it, with paths as they are.
+    confine::sandbox(&flags.confine, |path| Ok(path.into()))?;
     let tools = Tools::new(environments(flags)?, allow(&flags.allow));
     let serving = async {
         match flags.listen {
@@ -60,6 +75,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         signal(SignalKind::terminate()).map_err(|error| Failure::io("wait for SIGTERM", &error))?;
     let mut interrupt =
         signal(SignalKind::interrupt()).map_err(|error| Failure::io("wait for SIGINT", &error))?;
+    if flags.listen.is_none() && std::io::stdin().is_terminal() {
+        print::note(FOR_PEOPLE);
+    }
     let signalled = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -131,7 +149,7 @@ async fn follow_token(path: PathBuf, token: Token) -> Infallible {
             }
             Ok(Err(why)) if said.is_none_or(|at| at.elapsed() >= COMPLAINT_PERIOD) => {
                 said = Some(Instant::now());
-                print::note(format!("remex: {why}; the previous token stays valid"));
+                print::note(format!("{why}; the previous token stays valid"));
             }
             Ok(Err(_)) | Err(_) => {}
         }
@@ -169,9 +187,25 @@ fn environments(flags: &Flags) -> Result<Vec<Environment>, Failure> {
         if environments.iter().any(|known| known.name() == name) {
             continue;
         }
-        environments.push(if name == LOCAL { this_machine(flags)? } else { remote(&name)? });
+        let environment = if name == LOCAL { this_machine(flags)? } else { remote(&name)? };
+        environments.push(confined(environment, &flags.confine));
     }
     Ok(environments)
+}
+
+/// Confines what happens on an environment, if flags say so.
+fn confined(environment: Environment, flags: &Confine) -> Environment {
+    if flags.sandbox.is_none() && flags.net.is_empty() {
+        return environment;
+    }
+    let flags = flags.clone();
+    environment.confine(move |absolute| {
+        let path = |path: &str| {
+            let absolute = absolute(path).map_err(|why| Failure::bare(Kind::Usage, why))?;
+            Ok(absolute.into_os_string())
+        };
+        confine::sandbox(&flags, path).map_err(|failure| failure.message())
+    })
 }
 
 fn remote(name: &str) -> Result<Environment, Failure> {

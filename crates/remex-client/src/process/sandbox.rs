@@ -181,7 +181,7 @@ impl Sandbox {
     }
 
     /// Returns what the server is asked for, for a command in this directory.
-    pub(super) fn to_wire(&self, cwd: &HostPath) -> Result<Wire, Error> {
+    pub(crate) fn to_wire(&self, cwd: &HostPath) -> Result<Wire, Error> {
         let mut entries = match self.base {
             Base::Preset(preset) => preset.entries(),
             Base::Minimal => vec![special(Special::Minimal, Access::Read)],

@@ -18,6 +18,7 @@ use super::Tools;
 use crate::{
     answer::{Answer, Answered, Problem},
     call::{Call, Stop},
+    environment::Environment,
     output::{Condition, Followed, Limits, Report},
     processes,
 };
@@ -180,7 +181,7 @@ impl Tools {
         }
         if let Some(name) = &params.name {
             processes::check_name(name)?;
-            self.free_name(&client, name).await?;
+            self.free_name(environment, &client, name).await?;
         }
         let name = params.name.clone().unwrap_or_else(|| processes::name_for(&params.command));
         let mut command = Command::shell(&params.command).id(&name).envs(params.env);
@@ -238,8 +239,13 @@ impl Tools {
     }
 
     /// Makes a name available: that of a process that has ended can be used again.
-    async fn free_name(&self, client: &remex_client::Client, name: &str) -> Result<(), Problem> {
-        for process in processes::list(client).await? {
+    async fn free_name(
+        &self,
+        environment: &Environment,
+        client: &remex_client::Client,
+        name: &str,
+    ) -> Result<(), Problem> {
+        for process in processes::list(environment, client).await? {
             if process.process_id != name {
                 continue;
             }
@@ -265,7 +271,7 @@ impl Tools {
             condition => (condition, DEFAULT_WAIT),
         };
         let limits = limits(params.wait_seconds, default_wait, params.max_output_tokens)?;
-        let (reference, info) = processes::find(&client, &params.process).await?;
+        let (reference, info) = processes::find(environment, &client, &params.process).await?;
         if !processes::is_running(&info) {
             return Err(Problem::new(format!("process `{}` has ended", params.process)).with_hint(
                 "read the rest of its output with `read_output`, or start it again with `run_command`",
@@ -304,7 +310,7 @@ impl Tools {
         let client = environment.client().await?;
         let condition = condition(params.wait_for, params.silence_seconds)?;
         let limits = limits(params.wait_seconds, DEFAULT_WAIT, params.max_output_tokens)?;
-        let (reference, _) = processes::find(&client, &params.process).await?;
+        let (reference, _) = processes::find(environment, &client, &params.process).await?;
         let followed = self.followed(environment.name(), &reference);
         let mut followed = turn(&followed, limits, call)
             .await?
@@ -319,7 +325,7 @@ impl Tools {
     pub(super) async fn stop_process(&self, params: StopProcess, call: &Call) -> Answer {
         let environment = self.environment(params.environment.as_deref())?;
         let client = environment.client().await?;
-        let (reference, _) = processes::find(&client, &params.process).await?;
+        let (reference, _) = processes::find(environment, &client, &params.process).await?;
         let grace = duration("grace_seconds", params.grace_seconds.unwrap_or(5.0))?;
         let mut wait = SHORT_WAIT;
         match &params.signal {
@@ -360,7 +366,7 @@ impl Tools {
         let (mut listed, mut failures) = (Vec::new(), Vec::new());
         let is_only = environments.len() == 1;
         for environment in environments {
-            let listing = async { processes::list(&environment.client().await?).await };
+            let listing = async { processes::list(environment, &environment.client().await?).await };
             // One that does not respond must not hide the others; alone, it may take its time to connect.
             let limit = if is_only { Duration::MAX } else { LIST_TIME };
             let found = match timeout(limit, listing).await {

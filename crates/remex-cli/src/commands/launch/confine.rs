@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Returns the sandbox that the flags ask for; `absolute` completes relative paths.
-pub(super) fn sandbox(
+pub(in crate::commands) fn sandbox(
     flags: &Confine,
     absolute: impl Fn(&str) -> Result<OsString, Failure>,
 ) -> Result<Option<Sandbox>, Failure> {

@@ -62,6 +62,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ),
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
+    ("remex attach --on build work", typed(&[Step { shows: &["building"], keys: DETACH }])),
     ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),
     (
         "remex attach --on build --read-only work",
@@ -142,6 +143,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("codex mcp add remex -- remex mcp", How::Elsewhere("tests/codex has Codex use it")),
     ("remex mcp --on build --on ssh://db.example", ends("")),
     ("remex mcp --allow read-files", ends("")),
+    ("remex mcp --sandbox workspace-write", ends("")),
     (
         "remex mcp --listen 127.0.0.1:7080 --token-file ~/.config/remex/mcp-token",
         How::Elsewhere("the port may be taken; the tests of `remex-mcp` serve HTTP"),
