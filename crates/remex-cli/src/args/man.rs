@@ -103,7 +103,8 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
     let mut roff = Roff::new();
-    roff.control("SH", ["SYNOPSIS"]).text(synopsis(command));
+    // Names of options are typed as they are, so they are never broken.
+    roff.control("SH", ["SYNOPSIS"]).control("nh", []).text(synopsis(command)).control("hy", []);
     roff.to_writer(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;

@@ -106,7 +106,8 @@ fn synopses_of_man_pages_have_the_values_of_options() {
     assert_eq!(home.say(&["man", "--dir", "pages"]).code, Some(0));
     for words in &Commands::of(&home).all {
         let page = fs::read_to_string(home.path("pages").join(page(words))).unwrap();
-        let synopsis = page.lines().skip_while(|line| line.trim() != ".SH SYNOPSIS").nth(1).unwrap();
+        let synopsis = page.lines().skip_while(|line| line.trim() != ".SH SYNOPSIS");
+        let synopsis = synopsis.skip(1).find(|line| !line.starts_with('.')).unwrap();
         let synopsis =
             ["\\fB", "\\fI", "\\fR"].iter().fold(synopsis.to_owned(), |text, font| text.replace(font, ""));
         let synopsis = synopsis.replace("\\-", "-").replace("\\&", "");
