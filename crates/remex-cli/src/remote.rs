@@ -2,6 +2,7 @@
 //!
 //! Start at [`endpoint::Endpoint`].
 
+pub(crate) mod agent_link;
 pub(crate) mod endpoint;
 pub(crate) mod local_server;
 pub(crate) mod path_arg;

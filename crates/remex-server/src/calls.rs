@@ -36,6 +36,7 @@ use crate::{
     process::{Process, StartAt},
     scope::Scopes,
     session::{Session, SessionRegistry, Subscriber},
+    ssh_login::SshLogin,
     trace::{self, RequestFacts, RequestTrace},
     watch::Watches,
 };
@@ -46,6 +47,8 @@ pub(crate) struct Calls {
     context: CallContext,
     sessions: Arc<SessionRegistry>,
     credential: Credential,
+    /// The ssh login that the client runs in.
+    pub(crate) login: Option<Arc<SshLogin>>,
     peer: Arc<PeerInfo>,
     handshake: Handshake,
     /// Limits waits for text in output.
@@ -145,6 +148,7 @@ impl Calls {
             context: CallContext::new(host, outbox, &peer.identity),
             sessions: Arc::clone(sessions),
             credential,
+            login: None,
             peer,
             handshake: Handshake::Expected,
             searches: Arc::new(Semaphore::new(host.limits().output_waits)),

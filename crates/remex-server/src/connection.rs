@@ -155,7 +155,8 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     let peer = Arc::new(PeerInfo { connection: outbox.id, peer, identity: Arc::clone(&identity), claims });
     let opened = Instant::now();
     host.metrics().connections.add(1);
-    let calls = Calls::new(&sessions, &outbox, validity.credential().clone(), Arc::clone(&peer));
+    let mut calls = Calls::new(&sessions, &outbox, validity.credential().clone(), Arc::clone(&peer));
+    calls.login = validity.login().cloned();
     let rate = sessions.rates().of(&validity.credential().identity);
     let mut connection = Connection { sessions, outbox: Arc::clone(&outbox), calls, rate };
     tracing::info!(connection = outbox.id, %identity, transport = reader.transport(), "connection opened");

@@ -32,6 +32,7 @@ mod rate;
 mod resource_limits;
 mod scope;
 mod socket_owner;
+mod ssh_login;
 mod state_dir;
 mod supervise;
 mod threads;

@@ -36,6 +36,7 @@ use crate::{
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
     process::{Followers, Process, ProcessOwner, StartAt, Viewer},
     scope::Floor,
+    ssh_login::SshLogin,
     trace,
 };
 use owner::{OwnerShared, SessionOwner};
@@ -93,13 +94,15 @@ impl Reach {
     }
 }
 
-/// What the credential of a client allows its starts.
-#[derive(Clone, Copy, Debug)]
+/// What the connection of a client means for its starts.
+#[derive(Clone, Debug)]
 pub(crate) struct StartBounds {
     /// The most processes at a time.
     pub(crate) max_processes: Option<usize>,
     /// The least confinement.
     pub(crate) floor: Floor,
+    /// Whose variables they get.
+    pub(crate) login: Option<Arc<SshLogin>>,
 }
 
 #[derive(Debug, Default)]
@@ -276,7 +279,7 @@ impl Session {
 
     fn admit(
         self: &Arc<Self>,
-        request: wire::Start,
+        mut request: wire::Start,
         controller: ConnectionId,
         bounds: StartBounds,
     ) -> Result<(Arc<Process>, Command), RpcError> {
@@ -287,6 +290,10 @@ impl Session {
         let snapshot =
             self.snapshots
                 .for_start(&request, bounds.floor, limits.shell_snapshot_time, || self.new_tag())?;
+        // Not before: a snapshot serves the starts of every login.
+        if let Some(login) = &bounds.login {
+            login.apply(&mut request);
+        }
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
         let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
         let followers = Followers::new(&request.process_id);

@@ -2,10 +2,16 @@
 
 use clap::Args;
 
+use crate::remote::agent_link;
+
 /// Flags of `remex proxy`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Flags {}
+pub(crate) struct Flags {
+    /// Keep a link with this name to the agent that ssh forwards; for `remex run --forward-agent`
+    #[arg(long, value_name = "NAME", hide = true, value_parser = agent_link::name)]
+    pub(crate) agent_link: Option<String>,
+}
 
 const EXAMPLES: &str = "\
 Examples:

@@ -58,6 +58,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME=VALUE", value_parser = limit)]
     pub(crate) limit: Vec<Limit>,
 
+    /// Let the command use your ssh agent while you are attached, in an environment that uses ssh
+    #[arg(short = 'A', long, conflicts_with_all = ["detach", "sandbox"])]
+    pub(crate) forward_agent: bool,
+
     #[command(flatten)]
     pub(crate) confine: Confine,
 
@@ -78,6 +82,8 @@ Examples:
     remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'
   With a timeout, a working directory and a variable:
     remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
+  With your ssh agent, for as long as the command runs:
+    remex run --on far -A -- git fetch
   With at most ten seconds of CPU time and 512 MiB of memory:
     remex run --limit cpu=10s --limit memory=512M -- sort notes.txt
   Confined: it may read everything, write only the working directory, and has no network:

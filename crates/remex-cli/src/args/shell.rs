@@ -23,6 +23,10 @@ pub(crate) struct Flags {
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
 
+    /// Let the shell use your ssh agent while you are attached, in an environment that uses ssh
+    #[arg(short = 'A', long)]
+    pub(crate) forward_agent: bool,
+
     #[command(flatten)]
     pub(crate) escape: Escape,
 }

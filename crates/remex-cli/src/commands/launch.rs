@@ -173,6 +173,9 @@ impl Launch<'_> {
             let term = std::env::var("TERM").ok().filter(|term| !term.is_empty());
             command = command.terminal(terminal::size()).envs(term.map(|term| ("TERM", term)));
         }
+        if let Some(socket) = self.endpoint.agent_socket(client)? {
+            command = command.env("SSH_AUTH_SOCK", socket);
+        }
         for (variable, value) in &self.env {
             command = command.env(variable, value);
         }

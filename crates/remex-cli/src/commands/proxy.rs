@@ -8,14 +8,19 @@ use tokio::{
 use super::Outcome;
 use crate::{
     args::proxy::Flags,
-    remote::user_server,
+    remote::{agent_link::AgentLink, user_server},
     render::failure::{Failure, Kind},
 };
 
 /// The size of the copy buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    // Until this connection ends.
+    let _link = match &flags.agent_link {
+        Some(name) => AgentLink::make(name)?,
+        None => None,
+    };
     let socket = user_server::ensure_running().await?;
     let stream = UnixStream::connect(&socket.path)
         .await

@@ -21,7 +21,10 @@ use crate::{
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let otherwise = if flags.detach { DefaultEndpoint::UserServer } else { DefaultEndpoint::InProcess };
-    let endpoint = flags.on.endpoint(otherwise).await?;
+    let mut endpoint = flags.on.endpoint(otherwise).await?;
+    if flags.forward_agent {
+        endpoint.forward_agent()?;
+    }
     if flags.detach && endpoint.kind == EndpointKind::InProcess {
         return Err(Failure::usage(
             "`--detach` needs a server that outlives this command",

@@ -14,7 +14,10 @@ use crate::{
 };
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let endpoint = flags.on.endpoint(DefaultEndpoint::UserServer).await?;
+    let mut endpoint = flags.on.endpoint(DefaultEndpoint::UserServer).await?;
+    if flags.forward_agent {
+        endpoint.forward_agent()?;
+    }
     let shell = match endpoint.kind {
         EndpointKind::Remote => {
             let client = endpoint.connect(|_| {}).await?;

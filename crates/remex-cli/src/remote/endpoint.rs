@@ -20,7 +20,7 @@ use remex_client::{
 };
 
 use crate::{
-    remote::{local_server, ssh, user_server},
+    remote::{agent_link, local_server, ssh, user_server},
     render::{
         failure::{Failure, Kind},
         finding::short,
@@ -117,6 +117,8 @@ pub(crate) struct Endpoint {
     pub(crate) kind: EndpointKind,
     pub(crate) target: Target,
     options: Options,
+    /// The name of the link to the agent that logins forward.
+    agent_link: Option<String>,
 }
 
 /// The source of the token.
@@ -154,6 +156,7 @@ impl Endpoint {
             kind: EndpointKind::InProcess,
             target: local_server::in_process()?,
             options: options(),
+            agent_link: None,
         })
     }
 
@@ -164,6 +167,7 @@ impl Endpoint {
             kind: EndpointKind::UserServer,
             target: Target::unix(socket.path),
             options: options(),
+            agent_link: None,
         }
     }
 
@@ -202,6 +206,7 @@ impl Endpoint {
                 kind: EndpointKind::Remote,
                 target,
                 options: options(),
+                agent_link: None,
             });
         }
         let environments = configured_environments()?;
@@ -254,6 +259,7 @@ impl Endpoint {
                 .initialize_timeout(
                     definition.initialize_timeout.or(of_program).unwrap_or(usual.initialize_timeout),
                 ),
+            agent_link: None,
         })
     }
 
@@ -322,6 +328,20 @@ impl Endpoint {
             ),
             _ => failure,
         }
+    }
+
+    /// Lets every login forward the ssh agent; on this machine, commands use it anyway.
+    pub(crate) fn forward_agent(&mut self) -> Result<(), Failure> {
+        if self.kind == EndpointKind::Remote {
+            self.agent_link = Some(agent_link::forward(&mut self.target)?);
+        }
+        Ok(())
+    }
+
+    /// Returns where commands on the host find the agent that is forwarded.
+    pub(crate) fn agent_socket(&self, client: &Client) -> Result<Option<String>, Failure> {
+        let link = self.agent_link.as_deref().map(agent_link::path);
+        link.map(|path| Self::remote_absolute(client, &path)).transpose()
     }
 
     /// Connects; the session ends with its last process unless `adapt` changes that.

@@ -37,6 +37,7 @@ mod silent_keeper;
 mod snapshots;
 mod ssh;
 mod ssh_host;
+mod ssh_login;
 mod terminal;
 mod top;
 mod writable_roots;

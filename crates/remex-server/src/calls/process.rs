@@ -62,7 +62,11 @@ impl Calls {
 
     pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
         let scopes = &self.credential.scopes;
-        let bounds = StartBounds { max_processes: scopes.max_processes(), floor: scopes.floor() };
+        let bounds = StartBounds {
+            max_processes: scopes.max_processes(),
+            floor: scopes.floor(),
+            login: self.login.clone(),
+        };
         if responder.request_bytes() <= LARGE_MESSAGE {
             return own.start(request, responder, bounds, self.context.slots());
         }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::{
     auth::{Authenticator, Proof, Revoked},
     identity::Credential,
+    ssh_login::SshLogin,
 };
 
 /// The longest wait until the clock is read again: it may be set, and does not advance timers while a host is
@@ -21,6 +22,8 @@ pub(crate) struct Validity {
     credential: Credential,
     /// How the peer was authenticated.
     proof: Proof,
+    /// The ssh login that the peer runs in.
+    login: Option<Arc<SshLogin>>,
     /// Changes when credentials are revoked or replaced.
     auth: Option<watch::Receiver<Arc<Authenticator>>>,
 }
@@ -28,7 +31,7 @@ pub(crate) struct Validity {
 impl Validity {
     /// Returns a validity that ends when the credential expires.
     pub(crate) fn fixed(credential: Credential) -> Self {
-        Validity { credential, proof: Proof::Lasting, auth: None }
+        Validity { credential, proof: Proof::Lasting, login: None, auth: None }
     }
 
     /// Returns a validity that ends when the credential expires or the authenticator revokes it.
@@ -37,7 +40,16 @@ impl Validity {
         proof: Proof,
         auth: watch::Receiver<Arc<Authenticator>>,
     ) -> Self {
-        Validity { credential, proof, auth: Some(auth) }
+        Validity { credential, proof, login: None, auth: Some(auth) }
+    }
+
+    /// Notes the ssh login that the peer runs in.
+    pub(crate) fn with_login(self, login: Option<Arc<SshLogin>>) -> Self {
+        Self { login, ..self }
+    }
+
+    pub(crate) fn login(&self) -> Option<&Arc<SshLogin>> {
+        self.login.as_ref()
     }
 
     pub(crate) fn credential(&self) -> &Credential {

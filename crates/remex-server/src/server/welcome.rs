@@ -31,6 +31,7 @@ use crate::{
     metrics::CONTENT_TYPE,
     scope::Permission,
     socket_owner,
+    ssh_login::SshLogin,
     threads::OwnWork,
     tls::{NotSecured, TlsListener},
     unix_peer,
@@ -107,6 +108,7 @@ impl Server {
                 return Err(crowded.into());
             }
         };
+        let login = SshLogin::of(&stream);
         let (reader, writer) = stream.into_split();
         let message_bytes = self.host.limits().message_bytes;
         let transport = Transport::Wire {
@@ -115,7 +117,8 @@ impl Server {
             framing: Framing::Lines,
             source: Source::Unix,
         };
-        let validity = Validity::revocable(credential, Proof::Unix(uid), self.auth.subscribe());
+        let validity =
+            Validity::revocable(credential, Proof::Unix(uid), self.auth.subscribe()).with_login(login);
         Ok((Link { transport, validity, peer: peer.into() }, permit))
     }
 

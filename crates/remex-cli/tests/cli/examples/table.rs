@@ -60,6 +60,10 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         "remex run --sandbox workspace-write --net allow=git.example.com,*.example.org -- git fetch",
         How::Elsewhere("it needs hosts of the internet; `managed_network.rs` has others"),
     ),
+    (
+        "remex run --on far -A -- git fetch",
+        How::Elsewhere("it needs an ssh host; tests/cli/ssh_login.rs has one"),
+    ),
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex attach --on build work", typed(&[Step { shows: &["building"], keys: DETACH }])),

@@ -1,0 +1,168 @@
+//! Forwarding of the ssh agent.
+//!
+//! `ssh -A` makes a socket on the host for each login, with a name that is new each time, and removes it with the login.
+//! `remex proxy`, which runs in that login, keeps a link to it whose name stays: what runs there finds the agent again after a
+//! reconnect, and finds nothing while its user is away. Start at [`forward`] and [`AgentLink`].
+
+use std::{
+    fs::{self, DirBuilder},
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    io,
+    os::unix::fs::{DirBuilderExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+use remex_client::{Program, Target};
+
+use crate::render::{
+    failure::{Failure, InvalidArg},
+    print,
+};
+
+/// Where the links are, below the home directory of the host.
+const DIRECTORY: &str = ".local/state/remex/agents";
+
+/// The variable that leads to an agent.
+const VARIABLE: &str = "SSH_AUTH_SOCK";
+
+/// Lets the logins of an ssh program forward the agent, and returns the name of the link on the host.
+pub(crate) fn forward(target: &mut Target) -> Result<String, Failure> {
+    let refused = |why: String| {
+        let what = "cannot forward your ssh agent";
+        Failure::usage(what, "omit `-A`, or use an environment such as `ssh://user@host`").because(why)
+    };
+    let Target::Program(program) = target else {
+        return Err(refused(format!("{target} does not use ssh")));
+    };
+    if !runs_proxy(program) {
+        return Err(refused(format!("{program} is not `ssh HOST remex proxy`")));
+    }
+    if std::env::var_os(VARIABLE).is_none_or(|socket| socket.is_empty()) {
+        let what = "cannot forward your ssh agent";
+        return Err(Failure::usage(
+            what,
+            "start one with `eval $(ssh-agent)`, and give it your key with `ssh-add`",
+        )
+        .because(format!("{VARIABLE} is not set, so there is none")));
+    }
+    let random = RandomState::new();
+    let half = |number: u8| {
+        let mut hasher = random.build_hasher();
+        hasher.write_u8(number);
+        hasher.finish()
+    };
+    let name = format!("{:016x}{:016x}", half(0), half(1));
+    program.args.insert(0, "-A".to_owned());
+    program.args.extend(["--agent-link".to_owned(), name.clone()]);
+    Ok(name)
+}
+
+/// Returns whether a program is `ssh` with `remex proxy` as its command.
+fn runs_proxy(program: &Program) -> bool {
+    let Some(login) = program.ssh_login() else { return false };
+    match &program.args[login.args.len()..] {
+        [name, proxy, ..] => (name == "remex" || name.ends_with("/remex")) && proxy == "proxy",
+        _ => false,
+    }
+}
+
+/// Returns the path of a link on the host.
+pub(crate) fn path(name: &str) -> String {
+    format!("~/{DIRECTORY}/{name}")
+}
+
+/// Checks the name of a link.
+pub(crate) fn name(text: &str) -> Result<String, InvalidArg> {
+    if !text.is_empty() && text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Ok(text.to_owned());
+    }
+    Err(InvalidArg::new("it is not the name of a link", "use letters and digits"))
+}
+
+/// A link to the agent of this login, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct AgentLink {
+    path: PathBuf,
+    socket: PathBuf,
+}
+
+impl AgentLink {
+    /// Links to the agent that ssh forwards to this program; `None` if it forwards none, which is said.
+    pub(crate) fn make(name: &str) -> Result<Option<Self>, Failure> {
+        let Some(socket) = std::env::var_os(VARIABLE).filter(|socket| !socket.is_empty()) else {
+            print::note("this host accepts no ssh agent (`AllowAgentForwarding` in its sshd_config)");
+            return Ok(None);
+        };
+        let Some(home) = std::env::home_dir().filter(|home| home.is_absolute()) else {
+            print::note("no ssh agent: you have no home directory on this host");
+            return Ok(None);
+        };
+        let directory = home.join(DIRECTORY);
+        let link = Self { path: directory.join(name), socket: socket.into() };
+        link.place(&directory).map_err(|error| {
+            Failure::io(&format!("link `{}` to the ssh agent", link.path.display()), &error)
+        })?;
+        Ok(Some(link))
+    }
+
+    fn place(&self, directory: &Path) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        remove_dead_links(directory);
+        // In one step, because what runs there may be about to use it.
+        let new = self.path.with_extension(std::process::id().to_string());
+        symlink(&self.socket, &new)?;
+        fs::rename(&new, &self.path)
+    }
+}
+
+impl Drop for AgentLink {
+    fn drop(&mut self) {
+        // A newer login may have replaced it.
+        if fs::read_link(&self.path).is_ok_and(|socket| socket == self.socket) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes what programs that were killed have left.
+fn remove_dead_links(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_dead = fs::metadata(entry.path()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if is_dead {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(program: &str, args: &[&str]) -> Program {
+        let Target::Program(program) = Target::program(program, args.iter().copied()) else {
+            panic!("a program")
+        };
+        program
+    }
+
+    #[test]
+    fn only_ssh_with_the_proxy_forwards_an_agent() {
+        for (program, command, fits) in [
+            ("ssh", &["far", "remex", "proxy"][..], true),
+            ("/usr/bin/ssh", &["-p", "22", "me@far", ".local/bin/remex", "proxy"], true),
+            ("ssh", &["far", "remex", "serve", "--listen", "stdio"], false),
+            ("ssh", &["far"], false),
+            ("docker", &["exec", "-i", "far", "remex", "proxy"], false),
+        ] {
+            assert_eq!(runs_proxy(&args(program, command)), fits, "{program} {command:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_links_lead_nowhere_else() {
+        assert!(name("0123abc").is_ok());
+        for text in ["", "../x", "a/b", ".x"] {
+            assert!(name(text).is_err(), "{text}");
+        }
+    }
+}

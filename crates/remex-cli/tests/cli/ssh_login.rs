@@ -1,0 +1,117 @@
+//! What comes with a login through ssh: its variables, and the agent that it forwards.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::net::{UnixListener, UnixStream},
+    path::PathBuf,
+    process::Command,
+    thread,
+};
+
+use crate::{
+    home::{Home, Said, said},
+    ssh_host::SshHost,
+    support::InTime as _,
+};
+
+/// What an agent is asked for its keys, and its answer that it has none.
+const IDENTITIES_WANTED: u8 = 11;
+const NO_IDENTITIES: [u8; 9] = [0, 0, 0, 5, 12, 0, 0, 0, 0];
+
+/// Starts an agent without keys, and returns where it listens.
+fn agent(home: &Home) -> PathBuf {
+    let path = home.path("agent.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || answer(stream.unwrap()));
+        }
+    });
+    path
+}
+
+fn answer(mut stream: UnixStream) {
+    let mut len = [0; 4];
+    while stream.read_exact(&mut len).is_ok() {
+        let mut request = vec![0; u32::from_be_bytes(len) as usize];
+        stream.read_exact(&mut request).unwrap();
+        let failure = [0, 0, 0, 1, 5];
+        let answer = if request[0] == IDENTITIES_WANTED { &NO_IDENTITIES[..] } else { &failure };
+        stream.write_all(answer).unwrap();
+    }
+}
+
+fn with_agent(far: &SshHost, args: &[&str]) -> Said {
+    let mut command: Command = far.near.remex(args);
+    said(&command.env("SSH_AUTH_SOCK", far.near.path("agent.sock")).finished())
+}
+
+/// Lets ssh use the agent of its user, which the tests of logins forbid.
+fn use_agent(far: &SshHost) {
+    let path = far.near.path("ssh_config");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(path, config.replace("IdentityAgent none", "")).unwrap();
+}
+
+#[test]
+fn processes_have_the_variables_of_their_own_login() {
+    let Some(far) = SshHost::start() else { return };
+    let print = "echo \"$SSH_CONNECTION\"; echo \"$SSH_CLIENT\"";
+    let say = || far.near.say(&["run", "--on", "far", "--", "sh", "-c", print]);
+    // The first login starts the server.
+    let (first, second) = (say(), say());
+    for said in [&first, &second] {
+        assert_eq!((said.code, said.out.lines().count()), (Some(0), 2), "{said:?}");
+        assert!(said.out.starts_with("127.0.0.1 "), "{said:?}");
+    }
+    assert_ne!(first.out, second.out, "the second process has the variables of the first login");
+    // What the user sets stays.
+    let set =
+        ["run", "--on", "far", "--env", "SSH_CONNECTION=mine", "--", "sh", "-c", "echo $SSH_CONNECTION"];
+    assert_eq!(far.near.say(&set).out, "mine\n");
+}
+
+#[test]
+fn an_agent_is_forwarded_only_when_asked_for_and_while_it_is_used() {
+    let Some(far) = SshHost::start() else { return };
+    let _ = agent(&far.near);
+    use_agent(&far);
+    let look = ["sh", "-c", "echo ${SSH_AUTH_SOCK-none}; ssh-add -l"];
+    let without = with_agent(&far, &[&["run", "--on", "far", "--"], &look[..]].concat());
+    assert_eq!(without.out, "none\n", "{without:?}");
+
+    let forwarded = with_agent(&far, &[&["run", "-A", "--on", "far", "--"], &look[..]].concat());
+    assert!(forwarded.out.contains("The agent has no identities."), "{forwarded:?}");
+    let link = forwarded.out.lines().next().unwrap();
+    assert!(link.contains("/.local/state/remex/agents/"), "{forwarded:?}");
+    assert!(fs::symlink_metadata(link).is_err(), "the link is still there");
+
+    // It is the agent of that process, not of the server.
+    let after = with_agent(&far, &[&["run", "--on", "far", "--"], &look[..]].concat());
+    assert_eq!(after.out, "none\n", "{after:?}");
+}
+
+#[test]
+fn why_an_agent_cannot_be_forwarded_is_told() {
+    let home = Home::new();
+    home.add_environment("box", "ws://127.0.0.1:1");
+    let said = home.say(&["run", "-A", "--on", "box", "true"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.err.contains("cannot forward your ssh agent: ws://127.0.0.1:1")
+            && said.err.contains("does not use ssh"),
+        "{said:?}"
+    );
+    let said = home.say(&["run", "-A", "--on", "ssh://far.example", "true"]);
+    assert!(said.err.contains("SSH_AUTH_SOCK is not set"), "{said:?}");
+    let said = home.say(&["run", "-A", "--detach", "--on", "ssh://far.example", "true"]);
+    assert!(said.err.contains("cannot be used with"), "{said:?}");
+    // On this machine, commands use it anyway.
+    let mut command = home.remex(&["run", "-A", "--", "sh", "-c", "echo $SSH_AUTH_SOCK"]);
+    assert_eq!(said_by(&mut command), "/run/agent\n");
+}
+
+fn said_by(command: &mut Command) -> String {
+    said(&command.env("SSH_AUTH_SOCK", "/run/agent").finished()).out
+}
