@@ -62,7 +62,7 @@ impl SshLogin {
                 continue;
             }
             match self.0.get(name) {
-                Some(value) if passes(Some(policy), name.as_ref()) => {
+                Some(value) if passes(Some(&*policy), name.as_ref()) => {
                     request.env.insert(name.to_owned(), value.clone());
                 }
                 Some(_) => {}

@@ -93,7 +93,7 @@ impl AgentLink {
             print::note("this host accepts no ssh agent (`AllowAgentForwarding` in its sshd_config)");
             return Ok(None);
         };
-        let Some(home) = std::env::home_dir().filter(|home| home.is_absolute()) else {
+        let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute()) else {
             print::note("no ssh agent: you have no home directory on this host");
             return Ok(None);
         };
