@@ -14,6 +14,9 @@ use crate::{
     support::{PATIENCE, Server},
 };
 
+/// The arrow key.
+const DOWN: &str = "\u{1b}[B";
+
 /// The settings of a terminal as numbers.
 fn modes(settings: &Termios) -> [u32; 4] {
     [
@@ -59,7 +62,7 @@ fn processes_are_shown_with_what_they_use_and_say() {
     let shown = trimmed(&wait_for_row(&screen, "calm", |row| used(row).is_some_and(|cpu| cpu < 5.0)));
     assert!(shown.starts_with("local: 2 running, 0 exited\n"), "{shown}");
     assert!(
-        shown.contains("\n  NAME             STATE     CPU   MEM     OUT/s   OUT     AGE    COMMAND\n"),
+        shown.contains("\n  NAME             STATE     CPUv  MEM     OUT/s   OUT     AGE    COMMAND\n"),
         "{shown}"
     );
     assert_eq!(row(&shown, "calm").map(|row| row[1..2].to_vec()), Some(vec!["running"]));
@@ -98,8 +101,13 @@ fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
     wait_for_row(&screen, "second", |_| true);
     screen.keys("s");
     screen.wait_for("send [SIGTERM] to first? enter");
-    screen.keys("j");
+    screen.keys(DOWN);
     screen.wait_for("send [SIGINT] to first?");
+    screen.keys("\u{1b}");
+    screen.wait_for("enter follow");
+    // The name of any signal can be typed.
+    screen.keys("sint");
+    screen.wait_for("send [INT_] to first? enter");
     screen.keys("\r");
     screen.wait_for("sent SIGINT to first");
     screen.wait_for("1 running, 1 exited");
@@ -209,6 +217,84 @@ fn a_lost_server_is_told_and_its_return_too() {
     screen.wait_for("local: 0 running, 0 exited");
     server.client().shell("again", "exec sleep 1000");
     wait_for_row(&screen, "again", |_| true);
+}
+
+#[test]
+fn the_list_is_sorted_by_the_column_that_the_user_chooses() {
+    let user = UserSession::open("night");
+    for (name, bytes) in [("alpha", 1), ("beta", 300), ("gamma", 20)] {
+        user.ready(name, &format!("head -c {bytes} /dev/zero; echo; echo ready; exec sleep 1000"));
+    }
+    let screen = user.screen(&["top", "--interval", "100ms", "--sort", "out"]);
+    let order = |wanted: [&str; 3]| {
+        screen.wait_until(&format!("the order {wanted:?}"), |shown| {
+            let at: Vec<_> = wanted.iter().map(|name| shown.find(&format!(" {name} "))).collect();
+            at.iter().all(Option::is_some) && at.is_sorted()
+        })
+    };
+    order(["beta", "gamma", "alpha"]);
+    screen.keys("r");
+    order(["alpha", "gamma", "beta"]);
+    screen.keys("<<<<<");
+    screen.wait_for("NAME^");
+    order(["alpha", "beta", "gamma"]);
+    screen.keys("r");
+    screen.wait_for("NAMEv");
+    order(["gamma", "beta", "alpha"]);
+}
+
+#[test]
+fn a_process_gets_the_terminal_and_the_list_returns_after_detaching() {
+    let user = UserSession::open("night");
+    let script = "echo ready; while read line; do echo \"got $line\"; done";
+    user.ready_with("talk", script, serde_json::json!({"tty": true}));
+    let mut screen = top(&user);
+    screen.wait_for("> talk");
+    screen.keys("t");
+    screen.wait_until("the process on the terminal", |shown| {
+        shown.contains("ready") && !shown.contains("COMMAND")
+    });
+    screen.keys("hello\r");
+    screen.wait_for("got hello");
+    screen.keys("~.");
+    screen.wait_for("back from talk");
+    screen.wait_for("> talk");
+    // Keys are those of the list again.
+    screen.keys("?");
+    screen.wait_for("reverse the order");
+    screen.keys("qq");
+    assert_eq!(screen.end(), Some(0));
+    assert_eq!(user.say(&["ps", "-q"]).out, "talk\n");
+}
+
+#[test]
+fn processes_of_all_environments_are_one_list_whatever_is_unreachable() {
+    let user = UserSession::open("night");
+    user.ready("near", "echo ready; exec sleep 1000");
+    let server = Server::start();
+    let client = server.client();
+    client.start("distant", &["/bin/sh", "-c", "echo ready; exec sleep 1000"], serde_json::json!({}));
+    client.wait_for_output("distant", "ready");
+    user.home.add_environment("far", server.address());
+    user.home.add_environment("gone", "unix:///nowhere/remex.sock");
+    let mut screen = user.screen(&["top", "--interval", "100ms", "--all-envs", "--sort", "name"]);
+    screen.wait_until("both processes", |shown| {
+        let has = |wanted: [&str; 2]| {
+            shown.lines().any(|line| {
+                let cells: Vec<_> = line.trim_start_matches('>').split_whitespace().collect();
+                cells.starts_with(&wanted)
+            })
+        };
+        has(["far", "distant"]) && has(["local", "near"])
+    });
+    screen.wait_for("gone: not connected; retrying: ");
+    screen.wait_for("> far");
+    screen.keys("K");
+    screen.wait_for("end distant with everything it started? y/n");
+    screen.keys("y");
+    screen.wait_until("one process", |shown| !shown.contains(" far "));
+    screen.keys("q");
+    assert_eq!(screen.end(), Some(0));
 }
 
 #[test]

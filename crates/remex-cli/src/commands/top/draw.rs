@@ -10,70 +10,33 @@ use ratatui::{
     widgets::{Cell, Paragraph, Row as Cells, Table, TableState},
 };
 
-use super::state::{Mode, SIGNALS, Seen, TopState};
-use crate::render::{
-    print::Colour,
-    text::{age, line, plain, size, width, within},
+use super::{
+    column::Direction,
+    state::{Mode, SIGNALS, Seen, TopState},
+};
+use crate::{
+    args::top::Column,
+    render::{
+        print::Colour,
+        text::{plain, width, within},
+    },
 };
 
-const KEYS: &str = "up/down select  enter follow  s signal  K kill  a all  / filter  ? help  q quit";
+const KEYS: &str = "enter follow  t attach  s signal  K kill  </> sort  / filter  ? help  q quit";
 
 const HELP: &str = "\
 up, k      select the process above
 down, j    select the process below
 enter, f   follow its output on the whole screen
-s          send it a signal: choose with up and down, enter sends
+t          attach to it: it gets the terminal until you detach with ~.
+s          send it a signal: type its name, or choose it with up and down; enter sends
 K          end it with everything it started: TERM, KILL after 5 s
 a          show or hide what has ended
-/          filter by name or command; Esc clears the filter
+<, >       sort by the column to the left or right
+r          reverse the order
+/          filter by name, command, label or environment; Esc clears the filter
 ?, h       this help; any key leaves it
 q, Esc     quit; so does Ctrl-C";
-
-/// A column, shown in windows of at least a certain width.
-struct Column {
-    title: &'static str,
-    width: Constraint,
-    from: u16,
-    cell: fn(&Seen, u64) -> String,
-}
-
-const COLUMNS: [Column; 9] = [
-    // These two are as wide as their content, if there is room.
-    Column { title: "NAME", width: Constraint::Min(16), from: 0, cell: |seen, _| plain(&seen.row.name) },
-    Column { title: "STATE", width: Constraint::Min(9), from: 0, cell: |seen, _| seen.row.outcome() },
-    Column {
-        title: "CPU",
-        width: Constraint::Length(5),
-        from: 34,
-        cell: |seen, _| cpu(seen.rate.cpu_percent),
-    },
-    Column {
-        title: "MEM",
-        width: Constraint::Length(7),
-        from: 42,
-        cell: |seen, _| bytes(seen.row.entry.resident_bytes),
-    },
-    Column { title: "OUT/s", width: Constraint::Length(7), from: 50, cell: |seen, _| bytes(seen.rate.said) },
-    Column {
-        title: "OUT",
-        width: Constraint::Length(7),
-        from: 72,
-        cell: |seen, _| size(seen.row.output_bytes()),
-    },
-    Column { title: "AGE", width: Constraint::Length(6), from: 64, cell: |seen, now| age(seen.row.age(now)) },
-    Column {
-        title: "DURABLE",
-        width: Constraint::Length(7),
-        from: 90,
-        cell: |seen, _| seen.row.durability().to_owned(),
-    },
-    Column {
-        title: "COMMAND",
-        width: Constraint::Fill(1),
-        from: 56,
-        cell: |seen, _| line(&seen.row.entry.argv),
-    },
-];
 
 /// Draws the whole screen.
 pub(super) fn screen(frame: &mut Frame<'_>, state: &TopState, now_ms: u64, colour: Colour) {
@@ -111,11 +74,27 @@ fn split(area: Rect) -> [Rect; 2] {
 }
 
 fn heading(state: &TopState, colour: Colour) -> Line<'static> {
-    if let Some(trouble) = &state.trouble {
-        return Line::styled(trouble.clone(), tone(colour, Color::Red).add_modifier(Modifier::BOLD));
+    let troubles: Vec<_> = state
+        .servers
+        .iter()
+        .filter_map(|server| {
+            let trouble = server.trouble.as_ref()?;
+            Some(if state.shows_environments() {
+                format!("{}: {trouble}", plain(&server.name))
+            } else {
+                trouble.clone()
+            })
+        })
+        .collect();
+    if !troubles.is_empty() {
+        return Line::styled(troubles.join("; "), tone(colour, Color::Red).add_modifier(Modifier::BOLD));
     }
     let (running, ended) = state.counts();
-    let mut text = format!("{}: {running} running, {ended} exited", plain(&state.server));
+    let servers = match &state.servers[..] {
+        [server] => plain(&server.name),
+        several => format!("{} environments", several.len()),
+    };
+    let mut text = format!("{servers}: {running} running, {ended} exited");
     if !state.filter.is_empty() {
         text.push_str(&format!(", filter `{}`", state.filter));
     }
@@ -129,16 +108,19 @@ fn heading(state: &TopState, colour: Colour) -> Line<'static> {
 }
 
 fn table(frame: &mut Frame<'_>, state: &TopState, area: Rect, now_ms: u64, colour: Colour) {
-    let columns = || COLUMNS.iter().filter(|column| column.from <= area.width);
+    let shows = |column: &Column| {
+        column.from() <= area.width && (*column != Column::Env || state.shows_environments())
+    };
+    let columns = || Column::ALL.into_iter().filter(shows);
     let listed = state.listed();
     let widths = widths(&columns().collect::<Vec<_>>(), &listed, area.width, now_ms);
     let rows = listed.into_iter().map(|seen| {
         let is_bad = !seen.row.is_running() && seen.row.entry.exit_code != Some(0);
         let style = if is_bad { tone(colour, Color::Red) } else { Style::new() };
-        Cells::new(columns().map(|column| Cell::new((column.cell)(seen, now_ms)))).style(style)
+        Cells::new(columns().map(|column| Cell::new(column.cell(seen, now_ms)))).style(style)
     });
-    let titles =
-        Cells::new(columns().map(|column| column.title)).style(Style::new().add_modifier(Modifier::BOLD));
+    let titles = Cells::new(columns().map(|column| title(column, state)))
+        .style(Style::new().add_modifier(Modifier::BOLD));
     let table = Table::new(rows.collect::<Vec<_>>(), widths)
         .header(titles)
         .highlight_symbol("> ")
@@ -146,26 +128,38 @@ fn table(frame: &mut Frame<'_>, state: &TopState, area: Rect, now_ms: u64, colou
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(state.index()));
 }
 
+/// Returns the title of a column, with a mark if the list is sorted by it.
+fn title(column: Column, state: &TopState) -> String {
+    if column != state.sort.column {
+        return column.title().to_owned();
+    }
+    let mark = match state.sort.direction {
+        Direction::Ascending => '^',
+        Direction::Descending => 'v',
+    };
+    format!("{}{mark}", column.title())
+}
+
 /// Distributes the space that the other columns leave to names, states and commands.
-fn widths(columns: &[&Column], listed: &[&Seen], room: u16, now_ms: u64) -> Vec<Constraint> {
+fn widths(columns: &[Column], listed: &[&Seen], room: u16, now_ms: u64) -> Vec<Constraint> {
     /// The minimum width of the command column.
     const COMMAND: u16 = 24;
     /// The width of the selection marker.
     const MARK: u16 = 2;
-    let longest = |column: &Column| {
-        let widths = listed.iter().map(|seen| width(&(column.cell)(seen, now_ms)));
+    let longest = |column: Column| {
+        let widths = listed.iter().map(|seen| width(&column.cell(seen, now_ms)));
         u16::try_from(widths.max().unwrap_or_default()).unwrap_or(u16::MAX)
     };
-    let least = |column: &&Column| match column.width {
+    let least = |column: &Column| match column.width() {
         Constraint::Length(least) | Constraint::Min(least) => least,
-        _ => longest(column).clamp(7, COMMAND),
+        _ => longest(*column).clamp(8, COMMAND),
     };
     let gaps = u16::try_from(columns.len()).unwrap_or(u16::MAX).saturating_sub(1);
     let taken = columns.iter().map(least).fold(gaps.saturating_add(MARK), u16::saturating_add);
     let mut left = room.saturating_sub(taken);
-    let width = |column: &&Column| match column.width {
+    let width = |column: &Column| match column.width() {
         Constraint::Min(least) => {
-            let more = longest(column).saturating_sub(least).min(left);
+            let more = longest(*column).saturating_sub(least).min(left);
             left -= more;
             Constraint::Length(least + more)
         }
@@ -222,6 +216,9 @@ fn foot(state: &TopState, room: usize) -> String {
         _ if state.message.is_some() => state.message.clone().unwrap_or_default(),
         Mode::Filter => format!("filter: {}_", state.filter),
         Mode::Kill { name, .. } => fitting("end ", name, " with everything it started? y/n"),
+        Mode::Signal { name, typed, .. } if !typed.is_empty() => {
+            fitting(&format!("send [{typed}_] to "), name, "? enter")
+        }
         Mode::Signal { name, chosen, .. } => {
             let others: Vec<_> = SIGNALS
                 .iter()
@@ -246,18 +243,6 @@ fn tone(colour: Colour, color: Color) -> Style {
     }
 }
 
-fn cpu(percent: Option<f64>) -> String {
-    match percent {
-        None => "-".to_owned(),
-        Some(percent) if percent < 9.95 => format!("{percent:.1}%"),
-        Some(percent) => format!("{percent:.0}%"),
-    }
-}
-
-fn bytes(amount: Option<u64>) -> String {
-    amount.map_or_else(|| "-".to_owned(), size)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -269,7 +254,7 @@ mod tests {
     use crate::{commands::top::state::Key, remote::processes::tests::process};
 
     fn state() -> TopState {
-        let mut state = TopState::new("here".to_owned());
+        let mut state = TopState::new(["here".to_owned()], Column::Cpu);
         let start = Instant::now();
         for (second, cpu, said) in [(0, 0, 0), (1, 420, 2048)] {
             let mut build = process("night", "build", Stage::Running);
@@ -277,7 +262,7 @@ mod tests {
             build.entry.resident_bytes = Some(3 << 20);
             build.entry.produced.stdout = said;
             let other = process("night", "\u{1b}[2Jodd", Stage::Running);
-            state.update(vec![build, other], start + Duration::from_secs(second));
+            state.update(0, vec![build, other], start + Duration::from_secs(second));
         }
         state.tail.take(Stream::Stdout, b"compiling\n\x1b[31mdone\x1b[0m\n");
         state
@@ -292,30 +277,31 @@ mod tests {
 
     #[test]
     fn names_and_states_take_the_room_there_is_and_questions_fit() {
-        let mut state = TopState::new("here".to_owned());
+        let mut state = TopState::new(["here".to_owned()], Column::Cpu);
         let mut row = process("night", "a-process-with-a-long-name-構築", Stage::Closed);
         row.entry.cause = Some(remex_client::process::ExitCause::OutOfMemory);
         row.entry.resident_bytes = Some(0);
         let other = process("night", "b", Stage::Running);
-        let key = Key::of(&row);
-        state.update(vec![row, other], Instant::now());
+        let key = Key::of(0, &row);
+        state.update(0, vec![row, other], Instant::now());
         // Also exited processes.
         state.press(KeyCode::Char('a').into());
         let wide = drawn(&state, 120, 10);
-        assert!(wide.contains("  a-process-with-a-long-name-構築 out of memory "), "{wide}");
+        assert!(wide.contains("> a-process-with-a-long-name-構築 out of memory "), "{wide}");
         let narrow = drawn(&state, 80, 10);
         assert!(narrow.contains(" a-process-with-") && narrow.contains("sleep 1000"), "{narrow}");
         let name = "a-process-with-a-very-long-name-that-goes-on-and-on-and-on-and-on";
         for mode in [
             Mode::Kill { key: key.clone(), name: name.to_owned() },
-            Mode::Signal { key: key.clone(), name: name.to_owned(), chosen: 0 },
+            Mode::Signal { key: key.clone(), name: name.to_owned(), chosen: 0, typed: String::new() },
         ] {
             state.mode = mode;
             let question = drawn(&state, 80, 10).lines().last().unwrap().to_owned();
             assert!(question.contains("a-process-with-a-very-long") && question.contains("? "), "{question}");
             assert!(question.ends_with("y/n") || question.ends_with("up/down others"), "{question}");
         }
-        state.mode = Mode::Signal { key: key.clone(), name: "build".to_owned(), chosen: 0 };
+        state.mode =
+            Mode::Signal { key: key.clone(), name: "build".to_owned(), chosen: 0, typed: String::new() };
         let question = foot(&state, 80);
         assert!(width(&question) <= 80 && question.contains("up/down "), "{question}");
         assert!(!question.ends_with("others"), "{question}");
@@ -325,7 +311,7 @@ mod tests {
     fn a_window_shows_the_list_and_the_last_lines() {
         let expected = "\
 here: 2 running, 0 exited
-  NAME             STATE     CPU   MEM     OUT/s   OUT     AGE    COMMAND
+  NAME             STATE     CPUv  MEM     OUT/s   OUT     AGE    COMMAND
 > build            running   42%   3.0MiB  2.0KiB  2.0KiB  1m00s  sleep 1000
   \u{fffd}[2Jodd          running   0.0%  0B      0B      0B      1m00s  sleep 1000
 
@@ -334,7 +320,7 @@ here: 2 running, 0 exited
 ── build ───────────────────────────────────────────────────────────────────────
 compiling
 done
-up/down select  enter follow  s signal  K kill  a all  / filter  ? help  q quit
+enter follow  t attach  s signal  K kill  </> sort  / filter  ? help  q quit
 ";
         let shown = drawn(&state(), 80, 11);
         assert_eq!(shown, expected, "{shown}");
@@ -351,7 +337,7 @@ up/down select  enter follow  s signal  K kill  a all  / filter  ? help  q quit
             Mode::Filter,
             Mode::Help,
             Mode::Kill { key: key.clone(), name: name.clone() },
-            Mode::Signal { key, name, chosen: 8 },
+            Mode::Signal { key, name, chosen: 8, typed: String::new() },
         ];
         for mode in modes {
             state.mode = mode;

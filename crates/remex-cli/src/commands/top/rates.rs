@@ -33,12 +33,15 @@ struct Seen {
 }
 
 impl Rates {
-    /// Compares with the last listing; removed processes are dropped.
-    pub(super) fn update(&mut self, rows: &[Row], at: Instant) -> Vec<Rate> {
-        let last = std::mem::take(&mut self.last);
+    /// Compares with the last listing of the same server; removed processes are dropped.
+    pub(super) fn update(&mut self, server: usize, rows: &[Row], at: Instant) -> Vec<Rate> {
+        let (last, others) =
+            std::mem::take(&mut self.last).into_iter().partition(|(key, _)| key.server == server);
+        let last: BTreeMap<Key, Seen> = last;
+        self.last = others;
         let rates = rows.iter().map(|row| {
             let now = Seen { at, cpu_ms: row.entry.cpu_ms, output_bytes: row.output_bytes() };
-            let key = Key::of(row);
+            let key = Key::of(server, row);
             let rate = last.get(&key).map_or_else(Rate::default, |before| rate(*before, now));
             self.last.insert(key, now);
             rate
@@ -81,16 +84,16 @@ mod tests {
     fn a_rate_is_the_difference_of_two_listings() {
         let (start, mut rates) = (Instant::now(), Rates::default());
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(rates.update(&[row(Some(100), 10)], at(0)), [Rate::default()]);
+        assert_eq!(rates.update(0, &[row(Some(100), 10)], at(0)), [Rate::default()]);
         let expected = Rate { cpu_percent: Some(150.0), said: Some(500) };
-        assert_eq!(rates.update(&[row(Some(3_100), 1_010)], at(2_000)), [expected]);
+        assert_eq!(rates.update(0, &[row(Some(3_100), 1_010)], at(2_000)), [expected]);
         // A child that used CPU time has exited; then all have.
         let expected = Rate { cpu_percent: Some(0.0), said: Some(0) };
-        assert_eq!(rates.update(&[row(Some(50), 1_010)], at(3_000)), [expected]);
+        assert_eq!(rates.update(0, &[row(Some(50), 1_010)], at(3_000)), [expected]);
         let expected = Rate { cpu_percent: None, said: Some(0) };
-        assert_eq!(rates.update(&[row(None, 1_010)], at(4_000)), [expected]);
-        assert_eq!(rates.update(&[row(None, 1_010)], at(4_000)), [Rate::default()]);
-        assert_eq!(rates.update(&[], at(5_000)), []);
-        assert_eq!(rates.update(&[row(Some(0), 0)], at(6_000)), [Rate::default()]);
+        assert_eq!(rates.update(0, &[row(None, 1_010)], at(4_000)), [expected]);
+        assert_eq!(rates.update(0, &[row(None, 1_010)], at(4_000)), [Rate::default()]);
+        assert_eq!(rates.update(0, &[], at(5_000)), []);
+        assert_eq!(rates.update(0, &[row(Some(0), 0)], at(6_000)), [Rate::default()]);
     }
 }

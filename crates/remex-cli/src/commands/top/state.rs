@@ -2,18 +2,20 @@
 //!
 //! Pure: listings and keys in, actions out; time is an argument. Start at [`TopState`].
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use remex_client::process::SignalName;
 
 use super::{
+    column::Sort,
     rates::{Rate, Rates},
     tail::Tail,
 };
 use crate::{
+    args::{signal::signal, top::Column},
     remote::processes::Row,
-    render::text::{line, plain},
+    render::text::{line, now_ms, plain},
 };
 
 /// The signals to choose from, in display order.
@@ -32,21 +34,34 @@ pub(super) const SIGNALS: [SignalName; 9] = [
 /// Identifies a process independent of its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
+    /// The index of its server.
+    pub(super) server: usize,
     pub(super) session_id: String,
     pub(super) process_id: String,
 }
 
 impl Key {
-    pub(super) fn of(row: &Row) -> Self {
-        Self { session_id: row.entry.session_id.clone(), process_id: row.entry.process_id.clone() }
+    pub(super) fn of(server: usize, row: &Row) -> Self {
+        Self { server, session_id: row.entry.session_id.clone(), process_id: row.entry.process_id.clone() }
     }
 }
 
 /// A process in the last listing.
 #[derive(Debug)]
 pub(super) struct Seen {
+    pub(super) key: Key,
+    /// The name of its server.
+    pub(super) environment: Arc<str>,
     pub(super) row: Row,
     pub(super) rate: Rate,
+}
+
+/// One server.
+#[derive(Debug)]
+pub(super) struct ServerState {
+    pub(super) name: Arc<str>,
+    /// The problem with the connection, if any.
+    pub(super) trouble: Option<String>,
 }
 
 /// The current meaning of keys.
@@ -57,11 +72,12 @@ pub(super) enum Mode {
     Follow,
     /// A filter is being typed.
     Filter,
-    /// A signal is being chosen, by its index in [`SIGNALS`].
+    /// A signal is being chosen, by its index in [`SIGNALS`] or by what is typed.
     Signal {
         key: Key,
         name: String,
         chosen: usize,
+        typed: String,
     },
     /// Asks whether to end a tree.
     Kill {
@@ -80,56 +96,95 @@ pub(super) enum Action {
     Suspend,
     Signal(Key, String, SignalName),
     KillTree(Key, String),
+    /// Hand the terminal to a process.
+    Attach(Key, String),
+}
+
+/// Who chose the selected process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SelectedBy {
+    /// Nobody: it is the first of the list, whichever that is.
+    Default,
+    User,
 }
 
 #[derive(Debug)]
 pub(super) struct TopState {
-    /// The name of the server.
-    pub(super) server: String,
+    pub(super) servers: Vec<ServerState>,
     pub(super) mode: Mode,
-    /// The problem with the connection, if any.
-    pub(super) trouble: Option<String>,
     /// The result of the last action.
     pub(super) message: Option<String>,
     pub(super) filter: String,
     pub(super) shows_ended: bool,
+    pub(super) sort: Sort,
     /// The last output of the selected process.
     pub(super) tail: Tail,
     rows: Vec<Seen>,
     rates: Rates,
     selected: Option<Key>,
+    selected_by: SelectedBy,
 }
 
 impl TopState {
-    pub(super) fn new(server: String) -> Self {
+    pub(super) fn new(servers: impl IntoIterator<Item = String>, sort: Column) -> Self {
+        let servers = servers.into_iter().map(|name| ServerState { name: name.into(), trouble: None });
         Self {
-            server,
+            servers: servers.collect(),
             mode: Mode::List,
-            trouble: None,
             message: None,
             filter: String::new(),
             shows_ended: false,
+            sort: Sort::by(sort),
             tail: Tail::new(),
             rows: Vec::new(),
             rates: Rates::default(),
             selected: None,
+            selected_by: SelectedBy::Default,
         }
     }
 
-    /// Updates the list of processes.
-    pub(super) fn update(&mut self, rows: Vec<Row>, at: Instant) {
+    /// Updates the list of the processes of a server.
+    pub(super) fn update(&mut self, server: usize, rows: Vec<Row>, at: Instant) {
         let before = self.index();
-        let rates = self.rates.update(&rows, at);
-        self.rows = rows.into_iter().zip(rates).map(|(row, rate)| Seen { row, rate }).collect();
+        let rates = self.rates.update(server, &rows, at);
+        let environment = Arc::clone(&self.servers[server].name);
+        let new = rows.into_iter().zip(rates).map(|(row, rate)| Seen {
+            key: Key::of(server, &row),
+            environment: Arc::clone(&environment),
+            row,
+            rate,
+        });
+        self.rows.retain(|seen| seen.key.server != server);
+        self.rows.extend(new);
+        // Oldest first within a server; `listed` keeps that among equals.
+        self.rows.sort_by_key(|seen| seen.key.server);
         self.keep_selection(before);
     }
 
-    /// Returns the listed processes.
+    /// Returns the listed processes, in the order of the list.
     pub(super) fn listed(&self) -> Vec<&Seen> {
         let filter = self.filter.to_lowercase();
         let matches = |text: &str| text.to_lowercase().contains(&filter);
+        let has_label = |seen: &Seen| {
+            seen.row.entry.labels.iter().any(|(name, value)| matches(&format!("{name}={value}")))
+        };
+        let now = now_ms();
         let rows = self.rows.iter().filter(|seen| self.shows_ended || seen.row.is_running());
-        rows.filter(|seen| matches(&seen.row.name) || matches(&line(&seen.row.entry.argv))).collect()
+        let mut listed: Vec<_> = rows
+            .filter(|seen| {
+                matches(&seen.row.name)
+                    || matches(&line(&seen.row.entry.argv))
+                    || has_label(seen)
+                    || (self.shows_environments() && matches(&seen.environment))
+            })
+            .collect();
+        listed.sort_by(|one, other| self.sort.compare(one, other, now));
+        listed
+    }
+
+    /// Returns whether there are several servers to tell apart.
+    pub(super) fn shows_environments(&self) -> bool {
+        self.servers.len() > 1
     }
 
     /// Returns the number of running and of exited processes.
@@ -141,13 +196,13 @@ impl TopState {
     /// Returns the index of the selected process.
     pub(super) fn index(&self) -> Option<usize> {
         let selected = self.selected.as_ref()?;
-        self.listed().iter().position(|seen| Key::of(&seen.row) == *selected)
+        self.listed().iter().position(|seen| seen.key == *selected)
     }
 
     /// Returns the selected process; while its output is followed it need not be listed.
     pub(super) fn selected(&self) -> Option<&Seen> {
         let selected = self.selected.as_ref()?;
-        self.rows.iter().find(|seen| Key::of(&seen.row) == *selected)
+        self.rows.iter().find(|seen| seen.key == *selected)
     }
 
     /// Returns the process whose output is shown, even if the server has removed it.
@@ -170,8 +225,8 @@ impl TopState {
             Mode::Follow => self.press_in_output(key.code),
             Mode::Filter => self.press_in_filter(key.code),
             Mode::Help => self.mode = Mode::List,
-            Mode::Signal { key: process, name, chosen } => {
-                return self.press_in_signals(key.code, process, name, chosen);
+            Mode::Signal { key: process, name, chosen, typed } => {
+                return self.press_in_signals(key.code, process, name, (chosen, typed));
             }
             Mode::Kill { key: process, name } => {
                 self.mode = Mode::List;
@@ -197,7 +252,14 @@ impl TopState {
             KeyCode::PageDown => self.go(|at, _| at + 10),
             KeyCode::Home => self.go(|_, _| 0),
             KeyCode::End => self.go(|_, last| last),
-            KeyCode::Enter | KeyCode::Char('f') if self.selected.is_some() => self.mode = Mode::Follow,
+            KeyCode::Enter | KeyCode::Char('f') if self.selected.is_some() => {
+                self.mode = Mode::Follow;
+                self.selected_by = SelectedBy::User;
+            }
+            KeyCode::Left | KeyCode::Char('<') => self.sort_beside(-1),
+            KeyCode::Right | KeyCode::Char('>') => self.sort_beside(1),
+            KeyCode::Char('r') => self.sort.direction = self.sort.direction.reversed(),
+            KeyCode::Char('t') => return self.attach(),
             KeyCode::Char('a') => {
                 let before = self.index();
                 self.shows_ended = !self.shows_ended;
@@ -205,7 +267,9 @@ impl TopState {
             }
             KeyCode::Char('/') => self.mode = Mode::Filter,
             KeyCode::Char('?' | 'h') => self.mode = Mode::Help,
-            KeyCode::Char('s') => self.ask(|key, name| Mode::Signal { key, name, chosen: 0 }),
+            KeyCode::Char('s') => {
+                self.ask(|key, name| Mode::Signal { key, name, chosen: 0, typed: String::new() });
+            }
             KeyCode::Char('K') => self.ask(|key, name| Mode::Kill { key, name }),
             _ => {}
         }
@@ -234,21 +298,64 @@ impl TopState {
         self.keep_selection(before);
     }
 
-    fn press_in_signals(&mut self, code: KeyCode, key: Key, name: String, chosen: usize) -> Action {
+    /// Arrows choose a signal from the list; letters and digits type the name or number of any.
+    fn press_in_signals(
+        &mut self,
+        code: KeyCode,
+        key: Key,
+        name: String,
+        (chosen, mut typed): (usize, String),
+    ) -> Action {
         let chosen = match code {
-            KeyCode::Up | KeyCode::Left | KeyCode::Char('k' | 'h') => chosen + SIGNALS.len() - 1,
-            KeyCode::Down | KeyCode::Right | KeyCode::Char('j' | 'l' | 's') => chosen + 1,
+            KeyCode::Up | KeyCode::Left => chosen + SIGNALS.len() - 1,
+            KeyCode::Down | KeyCode::Right | KeyCode::Tab => chosen + 1,
             KeyCode::Enter => {
                 self.mode = Mode::List;
-                return Action::Signal(key, name, SIGNALS[chosen]);
+                if typed.is_empty() {
+                    return Action::Signal(key, name, SIGNALS[chosen]);
+                }
+                match signal(&typed) {
+                    Ok(signal) => return Action::Signal(key, name, signal),
+                    Err(_) => self.message = Some(format!("unknown signal `{typed}`; nothing was sent")),
+                }
+                return Action::Nothing;
             }
-            KeyCode::Char('q') | KeyCode::Esc => {
+            KeyCode::Esc => {
                 self.mode = Mode::List;
                 return Action::Nothing;
             }
+            KeyCode::Char(letter) => {
+                typed.extend(letter.to_uppercase());
+                chosen
+            }
+            KeyCode::Backspace => {
+                typed.pop();
+                chosen
+            }
             _ => chosen,
         };
-        self.mode = Mode::Signal { key, name, chosen: chosen % SIGNALS.len() };
+        if !matches!(code, KeyCode::Char(_) | KeyCode::Backspace) {
+            typed.clear();
+        }
+        self.mode = Mode::Signal { key, name, chosen: chosen % SIGNALS.len(), typed };
+        Action::Nothing
+    }
+
+    /// Sorts by the column before or after the current one.
+    fn sort_beside(&mut self, steps: isize) {
+        let before = self.index();
+        self.sort = Sort::by(self.sort.column.beside(steps, self.shows_environments()));
+        self.keep_selection(before);
+    }
+
+    /// Asks for the terminal to be handed to the selected process, if it is running.
+    fn attach(&mut self) -> Action {
+        let Some(seen) = self.selected() else { return Action::Nothing };
+        let (key, name, runs) = (seen.key.clone(), seen.row.name.clone(), seen.row.is_running());
+        if runs {
+            return Action::Attach(key, name);
+        }
+        self.message = Some(format!("{} has exited", plain(&name)));
         Action::Nothing
     }
 
@@ -257,7 +364,7 @@ impl TopState {
         let Some(seen) = self.selected() else { return };
         let name = plain(&seen.row.name);
         if seen.row.is_running() {
-            self.mode = question(Key::of(&seen.row), name);
+            self.mode = question(seen.key.clone(), name);
         } else {
             self.message = Some(format!("{name} has exited"));
         }
@@ -267,18 +374,21 @@ impl TopState {
         let at = self.index().unwrap_or_default();
         let listed = self.listed();
         let Some(last) = listed.len().checked_sub(1) else { return };
-        let key = Key::of(&listed[to(at, last).min(last)].row);
+        let key = listed[to(at, last).min(last)].key.clone();
         self.select(Some(key));
+        self.selected_by = SelectedBy::User;
     }
 
-    /// If the selected process is no longer listed, selects the one at its position.
+    /// If the selected process is no longer listed, selects the one at its position; the first, until the user selects.
     fn keep_selection(&mut self, before: Option<usize>) {
-        if self.index().is_some() || self.mode == Mode::Follow {
+        let is_kept = self.selected_by == SelectedBy::User || self.mode != Mode::List;
+        if (is_kept && self.index().is_some()) || self.mode == Mode::Follow {
             return;
         }
+        let at = if is_kept { before.unwrap_or(0) } else { 0 };
         let listed = self.listed();
         let last = listed.len().checked_sub(1);
-        let key = last.map(|last| Key::of(&listed[before.unwrap_or(0).min(last)].row));
+        let key = last.map(|last| listed[at.min(last)].key.clone());
         self.select(key);
     }
 
@@ -302,8 +412,8 @@ mod tests {
     }
 
     fn state(names: &[&str]) -> TopState {
-        let mut state = TopState::new("here".to_owned());
-        state.update(rows(names), Instant::now());
+        let mut state = TopState::new(["here".to_owned()], Column::Cpu);
+        state.update(0, rows(names), Instant::now());
         state
     }
 
@@ -331,12 +441,12 @@ mod tests {
         press(&mut state, "jjjj");
         assert_eq!(selected(&state), Some("c"));
         press(&mut state, "k");
-        state.update(rows(&["b", "c", "d"]), Instant::now());
+        state.update(0, rows(&["b", "c", "d"]), Instant::now());
         assert_eq!((selected(&state), state.index()), (Some("b"), Some(0)));
         press(&mut state, "jj");
-        state.update(rows(&["b", "c"]), Instant::now());
+        state.update(0, rows(&["b", "c"]), Instant::now());
         assert_eq!(selected(&state), Some("c"));
-        state.update(Vec::new(), Instant::now());
+        state.update(0, Vec::new(), Instant::now());
         assert_eq!(selected(&state), None);
         assert_eq!(press(&mut state, "jkKs\nf"), Action::Nothing);
         assert_eq!(state.mode, Mode::List);
@@ -359,8 +469,9 @@ mod tests {
 
     #[test]
     fn what_has_ended_is_listed_on_demand() {
-        let mut state = TopState::new("here".to_owned());
+        let mut state = TopState::new(["here".to_owned()], Column::Cpu);
         state.update(
+            0,
             vec![process("s", "old", Stage::Closed), process("s", "new", Stage::Running)],
             Instant::now(),
         );
@@ -376,15 +487,94 @@ mod tests {
     #[test]
     fn signals_are_chosen_and_a_tree_is_killed_only_after_a_yes() {
         let mut state = state(&["a", "b"]);
-        let key = Key { session_id: "id-of-s".to_owned(), process_id: "b".to_owned() };
+        let key = Key { server: 0, session_id: "id-of-s".to_owned(), process_id: "b".to_owned() };
         let signal = Action::Signal(key.clone(), "b".to_owned(), SignalName::Int);
-        assert_eq!(press(&mut state, "jsj\n"), signal);
+        assert_eq!(press(&mut state, "jsint\n"), signal);
         assert_eq!(press(&mut state, "s\u{1b}"), Action::Nothing);
         assert_eq!(press(&mut state, "Kn"), Action::Nothing);
         assert_eq!(press(&mut state, "K"), Action::Nothing);
         // The question refers to the process that was selected when it was asked.
-        state.update(rows(&["a"]), Instant::now());
+        state.update(0, rows(&["a"]), Instant::now());
         assert_eq!(press(&mut state, "y"), Action::KillTree(key, "b".to_owned()));
+    }
+
+    #[test]
+    fn any_signal_can_be_typed_and_a_wrong_one_is_not_sent() {
+        let mut state = state(&["a"]);
+        let key = Key { server: 0, session_id: "id-of-s".to_owned(), process_id: "a".to_owned() };
+        let sent = |signal| Action::Signal(key.clone(), "a".to_owned(), signal);
+        assert_eq!(press(&mut state, "skill\n"), sent(SignalName::Kill));
+        assert_eq!(press(&mut state, "ssigusr1\n"), sent(SignalName::Usr1));
+        assert_eq!(press(&mut state, "s15\n"), sent(SignalName::Term));
+        assert_eq!(press(&mut state, "snone\n"), Action::Nothing);
+        assert_eq!(state.message.as_deref(), Some("unknown signal `NONE`; nothing was sent"));
+        press(&mut state, "sint");
+        state.press(KeyCode::Down.into());
+        assert_eq!(press(&mut state, "\n"), sent(SignalName::Int));
+    }
+
+    /// Returns 42 processes at a time, of which `p20` has used this much CPU time.
+    fn many(cpu_ms: u64) -> Vec<Row> {
+        let named = |number: u64| {
+            let mut row = process("s", &format!("p{number:02}"), Stage::Running);
+            row.entry.started_at_ms = number;
+            row.entry.cpu_ms = Some(if number == 20 { cpu_ms } else { 0 });
+            row.entry.resident_bytes = Some((42 - number) << 20);
+            row
+        };
+        (0..42).map(named).collect()
+    }
+
+    #[test]
+    fn the_busy_one_of_many_is_the_first_until_the_user_selects_another() {
+        let start = Instant::now();
+        let mut state = TopState::new(["here".to_owned()], Column::Cpu);
+        state.update(0, many(0), start);
+        assert_eq!(selected(&state), Some("p00"));
+        state.update(0, many(900), start + std::time::Duration::from_secs(1));
+        assert_eq!((selected(&state), state.index()), (Some("p20"), Some(0)));
+        assert_eq!(state.listed()[1].row.name, "p00");
+        press(&mut state, "j");
+        state.update(0, many(900), start + std::time::Duration::from_secs(2));
+        assert_eq!((selected(&state), state.index()), (Some("p00"), Some(0)));
+    }
+
+    #[test]
+    fn the_list_is_sorted_by_any_column_either_way() {
+        let mut state = TopState::new(["here".to_owned()], Column::Cpu);
+        state.update(0, many(0), Instant::now());
+        let first = |state: &TopState| state.listed()[0].row.name.clone();
+        press(&mut state, ">");
+        assert_eq!((state.sort.column, first(&state).as_str()), (Column::Mem, "p00"));
+        press(&mut state, "r");
+        assert_eq!(first(&state), "p41");
+        press(&mut state, "<<<");
+        assert_eq!((state.sort.column, first(&state).as_str()), (Column::Name, "p00"));
+        press(&mut state, "<");
+        assert_eq!(state.sort.column, Column::Command);
+        for _ in Column::ALL {
+            press(&mut state, ">");
+            assert_eq!(state.listed().len(), 42);
+        }
+    }
+
+    #[test]
+    fn the_processes_of_several_servers_are_one_list() {
+        let mut state = TopState::new(["local".to_owned(), "build".to_owned()], Column::Env);
+        state.update(0, rows(&["a", "b"]), Instant::now());
+        state.update(1, rows(&["a"]), Instant::now());
+        let listed = |state: &TopState| {
+            let name = |seen: &&Seen| format!("{} {}", seen.environment, seen.row.name);
+            state.listed().iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(&state), ["build a", "local a", "local b"]);
+        press(&mut state, "/build\n");
+        assert_eq!(listed(&state), ["build a"]);
+        let key = Key { server: 1, session_id: "id-of-s".to_owned(), process_id: "a".to_owned() };
+        assert_eq!(press(&mut state, "t"), Action::Attach(key, "a".to_owned()));
+        state.update(1, Vec::new(), Instant::now());
+        press(&mut state, "\u{1b}");
+        assert_eq!(listed(&state), ["local a", "local b"]);
     }
 
     #[test]
@@ -392,7 +582,7 @@ mod tests {
         let mut state = state(&["a", "b"]);
         press(&mut state, "j\n");
         assert_eq!(state.mode, Mode::Follow);
-        state.update(rows(&["a"]), Instant::now());
+        state.update(0, rows(&["a"]), Instant::now());
         assert_eq!(state.watched().map(|key| key.process_id.as_str()), Some("b"));
         assert_eq!(press(&mut state, "q"), Action::Nothing);
         assert_eq!((&state.mode, selected(&state)), (&Mode::List, Some("a")));

@@ -32,8 +32,10 @@ const FRAME: Duration = Duration::from_millis(50);
 
 /// The result of a request.
 pub(super) enum RequestResult {
-    Listed(Result<Vec<Row>, Failure>),
-    Connected(Result<Client, Failure>),
+    /// Of a server, by its index.
+    Listed(usize, Result<Vec<Row>, Failure>),
+    /// To a server, by its index.
+    Connected(usize, Result<Client, Failure>),
     Read(Key, Result<NewOutput, Error>),
     Acted(String),
 }
@@ -46,17 +48,17 @@ pub(super) struct NewOutput {
     batch: OutputBatch,
 }
 
-pub(super) async fn list(client: Client) -> RequestResult {
-    RequestResult::Listed(Processes::list(&client).await.map(|processes| processes.rows))
+pub(super) async fn list(server: usize, client: Client) -> RequestResult {
+    RequestResult::Listed(server, Processes::list(&client).await.map(|processes| processes.rows))
 }
 
-pub(super) async fn connect(endpoint: Endpoint) -> RequestResult {
+pub(super) async fn connect(server: usize, endpoint: Endpoint) -> RequestResult {
     let adapt = |options: &mut Options| {
         reconnect::keep_session(options);
         // The live view uses the terminal.
         options.prompts = Prompts::Refuse;
     };
-    RequestResult::Connected(endpoint.connect(adapt).await)
+    RequestResult::Connected(server, endpoint.connect(adapt).await)
 }
 
 pub(super) async fn signal(process: ProcessRef, name: String, signal: SignalName) -> RequestResult {
