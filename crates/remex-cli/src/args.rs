@@ -14,6 +14,7 @@ pub(crate) mod edit;
 pub(crate) mod env;
 pub(crate) mod gc;
 mod groups;
+pub(crate) mod inspect;
 pub(crate) mod keeper;
 pub(crate) mod kill;
 pub(crate) mod limit;
@@ -63,6 +64,8 @@ pub(crate) enum Command {
     Shell(shell::Flags),
     /// List processes, including background ones
     Ps(ps::Flags),
+    /// Print everything that the server knows about a process
+    Inspect(inspect::Flags),
     /// Print the output of a process
     Logs(logs::Flags),
     /// Attach to a running process: show its output and send it your input

@@ -15,6 +15,7 @@ pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod env;
 pub(crate) mod gc;
+pub(crate) mod inspect;
 #[cfg(target_os = "linux")]
 pub(crate) mod keeper;
 pub(crate) mod kill;
@@ -25,6 +26,7 @@ pub(crate) mod man;
 pub(crate) mod mcp;
 #[cfg(target_os = "linux")]
 mod orphans;
+mod process_json;
 #[cfg(target_os = "linux")]
 pub(crate) mod proxy;
 pub(crate) mod ps;

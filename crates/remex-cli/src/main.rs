@@ -73,6 +73,7 @@ async fn client(command: &Command) -> Outcome {
         Command::Run(flags) => Box::pin(commands::run::run(flags)).await,
         Command::Shell(flags) => Box::pin(commands::shell::run(flags)).await,
         Command::Ps(flags) => Box::pin(commands::ps::run(flags)).await,
+        Command::Inspect(flags) => Box::pin(commands::inspect::run(flags)).await,
         Command::Logs(flags) => Box::pin(commands::logs::run(flags)).await,
         Command::Attach(flags) => Box::pin(commands::attach::run(flags)).await,
         Command::Kill(flags) => Box::pin(commands::kill::run(flags)).await,

@@ -23,7 +23,7 @@ pub(super) const GROUPS: &[Group] = &[
         heading: "Run",
         commands: &["run", "shell", "attach", "wait", "kill", "resize", "rm", "prune", "gc"],
     },
-    Group { heading: "Look", commands: &["ps", "logs", "top"] },
+    Group { heading: "Look", commands: &["ps", "inspect", "logs", "top"] },
     Group { heading: "Files", commands: &["cp", "ls", "cat", "edit", "watch"] },
     Group { heading: "Hosts", commands: &["env", "doctor", "server", "upgrade"] },
     Group { heading: "Serve", commands: &["serve", "token", "cert", "mcp", "proxy"] },

@@ -15,7 +15,7 @@ use crate::{
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// The processes, by full name; on a terminal, a prefix asks for confirmation
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required_unless_present = "all", value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
     #[command(flatten)]
@@ -29,6 +29,15 @@ pub(crate) struct Flags {
     /// once with `--signal KILL`
     #[arg(short, long)]
     pub(crate) tree: bool,
+
+    /// All processes that are running on this server, with `--tree` also what exited ones left behind; asks for
+    /// confirmation
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) all: bool,
+
+    /// Do not ask for confirmation
+    #[arg(short, long, requires = "all", conflicts_with = "names")]
+    pub(crate) yes: bool,
 
     /// The grace period between TERM and KILL, such as `500ms` or `5s`
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration, requires = "tree")]
@@ -45,4 +54,6 @@ Examples:
     remex kill build --tree
   At once:
     remex kill build --tree --signal KILL
+  End everything on an environment, from a script:
+    remex kill --all --tree --yes --on build
 ";

@@ -49,6 +49,10 @@ pub(crate) struct Flags {
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
 
+    /// Label the process, for `remex ps --label` and `remex inspect`; repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    pub(crate) label: Vec<(String, String)>,
+
     /// End the command and everything it started after this time, such as `30s` or `5m`; the exit code is then 124
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -80,6 +84,8 @@ Examples:
     remex run --on build -t -- top
   In the background on your local remex server:
     remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'
+  With labels that `remex ps --label team=web` finds:
+    remex run --detach --label team=web --label tier=front -- sleep 1000
   With a timeout, a working directory and a variable:
     remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
   With your ssh agent, for as long as the command runs:
@@ -120,4 +126,12 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), InvalidArg> {
         return Err(InvalidArg::new("a variable needs a name", "write `NAME=VALUE`"));
     }
     Ok((name.to_owned(), value))
+}
+
+pub(crate) fn label(text: &str) -> Result<(String, String), InvalidArg> {
+    match text.split_once('=') {
+        Some(("", _)) => Err(InvalidArg::new("a label needs a name", "write `NAME=VALUE`")),
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err(InvalidArg::new("a label needs a value", format!("write `{text}=VALUE`"))),
+    }
 }

@@ -15,11 +15,14 @@ use crate::{
         processes::{Action, Processes, Row},
         silent_keeper,
     },
-    render::{failure::Failure, print, text::plain},
+    render::{confirm, failure::Failure, print, text::plain},
 };
 
 /// How often the server is asked for living processes after the output is closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How many processes the question of `--all` names.
+const NAMED: usize = 5;
 
 /// How long to wait after SIGKILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,7 +33,12 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let (mut failed, mut said) = (None::<Failure>, Ok(()));
-    for row in processes.find_confirmed(&flags.names, Action::Kill).await? {
+    let rows = if flags.all {
+        all(&processes, &endpoint.name, mode, flags.yes).await?
+    } else {
+        processes.find_confirmed(&flags.names, Action::Kill).await?
+    };
+    for row in rows {
         match end(&client, &processes, row, mode).await {
             // Continue with the others even if stdout is closed.
             Ok(done) => said = said.and_then(|()| print::out(format!("{done}\n"))),
@@ -48,10 +56,59 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     }
 }
 
+/// Returns everything that `--all` applies to, once the user has confirmed it.
+async fn all<'a>(
+    processes: &'a Processes,
+    server: &str,
+    mode: KillMode,
+    is_confirmed: bool,
+) -> Result<Vec<&'a Row>, Failure> {
+    let applies = |row: &&Row| match mode {
+        KillMode::Signal(_) => row.is_running(),
+        KillMode::Tree(_) => row.is_alive(),
+    };
+    let rows: Vec<_> = processes.rows.iter().filter(applies).collect();
+    if rows.is_empty() {
+        print::note(format!("no processes are running on {}", plain(server)));
+        return Ok(rows);
+    }
+    if is_confirmed {
+        return Ok(rows);
+    }
+    let (verb, number) = (mode.verb(), rows.len());
+    if !confirm::is_possible() {
+        let noun = if number == 1 { "process" } else { "processes" };
+        return Err(Failure::usage(
+            format!("cannot ask whether to {verb} {number} {noun} on {}", plain(server)),
+            "add `--yes`",
+        )
+        .because("standard input or standard error is not a terminal"));
+    }
+    let names: Vec<_> = rows.iter().take(NAMED).map(|row| format!("`{}`", plain(&row.name))).collect();
+    let others = match number.saturating_sub(NAMED) {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let question = format!("{verb} {}{others} on {}?", names.join(", "), plain(server));
+    if !confirm::ask(&question).await {
+        return Err(Failure::new("nothing was killed", "add `--yes` to skip the question"));
+    }
+    Ok(rows)
+}
+
 #[derive(Clone, Copy)]
 enum KillMode {
     Signal(SignalName),
     Tree(Termination),
+}
+
+impl KillMode {
+    fn verb(self) -> String {
+        match self {
+            Self::Signal(signal) => format!("send {signal} to"),
+            Self::Tree(_) => "end".to_owned(),
+        }
+    }
 }
 
 fn kill_mode(flags: &Flags) -> Result<KillMode, Failure> {

@@ -53,6 +53,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) limits: ResourceLimits,
     pub(crate) confine: Confine,
     pub(crate) name: Option<String>,
+    pub(crate) labels: Vec<(String, String)>,
     pub(crate) mode: RunMode,
 }
 
@@ -178,6 +179,9 @@ impl Launch<'_> {
         }
         for (variable, value) in &self.env {
             command = command.env(variable, value);
+        }
+        for (label, value) in &self.labels {
+            command = command.label(label, value);
         }
         if let Some(directory) = self.directory(client)? {
             command = command.cwd(directory);

@@ -1,13 +1,13 @@
 //! `remex ps`: lists processes, including background ones.
 
-use std::{collections::BTreeMap, io::IsTerminal as _, time::Duration};
+use std::{io::IsTerminal as _, time::Duration};
 
-use remex_client::process::{ExitCause, State};
-use serde::Serialize;
-
-use super::Outcome;
+use super::{
+    Outcome,
+    process_json::{Listing, ProcessJson},
+};
 use crate::{
-    args::ps::Flags,
+    args::ps::{Filter, Flags, StateFilter},
     remote::{
         endpoint::{self, DefaultEndpoint, Endpoint},
         processes::{Processes, Row},
@@ -43,11 +43,63 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         (list(&endpoint).await?, 0)
     };
     let all = rows.len();
-    rows.retain(|listed| flags.all || listed.row.is_alive());
+    rows.retain(|listed| matches(&flags.filter, &listed.row));
+    let matching = rows.len();
+    // A state says by itself whether exited processes are meant.
+    rows.retain(|listed| flags.all || !flags.filter.state.is_empty() || listed.row.is_alive());
     if rows.is_empty() && all > 0 && !flags.quiet {
-        print::note("no processes are running; `remex ps --all` includes exited ones");
+        print::note(match (matching, flags.filter.is_empty()) {
+            (0, _) => "no process matches",
+            (_, true) => "no processes are running; `remex ps --all` includes exited ones",
+            (_, false) => "no process that matches is running; `remex ps --all` includes exited ones",
+        });
     }
     print(flags, &rows).map(|()| code)
+}
+
+/// Returns whether a filter selects a process.
+fn matches(filter: &Filter, row: &Row) -> bool {
+    let has_name = |pattern: &String| {
+        wildcard_matches(pattern, &row.name) || wildcard_matches(pattern, &row.entry.process_id)
+    };
+    let has_state = |state: &StateFilter| match state {
+        StateFilter::Running => row.is_running(),
+        StateFilter::Exited => !row.is_running(),
+        StateFilter::Failed => !row.is_running() && row.entry.exit_code != Some(0),
+        StateFilter::Left => row.survivors().is_some(),
+    };
+    let label = |name: &str| row.entry.labels.get(name);
+    (filter.name.is_empty() || filter.name.iter().any(has_name))
+        && filter.label.iter().all(|wanted| {
+            label(&wanted.name).is_some_and(|value| wanted.value.as_ref().is_none_or(|text| text == value))
+        })
+        && (filter.state.is_empty() || filter.state.iter().any(has_state))
+        && filter.since.is_none_or(|since| row.entry.started_at_ms >= since)
+}
+
+/// Returns whether a text matches a pattern in which `*` stands for any text and `?` for any character.
+fn wildcard_matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<_>, Vec<_>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut at, mut read) = (0, 0);
+    // Where the last `*` is, and how much of the text it stands for ends.
+    let mut star = None;
+    while read < text.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, read));
+                at += 1;
+            }
+            Some(letter) if *letter == '?' || *letter == text[read] => (at, read) = (at + 1, read + 1),
+            _ => match star {
+                Some((star_at, end)) => {
+                    (at, read) = (star_at + 1, end + 1);
+                    star = Some((star_at, end + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|letter| *letter == '*')
 }
 
 async fn list(endpoint: &Endpoint) -> Result<Vec<Listed>, Failure> {
@@ -89,7 +141,8 @@ async fn everywhere() -> Result<(Vec<Listed>, u8), Failure> {
 
 fn print(flags: &Flags, rows: &[Listed]) -> Result<(), Failure> {
     if flags.format.json {
-        return print::json(&Listing { processes: rows.iter().map(ProcessJson::of).collect() });
+        let processes = rows.iter().map(|listed| ProcessJson::of(&listed.environment, &listed.row));
+        return print::json(&Listing { processes: processes.collect() });
     }
     if flags.quiet {
         let names: String = rows.iter().map(|listed| plain(&listed.row.name) + "\n").collect();
@@ -102,17 +155,19 @@ fn print(flags: &Flags, rows: &[Listed]) -> Result<(), Failure> {
         Some(id) if id.as_str() == name => format!("{name} (default)"),
         _ => plain(name),
     };
-    let cells = rows.iter().map(|listed| (environment(&listed.environment), cells(&listed.row, now, short)));
-    let [name, state, pid, age, cpu, memory, output, durable, command] = HEADING;
-    if flags.all_envs {
-        let cells: Vec<_> = cells
-            .map(|(environment, [a, b, c, d, e, f, g, h, i])| [environment, a, b, c, d, e, f, g, h, i])
-            .collect();
-        let heading = ["ENV", name, state, pid, age, cpu, memory, output, durable, command];
-        return print::table(heading, &cells);
-    }
-    print::table(HEADING, &cells.map(|(_, cells)| cells).collect::<Vec<_>>())
+    let cells: Vec<_> = rows
+        .iter()
+        .map(|listed| {
+            let environment = flags.all_envs.then(|| environment(&listed.environment));
+            environment.into_iter().chain(cells(&listed.row, now, short)).collect::<Vec<_>>()
+        })
+        .collect();
+    let heading: Vec<_> = flags.all_envs.then_some("ENV").into_iter().chain(HEADING).collect();
+    print::table_within(&heading, &cells, &DISPENSABLE)
 }
+
+/// The columns that a narrow terminal does without, the least important first.
+const DISPENSABLE: [&str; 6] = ["DURABLE", "OUT", "CPU", "MEM", "AGE", "PID"];
 
 const HEADING: [&str; 9] = ["NAME", "STATE", "PID", "AGE", "CPU", "MEM", "OUT", "DURABLE", "COMMAND"];
 
@@ -153,76 +208,27 @@ fn pid(row: &Row) -> Option<String> {
     Some(if others.is_empty() { first.to_string() } else { format!("{first} +{}", others.len()) })
 }
 
-/// The JSON of `ps`; CLI.md documents it.
-#[derive(Serialize)]
-struct Listing<'a> {
-    processes: Vec<ProcessJson<'a>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ProcessJson<'a> {
-    name: &'a str,
-    environment: &'a str,
-    process_id: &'a str,
-    session_id: &'a str,
-    session_name: Option<&'a str>,
-    client_name: &'a str,
-    attached: bool,
-    expires_at_ms: Option<u64>,
-    argv: &'a [String],
-    cwd: String,
-    pid: Option<u32>,
-    tty: bool,
-    durable: bool,
-    labels: &'a BTreeMap<String, String>,
-    state: State,
-    started_at_ms: u64,
-    ended_at_ms: Option<u64>,
-    exit_code: Option<i32>,
-    signal: Option<&'a str>,
-    cause: Option<ExitCause>,
-    stdout_bytes: u64,
-    stderr_bytes: u64,
-    terminal_bytes: u64,
-    retained_bytes: u64,
-    cpu_ms: Option<u64>,
-    resident_bytes: Option<u64>,
-    living_pids: &'a [u32],
-}
-
-impl<'a> ProcessJson<'a> {
-    fn of(listed: &'a Listed) -> Self {
-        let row = &listed.row;
-        let entry = &row.entry;
-        Self {
-            name: &row.name,
-            environment: &listed.environment,
-            process_id: &entry.process_id,
-            session_id: &entry.session_id,
-            session_name: row.session_name.as_deref(),
-            client_name: &row.client_name,
-            attached: row.attached,
-            expires_at_ms: row.expires_at_ms,
-            argv: &entry.argv,
-            cwd: entry.cwd.native().map_or_else(|_| entry.cwd.to_uri(), |path| path.display().to_string()),
-            pid: entry.pid,
-            tty: entry.has_terminal,
-            durable: entry.durable,
-            labels: &entry.labels,
-            state: entry.state,
-            started_at_ms: entry.started_at_ms,
-            ended_at_ms: entry.ended_at_ms,
-            exit_code: entry.exit_code,
-            signal: entry.signal.as_deref(),
-            cause: entry.cause,
-            stdout_bytes: entry.produced.stdout,
-            stderr_bytes: entry.produced.stderr,
-            terminal_bytes: entry.produced.pty,
-            retained_bytes: entry.retained_bytes,
-            cpu_ms: entry.cpu_ms,
-            resident_bytes: entry.resident_bytes,
-            living_pids: &entry.living_pids,
+    #[test]
+    fn wildcards_stand_for_any_text() {
+        for (pattern, text) in [
+            ("build", "build"),
+            ("b*", "build"),
+            ("*", ""),
+            ("*i?d", "build"),
+            ("a*b*c", "a-b-b-c"),
+            ("**", "x"),
+        ] {
+            assert!(wildcard_matches(pattern, text), "{pattern} {text}");
         }
+        for (pattern, text) in [("build", "builder"), ("b?", "build"), ("?", ""), ("*x", "build"), ("", "x")]
+        {
+            assert!(!wildcard_matches(pattern, text), "{pattern} {text}");
+        }
+        // As long as this takes, nobody waits for it.
+        assert!(!wildcard_matches(&("*a".repeat(50) + "b"), &"a".repeat(1000)));
     }
 }

@@ -50,6 +50,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         limits: limit::combined(&flags.limit)?,
         confine: flags.confine.clone(),
         name: flags.name.clone(),
+        labels: flags.label.clone(),
         mode: if flags.detach { RunMode::Background } else { RunMode::Foreground },
     };
     let timeout_notice = timeout_notice(&flags.command, flags.timeout);

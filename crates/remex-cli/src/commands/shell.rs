@@ -40,6 +40,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         limits: ResourceLimits::default(),
         confine: Confine::default(),
         name: flags.name.clone(),
+        labels: Vec::new(),
         mode: RunMode::Reattachable,
     };
     let launched = Box::pin(launch.start()).await?;

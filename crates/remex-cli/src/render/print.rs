@@ -106,34 +106,88 @@ impl Colour {
 
 /// Prints a table with a heading; on a terminal, lines are truncated to its width.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
-    let mut widths = heading.map(width);
+    table_within(&heading, &rows.iter().map(|row| row.to_vec()).collect::<Vec<_>>(), &[])
+}
+
+/// Prints a table; on a terminal that is too narrow for it, leaves out columns, the first of `dispensable` first.
+pub(crate) fn table_within(
+    heading: &[&str],
+    rows: &[Vec<String>],
+    dispensable: &[&str],
+) -> Result<(), Failure> {
+    let mut widths: Vec<_> = heading.iter().map(|title| width(title)).collect();
     for row in rows {
         for (most, cell) in widths.iter_mut().zip(row) {
             *most = (*most).max(width(cell));
         }
     }
-    let line = |cells: [&str; N]| {
-        let mut line = String::new();
-        for (cell, width_of_column) in cells.iter().zip(widths) {
-            line.push_str(cell);
-            line.extend(std::iter::repeat_n(' ', width_of_column.saturating_sub(width(cell)) + 2));
-        }
+    let shown = shown_columns(heading, &widths, dispensable, columns());
+    let line = |cells: &dyn Fn(usize) -> String| {
+        let line: String = shown.iter().map(|at| text::padded(&cells(*at), widths[*at] + GAP)).collect();
         truncated(line.trim_end())
     };
-    let mut text = Colour::of_stdout().paint(Tone::Bold, &line(heading)) + "\n";
+    let mut text = Colour::of_stdout().paint(Tone::Bold, &line(&|at| heading[at].to_owned())) + "\n";
     for row in rows {
-        text.push_str(&line(row.each_ref().map(String::as_str)));
+        text.push_str(&line(&|at| row.get(at).cloned().unwrap_or_default()));
         text.push('\n');
     }
     out(text)
 }
 
+/// The number of spaces between two columns of a table.
+const GAP: usize = 2;
+
+/// How much of the last column of a table must be visible before others are left out.
+const LAST_COLUMN: usize = 24;
+
+/// Returns the indices of the columns to show: all that are not `dispensable`, and as many of those as fit.
+fn shown_columns(
+    heading: &[&str],
+    widths: &[usize],
+    dispensable: &[&str],
+    room: Option<usize>,
+) -> Vec<usize> {
+    let mut shown: Vec<_> = (0..heading.len()).collect();
+    let Some(room) = room else { return shown };
+    let last = heading.len().saturating_sub(1);
+    let needs = |at: &usize| if *at == last { widths[*at].min(LAST_COLUMN) } else { widths[*at] + GAP };
+    for title in dispensable {
+        if shown.iter().map(needs).sum::<usize>() <= room {
+            break;
+        }
+        shown.retain(|at| heading[*at] != *title);
+    }
+    shown
+}
+
+/// Returns the width of the terminal, if standard output is one.
+fn columns() -> Option<usize> {
+    let size = io::stdout().is_terminal().then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 1)
+}
+
 /// Truncates a line to the width of the terminal.
 fn truncated(line: &str) -> String {
-    let columns =
-        io::stdout().is_terminal().then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
-    match columns.map(|size| usize::from(size.ws_col)) {
-        Some(columns) if columns > 1 => text::within(line, columns),
-        _ => line.to_owned(),
+    match columns() {
+        Some(columns) => text::within(line, columns),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_table_does_without_the_least_important_columns() {
+        let (heading, widths) = (["NAME", "PID", "MEM", "COMMAND"], [10, 7, 6, 80]);
+        let shown = |room| shown_columns(&heading, &widths, &["MEM", "PID"], room);
+        assert_eq!(shown(None), [0, 1, 2, 3]);
+        assert_eq!(shown(Some(12 + 9 + 8 + 24)), [0, 1, 2, 3]);
+        assert_eq!(shown(Some(12 + 9 + 8 + 23)), [0, 1, 3]);
+        assert_eq!(shown(Some(12 + 9 + 23)), [0, 3]);
+        assert_eq!(shown(Some(5)), [0, 3]);
+        // A short command needs less room.
+        assert_eq!(shown_columns(&heading, &[10, 7, 6, 7], &["MEM", "PID"], Some(36)), [0, 1, 2, 3]);
     }
 }

@@ -33,6 +33,7 @@ mod packages;
 mod proxy;
 mod run;
 mod screen;
+mod selected_processes;
 mod silent_keeper;
 mod snapshots;
 mod ssh;

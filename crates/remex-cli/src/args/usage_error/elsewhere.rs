@@ -19,6 +19,7 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("get", "cp"),
     ("hosts", "env"),
     ("htop", "top"),
+    ("info", "inspect"),
     ("jobs", "ps"),
     ("list", "ps"),
     ("log", "logs"),
