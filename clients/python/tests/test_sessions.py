@@ -323,6 +323,14 @@ async def test_a_header_with_a_line_end_is_refused(server: Server) -> None:
         await remex_client.connect(server.websocket, token="a\r\nb: c")
 
 
+async def test_a_refusal_is_told_with_the_reason_of_the_server(server: Server) -> None:
+    reason = r"refuses this client \(status 403\): requests with this `Origin` are refused; allow it with"
+    with pytest.raises(UnauthorizedError, match=reason):
+        await remex_client.connect(server.websocket, headers={"Origin": "https://evil.example"})
+    with pytest.raises(UnreachableError, match="421 Misdirected Request`: the `Host` of this request is no name of"):
+        await remex_client.connect(server.websocket, headers={"Host": "evil.example"})
+
+
 async def test_unknown_members_of_the_handshake_are_ignored(server: Server) -> None:
     async with remex_client.connect(server.unix) as host:
         assert host.welcome["server"]["name"] == "remex"

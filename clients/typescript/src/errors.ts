@@ -100,9 +100,15 @@ export class UnauthorizedError extends RemexError {
   /** The HTTP status: 401 or 403. */
   readonly status: number;
 
-  constructor(target: string, status: number, isTokenPresented: boolean) {
-    const what = isTokenPresented ? "refused the token" : "requires a token";
-    super(`${target} ${what} (status ${status})`, { hint: isTokenPresented ? "get a valid token" : "pass a token" });
+  /** `said` is the line in which the server says why, and behind a semicolon what to do about it. */
+  constructor(target: string, status: number, isTokenPresented: boolean, said?: string) {
+    const cut = said?.indexOf("; ") ?? -1;
+    // Where a token is all that is missing, the line says no more than the status.
+    const reason = cut >= 0 ? said?.slice(0, cut) : status === 403 ? said : undefined;
+    const advice = cut >= 0 ? said?.slice(cut + 2) : undefined;
+    const guess = isTokenPresented ? "refused the token" : "requires a token";
+    const what = reason === undefined ? `${guess} (status ${status})` : `refuses this client (status ${status}): ${reason}`;
+    super(`${target} ${what}`, { hint: advice ?? (isTokenPresented ? "get a valid token" : "pass a token") });
     this.status = status;
   }
 }

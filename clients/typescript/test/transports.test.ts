@@ -4,6 +4,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { ProgramEndedError, RefusedError, SessionLostError, UnauthorizedError, UnreachableError, UsageError, connect } from "../src/index.js";
@@ -48,6 +49,33 @@ test("WebSockets with a token", async () => {
   await assert.rejects(connect(server.url), (error: unknown) => error instanceof UnauthorizedError && /requires a token/.test(error.message));
   await assert.rejects(connect(server.url, { token: "wrong" }), (error: unknown) => error instanceof UnauthorizedError && error.status === 401);
   await assert.rejects(connect(server.url, { token: "a\r\nb" }), UsageError);
+});
+
+test("a refusal is told with the reason of the server", async () => {
+  const refusal = async (type: string, body: string): Promise<UnauthorizedError> => {
+    const server = createServer((socket) => {
+      socket.on("error", () => {});
+      socket.once("data", () => {
+        socket.write(`HTTP/1.1 403 Forbidden\r\nContent-Type: ${type}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`, () => socket.write(body));
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    try {
+      const url = `ws://127.0.0.1:${(server.address() as AddressInfo).port}`;
+      const error = await connect(url).then(() => assert.fail("connected"), (error: unknown) => error);
+      assert.ok(error instanceof UnauthorizedError);
+      return error;
+    } finally {
+      server.close();
+    }
+  };
+  const told = await refusal("text/plain", "user 7 may not use this server; its owner can allow it\n");
+  assert.match(told.message, /refuses this client \(status 403\): user 7 may not use this server/);
+  assert.equal(told.hint, "its owner can allow it");
+  // Neither a page nor what would move the cursor of a terminal is shown.
+  for (const [type, body] of [["text/html", "<p>no; go</p>"], ["text/plain", "no; \u001b[31mgo"]] as const) {
+    assert.match((await refusal(type, body)).message, /requires a token \(status 403\)/);
+  }
 });
 
 test("TLS with a private CA and client certificates", async () => {

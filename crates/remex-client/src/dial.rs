@@ -119,8 +119,14 @@ impl WebSocket {
         };
         match remex_rpc::connect(stream, &target).await {
             Ok((reader, writer)) => Ok(Link::upgraded(reader, writer)),
-            Err(ConnectError::Refused { status: status @ (401 | 403) }) => {
-                Err(Error::Unauthorized { target: address.clone(), status, presented: self.bearer.is_some() })
+            Err(ConnectError::Refused { status: status @ (401 | 403), reason }) => {
+                let reason = reason.as_ref();
+                let advice = reason.and_then(|reason| reason.advice()).map(str::to_owned);
+                // Where a token is all that is missing, this says no more than the status.
+                let text = reason.map(|reason| reason.text()).filter(|_| status == 403);
+                let reason = reason.and_then(|reason| reason.why()).or(text).map(str::to_owned);
+                let presented = self.bearer.is_some();
+                Err(Error::Unauthorized { target: address.clone(), status, presented, reason, advice })
             }
             Err(error @ ConnectError::InvalidTarget { .. }) => {
                 Err(self.invalid(error.message(), error.hint()))

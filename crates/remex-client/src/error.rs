@@ -53,7 +53,7 @@ pub enum Error {
         reason: String,
         /// What to do about it.
         hint: Option<String>,
-        /// The failure of the operating system, if that was the reason.
+        /// The failure of the operating system or of TLS, if that was the reason.
         cause: Option<Cause>,
     },
     /// The server requires a token, or rejected the one presented.
@@ -65,6 +65,10 @@ pub enum Error {
         status: u16,
         /// Whether a token was presented.
         presented: bool,
+        /// Why, as the server puts it, if it says more than that a valid token is required.
+        reason: Option<String>,
+        /// What to do about it, as the server puts it.
+        advice: Option<String>,
     },
     /// The program of the connection exited before the handshake was complete.
     #[non_exhaustive]
@@ -354,11 +358,12 @@ impl Error {
         match self {
             Error::Address { address, .. } => format!("cannot use `{address}` as a server"),
             Error::Unreachable { target, .. } => format!("cannot connect to {target}"),
-            Error::Unauthorized { target, status, presented } => {
-                let what = match (presented, status) {
-                    (true, _) => "refused the token",
-                    (false, 403) => "refuses this user or process",
-                    (false, _) => "requires a token",
+            Error::Unauthorized { target, status, presented, reason, .. } => {
+                let what = match (presented, status, reason) {
+                    (_, _, Some(_)) => "refuses this client",
+                    (true, _, None) => "refused the token",
+                    (false, 403, None) => "refuses this user or process",
+                    (false, _, None) => "requires a token",
                 };
                 format!("{target} {what} (status {status})")
             }
@@ -394,6 +399,7 @@ impl Error {
     pub fn why(&self) -> Option<Cow<'_, str>> {
         match self {
             Error::Address { reason, .. } | Error::Unreachable { reason, .. } => Some(reason.into()),
+            Error::Unauthorized { reason: Some(reason), .. } => Some(reason.into()),
             Error::Local { cause, .. } => Some(cause.to_string().into()),
             Error::Protocol { what } => Some(what.into()),
             Error::Lost(loss) => loss.why(),
@@ -418,6 +424,7 @@ impl Error {
             Error::Agent(refusal) => refusal.hint(),
             Error::Address { hint, .. } | Error::Usage { hint, .. } => Some(hint),
             Error::Unreachable { hint, .. } | Error::ProgramEnded { hint, .. } => hint.as_deref(),
+            Error::Unauthorized { advice: Some(advice), .. } => Some(advice),
             Error::Unauthorized { presented: true, .. } => Some("check the bearer token"),
             Error::Unauthorized { presented: false, status: 403, .. } => Some(
                 "present a bearer token; from a process in a remex sandbox, no server of the same host can be used",

@@ -4,6 +4,7 @@
 //! caller to authenticate the peer: an upgrade to accept or refuse, or a page to answer.
 
 use std::{
+    borrow::Cow,
     io,
     net::{IpAddr, Shutdown},
     sync::Arc,
@@ -144,8 +145,23 @@ pub enum Refusal {
     Unauthenticated,
     /// 403: the credential is valid but does not suffice.
     Forbidden,
+    /// 403: a user of this host who may not connect.
+    OtherUser {
+        /// The number of that user, which it knows.
+        uid: u32,
+    },
+    /// 401: the user at the other end is unknown, so only a token helps.
+    UnknownUser,
+    /// 403: the certificate of the peer is valid, but not one of those that may connect.
+    UnlistedCertificate,
+    /// 403: the certificate of the peer has only a common name.
+    CommonName,
     /// 403: a remex sandbox confines the peer, or may do so.
     Confined,
+    /// 401: the process at the other end cannot be seen, and a sandbox may confine it.
+    UnknownProcess,
+    /// 401: the process that made the connection has ended.
+    EndedProcess,
     /// 429: a limit on connections was reached.
     Limited {
         /// The limit and what to do, with a line end.
@@ -268,8 +284,19 @@ impl Refusal {
         match self {
             Refusal::Unauthenticated => Answer::REFUSED,
             Refusal::Forbidden => Answer::FORBIDDEN,
+            Refusal::OtherUser { uid } => Answer {
+                text: Cow::Owned(format!(
+                    "user {uid} may not use this server; its owner can start it with `--allow-user {uid}`\n"
+                )),
+                ..Answer::FORBIDDEN
+            },
+            Refusal::UnknownUser => Answer::UNKNOWN_USER,
+            Refusal::UnlistedCertificate => Answer::UNLISTED_CERTIFICATE,
+            Refusal::CommonName => Answer::COMMON_NAME,
             Refusal::Confined => Answer::CONFINED,
-            Refusal::Limited { reason } => Answer { text: reason, ..Answer::TOO_MANY },
+            Refusal::UnknownProcess => Answer::UNKNOWN_PROCESS,
+            Refusal::EndedProcess => Answer::ENDED_PROCESS,
+            Refusal::Limited { reason } => Answer { text: Cow::Borrowed(reason), ..Answer::TOO_MANY },
             Refusal::ShuttingDown => Answer::SHUTTING_DOWN,
             Refusal::Unrecorded => Answer::UNRECORDED,
         }
@@ -293,14 +320,13 @@ enum Decision {
 }
 
 /// A response that ends the connection.
-#[derive(Clone, Copy)]
 struct Answer {
     status: u16,
     phrase: &'static str,
     /// Further header fields, each with its line end.
     headers: &'static str,
     /// The body, for people.
-    text: &'static str,
+    text: Cow<'static, str>,
     /// Whether to omit the body, for HEAD requests.
     head_only: bool,
 }
@@ -326,6 +352,34 @@ impl Answer {
         403,
         "Forbidden",
         "a process in a remex sandbox may not use a server of its own host, which would run things outside of the sandbox\n",
+    );
+    const UNKNOWN_USER: Answer = Answer::new(
+        401,
+        "Unauthorized",
+        "the server cannot tell which user connects, as from a container; its owner can start it with `--ws-auth capability-token` and give you the token\n",
+    )
+    .with_headers("WWW-Authenticate: Bearer\r\n");
+    const UNKNOWN_PROCESS: Answer = Answer::new(
+        401,
+        "Unauthorized",
+        "the server cannot tell whether a remex sandbox confines the process that connects; its owner can start it with `--ws-auth capability-token` and give you the token\n",
+    )
+    .with_headers("WWW-Authenticate: Bearer\r\n");
+    const ENDED_PROCESS: Answer = Answer::new(
+        401,
+        "Unauthorized",
+        "the process that made the connection has ended; connect again and keep the connection open\n",
+    )
+    .with_headers("WWW-Authenticate: Bearer\r\n");
+    const UNLISTED_CERTIFICATE: Answer = Answer::new(
+        403,
+        "Forbidden",
+        "this server does not list the client certificate; its owner can add it to `auth.certificates`\n",
+    );
+    const COMMON_NAME: Answer = Answer::new(
+        403,
+        "Forbidden",
+        "the client certificate has only a common name; use one with a SPIFFE URI or a DNS name\n",
     );
     const FROM_A_BROWSER: Answer = Answer::new(
         403,
@@ -357,7 +411,7 @@ impl Answer {
     );
 
     const fn new(status: u16, phrase: &'static str, text: &'static str) -> Self {
-        Answer { status, phrase, headers: "", text, head_only: false }
+        Answer { status, phrase, headers: "", text: Cow::Borrowed(text), head_only: false }
     }
 
     const fn with_headers(mut self, headers: &'static str) -> Self {
@@ -453,14 +507,15 @@ fn bearer(authorization: &str) -> Option<&str> {
 impl Answer {
     /// Sends the answer and closes the connection; returns what that means for the caller.
     async fn send(self, stream: Stream) -> NotUpgraded {
+        let status = self.status;
         // A peer that reads slowly or disconnects does not change the answer.
         let _ = timeout(RESPONSE_TIMEOUT, respond(stream, self.response())).await;
-        NotUpgraded::Answered { status: self.status }
+        NotUpgraded::Answered { status }
     }
 
     fn response(self) -> String {
         let Answer { status, phrase, headers, text, head_only } = self;
-        let body = if head_only { "" } else { text };
+        let body = if head_only { "" } else { &*text };
         format!(
             "HTTP/1.1 {status} {phrase}\r\nConnection: close\r\nContent-Type: text/plain\r\n\
              Content-Length: {}\r\n{headers}\r\n{body}",

@@ -39,7 +39,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "server")]
 pub use address::{AddressError, ListenAddress};
-pub use connect::{ConnectError, Target, connect};
+pub use connect::{ConnectError, Reason, Target, connect};
 pub use frame_reader::{FrameReader, Incoming};
 pub use framing::{Framing, Role};
 #[cfg(feature = "server")]

@@ -268,7 +268,11 @@ async fn a_client_is_told_why_it_is_no_websocket() {
     let stream = TcpStream::connect(address).await.unwrap();
     let config = HandshakeConfig::default();
     let (client, _) = tokio::join!(connect(stream, &target), serve(&listener, &config));
-    assert_eq!(client.err(), Some(ConnectError::Refused { status: 401 }));
+    let Some(ConnectError::Refused { status: 401, reason: Some(reason) }) = client.err() else {
+        panic!("not refused with a reason")
+    };
+    assert_eq!(reason.text(), "send a valid token as `Authorization: Bearer TOKEN`");
+    assert_eq!((reason.why(), reason.advice()), (None, None));
 
     for (answer, error) in [
         ("", ConnectError::Closed),
@@ -277,7 +281,7 @@ async fn a_client_is_told_why_it_is_no_websocket() {
             "HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
             ConnectError::NotWebSocket,
         ),
-        ("HTTP/1.1 404 Not Found\r\n\r\n", ConnectError::Refused { status: 404 }),
+        ("HTTP/1.1 404 Not Found\r\n\r\n", ConnectError::Refused { status: 404, reason: None }),
     ] {
         let stream = TcpStream::connect(address).await.unwrap();
         let server = async {
@@ -295,6 +299,44 @@ async fn a_client_is_told_why_it_is_no_websocket() {
     let stream = TcpStream::connect(address).await.unwrap();
     let smuggled = Target { bearer: Some("guess\r\nX: y"), ..target };
     assert_eq!(connect(stream, &smuggled).await.err(), Some(ConnectError::InvalidTarget { part: "token" }));
+}
+
+#[tokio::test]
+async fn the_reason_for_a_refusal_is_read_if_it_can_be_shown() {
+    let target = Target { host: "x", path: "/", bearer: None, headers: &[], max_message_len: 100 };
+    let (listener, address) = listen().await;
+    for (kind, body, shown) in [
+        (
+            "text/plain",
+            "user 7 may not use this server; ask its owner\n",
+            Some(
+                "the server refused the WebSocket with status 403: user 7 may not use this server; ask its owner",
+            ),
+        ),
+        ("text/plain; charset=utf-8", "closed\nfor today", Some("with status 403: closed; check the token")),
+        // Neither a page nor what would move the cursor of a terminal is shown.
+        ("text/html", "<html>", None),
+        ("text/plain", "red \u{1b}[31m\n", None),
+        ("text/plain", "\n", None),
+    ] {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let server = async {
+            let Accepted::Tcp { mut stream, .. } = listener.accept().await.unwrap() else {
+                panic!("not TCP")
+            };
+            let head =
+                format!("HTTP/1.1 403 No\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(body.as_bytes()).await.unwrap();
+            stream
+        };
+        let (client, _open) = tokio::join!(connect(stream, &target), server);
+        let said = client.err().unwrap().to_string();
+        assert!(
+            said.contains(shown.unwrap_or("with status 403; check the token")),
+            "{kind} {body:?}: {said}"
+        );
+    }
 }
 
 async fn send(writer: &mut WriteHalf, role: Role, message: &str) {

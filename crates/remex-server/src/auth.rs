@@ -170,14 +170,15 @@ impl Denied {
             Denied::NoCredential
             | Denied::UnknownToken
             | Denied::Expired
-            | Denied::InvalidToken(_)
-            | Denied::UnknownOwner
-            | Denied::UnknownProcess
-            | Denied::EndedProcess => Refusal::Unauthenticated,
+            // Nobody learns which tokens exist or once existed.
+            | Denied::InvalidToken(_) => Refusal::Unauthenticated,
+            Denied::UnknownOwner => Refusal::UnknownUser,
+            Denied::UnknownProcess => Refusal::UnknownProcess,
+            Denied::EndedProcess => Refusal::EndedProcess,
             Denied::Confined | Denied::NoProcess => Refusal::Confined,
-            Denied::UnknownCertificate(_) | Denied::CommonName(_) | Denied::OtherUser(_) => {
-                Refusal::Forbidden
-            }
+            Denied::UnknownCertificate(_) => Refusal::UnlistedCertificate,
+            Denied::CommonName(_) => Refusal::CommonName,
+            Denied::OtherUser(uid) => Refusal::OtherUser { uid: *uid },
             Denied::Unrecorded { .. } => Refusal::Unrecorded,
         }
     }

@@ -7,6 +7,7 @@ event loop into one write. Start at `Link`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
@@ -57,6 +58,8 @@ class Link(asyncio.BufferedProtocol):
         #: What is not handled yet is between these; lines are searched for their end from `_scanned` on.
         self._start = self._end = self._scanned = 0
         self._is_upgrading = is_websocket
+        #: How many bytes behind the head of a response are waited for, and who waits.
+        self._body: tuple[int, asyncio.Future[None]] | None = None
         self._fragments: bytearray | None = None
         self._out: list[bytes] = []
         self._pong: bytes | None = None
@@ -128,6 +131,7 @@ class Link(asyncio.BufferedProtocol):
         if not self.upgraded.done():
             self.upgraded.set_exception(ConnectionError(reason))
             self.upgraded.exception()  # it may be that no one asks
+        self._end_body()
         # Only once: the transport of a pipe that is gone cannot be aborted again.
         transport, self._transport = self._transport, None
         if transport is not None and not transport.is_closing():
@@ -149,6 +153,8 @@ class Link(asyncio.BufferedProtocol):
         self._end += nbytes
         if self.handler is not None or self._is_upgrading:
             self._take()
+        elif self._body is not None and self._end - self._start >= self._body[0]:
+            self._end_body()
         elif self._end - self._start > _MAX_UNASKED:
             self.abort("the server sent too much before it was asked for anything")
 
@@ -159,6 +165,18 @@ class Link(asyncio.BufferedProtocol):
             self._take_frames()
         else:
             self._take_lines()
+
+    async def body(self, length: int, timeout: float) -> bytes:
+        """Returns the bytes behind the head of a response, as far as they arrive in time."""
+        if self._end - self._start < length and not self.closed.done():
+            self._body = (length, asyncio.get_running_loop().create_future())
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._body[1], timeout)
+        return bytes(self._view[self._start : min(self._end, self._start + length)])
+
+    def _end_body(self) -> None:
+        if self._body is not None and not self._body[1].done():
+            self._body[1].set_result(None)
 
     def feed(self, data: bytes) -> None:
         """Handles data of a transport that does not read into the buffer."""

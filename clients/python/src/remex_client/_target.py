@@ -25,6 +25,10 @@ _STDERR_BYTES = 4096
 #: How long a program may take to end when its connection is closed.
 _PROGRAM_GRACE = 2.0
 
+#: The longest reason for a refusal to read, and how long it may take to arrive: without it, the status has to do.
+_MAX_REASON = 1024
+_REASON_SECONDS = 1.0
+
 
 @dataclass(frozen=True)
 class Unix:
@@ -185,14 +189,29 @@ async def _upgrade(link: Link, target: WebSocket, port: int) -> Link:
     status_line, *lines = response.split("\r\n")
     words = status_line.split(" ", 2)
     status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    answers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    said = "" if status == 101 else await _reason(link, answers)
     if status in (401, 403):
+        # Where a token is all that is missing, the reason says no more than the status.
+        if said and (status == 403 or "; " in said):
+            raise UnauthorizedError(f"{target} refuses this client (status {status}): {said}", status)
         what = "requires a token" if target.token is None else "refused the token"
         raise UnauthorizedError(f"{target} {what} (status {status})", status)
-    answers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     digest = hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()
     if status != 101 or answers.get("sec-websocket-accept") != base64.b64encode(digest).decode():
-        raise UnreachableError(f"cannot connect to {target}: the server answered `{status_line}`")
+        why = f": {said}" if said else ""
+        raise UnreachableError(f"cannot connect to {target}: the server answered `{status_line}`{why}")
     return link
+
+
+async def _reason(link: Link, fields: dict[str, str]) -> str:
+    """Returns why the server refuses, in one line of its own; empty if it does not say, or if that cannot be shown."""
+    length = fields.get("content-length", "")
+    if not fields.get("content-type", "").startswith("text/plain") or not length.isdecimal():
+        return ""
+    body = await link.body(min(int(length), _MAX_REASON), _REASON_SECONDS)
+    line = body.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
+    return line if line.isprintable() and "\ufffd" not in line else ""
 
 
 class _ProgramProtocol(asyncio.SubprocessProtocol):

@@ -23,6 +23,9 @@ const PONG = 10;
 /** The longest message that is accepted: a file of 512 MiB in base64 is the longest answer. */
 const MAX_MESSAGE_LEN = 1 << 30;
 const MAX_HEAD_LEN = 64 << 10;
+/** The longest reason for a refusal to read, and how long it may take to arrive: without it, the status has to do. */
+const MAX_REASON_LEN = 1024;
+const REASON_TIMEOUT_MS = 1000;
 const ACCEPT_SUFFIX = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /** Where a WebSocket is, and who asks for it. */
@@ -65,8 +68,17 @@ export class WebSocketLink implements Link {
     return new Promise((resolve, reject) => {
       const link = new WebSocketLink(socket, received);
       let isOpen = false;
+      let waiting: { head: string; start: number; timer: NodeJS.Timeout } | undefined;
+      const refuse = (head: string, start: number): void => {
+        clearTimeout(waiting?.timer);
+        waiting = undefined;
+        const body = received.bytes.subarray(start, Math.min(received.end, start + refusalLen(head))).toString("utf8");
+        reject(checkResponse(head, accept, upgrade, reasonIn(body)));
+        socket.destroy();
+      };
       const onEnd = (reason: string): void => {
-        if (isOpen) link.#onSocketEnd(reason);
+        if (waiting) refuse(waiting.head, waiting.start);
+        else if (isOpen) link.#onSocketEnd(reason);
         else reject(new UnreachableError(`cannot connect to ${upgrade.target}: ${reason}`));
       };
       socket.on("error", (error) => onEnd(error.message));
@@ -80,13 +92,15 @@ export class WebSocketLink implements Link {
           return;
         }
         const head = received.bytes.toString("latin1", received.start, end);
-        received.start = end + 4;
-        const error = checkResponse(head, accept, upgrade);
-        if (error) {
-          reject(error);
-          socket.destroy();
+        const missing = refusalLen(head) - (received.end - end - 4);
+        if (missing > 0) {
+          // What has arrived is enough if the rest does not.
+          waiting ??= { head, start: end + 4, timer: setTimeout(() => refuse(head, end + 4), REASON_TIMEOUT_MS) };
           return;
         }
+        const error = checkResponse(head, accept, upgrade);
+        if (error) return refuse(head, end + 4);
+        received.start = end + 4;
         isOpen = true;
         resolve(link);
       });
@@ -267,18 +281,39 @@ function request({ host, path, token }: Upgrade, key: string): string {
   return `GET ${path} HTTP/1.1\r\nHost: ${host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ${key}\r\nSec-WebSocket-Version: 13\r\n${authorization}\r\n`;
 }
 
-/** Returns what is wrong with the response to the upgrade. */
-function checkResponse(head: string, accept: string, { target, token }: Upgrade): Error | undefined {
+function parseHead(head: string): { status: number; field: (name: string) => string | undefined } {
   const [statusLine = "", ...fields] = head.split("\r\n");
   const status = Number(/^HTTP\/1\.[01] (\d{3})/.exec(statusLine)?.[1]);
   const field = (name: string): string | undefined =>
     fields.find((line) => line.toLowerCase().startsWith(`${name}:`))?.slice(name.length + 1).trim();
+  return { status, field };
+}
+
+/** Returns how many bytes of a response say in plain text why the server refuses; 0 if it does not say. */
+function refusalLen(head: string): number {
+  const { status, field } = parseHead(head);
+  if (status === 101 || !field("content-type")?.startsWith("text/plain")) return 0;
+  const length = field("content-length") ?? "";
+  return /^\d+$/.test(length) ? Math.min(Number(length), MAX_REASON_LEN) : 0;
+}
+
+/** Returns the first line of a body, if it can be shown. */
+function reasonIn(body: string): string | undefined {
+  const line = body.split("\n", 1)[0]!.trim();
+  // Neither what would move the cursor of a terminal, nor what is not UTF-8.
+  return line === "" || /[\p{Cc}\ufffd]/u.test(line) ? undefined : line;
+}
+
+/** Returns what is wrong with the response to the upgrade; `said` is the reason in its body. */
+function checkResponse(head: string, accept: string, { target, token }: Upgrade, said?: string): Error | undefined {
+  const { status, field } = parseHead(head);
   if (status === 101) {
     if (field("sec-websocket-accept") === accept) return undefined;
     return new UnreachableError(`cannot connect to ${target}: the server accepted another WebSocket`);
   }
-  if (status === 401 || status === 403) return new UnauthorizedError(target, status, token !== undefined);
+  if (status === 401 || status === 403) return new UnauthorizedError(target, status, token !== undefined, said);
   const hint = status === 426 ? "use `wss://`" : undefined;
-  const what = Number.isNaN(status) ? "this is not an HTTP server" : `the server answered with status ${status}`;
+  const why = said === undefined ? "" : `: ${said}`;
+  const what = Number.isNaN(status) ? "this is not an HTTP server" : `the server answered with status ${status}${why}`;
   return new UnreachableError(`cannot connect to ${target}: ${what}`, { hint });
 }

@@ -289,6 +289,7 @@ impl From<Error> for Failure {
         failure.refusal = error.kind();
         failure.hint = match &error {
             Error::ProgramEnded { program, hint: None, .. } => Some(format!("run {program} by hand and see what it says")),
+            Error::Unauthorized { reason: Some(_), .. } => error.hint().map(str::to_owned),
             Error::Unauthorized { presented: true, .. } => Some(
                 "it may be unknown, expired or of another kind: the log of the server says why it refused it, and `remex token \
                  show - < FILE` shows when a JWT expires"

@@ -244,7 +244,20 @@ fn another_user_of_the_host_gets_in_only_if_it_is_listed_and_sees_only_its_own_s
     };
     let refused = ps(&server);
     assert!(!refused.status.success(), "{refused:?}");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("403"), "{refused:?}");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let reason = format!("(status 403): user {OTHER} may not use this server\n");
+    let way_out = format!("  hint: its owner can start it with `--allow-user {OTHER}`\n");
+    assert!(said.contains(&reason) && said.ends_with(&way_out), "{said}");
+
+    let socket = directory.path().join("remex.sock");
+    let socket = format!("unix://{}", socket.display());
+    let _shared = Server::serve(&["--allow-user", &(OTHER + 1).to_string(), "--listen", &socket]);
+    let refused = as_another_user(&directory, &["ps", "--on", &socket]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        said.contains(&format!("user {OTHER} may not connect\n")) && said.contains("`--allow-user"),
+        "{said}"
+    );
 
     let server = Server::serve(&["--allow-user", &OTHER.to_string()]);
     let owner = server.client();
@@ -271,5 +284,7 @@ fn a_peer_whose_user_the_kernel_does_not_name_needs_a_token() {
     let directory = tempfile::tempdir().unwrap();
     let other = as_another_user(&directory, &["ps", "--on", server.address()]).output().unwrap();
     assert!(!other.status.success(), "{other:?}");
-    assert!(String::from_utf8_lossy(&other.stderr).contains("401"), "{other:?}");
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(said.contains("(status 401): the server cannot tell which user connects"), "{said}");
+    assert!(said.contains("hint: its owner can start it with `--ws-auth capability-token`"), "{said}");
 }

@@ -57,7 +57,13 @@ async fn a_rejected_token_is_distinguished_from_an_unreachable_server() {
     for status in [401, 403] {
         let answer = format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n").leak();
         let (target, server) = answering(answer).await;
-        let expected = Error::Unauthorized { target: target.to_string(), status, presented: true };
+        let expected = Error::Unauthorized {
+            target: target.to_string(),
+            status,
+            presented: true,
+            reason: None,
+            advice: None,
+        };
         assert_eq!(failure(&target).await, expected);
         let request = server.await.unwrap();
         assert!(request.starts_with("GET /x HTTP/1.1\r\nHost: 127.0.0.1:"), "{request}");

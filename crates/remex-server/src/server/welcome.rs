@@ -95,6 +95,12 @@ impl Server {
                 refuse_line(stream, &error.with_hint("connect from outside of the sandbox")).await;
                 return Err(denied.into());
             }
+            Err(denied @ Denied::OtherUser(_)) => {
+                let error = RpcError::new(ErrorKind::PermissionDenied, denied.to_string());
+                let hint = format!("its owner can start the server with `--allow-user {uid}`");
+                refuse_line(stream, &error.with_hint(hint)).await;
+                return Err(denied.into());
+            }
             Err(denied @ Denied::Unrecorded { .. }) => {
                 refuse_line(stream, &RpcError::new(ErrorKind::Internal, denied.to_string())).await;
                 return Err(denied.into());
