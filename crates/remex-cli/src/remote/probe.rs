@@ -135,16 +135,13 @@ fn not_connected(error: &Error, failure: &Failure) -> Vec<Finding> {
             | Error::Refused(_)
             | Error::TimedOut { what: "the handshake", .. }
     );
-    let token = matches!(error, Error::Unauthorized { .. });
-    let hint = if token {
-        "add the token of the server to the environment: `remex env add NAME URL --token-file PATH`"
-    } else if spoke {
+    let hint = if spoke {
         "check that a remex server listens there, and its version"
     } else {
         "check the address and the network, and that the server is running; `remex serve` starts one"
     };
     let name = if spoke { "handshake" } else { "reachable" };
-    let hint = failure.hint().filter(|_| !token).unwrap_or(hint);
+    let hint = failure.hint().unwrap_or(hint);
     let failed = Finding::failed(name, failure).with_hint(hint);
     if spoke { vec![Finding::ok("reachable", ""), failed] } else { vec![failed] }
 }
@@ -314,7 +311,11 @@ async fn http(client: &Client) -> CheckOutcome {
     let refused = client.http().get("http://127.0.0.1:1/").timeout(Duration::from_secs(2)).send().await;
     match refused {
         Err(error) if is_unknown_method(&error) => skipped("the server does not make HTTP requests"),
-        Ok(_) | Err(Error::Refused(_)) => works("the server makes requests; its network was not tested"),
+        Ok(_) => works("the server makes requests; its network was not tested"),
+        // Servers of the base dialect have one kind for everything.
+        Err(Error::Refused(error)) if matches!(error.kind, ErrorKind::HttpFailed | ErrorKind::Internal) => {
+            works("the server makes requests; its network was not tested")
+        }
         Err(error) => Err(error.into()),
     }
 }

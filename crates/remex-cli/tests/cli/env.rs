@@ -275,6 +275,19 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
     let added = home.say(&["env", "add", "lab", server.address(), "--token-file", "token.txt"]);
     assert_eq!(added.code, Some(0), "{added:?}");
     assert_eq!(home.say(&["env", "test", "lab"]).code, Some(0));
+
+    // What is refused does not work, although the server answers.
+    fs::write(token, "5kQ2nVx8LrZ0tHc7YwJb3M scope=processes,files:read,files:write\n").unwrap();
+    let server = Server::serve(&["--ws-auth", "capability-token", "--ws-token-file", token]);
+    fs::write(home.path("bare.txt"), "5kQ2nVx8LrZ0tHc7YwJb3M\n").unwrap();
+    fs::set_permissions(home.path("bare.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+    let added = home.say(&["env", "add", "narrow", server.address(), "--token-file", "bare.txt"]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let said = home.say(&["env", "test", "narrow"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains("failed   http") && said.out.contains("needs the scope `http`"), "{said:?}");
+    assert!(said.out.contains("ok       files"), "{said:?}");
+
     assert!(!home.say(&["env", "list", "--json"]).out.contains("5kQ2nVx8LrZ0tHc7YwJb3M"));
 }
 
