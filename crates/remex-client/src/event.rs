@@ -91,6 +91,10 @@ pub struct Exit {
     /// The hosts that its sandbox has refused by then; see [`Sandbox::allow_host`](crate::process::Sandbox::allow_host).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub network_denied: Vec<DeniedHost>,
+    /// Whether it failed, and probably because of its sandbox: the server judges that by the exit and by what the output
+    /// says, so it may be mistaken.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sandbox_denied: bool,
 }
 
 impl Exit {
@@ -102,7 +106,14 @@ impl Exit {
     /// # assert!(remex_client::process::Exit::new(0).is_success());
     /// ```
     pub fn new(code: i32) -> Self {
-        Self { code, signal: None, cause: None, usage: None, network_denied: Vec::new() }
+        Self {
+            code,
+            signal: None,
+            cause: None,
+            usage: None,
+            network_denied: Vec::new(),
+            sandbox_denied: false,
+        }
     }
 
     /// Returns whether the process exited with status 0.
@@ -220,6 +231,7 @@ impl From<wire::Exited> for Exit {
             cause: note.cause,
             usage: note.usage,
             network_denied: note.network_denied,
+            sandbox_denied: note.sandbox_denied,
         }
     }
 }

@@ -458,6 +458,7 @@ impl ReadState {
             cause: reply.cause,
             usage: reply.usage,
             network_denied: reply.network_denied.clone(),
+            sandbox_denied: reply.sandbox_denied,
         };
         // The number is that of the event that this becomes.
         let closed = Closed { seq: 0, produced: reply.produced, evicted_bytes: reply.evicted_bytes };

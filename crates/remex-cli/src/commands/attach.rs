@@ -81,6 +81,7 @@ async fn console(
         endpoint,
         timeout_notice: TIMED_OUT.to_owned(),
         cpu_notice: None,
+        sandbox_notice: None,
         interrupts: if flags.read_only { Interrupts::Leave } else { Interrupts::Pass },
     };
     Ok((console, row.name.clone(), redraw))

@@ -18,7 +18,7 @@ use remex_client::{
 };
 
 use crate::{
-    args::sandbox::Confine,
+    args::sandbox::{Confine, Profile},
     console::{interrupt, terminal},
     remote::{
         endpoint::{CLIENT_NAME, Endpoint, EndpointKind},
@@ -194,7 +194,11 @@ impl Launch<'_> {
         }
         let command = command.input(self.input).limits(self.limits).retain(self.retain());
         let started = silent_keeper::explained(client, command.start(client)).await;
-        started.map_err(|error| refusal::explain(error, program, args))
+        started.map_err(|error| {
+            let cwd = self.cwd.as_deref().unwrap_or(".");
+            let hidden = (self.confine.sandbox == Some(Profile::Minimal)).then_some(cwd);
+            refusal::explain(error, program, args, hidden)
+        })
     }
 
     fn retain(&self) -> Retain {

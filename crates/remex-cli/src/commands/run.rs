@@ -9,7 +9,11 @@ use remex_client::{
 
 use super::Outcome;
 use crate::{
-    args::{limit, run::Flags},
+    args::{
+        limit,
+        run::Flags,
+        sandbox::{Confine, Profile},
+    },
     commands::launch::{Launch, Launched, RunMode},
     console::{Console, Ending, Interrupts, ShownProcess, TIMED_OUT, WhenEnded, escape, say},
     remote::{
@@ -69,8 +73,27 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         escape: flags.escape.escape,
         timeout_notice,
         cpu_notice,
+        sandbox_notice: sandbox_notice(&flags.confine).map(str::to_owned),
     };
     show(&endpoint, launched, shown).await
+}
+
+/// Returns the notice for a command whose sandbox probably made it fail. Which of its calls was refused, nobody is told:
+/// the kernel refuses it as it would without a sandbox.
+fn sandbox_notice(confine: &Confine) -> Option<&'static str> {
+    Some(match confine.sandbox? {
+        Profile::ReadOnly => {
+            "the sandbox may be the reason: `read-only` lets the command write nowhere; add `--write PATH` for what it may write"
+        }
+        Profile::WorkspaceWrite => {
+            "the sandbox may be the reason: `workspace-write` lets the command write only in its working directory, and there \
+             not to `.git`, `.codex`, `.agents` and `.aws`; add `--write PATH` for more, such as `--write .git`"
+        }
+        Profile::Minimal => {
+            "the sandbox may be the reason: `minimal` shows the command only system directories; add `--read PATH` or `--write \
+             PATH` for more"
+        }
+    })
 }
 
 /// Returns the notice for a command that `--timeout` ends.
@@ -97,6 +120,8 @@ pub(super) struct ConsoleOptions {
     pub(super) timeout_notice: String,
     /// The notice if it uses up its CPU time, in case that is limited.
     pub(super) cpu_notice: Option<String>,
+    /// The notice if its sandbox probably made it fail, in case it has one.
+    pub(super) sandbox_notice: Option<String>,
 }
 
 /// Shows a command until it exits or is detached, and ends or keeps its session.
@@ -118,6 +143,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
         interrupts: Interrupts::Pass,
         timeout_notice: shown.timeout_notice,
         cpu_notice: shown.cpu_notice,
+        sandbox_notice: shown.sandbox_notice,
         escape: shown.escape,
         endpoint: endpoint.kind,
     };

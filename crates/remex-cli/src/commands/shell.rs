@@ -51,6 +51,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         escape: flags.escape.escape,
         timeout_notice: TIMED_OUT.to_owned(),
         cpu_notice: None,
+        sandbox_notice: None,
     };
     show(&endpoint, launched, shown).await
 }

@@ -65,6 +65,8 @@ pub(crate) struct Console {
     pub(crate) timeout_notice: String,
     /// The notice if it used up its CPU time, in case that is limited.
     pub(crate) cpu_notice: Option<String>,
+    /// The notice if its sandbox probably made it fail, in case it has one.
+    pub(crate) sandbox_notice: Option<String>,
     /// The escape character.
     pub(crate) escape: Character,
     /// The kind of its server: the exit of the user's own server is detected sooner.
@@ -199,6 +201,9 @@ impl Console {
                     if let Some(notice) = &self.cpu_notice
                         && exit.signal.as_deref() == Some("SIGXCPU")
                     {
+                        say(raw, notice);
+                    }
+                    if let Some(notice) = self.sandbox_notice.as_ref().filter(|_| exit.sandbox_denied) {
                         say(raw, notice);
                     }
                     for notice in denial_notices(&exit.network_denied) {

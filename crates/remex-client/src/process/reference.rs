@@ -374,6 +374,7 @@ impl OutputBatch {
                 cause: reply.cause,
                 usage: reply.usage,
                 network_denied: reply.network_denied,
+                sandbox_denied: reply.sandbox_denied,
             }),
             is_closed: reply.closed && is_all,
         }

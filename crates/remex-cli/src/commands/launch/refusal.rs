@@ -5,16 +5,26 @@ use std::{
     os::unix::ffi::OsStrExt as _,
 };
 
-use remex_client::Error;
+use remex_client::{Error, ErrorKind};
 
 use crate::render::{
     failure::{Failure, Kind},
     text,
 };
 
-/// Explains why the command was not started.
-pub(super) fn explain(error: Error, program: &OsStr, args: &[OsString]) -> Failure {
+/// Explains why the command was not started; `hidden` is its directory, as it was typed, if its sandbox may hide that.
+pub(super) fn explain(error: Error, program: &OsStr, args: &[OsString], hidden: Option<&str>) -> Failure {
     let failure = Failure::from(error);
+    // Only a sandbox hides a directory that is there.
+    if let Some(directory) = hidden.map(text::quoted)
+        && failure.refusal() == Some(ErrorKind::BadCwd)
+        && failure.message().contains("the sandbox")
+    {
+        return failure.with_hint(format!(
+            "add `--read {directory}` to let the command read this directory, `--write {directory}` to let it write there as \
+             well, or choose another one with `--cwd`"
+        ));
+    }
     match program.to_str() {
         Some(line) if failure.kind() == Kind::ProgramNotFound && is_line(line, args) => {
             failure.with_hint(format!(
@@ -36,7 +46,7 @@ fn is_line(program: &str, args: &[OsString]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use remex_proto::{ErrorKind, RpcError};
+    use remex_proto::RpcError;
 
     use super::*;
 
@@ -45,7 +55,7 @@ mod tests {
         let hint = |program| {
             let missing =
                 RpcError::new(ErrorKind::ProgramNotFound, "not found").with_hint("check the variable PATH");
-            let failure = explain(missing.into(), OsStr::new(program), &[]);
+            let failure = explain(missing.into(), OsStr::new(program), &[], None);
             failure.hint().unwrap_or_default().to_owned()
         };
         assert_eq!(hint("prog"), "check the variable PATH");
