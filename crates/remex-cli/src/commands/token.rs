@@ -79,6 +79,7 @@ fn capability(flags: &New, scopes: Option<&Scopes>) -> Outcome {
     let digest: String =
         TokenGrant::new("", &token, Scopes::all()).sha256.iter().map(|byte| format!("{byte:02x}")).collect();
     let attributes = &line[token.len()..];
+    warn_if_dead(flags.expires);
     eprintln!(
         "the line on standard output belongs in the file of `remex serve --ws-auth capability-token --ws-token-file FILE`;\n\
          to keep the token itself off the server, use this line there instead:\n  sha256:{digest}{attributes}\n\
@@ -105,11 +106,21 @@ fn signed(flags: &New, scopes: Option<&Scopes>, key: &SigningKey) -> Outcome {
         }
     }
     print::out(format!("{}\n", key.sign(&claims)))?;
+    warn_if_dead(flags.expires);
     eprintln!(
         "clients present it as it is: save it to a file with mode 600, and run\n  \
          remex env add NAME URL --token-file FILE"
     );
     Ok(0)
+}
+
+/// Says that no server accepts a token any more that was just made; its expiry is in whole seconds.
+fn warn_if_dead(expires: Option<Duration>) {
+    if expires.is_some_and(|time| time < Duration::from_secs(1)) {
+        print::note(
+            "this token has expired already, so every server refuses it; give `--expires` a longer time, such as `8h`",
+        );
+    }
 }
 
 fn jwks(flags: &Jwks) -> Outcome {

@@ -2,6 +2,8 @@
 //!
 //! Start at [`Endpoint`].
 
+mod remedy;
+
 use std::{
     collections::BTreeSet,
     io::{self, IsTerminal as _},
@@ -375,6 +377,9 @@ impl Endpoint {
     pub(crate) fn failure(&self, error: Error) -> Failure {
         if let Error::TimedOut { what, after } = &error {
             return self.too_slow(what, *after);
+        }
+        if let Some(remedy) = remedy::remedy(&self.name, &error) {
+            return Failure::from(error).with_hint(remedy);
         }
         let Error::ProgramEnded { status, .. } = &error else { return error.into() };
         if status == "signal SIGINT" {

@@ -1,11 +1,16 @@
 //! `remex cert new`, and environments with TLS: from nothing to a command on a server that knows its clients.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, process::Stdio};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+};
 
 use serde_json::{Value, json};
 
 use crate::{
     home::{Home, Said, said},
+    screen::Screen,
     support::{Authority, InTime as _, Pki, Server},
 };
 
@@ -162,7 +167,8 @@ fn an_address_alone_trusts_the_roots_of_the_host() {
         refused.err,
         format!(
             "remex: cannot connect to {url}: the server certificate is not signed by a trusted CA\n  \
-             hint: set the CA or the pin of the server\n"
+             hint: name its CA with `remex env add NAME {url} --ca PATH`, or its public key with `remex env add NAME {url} \
+             --pin sha256:…`; `remex cert new` and the start of the server print both\n"
         )
     );
 }
@@ -193,4 +199,60 @@ fn settings_of_tls_are_changed_and_go_with_the_address() {
     assert_eq!(home.say(&["env", "set", "vault", "ws://vault.example"]).code, Some(0));
     let text = fs::read_to_string(home.environments()).unwrap();
     assert!(!text.contains("pin") && !text.contains("ca.pem"), "a plain address has no TLS: {text}");
+}
+
+#[test]
+fn the_commands_in_the_banner_of_an_encrypted_server_with_tokens_work_as_typed() {
+    let home = Home::new();
+    assert_eq!(home.say(&["cert", "new", "server", "localhost"]).code, Some(0));
+    fs::write(home.path("token.txt"), "5kQ2nVx8LrZ0tHc7YwJb3M\n").unwrap();
+    fs::set_permissions(home.path("token.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+    let tls = ["--tls-cert", "certs/localhost.pem", "--tls-key", "certs/localhost.key"];
+    let token = ["--ws-auth", "capability-token", "--ws-token-file", "token.txt"];
+    let screen =
+        Screen::remex(&home, &[&["serve", "--listen", "wss://0.0.0.0:0"], &tls[..], &token].concat());
+    screen.wait_for("remex run --on there -- uname -a");
+    let raw = screen.raw();
+    let commands: Vec<_> = raw.lines().map(str::trim).filter(|line| line.starts_with("remex ")).collect();
+    let [add, run] = commands[..] else { panic!("{raw}") };
+    assert!(add.contains(" wss://localhost:") && add.contains(" --pin sha256:"), "{raw}");
+    for (command, out) in [(add, "added `there`"), (run, "Linux")] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]);
+        home.dress(&mut shell);
+        let said = said(&shell.finished());
+        assert!(said.code == Some(0) && said.out.starts_with(out), "{command}: {said:?}");
+    }
+
+    // The key is another one: the very command is told, and that it may be another server.
+    let other = format!("sha256:{}", "00".repeat(32));
+    assert_eq!(home.say(&["env", "set", "there", "--pin", &other]).code, Some(0));
+    let refused = home.say(&["run", "--on", "there", "--", "true"]);
+    let pin = add.split("--pin ").nth(1).unwrap();
+    let told = format!("`remex env set there --pin {pin}`; otherwise another server responds");
+    assert!(refused.err.contains(&told), "{refused:?}");
+}
+
+#[test]
+fn a_server_says_at_its_start_that_its_certificate_has_expired() {
+    let (pki, authority) = Pki::new();
+    authority.expired_server("old");
+    let home = Home::new();
+    let (certificate, key) = (pki.arg("old.pem"), pki.arg("old.key"));
+    let flags = ["serve", "--listen", "wss://127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
+    let mut command = home.remex(&flags);
+    command.stdin(Stdio::null());
+    let server = Server::launch(command, 1);
+    let line = server.stderr_line("has expired");
+    assert!(line.contains(&format!("remex: `{certificate}` has expired")), "{line}");
+    assert!(line.contains("renew it"), "{line}");
+}
+
+#[test]
+fn a_token_that_was_never_valid_is_told() {
+    let home = Home::new();
+    let dead = home.say(&["token", "new", "--expires", "0s"]);
+    assert!(dead.code != Some(0) || dead.err.contains("has expired already"), "{dead:?}");
+    let alive = home.say(&["token", "new", "--expires", "8h"]);
+    assert!(alive.code == Some(0) && !alive.err.contains("expired"), "{alive:?}");
 }

@@ -1,5 +1,7 @@
 //! Connections to `wss://` addresses.
 
+use std::io;
+
 use remex_rpc::{Stream, tls::TlsFailure};
 
 use crate::{Error, WebSocket, error::unreachable, url::Scheme};
@@ -32,6 +34,6 @@ impl WebSocket {
             }
             _ => failure.hint(),
         };
-        unreachable(&self.url, failure.message(), hint)
+        unreachable(&self.url, failure.message(), hint).with_cause(io::Error::other(failure.clone()))
     }
 }

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    HANDSHAKE_RECORD, HTTP, PeerCertificate, TlsError, TlsFailure, VERSIONS, certificate,
+    HANDSHAKE_RECORD, HTTP, PeerCertificate, Pin, TlsError, TlsFailure, VERSIONS, certificate,
     pem::{Open, certificates, invalid, private_key, roots},
 };
 use crate::{Stream, check_writers, open_given, open_regular};
@@ -159,6 +159,11 @@ impl ServerTls {
     /// Returns the DNS names of the certificate.
     pub fn names(&self) -> Arc<[String]> {
         Arc::clone(&self.loaded().own.contents.names)
+    }
+
+    /// Returns the pin of the certificate, by which clients can recognize the server.
+    pub fn pin(&self) -> Option<Pin> {
+        Pin::of(self.loaded().own.contents.key.cert.first()?)
     }
 
     /// Encrypts a fresh connection; waits as long as the peer does.

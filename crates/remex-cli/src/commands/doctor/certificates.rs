@@ -2,24 +2,21 @@
 //!
 //! Start at [`check`].
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use remex_client::{
     Target,
     environment::{Definition, Definitions},
     tls::{Identity, TlsOptions},
 };
-use remex_rpc::tls::{ClientFiles, ClientTls, Validity};
+use remex_rpc::tls::{ClientFiles, ClientTls};
 
-use crate::render::{
-    finding::{Finding, Verdict},
-    text,
+use crate::{
+    commands::validity,
+    render::finding::{Finding, Verdict},
 };
 
 const NAME: &str = "certificates";
-
-/// A certificate that is valid for less than this should be renewed.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// Checks the TLS files of all environments; all valid ones share one finding.
 pub(super) fn check(definitions: &Definitions) -> Vec<Finding> {
@@ -58,19 +55,7 @@ fn judge(definition: &Definition, options: &TlsOptions) -> Option<Finding> {
 }
 
 fn outdated(id: &str, path: &Path) -> Option<Finding> {
-    let validity = Validity::of_file(path).ok()?;
-    let now = i64::try_from(text::now_ms() / 1000).unwrap_or(i64::MAX);
-    let left = validity.not_after.saturating_sub(now);
-    let (verdict, what) = match u64::try_from(left) {
-        Err(_) | Ok(0) => (Verdict::Failed, "has expired".to_owned()),
-        Ok(_) if validity.not_before > now => (Verdict::Failed, "is not valid yet".to_owned()),
-        Ok(left) if left < SOON.as_secs() => {
-            (Verdict::Warning, format!("expires in {}", text::age(Duration::from_secs(left))))
-        }
-        Ok(_) => return None,
-    };
-    Some(
-        Finding::new(NAME, verdict, format!("`{id}`: `{}` {what}", path.display()))
-            .with_hint("renew it; with your own CA, use `remex cert new`"),
-    )
+    let (verdict, what) = validity::outdated(path)?;
+    let what = format!("`{id}`: `{}` {what}", path.display());
+    Some(Finding::new(NAME, verdict, what).with_hint(validity::REMEDY))
 }
