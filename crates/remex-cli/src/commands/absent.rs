@@ -41,9 +41,16 @@ pub(crate) mod proxy {
 }
 
 pub(crate) mod upgrade {
-    use crate::{args::upgrade::Flags, commands::Outcome, remote::local_server};
+    use crate::{
+        args::upgrade::Flags,
+        commands::{Outcome, there},
+        remote::{endpoint::Endpoint, local_server},
+    };
 
-    pub(crate) async fn run(_: &Flags) -> Outcome {
+    pub(crate) async fn run(flags: &Flags) -> Outcome {
+        if let Some(environment) = &flags.on {
+            return there::upgrade(&Endpoint::named(environment)?).await;
+        }
         local_server::check().map(|()| 0)
     }
 }

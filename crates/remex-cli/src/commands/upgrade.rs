@@ -1,27 +1,24 @@
 //! `remex upgrade`: replaces a running server by the program that is now on disk.
 
 use std::{
-    io::{self, Read as _},
-    os::fd::OwnedFd,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use remex_client::Client;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::FlockOperation,
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
-};
+use rustix::process::{Pid, Signal};
 
 use super::{
     Outcome,
     serve::handover::{REFUSED, SERVING, version_of},
+    there,
 };
 use crate::{
     args::upgrade::Flags,
     remote::{
         endpoint::Endpoint,
+        lock_holder::{Ending, Found, ServerWords, holder},
         processes::{Processes, Row},
         user_server::{self, ServerStatus, Socket},
     },
@@ -33,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
+    if let Some(environment) = &flags.on {
+        return there::upgrade(&Endpoint::named(environment)?).await;
+    }
     let text = match &flags.state {
         Some(directory) => upgrade(directory).await.map(|Upgraded { pid, program, version }| {
             format!("the server (pid {pid}) now runs {version} from {}\n", program.display())
@@ -97,10 +97,9 @@ async fn upgrade(state: &Path) -> Result<Upgraded, Failure> {
             ));
         }
     };
-    let Holder { pid, program, .. } = before;
-    let server =
-        pidfd_open(pid, PidfdFlags::empty()).map_err(|error| cannot("find the server")(error.into()))?;
-    let pid: i32 = pid.as_raw_nonzero().into();
+    let (own_pid, ServerWords { program, when, .. }) = before;
+    let server = Ending::open(own_pid).map_err(cannot("find the server"))?;
+    let pid: i32 = own_pid.as_raw_nonzero().into();
     let path = program.clone();
     let version = tokio::task::spawn_blocking(move || version_of(&path))
         .await
@@ -108,17 +107,17 @@ async fn upgrade(state: &Path) -> Result<Upgraded, Failure> {
     let version = version.map_err(|why| {
         Failure::new("cannot upgrade the server", "install a working remex there first").because(why)
     })?;
-    pidfd_send_signal(&server, Signal::USR2).map_err(|error| cannot("signal the server")(error.into()))?;
+    server.signal(Signal::USR2).map_err(cannot("signal the server"))?;
     let replaced = async {
         loop {
-            match holder(&lock) {
-                Ok(Found::By(now)) if now.when != before.when && now.status == SERVING => {
-                    return Ok(now.pid == before.pid);
+            match holder(&lock).map(server_of) {
+                Ok(Some((now, said))) if said.when != when && said.status == SERVING => {
+                    return Ok(now == own_pid);
                 }
-                Ok(Found::By(now)) if now.when != before.when && now.status.starts_with(REFUSED) => {
-                    return Err(now.status);
+                Ok(Some((_, said))) if said.when != when && said.status.starts_with(REFUSED) => {
+                    return Err(said.status);
                 }
-                _ if has_ended(&server) => return Ok(false),
+                _ if server.exits_within(Duration::ZERO) => return Ok(false),
                 _ => tokio::time::sleep(PAUSE).await,
             }
         }
@@ -141,58 +140,25 @@ async fn upgrade(state: &Path) -> Result<Upgraded, Failure> {
     }
 }
 
-fn has_ended(process: &OwnedFd) -> bool {
-    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-}
-
 /// Waits until the server that holds a lock file has started; returns none if there is no server.
-async fn started(lock: &Path) -> io::Result<Option<Holder>> {
+async fn started(lock: &Path) -> io::Result<Option<(Pid, ServerWords)>> {
     loop {
         match holder(lock)? {
             Found::Nobody => return Ok(None),
-            Found::By(holder) if holder.status == SERVING || holder.status.starts_with(REFUSED) => {
-                return Ok(Some(holder));
-            }
-            Found::By(_) | Found::Starting => tokio::time::sleep(PAUSE).await,
+            found => match server_of(found) {
+                Some((pid, said)) if said.status == SERVING || said.status.starts_with(REFUSED) => {
+                    return Ok(Some((pid, said)));
+                }
+                _ => tokio::time::sleep(PAUSE).await,
+            },
         }
     }
 }
 
-/// Who holds a lock file.
-enum Found {
-    Nobody,
-    /// A server that has not said who it is.
-    Starting,
-    By(Holder),
-}
-
-/// The server that holds a lock file, and what it says.
-struct Holder {
-    pid: Pid,
-    program: PathBuf,
-    /// How it is, as [`handover`](super::serve::handover) has it.
-    status: String,
-    /// When it said so, as text that is compared only.
-    when: String,
-}
-
-/// Returns who holds a lock file.
-fn holder(lock: &Path) -> io::Result<Found> {
-    let mut file = match remex_rpc::open_regular(lock) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nobody),
-        opened => opened?,
-    };
-    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-        return Ok(Found::Nobody);
+/// Returns the server that holds a lock file, once it has said who it is.
+fn server_of(found: Found) -> Option<(Pid, ServerWords)> {
+    match found {
+        Found::By(holder) => Some((holder.pid, holder.server?)),
+        Found::Nobody | Found::Starting => None,
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    let mut lines = text.lines();
-    let pid = lines.next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
-    let (Some(pid), Some(program), Some(status), Some(when)) =
-        (pid, lines.next(), lines.next(), lines.next())
-    else {
-        return Ok(Found::Starting);
-    };
-    Ok(Found::By(Holder { pid, program: program.into(), status: status.to_owned(), when: when.to_owned() }))
 }

@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Seek as _},
     os::unix::process::ExitStatusExt as _,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 use remex_client::{Error, Program, Target};
@@ -30,8 +30,9 @@ sum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; 
 if [ -x PLACE ] && [ \"$(sum < PLACE)\" = HASH ]; then echo \"remex-install present\"; exit 0; fi; \
 mkdir -p DIRECTORY; new=PLACE.$$; trap \"rm -f $new\" EXIT; cat > $new; chmod 755 $new; \
 if [ \"$(sum < $new)\" != HASH ]; then echo \"remex-install damaged\"; exit 0; fi; \
-if version=$(./$new --version 2>&1); then mv $new PLACE; echo \"remex-install done $version\"; \
-else echo \"remex-install broken $version\"; fi";
+if version=$(./$new --version 2>&1); then mv $new PLACE; \
+echo \"remex-server $(./PLACE server status --json 2>/dev/null | tr -d \"\\n\")\"; \
+echo \"remex-install done $version\"; else echo \"remex-install broken $version\"; fi";
 
 /// Parses an address; an `ssh://` address becomes an ssh program.
 pub(crate) fn target(address: &str) -> Result<Target, Failure> {
@@ -82,15 +83,66 @@ pub(crate) fn use_installed(program: &mut Program) -> Result<(), Failure> {
     }
 }
 
+/// Returns the command line that runs another command of the remex that `program` connects through, such as `ssh HOST
+/// remex upgrade` for `ssh HOST remex proxy`; `None` if it is something else.
+pub(crate) fn other_command(program: &Program, words: &[&str]) -> Option<Program> {
+    let login = program.ssh_login()?;
+    let [name, proxy] = &program.args[login.args.len()..] else { return None };
+    let is_remex = name == "remex" || name.ends_with("/remex");
+    let words = words.iter().map(|word| (*word).to_owned());
+    (is_remex && proxy == "proxy").then(|| login.arg(name.as_str()).args(words))
+}
+
+/// Runs a command line to its end; blocks. ssh may prompt on the terminal.
+pub(crate) fn run(program: &Program, stderr: Stdio) -> Result<Output, Failure> {
+    Command::new(&program.program)
+        .args(&program.args)
+        .envs(&program.env)
+        .current_dir(program.cwd.as_deref().unwrap_or(".".as_ref()))
+        .stdin(Stdio::null())
+        .stderr(stderr)
+        .output()
+        .map_err(|error| Failure::io(&format!("run {program}"), &error))
+}
+
 fn no_ssh(program: &Program) -> Failure {
     Failure::usage("cannot install remex", "copy the program to the host by other means")
         .because(format!("{program} is not `ssh HOST remex proxy`"))
 }
 
-/// Installs this program on the host of an ssh command line, and returns a summary.
+/// What [`install`] has done.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    pub(crate) summary: String,
+    /// The server of the user there that still runs the program from before.
+    pub(crate) old_server: Option<OldServer>,
+}
+
+/// A server whose program was replaced on disk.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OldServer {
+    pub(crate) pid: Option<u64>,
+    /// Such as `remex 0.1.0`.
+    pub(crate) version: String,
+}
+
+impl OldServer {
+    /// Finds the server in what the script prints.
+    fn find(said: &str) -> Option<Self> {
+        let status = said.lines().rev().find_map(|line| line.strip_prefix("remex-server "))?;
+        let status: serde_json::Value = serde_json::from_str(status).ok()?;
+        let version = || Some(text::plain(status["serverVersion"].as_str()?));
+        (status["state"] == "running").then(|| Self {
+            pid: status["pid"].as_u64(),
+            version: version().unwrap_or_else(|| "an unknown version".to_owned()),
+        })
+    }
+}
+
+/// Installs this program on the host of an ssh command line, and says what was done.
 ///
 /// ssh may prompt on the terminal.
-pub(crate) fn install(program: &Program) -> Result<String, Failure> {
+pub(crate) fn install(program: &Program) -> Result<Installed, Failure> {
     let Some(login) = program.ssh_login() else { return Err(no_ssh(program)) };
     let trouble = |action: &str| {
         let action = action.to_owned();
@@ -127,7 +179,7 @@ pub(crate) fn install(program: &Program) -> Result<String, Failure> {
         .because(format!("{login} failed ({})", output.status)));
     }
     let said = String::from_utf8_lossy(&output.stdout);
-    outcome(&said, len)
+    Ok(Installed { summary: outcome(&said, len)?, old_server: OldServer::find(&said) })
 }
 
 /// Returns whether the ssh configuration of the user shares connections.
@@ -221,6 +273,10 @@ mod tests {
         assert_eq!(program.to_string(), "`ssh -p 2222 remex@remex .local/bin/remex proxy`");
         let mut other = Program::new("ssh").args(["far", "sudo", "remex"]);
         assert!(use_installed(&mut other).is_err());
+        let upgrade = |program| other_command(program, &["upgrade"]).map(|command| command.to_string());
+        assert_eq!(upgrade(&program).unwrap(), "`ssh -p 2222 remex@remex .local/bin/remex upgrade`");
+        assert_eq!(upgrade(&other), None);
+        assert_eq!(upgrade(&Program::new("ssh").args(["far", "remex", "serve", "--listen", "stdio"])), None);
     }
 
     #[test]
@@ -228,6 +284,12 @@ mod tests {
         let done = format!("Welcome!\nremex-install done remex {}\n", env!("CARGO_PKG_VERSION"));
         assert!(outcome(&done, 1024).unwrap().starts_with("installed remex "));
         assert!(outcome("remex-install present\n", 0).unwrap().contains("is already installed"));
+        let server = "remex-server {\"state\":\"running\",\"pid\":7,\"serverVersion\":\"remex 0.0.9\"}\n";
+        let old = OldServer { pid: Some(7), version: "remex 0.0.9".to_owned() };
+        assert_eq!(OldServer::find(&format!("Welcome!\n{server}{done}")), Some(old));
+        for none in ["remex-server {\"state\":\"stopped\"}", "remex-server ", "Welcome!"] {
+            assert_eq!(OldServer::find(none), None);
+        }
         let wrong = |said: &str| outcome(said, 0).unwrap_err().message();
         assert!(wrong("remex-install machine Linux riscv64").ends_with("but the host is Linux riscv64"));
         assert!(wrong("remex-install done remex 0.0.0").ends_with("but its version is `remex 0.0.0`"));

@@ -252,6 +252,41 @@ fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
 }
 
 #[test]
+fn a_server_that_runs_the_program_from_before_is_named_and_upgraded_from_here() {
+    let Some(far) = SshHost::start() else { return };
+    let installed = far.home.path(".local/bin/remex");
+    assert_eq!(far.near.say(&["env", "set", "far", "--install"]).code, Some(0));
+    let started = far.near.say(&["run", "--detach", "--name", "night", "--on", "far", "--", "sleep", "1000"]);
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let server = far.home.own_server().unwrap().as_raw_nonzero();
+
+    // The one that runs stays as it is, so the new one has to be another file.
+    fs::rename(&installed, far.home.path(".local/bin/old")).unwrap();
+    fs::write(&installed, "damaged").unwrap();
+    let said = far.near.say(&["env", "set", "far", "--install"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let version = env!("CARGO_PKG_VERSION");
+    let told = format!(
+        "remex: the server on `far` (remex {version}, pid {server}) still runs the program from before; `remex upgrade \
+         --on far` replaces it"
+    );
+    assert!(said.err.contains(&told), "{said:?}");
+
+    let said = far.near.say(&["upgrade", "--on", "far"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let done =
+        format!("far: your local remex server (pid {server}) now runs remex {version}; 1 process runs on\n");
+    assert_eq!(said.out, done, "{said:?}");
+    assert_eq!(far.near.say(&["ps", "-q", "--on", "far"]).out, "night\n");
+    let refused = far.near.say(&["upgrade", "--on", "ws://127.0.0.1:1"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+
+    let stopped = far.near.say(&["server", "stop", "--on", "far", "--all"]);
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert!(stopped.out.contains("far: ended `night`"), "{stopped:?}");
+}
+
+#[test]
 fn a_machine_that_the_program_is_not_for_is_left_alone() {
     let Some(far) = SshHost::start() else { return };
     far.home.program("uname", "#!/bin/sh\necho Linux riscv64\n");

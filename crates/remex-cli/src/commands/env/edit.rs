@@ -21,8 +21,13 @@ use toml_edit::{DocumentMut, InlineTable, Item, RawString, Table, TableLike, Val
 use super::Outcome;
 use crate::{
     args::env::edit::{Add, Remove, Set, SetDefault},
-    remote::endpoint,
+    commands::{runtime, there},
+    remote::{
+        endpoint::{self, Endpoint},
+        ssh::OldServer,
+    },
     render::{
+        confirm,
         failure::{Failure, Kind},
         print, similar, text,
     },
@@ -50,8 +55,10 @@ pub(super) fn add(flags: &Add) -> Outcome {
         ));
     };
     EnvironmentsFile::open()?.check_is_new(&id)?;
+    let mut old_server = None;
     if settings.install {
-        address.install().map_err(|failure| failure.with_clause(&format!("`{id}` was not added")))?;
+        old_server =
+            address.install().map_err(|failure| failure.with_clause(&format!("`{id}` was not added")))?;
     }
     let mut file = EnvironmentsFile::open()?;
     file.check_is_new(&id)?;
@@ -59,7 +66,8 @@ pub(super) fn add(flags: &Add) -> Outcome {
     entry["id"] = value(id.as_str());
     settings.apply(&mut entry, Some(address))?;
     file.insert(&entry)?;
-    settings.finish("added", &id, file)
+    settings.finish("added", &id, file)?;
+    offer_upgrade(&id, old_server)
 }
 
 pub(super) fn set(flags: &Set) -> Outcome {
@@ -71,18 +79,40 @@ pub(super) fn set(flags: &Set) -> Outcome {
         ));
     }
     let mut address = settings.address()?;
+    let mut old_server = None;
     if settings.install {
         let mut known = match address.take() {
             Some(address) => address,
             None => EnvironmentsFile::open()?.address_of(name)?,
         };
-        known.install()?;
+        old_server = known.install()?;
         address = Some(known);
     }
     let mut file = EnvironmentsFile::open()?;
     settings.apply(file.entry(name)?, address)?;
     let id = Id::new(name.as_str()).map_err(|error| Failure::usage(error.message(), error.hint()))?;
-    settings.finish("changed", &id, file)
+    settings.finish("changed", &id, file)?;
+    offer_upgrade(&id, old_server)
+}
+
+/// Says that a server still runs the program from before, and replaces it if a person at a terminal wants that.
+fn offer_upgrade(id: &Id, old_server: Option<OldServer>) -> Outcome {
+    let Some(OldServer { pid, version }) = old_server else { return Ok(0) };
+    let pid = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+    print::note(format!(
+        "the server on `{id}` ({version}{pid}) still runs the program from before; `remex upgrade --on {id}` replaces it, \
+         and its durable processes run on"
+    ));
+    if !confirm::is_possible() {
+        return Ok(0);
+    }
+    let runtime = runtime::build(tokio::runtime::Builder::new_current_thread().enable_all(), 1)?;
+    runtime.block_on(async {
+        if !confirm::ask("replace it now?").await {
+            return Ok(0);
+        }
+        there::upgrade(&Endpoint::named(id.as_str())?).await
+    })
 }
 
 pub(super) fn default(flags: &SetDefault) -> Outcome {

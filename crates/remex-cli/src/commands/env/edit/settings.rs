@@ -8,7 +8,7 @@ use toml_edit::{Array, Item, RawString, TableLike, Value};
 use super::{EnvironmentsFile, Outcome};
 use crate::{
     args::env::edit::{Settings, Tls},
-    remote::ssh,
+    remote::ssh::{self, Installed, OldServer},
     render::{failure::Failure, print, text},
 };
 
@@ -20,8 +20,9 @@ pub(super) enum ServerAddress {
 }
 
 impl ServerAddress {
-    /// Copies this program to the ssh host, prints that, and uses the copy from now on.
-    pub(super) fn install(&mut self) -> Result<(), Failure> {
+    /// Copies this program to the ssh host, prints that, and uses the copy from now on. Returns the server there that still
+    /// runs the program from before.
+    pub(super) fn install(&mut self) -> Result<Option<OldServer>, Failure> {
         let Self::Program(program) = self else {
             return Err(Failure::usage(
                 "cannot install remex",
@@ -31,9 +32,10 @@ impl ServerAddress {
         };
         let mut installed = program.clone();
         ssh::use_installed(&mut installed)?;
-        print::note(ssh::install(program)?);
+        let Installed { summary, old_server } = ssh::install(program)?;
+        print::note(summary);
         *program = installed;
-        Ok(())
+        Ok(old_server)
     }
 }
 
