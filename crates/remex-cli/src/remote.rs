@@ -5,6 +5,7 @@
 pub(crate) mod agent_link;
 pub(crate) mod endpoint;
 pub(crate) mod local_server;
+pub(crate) mod lock_holder;
 pub(crate) mod path_arg;
 pub(crate) mod probe;
 pub(crate) mod processes;

@@ -306,10 +306,11 @@ impl Server {
         self.host.durable().is_some()
     }
 
-    /// Says in the state directory which program the server is and how it is, for `remex upgrade`.
-    pub fn say_status(&self, program: &Path, status: &str) {
+    /// Says in the state directory which program the server is, how it is, and on which unix sockets it listens, for other
+    /// commands of remex.
+    pub fn say_status(&self, program: &Path, status: &str, sockets: &[PathBuf]) {
         if let Some(durable) = self.host.durable() {
-            durable.lock().say_status(program, status);
+            durable.lock().say_status(program, status, sockets);
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! version           the form of everything here
 //! tags              the number that marks the processes of the keeper
-//! server.lock       held by the server; its pid, its program, how it is, and since when
+//! server.lock       held by the server; its pid, its program, how it is, since when, and its unix sockets
 //! keeper.lock       held by the keeper
 //! keeper.sock       where the keeper listens
 //! keeper.log        what the keeper has to say
@@ -99,12 +99,18 @@ impl Lock {
         (&self.file).write_all(text.as_bytes())
     }
 
-    /// Says in the lock file which program the server is, how it is, and when that was; nobody depends on it but
-    /// `remex upgrade`.
-    pub(crate) fn say_status(&self, program: &Path, status: &str) {
+    /// Says in the lock file which program the server is, how it is, when that was, and on which unix sockets it listens;
+    /// nobody depends on it but commands of remex on this host.
+    pub(crate) fn say_status(&self, program: &Path, status: &str, sockets: &[PathBuf]) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let when = format!("{}.{:09}", now.tv_sec, now.tv_nsec);
-        if let Err(error) = self.say(&[&program.to_string_lossy(), status, &when]) {
+        let (program, sockets) = (
+            program.to_string_lossy(),
+            sockets.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
+        );
+        let lines: Vec<_> =
+            [&*program, status, &when].into_iter().chain(sockets.iter().map(|path| &**path)).collect();
+        if let Err(error) = self.say(&lines) {
             tracing::warn!(%error, "cannot write to the lock file of the server");
         }
     }

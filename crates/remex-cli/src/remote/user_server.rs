@@ -1,7 +1,9 @@
-//! The user's local server: one per user and machine, on a socket in the runtime directory, started on demand.
+//! The user's local server: one per user, machine and directory of states, on a socket in a runtime directory, started on
+//! demand.
 //!
 //! Background processes run on it. It keeps them in a state directory, where they survive it: the next command that needs
-//! it starts a new one. Start at [`ensure_running`].
+//! it starts a new one. A program with another runtime directory, such as one that cron starts, finds the server by that
+//! state directory. Start at [`ensure_running`].
 
 use std::{
     ffi::OsString,
@@ -15,13 +17,16 @@ use std::{
 
 use remex_client::Error;
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags},
+    fs::{Access, FlockOperation, access},
     process::Pid,
 };
 use tokio::net::UnixStream;
 
 use crate::{
-    remote::local_server,
+    remote::{
+        local_server,
+        lock_holder::{Found, holder},
+    },
     render::{
         failure::{Failure, Kind},
         print,
@@ -35,22 +40,78 @@ const IDLE_TIMEOUT: &str = "10m";
 const REBIND_PATIENCE: Duration = Duration::from_secs(5);
 const REBIND_PAUSE: Duration = Duration::from_millis(20);
 
-/// The socket of the server.
+/// How long a new server may take to say on which sockets it listens, after it listens.
+const SAY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The socket of the server, and where it keeps processes and sessions that survive it.
 #[derive(Clone, Debug)]
 pub(crate) struct Socket {
     pub(crate) path: PathBuf,
+    /// `None` for a user without a home.
+    state: Option<PathBuf>,
 }
 
 impl Socket {
-    /// Returns the default path, whether a server is running or not.
+    /// Returns where the server is: that of this runtime directory, or another one that this user already has here.
     pub(crate) fn default_path() -> Self {
-        let runtime =
-            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        let directory = runtime.map_or_else(
-            || PathBuf::from(format!("/tmp/remex-{}", rustix::process::geteuid().as_raw())),
-            |runtime| runtime.join("remex"),
-        );
-        Self { path: directory.join("own.sock") }
+        let usual = Self::usual();
+        let others = || usual.other_states().into_iter();
+        if usual.has_server() {
+            // It may have been started for another runtime directory, and continue what that of this one left.
+            return usual.state().and_then(|state| usual.running_in(state)).unwrap_or(usual);
+        }
+        if let Some(running) = others().find_map(|state| usual.running_in(state)) {
+            return running;
+        }
+        if usual.has_left_sessions() {
+            return usual;
+        }
+        // The next server continues there, on a socket where this program would look for it.
+        let left = others()
+            .map(|state| Self { path: usual.path.clone(), state: Some(state) })
+            .find(Self::has_left_sessions);
+        left.unwrap_or(usual)
+    }
+
+    /// Returns where the first server of this user is, with this runtime directory.
+    fn usual() -> Self {
+        let runtime = runtime_directory();
+        let directory = runtime.map_or_else(temporary_directory, |runtime| runtime.join("remex"));
+        let state = states().map(|states| states.join(state_name(&directory)));
+        Self { path: directory.join("own.sock"), state }
+    }
+
+    /// Returns the state directories of servers that were started with other runtime directories.
+    fn other_states(&self) -> Vec<PathBuf> {
+        let Some(Ok(states)) = states().map(fs::read_dir) else { return Vec::new() };
+        let mut found: Vec<_> = states.flatten().map(|entry| entry.path()).collect();
+        found.retain(|path| path.is_dir() && Some(path) != self.state.as_ref());
+        // The order in which a directory is listed is arbitrary.
+        found.sort();
+        found
+    }
+
+    /// Returns whether a server that was started with another runtime directory has not said yet where it listens.
+    fn has_starting_neighbour(&self) -> bool {
+        self.other_states().iter().any(|state| match holder(&state.join("server.lock")) {
+            Ok(Found::By(found)) => found.server.is_none(),
+            Ok(Found::Starting) => true,
+            Ok(Found::Nobody) | Err(_) => false,
+        })
+    }
+
+    /// Returns the server that uses a state directory, if this user's commands can reach it; this socket is preferred.
+    fn running_in(&self, state: PathBuf) -> Option<Self> {
+        let Ok(Found::By(found)) = holder(&state.join("server.lock")) else { return None };
+        let mut said = found.server.map(|server| server.sockets).unwrap_or_default();
+        said.sort_by_key(|path| *path != self.path);
+        // An older server does not say where it listens, but there are few places.
+        let run = PathBuf::from(format!("/run/user/{}/remex", rustix::process::geteuid().as_raw()));
+        let places = [run, temporary_directory()].into_iter();
+        let likely = places.filter(|place| state.ends_with(state_name(place)));
+        let paths = said.into_iter().chain(likely.map(|place| place.join("own.sock")));
+        let sockets = paths.map(|path| Self { path, state: Some(state.clone()) });
+        sockets.into_iter().find(|socket| socket.check().is_ok())
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -58,16 +119,8 @@ impl Socket {
     }
 
     /// Returns where the server keeps processes and sessions that survive it; `None` for a user without a home.
-    ///
-    /// A home may be shared by hosts, and a user may have more than one runtime directory: each has its own.
     pub(crate) fn state(&self) -> Option<PathBuf> {
-        let absolute =
-            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let home = || absolute("HOME").map(|home| home.join(".local/state"));
-        let states = absolute("XDG_STATE_HOME").or_else(home)?;
-        let host = rustix::system::uname().nodename().to_string_lossy().replace('/', "-");
-        let directory = self.directory().display().to_string();
-        Some(states.join("remex").join(host).join(directory.trim_matches('/').replace('/', "-")))
+        self.state.clone()
     }
 
     /// Returns whether an earlier server has left sessions, which a new one continues.
@@ -80,12 +133,8 @@ impl Socket {
 
     /// Returns whether a server uses the state directory, whatever has become of its socket.
     fn has_server(&self) -> bool {
-        let Some(state) = self.state() else { return false };
-        // A FIFO would be waited for otherwise.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let lock = rustix::fs::open(state.join("server.lock"), flags, Mode::empty());
-        let in_use = Err(rustix::io::Errno::WOULDBLOCK);
-        lock.is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) == in_use)
+        let Some(state) = &self.state else { return false };
+        matches!(holder(&state.join("server.lock")), Ok(Found::By(_) | Found::Starting))
     }
 
     /// Returns the log file of the server.
@@ -97,7 +146,13 @@ impl Socket {
     fn prepare(&self) -> Result<(), Failure> {
         let directory = self.directory();
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(|error| Failure::io(&format!("create `{}`", directory.display()), &error))?;
+        made.map_err(|error| {
+            let failure = Failure::io(&format!("create `{}`", directory.display()), &error);
+            match runtime_directory() {
+                Some(_) => failure.with_hint("set XDG_RUNTIME_DIR to a directory of yours, or unset it"),
+                None => failure,
+            }
+        })?;
         self.check()
     }
 
@@ -118,6 +173,53 @@ impl Socket {
         )
         .because("it is not a private directory of yours"))
     }
+}
+
+/// Returns the runtime directory of the user's login.
+fn runtime_directory() -> Option<PathBuf> {
+    absolute("XDG_RUNTIME_DIR")
+}
+
+/// Returns where the socket is without a runtime directory.
+fn temporary_directory() -> PathBuf {
+    PathBuf::from(format!("/tmp/remex-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// Returns where the state directories of this user's servers on this host are; a home may be shared by hosts.
+fn states() -> Option<PathBuf> {
+    let home = || absolute("HOME").map(|home| home.join(".local/state"));
+    let states = absolute("XDG_STATE_HOME").or_else(home)?;
+    let host = rustix::system::uname().nodename().to_string_lossy().replace('/', "-");
+    Some(states.join("remex").join(host))
+}
+
+/// Returns what the state directory of a server is called whose socket is in `directory`.
+fn state_name(directory: &Path) -> String {
+    directory.display().to_string().trim_matches('/').replace('/', "-")
+}
+
+fn absolute(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Refuses the runtime directory of another user, which `su` and `sudo` may pass on.
+pub(crate) fn check_runtime_directory() -> Result<(), Failure> {
+    let Some(runtime) = runtime_directory() else { return Ok(()) };
+    let Ok(metadata) = fs::metadata(&runtime) else { return Ok(()) };
+    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    // Some systems give everybody the same one, such as `/tmp`.
+    let is_shared = owner == 0 && access(&runtime, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    if owner == own || is_shared {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "cannot use your local remex server",
+        "`unset XDG_RUNTIME_DIR`, or log in with `su - USER` or `sudo -i`",
+    )
+    .because(format!(
+        "XDG_RUNTIME_DIR is `{}`, which belongs to user {owner} and not to you (user {own}), as after `su`",
+        runtime.display()
+    )))
 }
 
 /// Whether the server is running.
@@ -144,11 +246,14 @@ pub(crate) fn died() -> &'static str {
 ///
 /// Somebody who cleans up may delete the socket of one that runs; it then listens again within a second.
 pub(crate) async fn find() -> Result<ServerStatus, Failure> {
-    let socket = Socket::default_path();
+    check_runtime_directory()?;
     let deadline = Instant::now() + REBIND_PATIENCE;
     loop {
+        let socket = Socket::default_path();
         match look(socket.clone()).await? {
-            ServerStatus::Nothing if socket.has_server() && Instant::now() < deadline => {
+            ServerStatus::Nothing
+                if (socket.has_server() || socket.has_starting_neighbour()) && Instant::now() < deadline =>
+            {
                 tokio::time::sleep(REBIND_PAUSE).await;
             }
             found => return Ok(found),
@@ -202,25 +307,36 @@ pub(crate) async fn not_running() -> Failure {
 ///
 /// The kernel reports the process that called `listen`; for socket activation that is systemd, which must not be killed.
 pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
+    listening_on(&socket.path).await.map_err(|failure| match failure {
+        Missing::Io(error) => Failure::io("find the process of your local remex server", &error),
+        Missing::Other => Failure::of(
+            Kind::Failed,
+            "cannot find the process of your local remex server",
+            "stop its unit, such as with `systemctl --user stop remex.service`",
+        )
+        .because("its socket was created by systemd or another program"),
+    })
+}
+
+/// Why the process that listens on a socket is not known.
+pub(crate) enum Missing {
+    Io(io::Error),
+    /// Another program has created the socket.
+    Other,
+}
+
+/// Returns the remex server of this user that listens on a socket.
+pub(crate) async fn listening_on(path: &Path) -> Result<Pid, Missing> {
     // Fails at once if the backlog of a hanging server is full.
-    let peer = UnixStream::connect(&socket.path)
-        .await
-        .and_then(|connection| connection.peer_cred())
-        .map_err(|error| Failure::io("find the process of your local remex server", &error))?;
+    let peer =
+        UnixStream::connect(path).await.and_then(|connection| connection.peer_cred()).map_err(Missing::Io)?;
     let pid = peer.pid().and_then(Pid::from_raw);
     let line = pid.and_then(|pid| fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok());
     let line = line.unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
     let is_server = words.nth(1).is_some_and(|word| word == b"serve" || word == b"exec-server");
-    if let Some(pid) = pid.filter(|_| is_server && peer.uid() == rustix::process::geteuid().as_raw()) {
-        return Ok(pid);
-    }
-    Err(Failure::of(
-        Kind::Failed,
-        "cannot find the process of your local remex server",
-        "stop its unit, such as with `systemctl --user stop remex.service`",
-    )
-    .because("its socket was created by systemd or another program"))
+    let is_own = is_server && peer.uid() == rustix::process::geteuid().as_raw();
+    pid.filter(|_| is_own).ok_or(Missing::Other)
 }
 
 /// Returns the failure for a server that does not respond.
@@ -263,7 +379,13 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     let _held = held.map_err(|error| {
         Failure::new("cannot start your local remex server", "try again").because(error.to_string())
     })??;
+    // Another one may have been started meanwhile, for another runtime directory.
+    let socket = Socket::default_path();
+    socket.prepare()?;
     let found = probe(socket.clone()).await?;
+    if let (ServerStatus::Nothing, Some(failure)) = (&found, unreachable(&socket)) {
+        return Err(failure);
+    }
     if let ServerStatus::Died = found {
         print::note(died());
     }
@@ -296,9 +418,43 @@ async fn probe(socket: Socket) -> Result<ServerStatus, Failure> {
     }
 }
 
-/// Waits for the start lock, which is released with the file.
-fn lock(socket: &Socket) -> Result<File, Failure> {
-    let path = socket.directory().join("own.lock");
+/// Returns the failure for a server that runs without a socket, which is not coming back.
+fn unreachable(socket: &Socket) -> Option<Failure> {
+    let state = socket.state.as_ref()?;
+    let Ok(Found::By(found)) = holder(&state.join("server.lock")) else { return None };
+    let pid = found.pid.as_raw_nonzero();
+    let paths = found.server?.sockets;
+    let gone = paths.first().filter(|path| !path.exists())?;
+    Some(
+        Failure::of(
+            Kind::Unreachable,
+            format!("your local remex server (pid {pid}) runs, but cannot be reached"),
+            format!(
+                "`kill {pid}`; the next command starts another one, which continues with what runs on it"
+            ),
+        )
+        .because(format!("its socket `{}` is gone", gone.display())),
+    )
+}
+
+/// The locks that a program holds while it starts the server, released with the files.
+struct StartLocks {
+    _files: Vec<File>,
+}
+
+/// Waits for the start locks: that of the runtime directory, and that of all servers of this user and host.
+fn lock(socket: &Socket) -> Result<StartLocks, Failure> {
+    let mut files = vec![lock_file(socket.directory().join("own.lock"))?];
+    if let Some(states) = states()
+        && DirBuilder::new().recursive(true).mode(0o700).create(&states).is_ok()
+    {
+        // Without a place that can be written to, servers have no states by which they could be found anyway.
+        files.extend(lock_file(states.join("start.lock")).ok());
+    }
+    Ok(StartLocks { _files: files })
+}
+
+fn lock_file(path: PathBuf) -> Result<File, Failure> {
     let action = format!("lock `{}`", path.display());
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
     let file = file.map_err(|error| Failure::io(&action, &error))?;
@@ -353,6 +509,7 @@ fn start(socket: &Socket) -> Result<(), Failure> {
         io::BufReader::new(stdout).read_line(&mut announced).map_err(|error| trouble(&error))?;
     }
     if !announced.is_empty() {
+        wait_until_said(socket);
         return Ok(());
     }
     let said = fs::read_to_string(&log).unwrap_or_default();
@@ -363,4 +520,19 @@ fn start(socket: &Socket) -> Result<(), Failure> {
         format!("see `{}`", log.display()),
     )
     .because(reason.trim_start_matches("remex: ")))
+}
+
+/// Waits until a server that listens has said where, so that programs with another runtime directory find it. Blocks.
+fn wait_until_said(socket: &Socket) {
+    let Some(state) = &socket.state else { return };
+    let deadline = Instant::now() + SAY_PATIENCE;
+    let has_said = || match holder(&state.join("server.lock")) {
+        Ok(Found::By(found)) => found.server.is_some(),
+        Ok(Found::Starting) => false,
+        // It has ended already, or has no state directory.
+        Ok(Found::Nobody) | Err(_) => true,
+    };
+    while !has_said() && Instant::now() < deadline {
+        std::thread::sleep(REBIND_PAUSE);
+    }
 }

@@ -88,6 +88,9 @@ fn loopback() -> Finding {
 
 fn runtime_directory() -> Finding {
     const NAME: &str = "runtime directory";
+    if let Err(failure) = user_server::check_runtime_directory() {
+        return Finding::failed(NAME, &failure);
+    }
     let socket = user_server::Socket::default_path();
     let directory = socket.directory();
     if socket.path.as_os_str().len() > MAX_SOCKET_PATH_LEN {

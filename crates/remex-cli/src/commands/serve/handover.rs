@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use remex_rpc::{Inherited, Kept, Listener};
+use remex_rpc::{Inherited, Kept, ListenAddress, Listener};
 use remex_server::Server;
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 use tokio::signal::unix::Signal;
@@ -43,6 +43,8 @@ pub(super) struct Handover {
     program: PathBuf,
     urls: Vec<String>,
     sockets: Vec<Passing>,
+    /// Where unix sockets are, for commands that look for the server.
+    paths: Vec<PathBuf>,
 }
 
 /// A listening socket that is passed to the next program; shared with what serves it, which may replace it.
@@ -72,7 +74,7 @@ pub(super) struct HandedOver {
 impl Handover {
     pub(super) fn new() -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(cannot("find this program"))?;
-        Ok(Handover { program, urls: Vec::new(), sockets: Vec::new() })
+        Ok(Handover { program, urls: Vec::new(), sockets: Vec::new(), paths: Vec::new() })
     }
 
     /// Adds a listener.
@@ -81,6 +83,9 @@ impl Handover {
         let passing = Passing(Arc::new(Mutex::new(kept)));
         self.sockets.push(passing.clone());
         self.urls.push(url.to_owned());
+        if let ListenAddress::Unix(path) = listener.address() {
+            self.paths.push(path.clone());
+        }
         Ok(passing)
     }
 
@@ -98,9 +103,9 @@ impl Handover {
         cannot(&format!("execute `{}`", self.program.display()))(error)
     }
 
-    /// Says that the server works, for `remex upgrade`.
+    /// Says that the server works, for commands that look for it.
     pub(super) fn say_serving(&self, server: &Server) {
-        server.say_status(&self.program, SERVING);
+        server.say_status(&self.program, SERVING, &self.paths);
     }
 }
 
@@ -127,7 +132,7 @@ pub(super) async fn wanted(signal: &mut Signal, handover: &Handover, server: &Se
             None => "checking it failed, which is a defect of the server".to_owned(),
         };
         tracing::error!(reason, "cannot upgrade: the program on disk does not run");
-        server.say_status(&handover.program, &format!("{REFUSED}{reason}"));
+        server.say_status(&handover.program, &format!("{REFUSED}{reason}"), &handover.paths);
     }
 }
 

@@ -1,0 +1,75 @@
+//! Who holds a lock file of a state directory: the server, or the keeper of its durable processes.
+//!
+//! Start at [`holder`].
+
+#[cfg(target_os = "linux")]
+mod ending;
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+#[cfg(target_os = "linux")]
+pub(crate) use ending::Ending;
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags},
+    process::Pid,
+};
+
+/// Who holds a lock file.
+pub(crate) enum Found {
+    Nobody,
+    /// A process that has not said who it is.
+    Starting,
+    By(Holder),
+}
+
+/// The process that holds a lock file, and what it says.
+pub(crate) struct Holder {
+    pub(crate) pid: Pid,
+    /// What a server says about itself; a keeper says nothing.
+    pub(crate) server: Option<ServerWords>,
+}
+
+/// What a server says in its lock file.
+pub(crate) struct ServerWords {
+    pub(crate) program: PathBuf,
+    /// How it is, as [`handover`](crate::commands::serve::handover) has it.
+    pub(crate) status: String,
+    /// When it said so, as text that is compared only.
+    pub(crate) when: String,
+    /// The unix sockets on which it listens; an older one does not say.
+    pub(crate) sockets: Vec<PathBuf>,
+}
+
+/// Returns who holds a lock file.
+pub(crate) fn holder(lock: &Path) -> io::Result<Found> {
+    // A FIFO would be waited for otherwise.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = match rustix::fs::open(lock, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(Found::Nobody),
+        opened => File::from(opened?),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        return Ok(Found::Nobody);
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let mut lines = text.lines();
+    let Some(pid) = lines.next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw) else {
+        return Ok(Found::Starting);
+    };
+    let server = match (lines.next(), lines.next(), lines.next()) {
+        (Some(program), Some(status), Some(when)) => {
+            let (program, status, when) = (program.into(), status.to_owned(), when.to_owned());
+            Some(ServerWords { program, status, when, sockets: lines.map(PathBuf::from).collect() })
+        }
+        _ => None,
+    };
+    Ok(Found::By(Holder { pid, server }))
+}
