@@ -39,11 +39,13 @@ pub(crate) mod serve;
 #[cfg(target_os = "linux")]
 pub(crate) mod server;
 pub(crate) mod shell;
+mod there;
 #[cfg(target_os = "linux")]
 pub(crate) mod token;
 pub(crate) mod top;
 #[cfg(target_os = "linux")]
 pub(crate) mod upgrade;
+mod validity;
 pub(crate) mod wait;
 pub(crate) mod watch;
 

@@ -24,7 +24,7 @@ use std::{
 };
 
 use remex_log::{Quota, Space as _};
-use remex_process::{Scope, Tags, tree};
+use remex_process::{Scope, Signal, Tags, tree};
 use remex_proto::{RpcError, process as wire};
 use remex_rpc::PeerProcess;
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, sync::Notify, task::JoinSet};
@@ -367,31 +367,39 @@ impl Keeper {
         }
     }
 
-    /// Kills all processes and waits until their ends are in their logs.
+    /// Ends all processes, as a server ends its own, and waits until their ends are in their logs.
     async fn end_all(&self) {
+        let everything = Scope::Server(self.state.tags().tag(0, 0));
         for entry in self.entries() {
             entry.process.will_end_for(wire::ExitCause::Terminated);
+        }
+        // A stopped process handles TERM only after it continues.
+        if let Err(error) = tree::signal(&everything, &[Signal::TERM, Signal::CONT]).await {
+            tracing::warn!(%error, "cannot send SIGTERM to all processes");
+        }
+        let _ = tokio::time::timeout(self.host.limits().shutdown_grace, self.all_closed()).await;
+        for entry in self.entries() {
             entry.process.abandon();
         }
-        if let Err(error) = tree::kill(&Scope::Server(self.state.tags().tag(0, 0))).await {
+        if let Err(error) = tree::kill(&everything).await {
             tracing::error!(%error, "some processes are still alive after SIGKILL");
         }
-        let closed = async {
-            while self.live.load(Ordering::Relaxed) > 0 {
-                self.closed_one.notified().await;
-            }
-        };
-        if tokio::time::timeout(END_PATIENCE, closed).await.is_err() {
+        if tokio::time::timeout(END_PATIENCE, self.all_closed()).await.is_err() {
             tracing::error!("some processes have not closed");
+        }
+    }
+
+    /// Waits until no process is left.
+    async fn all_closed(&self) {
+        while self.live.load(Ordering::Relaxed) > 0 {
+            self.closed_one.notified().await;
         }
     }
 
     /// Waits until no process has run for a while.
     async fn idle(&self) {
         loop {
-            while self.live.load(Ordering::Relaxed) > 0 {
-                self.closed_one.notified().await;
-            }
+            self.all_closed().await;
             tokio::time::sleep(IDLE_PATIENCE).await;
             if self.live.load(Ordering::Relaxed) == 0 {
                 return;

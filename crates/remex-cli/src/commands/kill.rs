@@ -96,6 +96,17 @@ async fn all<'a>(
     Ok(rows)
 }
 
+/// Ends a process with its whole tree, as `kill --tree` does, and returns a description for the user.
+#[cfg(target_os = "linux")]
+pub(super) async fn end_tree(
+    client: &Client,
+    processes: &Processes,
+    row: &Row,
+    grace: Duration,
+) -> Result<String, Failure> {
+    end(client, processes, row, KillMode::Tree(Termination::Graceful(grace))).await
+}
+
 #[derive(Clone, Copy)]
 enum KillMode {
     Signal(SignalName),

@@ -38,14 +38,15 @@ use crate::{
     args::serve::{Background, Flags},
     commands::{
         orphans::{self, OrphanReaper},
-        runtime,
+        runtime, validity,
     },
     render::{
         failure::{Failure, Kind},
+        finding::Verdict,
         print,
     },
 };
-use greeting::{Greeting, Token};
+use greeting::{ClientCertificates, Greeting, Tls, Token};
 use handover::{HandedOver, Handover};
 pub(crate) use log::EscapedLines;
 use log::Log;
@@ -342,13 +343,24 @@ fn plan(config: ServerConfig, file: Option<&Path>, inherited: Vec<Inherited>) ->
         None => Token::Secret,
     };
     let has_stdio = addresses.contains(&ListenAddress::Stdio);
+    let tls = tls(&config)?;
+    let clients = match config.tls.client_ca {
+        Some(_) => ClientCertificates::Required,
+        None => ClientCertificates::NotAsked,
+    };
+    let greeting = Greeting {
+        has_stdio,
+        token,
+        tls: tls.as_deref().map(|tls| Tls::of(tls, clients)),
+        state: config.state.clone(),
+    };
     Ok(Plan {
         addresses,
         inherited,
         server: server_config(&config, file, auth)?,
-        tls: tls(&config)?,
+        tls,
         config,
-        greeting: Greeting { has_stdio, token },
+        greeting,
         handed_over: None,
     })
 }
@@ -421,6 +433,12 @@ fn is_private(name: &OsStr) -> bool {
 fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {
     let (Some(certificate), Some(key)) = (&config.tls.cert, &config.tls.key) else { return Ok(None) };
     let (certificate, key) = (certificate.clone(), key.clone());
+    for path in [Some(&certificate), config.tls.client_ca.as_ref()].into_iter().flatten() {
+        if let Some((verdict, what)) = validity::outdated(path) {
+            let effect = if verdict == Verdict::Failed { ", so connections fail" } else { "" };
+            print::note(format!("`{}` {what}{effect}; {}", path.display(), validity::REMEDY));
+        }
+    }
     let files = ServerFiles { certificate, key, client_ca: config.tls.client_ca.clone() };
     let tls = ServerTls::load(files).map_err(|error| {
         let kind = if matches!(error, TlsError::Unreadable { .. } | TlsError::Writable(_)) {

@@ -1,19 +1,21 @@
 //! `remex server`: the status of the user's local remex server, and stopping it.
 
-use std::{io, os::fd::OwnedFd, time::Duration};
+mod elsewhere;
+
+use std::{io, time::Duration};
 
 use remex_client::Client;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
-};
+use rustix::process::{Pid, Signal};
 use serde::Serialize;
+
+use elsewhere::DurableProcesses;
 
 use super::Outcome;
 use crate::{
     args::server::{Command, Flags, Status, Stop},
     remote::{
         endpoint::Endpoint,
+        lock_holder::Ending,
         processes::{Processes, Row},
         user_server::{self, ServerStatus, Socket},
     },
@@ -87,6 +89,13 @@ async fn status(flags: &Status) -> Outcome {
 }
 
 async fn stop(flags: &Stop) -> Outcome {
+    if let Some(state) = &flags.state {
+        let durable = if flags.all { DurableProcesses::End } else { DurableProcesses::RunOn };
+        return elsewhere::stop_in_state(state, durable).await;
+    }
+    if let Some(environment) = &flags.on {
+        return elsewhere::end_all_on(&Endpoint::named(environment)?).await;
+    }
     // What one that died has left is ended, too.
     let Some(socket) = user_server::running().await? else {
         return Err(user_server::not_running().await);
@@ -95,7 +104,7 @@ async fn stop(flags: &Stop) -> Outcome {
     let client = connect(&socket).await?;
     let rows = Processes::list(&client).await?.rows;
     let running: Vec<_> = rows.iter().filter(|row| row.is_running()).map(Row::described).collect();
-    if !running.is_empty() && !flags.force {
+    if !running.is_empty() && !flags.force && !flags.all {
         let names = running.join(", ");
         if !confirm::is_possible() {
             return Err(Failure::new(
@@ -118,9 +127,9 @@ async fn stop(flags: &Stop) -> Outcome {
     }
     let _ = client.end().await;
     let trouble = |error: io::Error| Failure::io("stop your local remex server", &error);
-    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| trouble(error.into()))?;
-    pidfd_send_signal(&process, Signal::TERM).map_err(|error| trouble(error.into()))?;
-    let ended = tokio::task::spawn_blocking(move || exits(&process)).await;
+    let process = Ending::open(pid).map_err(trouble)?;
+    process.signal(Signal::TERM).map_err(trouble)?;
+    let ended = tokio::task::spawn_blocking(move || process.exits_within(STOP_TIMEOUT)).await;
     if !ended.is_ok_and(|ended| ended) {
         return Err(Failure::new(
             format!("your local remex server (pid {}) does not exit", pid.as_raw_nonzero()),
@@ -136,10 +145,4 @@ async fn stop(flags: &Stop) -> Outcome {
 
 async fn connect(socket: &Socket) -> Result<Client, Failure> {
     Endpoint::user_server(socket.clone()).connect(|_| {}).await
-}
-
-/// Waits for a process to exit, and returns whether it did in time.
-fn exits(process: &OwnedFd) -> bool {
-    let Ok(patience) = Timespec::try_from(STOP_TIMEOUT) else { return false };
-    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).is_ok_and(|ready| ready > 0)
 }

@@ -8,7 +8,10 @@ use std::{
     path::PathBuf,
 };
 
-use remex_rpc::ListenAddress;
+use remex_rpc::{
+    ListenAddress,
+    tls::{Pin, ServerTls},
+};
 
 use crate::render::text;
 
@@ -17,6 +20,33 @@ pub(super) struct Greeting {
     /// Whether standard output carries the protocol.
     pub(super) has_stdio: bool,
     pub(super) token: Token,
+    /// What clients of `wss://` addresses need besides.
+    pub(super) tls: Option<Tls>,
+    /// The state directory, with which processes outlive the server.
+    pub(super) state: Option<PathBuf>,
+}
+
+/// How clients recognize a `wss://` server, and whether it asks for their certificates.
+pub(super) struct Tls {
+    pin: Option<Pin>,
+    /// A name that the certificate has.
+    name: Option<String>,
+    clients: ClientCertificates,
+}
+
+/// Whether clients must present a certificate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClientCertificates {
+    Required,
+    NotAsked,
+}
+
+impl Tls {
+    pub(super) fn of(tls: &ServerTls, clients: ClientCertificates) -> Self {
+        // A wildcard is no address.
+        let name = tls.names().iter().find(|name| !name.starts_with('*')).cloned();
+        Self { pin: tls.pin(), name, clients }
+    }
 }
 
 /// The token that WebSocket clients must present.
@@ -49,45 +79,80 @@ impl Greeting {
             eprintln!("remex is listening on {address}");
             return Ok(());
         }
-        eprintln!("remex is listening on {address}; Ctrl-C stops it and everything it started");
+        let fate = match self.state {
+            Some(_) => "Ctrl-C stops it, and its durable processes run on",
+            None => "Ctrl-C stops it and everything it started",
+        };
+        eprintln!("remex is listening on {address}; {fate}");
         for line in self.instructions(address) {
             eprintln!("  {line}");
         }
         Ok(())
     }
 
-    /// Returns instructions for connecting, line by line.
+    /// Returns instructions for connecting and for stopping the server, line by line.
     fn instructions(&self, address: &ListenAddress) -> Vec<String> {
-        let url = url(address);
-        let named = |token: &str| {
-            vec![
-                "clients need the token, in a private file; define an environment:".to_owned(),
-                format!("  remex env add there {url} --token-file {token}"),
-                "  remex run --on there -- uname -a".to_owned(),
-            ]
-        };
-        match (address, &self.token) {
-            (ListenAddress::WebSocket(_), Token::File(path)) => {
+        let mut lines = self.way_to(address);
+        if let Some(state) = &self.state {
+            let state = text::line(&[state.display().to_string()]);
+            lines.push("to stop it with its durable processes, also after Ctrl-C:".to_owned());
+            lines.push(format!("  remex server stop --state {state} --all"));
+        }
+        lines
+    }
+
+    fn way_to(&self, address: &ListenAddress) -> Vec<String> {
+        let url = self.url(address);
+        let (mut needs, mut flags) = (Vec::new(), String::new());
+        let is_tcp = matches!(address, ListenAddress::WebSocket(_) | ListenAddress::SecureWebSocket(_));
+        match &self.token {
+            Token::File(path) if is_tcp => {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-                named(&text::line(&[path.display().to_string()]))
+                needs.push("the token, in a private file");
+                flags.push_str(&format!(" --token-file {}", text::line(&[path.display().to_string()])));
             }
-            (ListenAddress::WebSocket(_), Token::Secret) => named("FILE"),
-            _ => vec![
+            Token::Secret if is_tcp => {
+                needs.push("the token, in a private file");
+                flags.push_str(" --token-file FILE");
+            }
+            _ => {}
+        }
+        if let (ListenAddress::SecureWebSocket(_), Some(tls)) = (address, &self.tls) {
+            if let Some(pin) = tls.pin {
+                needs.push("the pin or the CA of the server");
+                flags.push_str(&format!(" --pin {pin}"));
+            }
+            if tls.clients == ClientCertificates::Required {
+                needs.push("a certificate (`remex cert new client`)");
+                flags.push_str(" --client-cert CERT.pem --client-key CERT.key");
+            }
+        }
+        if needs.is_empty() {
+            return vec![
                 "from another terminal:".to_owned(),
                 format!("  remex run --on {url} -- uname -a"),
                 format!("  remex env add NAME {url}"),
-            ],
+            ];
         }
+        vec![
+            format!("clients need {}; define an environment:", needs.join(", and ")),
+            format!("  remex env add there {url}{flags}"),
+            "  remex run --on there -- uname -a".to_owned(),
+        ]
     }
-}
 
-/// Returns the address for clients; `HOST` stands for any address of this machine.
-fn url(address: &ListenAddress) -> String {
-    match address {
-        ListenAddress::WebSocket(socket) if socket.ip().is_unspecified() => {
-            format!("ws://HOST:{}", socket.port())
+    /// Returns the address for clients; `HOST` stands for any address of this machine that no certificate names.
+    fn url(&self, address: &ListenAddress) -> String {
+        match address {
+            ListenAddress::WebSocket(socket) if socket.ip().is_unspecified() => {
+                format!("ws://HOST:{}", socket.port())
+            }
+            ListenAddress::SecureWebSocket(socket) if socket.ip().is_unspecified() => {
+                let name = self.tls.as_ref().and_then(|tls| tls.name.as_deref()).unwrap_or("HOST");
+                format!("wss://{name}:{}", socket.port())
+            }
+            other => text::line(&[other.to_string()]),
         }
-        other => text::line(&[other.to_string()]),
     }
 }
 
@@ -98,7 +163,8 @@ mod tests {
     #[test]
     fn the_way_to_a_server_depends_on_what_it_asks_for() {
         let way = |address: &str, token| {
-            Greeting { has_stdio: false, token }.instructions(&address.parse().unwrap()).join("\n")
+            let greeting = Greeting { has_stdio: false, token, tls: None, state: None };
+            greeting.instructions(&address.parse().unwrap()).join("\n")
         };
         let open = way("ws://127.0.0.1:7070", Token::Nothing);
         assert!(open.contains("remex run --on ws://127.0.0.1:7070 -- uname -a"), "{open}");
@@ -109,5 +175,29 @@ mod tests {
             guarded.contains("remex env add there ws://HOST:7070 --token-file /etc/remex/token"),
             "{guarded}"
         );
+        let pin = Pin([7; 32]);
+        let tls = |name: Option<&str>, clients| {
+            Some(Tls { pin: Some(pin), name: name.map(str::to_owned), clients })
+        };
+        let way = |address: &str, token, tls, state| {
+            let greeting = Greeting { has_stdio: false, token, tls, state };
+            greeting.instructions(&address.parse().unwrap()).join("\n")
+        };
+        let secure = way(
+            "wss://0.0.0.0:7070",
+            Token::File("/etc/remex/token".into()),
+            tls(Some("build.example"), ClientCertificates::NotAsked),
+            Some("/var/lib/a state".into()),
+        );
+        let command = format!(
+            "  remex env add there wss://build.example:7070 --token-file /etc/remex/token --pin {pin}\n"
+        );
+        assert!(secure.contains(&command), "{secure}");
+        assert!(secure.ends_with("\n  remex server stop --state '/var/lib/a state' --all"), "{secure}");
+        let mutual = way("wss://0.0.0.0:7070", Token::Nothing, tls(None, ClientCertificates::Required), None);
+        let command = format!(
+            "  remex env add there wss://HOST:7070 --pin {pin} --client-cert CERT.pem --client-key CERT.key\n"
+        );
+        assert!(mutual.contains(&command), "{mutual}");
     }
 }

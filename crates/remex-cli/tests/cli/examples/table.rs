@@ -110,8 +110,18 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         "remex upgrade --state /var/lib/remex",
         How::Elsewhere("tests/client/durable/restarts.rs upgrades such a server"),
     ),
+    ("remex upgrade --on far", How::Elsewhere("no host is called so; tests/cli/ssh.rs has one")),
     ("remex server stop", How::Ends { code: 1, shows: "`build` (pid" }),
     ("remex server stop --force", ends("stopped your local remex server (pid")),
+    (
+        "remex server stop --state /var/lib/remex",
+        How::Elsewhere("it needs that directory; tests/cli/stopping.rs has others"),
+    ),
+    (
+        "remex server stop --state /var/lib/remex --all",
+        How::Elsewhere("it needs that directory; tests/cli/stopping.rs has others"),
+    ),
+    ("remex server stop --on build --all", ends("ended `build`")),
     ("remex kill build --signal HUP", ends("")),
     ("remex kill -9 build", ends("sent SIGKILL to `build`")),
     ("remex kill build --tree", ends("")),
