@@ -41,7 +41,7 @@ mod snapshots;
 mod ssh;
 mod ssh_host;
 mod ssh_login;
-mod stopping;
+mod stop_server;
 mod terminal;
 mod top;
 mod writable_roots;
