@@ -1577,6 +1577,8 @@ export interface ProcessStartParams {
   startId?: string | null | undefined;
   /** Whether its output, of a durable process, is on the disk before clients see it, so that it survives a power failure. */
   sync?: boolean | undefined;
+  /** How long the tree may take to end after SIGTERM when one of these times has passed; absent: it is killed at once. */
+  timeoutGraceMs?: number | null | undefined;
   /** Wall-clock time after which the process is ended. */
   timeoutMs?: number | null | undefined;
   /** A terminal instead of pipes. */

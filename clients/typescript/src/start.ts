@@ -43,6 +43,8 @@ export interface StartOptions extends CallOptions {
   timeoutMs?: number | undefined;
   /** Kills the process tree after this time without output. */
   idleTimeoutMs?: number | undefined;
+  /** Sends SIGTERM when one of these times has passed, and kills what is left after this time; kills at once by default. */
+  timeoutGraceMs?: number | undefined;
   /** How long after the exit to wait for a background process that holds the output open; until it ends by default. */
   lingerMs?: number | undefined;
   /** Whether it outlives the server; by default if the server can keep it. */
@@ -132,6 +134,7 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
     arg0: options.arg0,
     timeoutMs: options.timeoutMs,
     idleTimeoutMs: options.idleTimeoutMs,
+    timeoutGraceMs: options.timeoutGraceMs,
     lingerMs: options.lingerMs,
     durable: options.durable,
     sync: options.sync,

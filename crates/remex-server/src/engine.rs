@@ -131,6 +131,8 @@ pub(crate) struct Spec {
     pub(crate) linger: Option<Duration>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
+    /// How long the tree may take to end after a timeout; without it, the tree is killed at once.
+    pub(crate) timeout_grace: Option<Duration>,
     pub(crate) retain_bytes: usize,
     pub(crate) start_id: Option<String>,
     /// Whether output is on the disk before it is announced.

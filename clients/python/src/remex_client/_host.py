@@ -252,6 +252,7 @@ class Host:
         tty: tuple[int, int] | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
+        timeout_grace: float | None = None,
         linger: float | None = None,
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
@@ -273,7 +274,8 @@ class Host:
         - It inherits the environment of the server, except variables whose names contain KEY, SECRET or TOKEN, and
           nothing of this program's; `env` adds to that.
         - `stdin="pipe"` makes its input writable; that of a terminal always is. `tty` is `(rows, cols)`.
-        - `timeout` and `idle_timeout` (without output) kill it with its descendants, in seconds.
+        - `timeout` and `idle_timeout` (without output) kill it with its descendants, in seconds; with `timeout_grace`
+          they get SIGTERM first, and this time to end.
         - `name` is the id of the process; `host.process(name)` finds it again.
         - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
@@ -314,6 +316,7 @@ class Host:
         optional = {
             "timeoutMs": milliseconds(timeout),
             "idleTimeoutMs": milliseconds(idle_timeout),
+            "timeoutGraceMs": milliseconds(timeout_grace),
             "lingerMs": milliseconds(linger),
             "labels": dict(labels) if labels else None,
             "durable": durable,

@@ -1566,6 +1566,9 @@ class ProcessStartParams(_ProcessStartParams, total=False):
     #: Whether its output, of a durable process, is on the disk before clients see it, so that it survives a
     #: power failure.
     sync: bool
+    #: How long the tree may take to end after SIGTERM when one of these times has passed; absent: it is
+    #: killed at once.
+    timeoutGraceMs: int | None
     #: Wall-clock time after which the process is ended.
     timeoutMs: int | None
 

@@ -773,7 +773,7 @@ class Host(Face[_host.Host]):
         """
         return self._run(self._inner.run(command, input=input, check=check, **options))
 
-    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: Literal['none', 'pipe']='none', tty: tuple[int, int] | None=None, timeout: float | None=None, idle_timeout: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, arg0: str | None=None) -> Process:
+    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: Literal['none', 'pipe']='none', tty: tuple[int, int] | None=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, arg0: str | None=None) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
 
             process = host.start(["python3", "-i"], tty=(24, 80))
@@ -782,13 +782,14 @@ class Host(Face[_host.Host]):
         - It inherits the environment of the server, except variables whose names contain KEY, SECRET or TOKEN, and
           nothing of this program's; `env` adds to that.
         - `stdin="pipe"` makes its input writable; that of a terminal always is. `tty` is `(rows, cols)`.
-        - `timeout` and `idle_timeout` (without output) kill it with its descendants, in seconds.
+        - `timeout` and `idle_timeout` (without output) kill it with its descendants, in seconds; with `timeout_grace`
+          they get SIGTERM first, and this time to end.
         - `name` is the id of the process; `host.process(name)` finds it again.
         - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
         - `linger` is how long after its exit to wait for background processes that hold the output open.
         """
-        return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, arg0=arg0)))
+        return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, timeout_grace=timeout_grace, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, arg0=arg0)))
 
     def process(self, id: str) -> Process:
         """Returns a handle on a process of this session by its id, for example after `connect(resume=…)`."""

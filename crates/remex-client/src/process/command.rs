@@ -45,6 +45,7 @@ pub struct Command {
     input: Input,
     timeout: Option<Duration>,
     idle_timeout: Option<Duration>,
+    timeout_grace: Option<Duration>,
     linger: Option<Duration>,
     durable: Option<bool>,
     sync: bool,
@@ -144,6 +145,7 @@ impl Command {
             input: Input::None,
             timeout: None,
             idle_timeout: None,
+            timeout_grace: None,
             linger: None,
             durable: None,
             sync: false,
@@ -403,6 +405,28 @@ impl Command {
     /// ```
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.idle_timeout = Some(limit);
+        self
+    }
+
+    /// Gives it this time to end after SIGTERM when one of the timeouts has passed; by default it is killed at once.
+    ///
+    /// A server that does not know this kills it at once, too.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    /// use remex_client::{Command, process::ExitCause};
+    ///
+    /// let command = Command::shell("trap 'echo cleaned up; exit 1' TERM; while :; do sleep 0.01; done")
+    ///     .timeout(Duration::from_millis(500))
+    ///     .timeout_grace(Duration::from_secs(10));
+    /// let output = command.output(&client).await?;
+    /// assert_eq!((&output.stdout[..], output.exit.cause), (&b"cleaned up\n"[..], Some(ExitCause::Timeout)));
+    /// # Ok(()) }
+    /// ```
+    pub fn timeout_grace(mut self, grace: Duration) -> Self {
+        self.timeout_grace = Some(grace);
         self
     }
 

@@ -79,6 +79,9 @@ pub struct Start {
     /// Time without output after which the process is ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout_ms: Option<u64>,
+    /// How long the tree may take to end after SIGTERM when one of these times has passed; absent: it is killed at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_grace_ms: Option<u64>,
     /// How its output is kept.
     #[serde(
         default,

@@ -126,6 +126,7 @@ pub(super) fn spec_of(rules: &Rules) -> Spec {
         linger: rules.linger_ms.map(Duration::from_millis),
         timeout: rules.timeout_ms.map(Duration::from_millis),
         idle_timeout: rules.idle_timeout_ms.map(Duration::from_millis),
+        timeout_grace: rules.timeout_grace_ms.map(Duration::from_millis),
         retain_bytes: usize::try_from(rules.retain_bytes).unwrap_or(usize::MAX),
         start_id: None,
         sync: rules.sync,

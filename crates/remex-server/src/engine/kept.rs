@@ -541,6 +541,7 @@ impl Description {
             linger: None,
             timeout: None,
             idle_timeout: None,
+            timeout_grace: None,
             retain_bytes: usize::try_from(self.retain_bytes).unwrap_or(usize::MAX),
             start_id: self.start_id.clone(),
             // The keeper knows.

@@ -71,6 +71,8 @@ struct TaskRecord {
     quiet_ms: u64,
     end: EndRecord,
     killed: bool,
+    #[serde(default)]
+    timed_out: bool,
     graces: Vec<GraceRecord>,
 }
 
@@ -109,6 +111,7 @@ impl<A: Audience> Runner<A> {
             quiet_ms: ms(quiet),
             end,
             killed: self.killed,
+            timed_out: self.timed_out,
             graces: self.process.graces(self.exit.leader()),
         }
     }
@@ -251,6 +254,7 @@ impl<A: Audience> Engine<A> {
             gather_until: None,
             turn_over: false,
             killed: task.killed,
+            timed_out: task.timed_out,
             // What it is kept from matters only to the server.
             confined: Confined::No,
         };

@@ -250,6 +250,7 @@ impl<A: Audience> Engine<A> {
                 evicts: spec.overflow == wire::Overflow::Evict,
                 timeout_ms: spec.timeout.map(ms),
                 idle_timeout_ms: spec.idle_timeout.map(ms),
+                timeout_grace_ms: spec.timeout_grace.map(ms),
                 linger_ms: spec.linger.map(ms),
                 write_ids: limits.write_ids as u64,
                 stdin_bytes: limits.stdin_bytes as u64,
@@ -641,6 +642,7 @@ fn spec(request: &wire::Start, limits: &Limits, place: &Place) -> Spec {
         linger: request.linger_ms.map(Duration::from_millis),
         timeout: request.timeout_ms.map(Duration::from_millis),
         idle_timeout: request.idle_timeout_ms.map(Duration::from_millis),
+        timeout_grace: request.timeout_grace_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
         retain_bytes: output
             .retain_bytes
             .map_or(retain_bytes, |wanted| bytes(wanted).clamp(SMALLEST_RETENTION, retain_bytes_max)),

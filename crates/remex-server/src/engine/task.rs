@@ -96,6 +96,7 @@ pub(crate) async fn run_child<A: Audience>(
         gather_until: None,
         turn_over: false,
         killed: false,
+        timed_out: false,
         confined,
         process,
         owner,
@@ -119,6 +120,8 @@ pub(super) struct Runner<A: Audience> {
     pub(super) turn_over: bool,
     /// The tree was killed; the exit follows.
     pub(super) killed: bool,
+    /// A timeout has passed, and the tree has time to end.
+    pub(super) timed_out: bool,
     pub(super) confined: Confined,
 }
 
@@ -233,7 +236,7 @@ impl<A: Audience> Runner<A> {
     fn deadline(&self) -> Option<Instant> {
         let state = self.process.state();
         let spec = &self.process.spec;
-        let running = matches!(self.end, Ending::Running) && !self.killed;
+        let running = matches!(self.end, Ending::Running) && !self.killed && !self.timed_out;
         let timeout = spec.timeout.and_then(|time| self.started.checked_add(time));
         let idle_timeout = spec.idle_timeout.and_then(|time| state.idle_at(time));
         let linger = match self.end {
@@ -271,10 +274,16 @@ impl<A: Audience> Runner<A> {
             } else {
                 return;
             };
-            if !self.killed {
+            if self.killed || self.timed_out {
+                return;
+            }
+            state.ended_for.get_or_insert(cause);
+            drop(state);
+            if let Some(grace) = spec.timeout_grace {
+                self.timed_out = true;
+                terminate::graceful(&self.process, self.exit.leader(), grace);
+            } else {
                 self.killed = true;
-                state.ended_for.get_or_insert(cause);
-                drop(state);
                 self.force(None);
             }
         }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::limits::Limits;
 
 /// The version of everything but the greeting.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// The longest message: a start with as many arguments and variables as the kernel takes, or a long write.
 pub(crate) const MAX_BYTES: usize = 256 << 20;
@@ -285,6 +285,9 @@ pub(crate) struct Rules {
     pub(crate) evicts: bool,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) idle_timeout_ms: Option<u64>,
+    // The tables of an older keeper have none.
+    #[serde(default)]
+    pub(crate) timeout_grace_ms: Option<u64>,
     pub(crate) linger_ms: Option<u64>,
     pub(crate) write_ids: u64,
     pub(crate) stdin_bytes: u64,

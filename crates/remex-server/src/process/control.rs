@@ -462,6 +462,7 @@ mod tests {
             linger: None,
             timeout: None,
             idle_timeout: None,
+            timeout_grace: None,
             retain_bytes: 10 * CHUNK,
             start_id: None,
             sync: false,

@@ -83,6 +83,7 @@ impl RawServer {
             evicts: false,
             timeout_ms: None,
             idle_timeout_ms: None,
+            timeout_grace_ms: None,
             linger_ms: None,
             write_ids: 10,
             stdin_bytes: 1 << 20,

@@ -159,6 +159,7 @@ impl Command {
             cols: self.terminal.map(|size| size.cols),
             timeout_ms: self.timeout.map(millis),
             idle_timeout_ms: self.idle_timeout.map(millis),
+            timeout_grace_ms: self.timeout_grace.map(millis),
             output: wire::OutputOptions {
                 retain_bytes: self.retain.bytes,
                 retain_ms: self.retain.after_close.map(millis),
