@@ -21,7 +21,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) on: On,
 
-    /// The signal: a name such as `INT` or `SIGINT`, or its number on Linux; `-9` and `-KILL` work too; TERM by default
+    /// The signal for the process and its process group: a name such as `INT` or `SIGINT`, or its number on Linux; `-9` and `-KILL` work too; TERM by default
     #[arg(short, long, value_name = "SIGNAL", value_parser = signal)]
     pub(crate) signal: Option<SignalName>,
 
@@ -48,7 +48,7 @@ const EXAMPLES: &str = "\
 Examples:
   Ask a process to reread its configuration:
     remex kill build --signal HUP
-  Kill only the process itself:
+  Kill it with its process group, but not what has left the group:
     remex kill -9 build
   End it with everything it started, gracefully:
     remex kill build --tree
