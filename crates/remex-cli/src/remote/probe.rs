@@ -249,7 +249,7 @@ async fn round_trip(client: &Client) -> CheckOutcome {
 }
 
 async fn command(client: &Client) -> CheckOutcome {
-    let output = Command::new("true").output(client).await?;
+    let output = probe_command("true").output(client).await?;
     if output.exit.is_success() {
         works("`true` ran")
     } else {
@@ -258,8 +258,11 @@ async fn command(client: &Client) -> CheckOutcome {
 }
 
 async fn terminal(client: &Client) -> CheckOutcome {
-    let output =
-        Command::shell("test -t 0 && stty size").terminal(TerminalSize::new(7, 77)?).output(client).await?;
+    let output = Command::shell("test -t 0 && stty size")
+        .durable(false)
+        .terminal(TerminalSize::new(7, 77)?)
+        .output(client)
+        .await?;
     let said = String::from_utf8_lossy(&output.terminal).into_owned();
     match (output.exit.is_success(), said.trim()) {
         (true, "7 77") => works("a shell on a 7 × 77 terminal sees its size"),
@@ -300,6 +303,11 @@ async fn files(client: &Client) -> CheckOutcome {
     }
 }
 
+/// Creates a command that is not among the durable processes that the server counts.
+fn probe_command(program: &str) -> Command {
+    Command::new(program).durable(false)
+}
+
 /// Returns the directory for temporary files on the remote host.
 pub(crate) fn temporary(info: &Info) -> String {
     let path = info.temp_dir.as_ref().and_then(|path| path.native().ok());
@@ -323,7 +331,7 @@ async fn http(client: &Client) -> CheckOutcome {
 async fn clock(client: &Client) -> CheckOutcome {
     let before = text::now_ms();
     let start = Instant::now();
-    let process = Command::new("true").start(client).await?;
+    let process = probe_command("true").start(client).await?;
     let uncertain = start.elapsed();
     let listing = client.call(List { session_id: None, scope: Scope::default() }).await;
     let started = match listing {

@@ -145,3 +145,16 @@ fn what_your_own_server_keeps_is_told_and_whether_its_keeper_responds() {
     assert!(looked.out.contains(&format!("`kill -CONT {pid}`")), "{looked:?}");
     kill_process(keeper, Signal::CONT).unwrap();
 }
+
+#[test]
+fn durable_processes_are_counted_without_those_of_doctor_itself() {
+    let home = Home::new();
+    assert_eq!(home.say(&["run", "--detach", "--name", "one", "--", "sleep", "1000"]).code, Some(0));
+    for _ in 0..2 {
+        let looked = home.say(&["doctor"]);
+        assert!(looked.out.contains("1 running, 0 ended"), "{looked:?}");
+    }
+    let socket = format!("unix://{}", home.own_socket().display());
+    let looked = home.say(&["doctor", "--on", &socket]);
+    assert!(looked.out.contains("1 running, 0 ended"), "{looked:?}");
+}

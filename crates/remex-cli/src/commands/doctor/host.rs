@@ -70,7 +70,7 @@ impl Host<'_> {
     /// Runs a confined command, and asks what else can be enforced.
     async fn try_sandbox(&self) -> Result<Option<Confinement>, Error> {
         self.with_client(async |client| {
-            let command = Command::new("true").cwd("/").sandbox(Sandbox::read_only());
+            let command = Command::new("true").durable(false).cwd("/").sandbox(Sandbox::read_only());
             command.output(client).await?;
             client.confinement().await
         })
@@ -105,7 +105,12 @@ impl Host<'_> {
             Self::There(client) => {
                 let info = client.info().await;
                 let directory = info.map_or_else(|_| "/tmp".to_owned(), |info| temporary(&info));
-                let table = Command::new("df").args(["-P", "-k", &directory]).output(client).await.ok();
+                let table = Command::new("df")
+                    .durable(false)
+                    .args(["-P", "-k", &directory])
+                    .output(client)
+                    .await
+                    .ok();
                 let table = table.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
                 (directory, table.and_then(|table| available(&table)))
             }
