@@ -39,6 +39,7 @@ pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod upgrade;
 mod usage_error;
+pub(crate) mod variables;
 pub(crate) mod wait;
 pub(crate) mod watch;
 

@@ -2,15 +2,20 @@
 //!
 //! Start at [`Console`].
 
+mod end;
 pub(crate) mod escape;
 mod input;
 pub(crate) mod interrupt;
+mod keyboard;
 mod output;
+mod presses;
 mod process;
+mod stopping;
 pub(crate) mod terminal;
 mod view;
 
 pub(crate) use self::{
+    end::{EndNotices, LOST_NOTICE, code},
     process::ShownProcess,
-    view::{Console, Ending, Interrupts, TIMED_OUT, WhenEnded, code, gap_notice, say},
+    view::{Console, Ending, Interrupts, WhenEnded, gap_notice, say},
 };

@@ -1,6 +1,6 @@
 //! The arguments of `remex attach`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::args::shared::{Escape, On};
 
@@ -22,8 +22,27 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) escape: Escape,
 
+    /// What Ctrl-C does to a process without a terminal: ask the first time, interrupt it, or detach; on a terminal it is
+    /// a key of the process
+    #[arg(
+        long,
+        value_name = "ask|interrupt|detach",
+        env = "REMEX_CTRL_C",
+        default_value = "ask",
+        hide_possible_values = true
+    )]
+    pub(crate) ctrl_c: CtrlC,
+
     /// The process, by name or unambiguous prefix; optional if exactly one is running
     pub(crate) name: Option<String>,
+}
+
+/// What Ctrl-C does to a process without a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CtrlC {
+    Ask,
+    Interrupt,
+    Detach,
 }
 
 const EXAMPLES: &str = "\

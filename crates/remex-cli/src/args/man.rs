@@ -46,6 +46,7 @@ Exit codes of run, shell, attach and wait:
   N    the process exited with code N
   128 + N  signal N ended the process, or remex
   2    usage error, an error in a configuration file, or a file named by a flag that cannot be read
+  123  the process was lost with the keeper, the server or the host that ran it
   124  `run --timeout` ended the process, or `wait --timeout` gave up
   125  any other failure of remex, such as a lost connection
   126  the program is not executable
@@ -55,6 +56,7 @@ Exit codes of run, shell, attach and wait:
 Environment variables:
   REMEX_ON  the environment or address to use without `--on` or `--here`, and for `:path`; takes precedence over `remex env default`
   REMEX_ESCAPE  the escape character, if `--escape` is not given; `~` by default
+  REMEX_CTRL_C  what Ctrl-C does in `remex attach`, if `--ctrl-c` is not given: `ask` (the default), `interrupt` or `detach`
   REMEX_URL, CODEX_EXEC_SERVER_URL  define the environment `remote` at this address if there is no environments file; select it with `--on remote`
   REMEX_LOG  the log filter of `remex serve`
   XDG_CONFIG_HOME  the directory of `remex/environments.toml`; `~/.config` by default

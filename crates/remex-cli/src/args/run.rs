@@ -9,6 +9,7 @@ use crate::{
         limit::{Limit, limit},
         sandbox::Confine,
         shared::{Escape, On},
+        variables::Variables,
     },
     render::{failure::InvalidArg, text::duration},
 };
@@ -45,17 +46,22 @@ pub(crate) struct Flags {
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
 
-    /// Set an environment variable; without `=VALUE`, pass on the local value
-    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable)]
-    pub(crate) env: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) variables: Variables,
 
     /// Label the process, for `remex ps --label` and `remex inspect`; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     pub(crate) label: Vec<(String, String)>,
 
-    /// End the command and everything it started after this time, such as `30s` or `5m`; the exit code is then 124
+    /// End the command and everything it started after this time, such as `30s` or `5m`: SIGTERM, then SIGKILL after
+    /// `--grace`; the exit code is then 124
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+
+    /// How long it may take to end after SIGTERM or SIGHUP to remex, which are passed on, or after `--timeout`; `0` kills
+    /// it at once
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = grace)]
+    pub(crate) grace: Duration,
 
     /// Limit what it may use: `cpu=TIME`, `memory=SIZE`, `files=N`, `processes=N` or `file-size=SIZE`; repeatable. A limit
     /// that the server cannot enforce is refused; `remex doctor` shows how it enforces each
@@ -90,15 +96,25 @@ Examples:
     remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
   With your ssh agent, for as long as the command runs:
     remex run --on far -A -- git fetch
+  With a secret that no command line shows:
+    remex run --on build --secret DEPLOY_TOKEN=token.txt -- printenv DEPLOY_TOKEN
   With at most ten seconds of CPU time and 512 MiB of memory:
     remex run --limit cpu=10s --limit memory=512M -- sort notes.txt
   Confined: it may read everything, write only the working directory, and has no network:
     remex run --sandbox workspace-write -- sort -o sorted.txt notes.txt
 
-The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 if it is not executable or not found, 2 after a usage or configuration error, and 125 after any other failure of remex.
-Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.
+The exit code is that of the command, 128 + the number of the signal that ended it, 123 if it was lost with the keeper or the host that ran it, 124 after a timeout, 126 or 127 if it is not executable or not found, 2 after a usage or configuration error, and 125 after any other failure of remex.
+Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started. SIGTERM and SIGHUP are passed on, and `--grace` later what is left is killed; a second SIGTERM or Ctrl-C does that at once.
 When the command exits, remex ends the processes that it left behind; use `--detach` to keep something running.
 After a disconnect, remex reconnects for five minutes; then the server ends the command and discards its output. Use `--detach` for a command that must survive longer.";
+
+/// How long a command may take to end after SIGTERM or SIGHUP, unless `--grace` says otherwise.
+pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(10);
+
+/// Parses a grace period; `0` needs no unit.
+fn grace(text: &str) -> Result<Duration, InvalidArg> {
+    if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
+}
 
 /// Checks the name of a process, which must be easy to type and to display.
 pub(crate) fn process_name(text: &str) -> Result<String, InvalidArg> {
@@ -111,21 +127,6 @@ pub(crate) fn process_name(text: &str) -> Result<String, InvalidArg> {
         ));
     }
     Ok(text.to_owned())
-}
-
-pub(crate) fn variable(text: &str) -> Result<(String, String), InvalidArg> {
-    let (name, value) = match text.split_once('=') {
-        Some((name, value)) => (name, value.to_owned()),
-        None => (
-            text,
-            std::env::var(text)
-                .map_err(|_| InvalidArg::new(format!("`{text}` is not set, or not UTF-8"), "add `=VALUE`"))?,
-        ),
-    };
-    if name.is_empty() {
-        return Err(InvalidArg::new("a variable needs a name", "write `NAME=VALUE`"));
-    }
-    Ok((name.to_owned(), value))
 }
 
 pub(crate) fn label(text: &str) -> Result<(String, String), InvalidArg> {

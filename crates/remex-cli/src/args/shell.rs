@@ -39,4 +39,5 @@ Examples:
     remex shell --on build --name work
 
 `~.` at the beginning of a line leaves it running, and so does the end of the terminal; `remex attach` comes back.
+If standard input is not a terminal, the shell reads commands from it, has no terminal, and ends with it.
 The exit code is that of the shell.";

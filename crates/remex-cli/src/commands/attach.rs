@@ -10,14 +10,17 @@ use tokio::task::JoinHandle;
 
 use super::Outcome;
 use crate::{
-    args::attach::Flags,
-    console::{Console, Ending, Interrupts, ShownProcess, TIMED_OUT, WhenEnded, interrupt, say, terminal},
+    args::attach::{CtrlC, Flags},
+    console::{
+        Console, EndNotices, Ending, Interrupts, ShownProcess, WhenEnded, escape::Character, interrupt, say,
+        terminal,
+    },
     remote::{
         endpoint::{DefaultEndpoint, EndpointKind},
         processes::Processes,
         reconnect,
     },
-    render::failure::Failure,
+    render::{failure::Failure, text::plain},
 };
 
 /// How many chunks of earlier output, of up to 64 KiB each, are shown again.
@@ -43,7 +46,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             say(false, &format!("detached; `{name}` keeps running"));
             Ok(0)
         }
-        Ok(Ending::Exited(code) | Ending::Signalled(code)) => Ok(code),
+        Ok(Ending::Exited(code) | Ending::Stopped(code)) => Ok(code),
         Ok(Ending::OutputClosed) => Ok(141),
         Err(failure) => Err(reconnect::explain_left(failure, &name, &super::run::reattach(&endpoint, &name))),
     };
@@ -70,6 +73,18 @@ async fn console(
     let cursor = process.cursor_before_newest(REPLAYED_CHUNKS).await?;
     let forward =
         !flags.read_only && (flags.interactive || std::io::stdin().is_terminal()) && row.is_running();
+    let is_typed = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if is_typed && row.is_running() {
+        let name = plain(&row.name);
+        match flags.escape.escape {
+            _ if flags.read_only => say(false, &format!("watching `{name}`; Ctrl-C detaches")),
+            Character::None => say(false, &format!("attached to `{name}`; end this terminal to detach")),
+            key => say(
+                false,
+                &format!("attached to `{name}`; {key}. at the start of a line detaches, {key}? shows help"),
+            ),
+        }
+    }
     let redraw = (row.entry.has_terminal && forward).then(|| tokio::spawn(redraw(process.clone())));
     let console = Console {
         process: ShownProcess::observed(process, cursor),
@@ -79,10 +94,15 @@ async fn console(
         when_ended: WhenEnded::Leave,
         escape: flags.escape.escape,
         endpoint,
-        timeout_notice: TIMED_OUT.to_owned(),
-        cpu_notice: None,
-        sandbox_notice: None,
-        interrupts: if flags.read_only { Interrupts::Leave } else { Interrupts::Pass },
+        end_notices: EndNotices::default(),
+        // A signal to this program does not reach the process.
+        grace: Duration::ZERO,
+        interrupts: match flags.ctrl_c {
+            _ if flags.read_only => Interrupts::Leave,
+            CtrlC::Detach => Interrupts::Leave,
+            CtrlC::Ask if is_typed => Interrupts::Ask,
+            CtrlC::Ask | CtrlC::Interrupt => Interrupts::Pass,
+        },
     };
     Ok((console, row.name.clone(), redraw))
 }

@@ -4,6 +4,7 @@
 
 pub(super) mod confine;
 mod refusal;
+pub(crate) mod variables;
 
 use std::{
     ffi::OsString,
@@ -50,6 +51,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) terminal: bool,
     pub(crate) input: Input,
     pub(crate) timeout: Option<Duration>,
+    /// How long it may take to end after SIGTERM when the timeout has passed; zero kills it at once.
+    pub(crate) grace: Duration,
     pub(crate) limits: ResourceLimits,
     pub(crate) confine: Confine,
     pub(crate) name: Option<String>,
@@ -190,7 +193,7 @@ impl Launch<'_> {
             command = command.sandbox(sandbox);
         }
         if let Some(limit) = self.timeout {
-            command = command.timeout(limit);
+            command = command.timeout(limit).timeout_grace(self.grace);
         }
         let command = command.input(self.input).limits(self.limits).retain(self.retain());
         let started = silent_keeper::explained(client, command.start(client)).await;

@@ -1,5 +1,7 @@
 //! `remex run`: runs a command on this machine or a remote host as if it were local.
 
+mod interactive;
+
 use std::{ffi::OsString, io::IsTerminal as _, time::Duration};
 
 use remex_client::{
@@ -14,8 +16,8 @@ use crate::{
         run::Flags,
         sandbox::{Confine, Profile},
     },
-    commands::launch::{Launch, Launched, RunMode},
-    console::{Console, Ending, Interrupts, ShownProcess, TIMED_OUT, WhenEnded, escape, say},
+    commands::launch::{Launch, Launched, RunMode, variables},
+    console::{Console, EndNotices, Ending, Interrupts, ShownProcess, WhenEnded, escape, say},
     remote::{
         endpoint::{self, DefaultEndpoint, Endpoint, EndpointKind},
         reconnect,
@@ -41,27 +43,44 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             "add `--detach` to run it on your local remex server, or choose a server with `--on`; otherwise omit `--name`",
         ));
     }
-    let forward = flags.interactive || flags.terminal || !std::io::stdin().is_terminal();
+    let has_secret = variables::takes_stdin(&flags.variables);
+    if has_secret && (flags.interactive || flags.terminal) {
+        return Err(Failure::usage(
+            "standard input cannot be both a secret and the input of the command",
+            "give the secret in a file or a variable, or omit `-i` and `-t`",
+        ));
+    }
+    let forward = flags.interactive || flags.terminal || (!has_secret && !std::io::stdin().is_terminal());
     let piped = if flags.detach { flags.interactive } else { forward };
     let launch = Launch {
         endpoint: &endpoint,
         argv: flags.command.clone(),
         cwd: flags.cwd.clone(),
-        env: flags.env.clone(),
+        env: variables::read(&flags.variables)?,
         terminal: flags.terminal,
         input: if piped { Input::Piped } else { Input::None },
         timeout: flags.timeout,
+        grace: flags.grace,
         limits: limit::combined(&flags.limit)?,
         confine: flags.confine.clone(),
         name: flags.name.clone(),
         labels: flags.label.clone(),
         mode: if flags.detach { RunMode::Background } else { RunMode::Foreground },
     };
-    let timeout_notice = timeout_notice(&flags.command, flags.timeout);
-    let cpu_notice =
+    let mut end_notices = EndNotices::default();
+    if let Some(limit) = flags.timeout {
+        end_notices.timeout =
+            format!("ended `{}` after {limit:?} (`--timeout`)", shown_program(&flags.command));
+    }
+    end_notices.cpu =
         launch.limits.cpu_seconds.is_some().then(|| {
             format!("ended `{}`: it used its CPU time (`--limit cpu`)", shown_program(&flags.command))
         });
+    end_notices.sandbox = sandbox_notice(&flags.confine).map(str::to_owned);
+    let is_typed = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if let Some(lack) = interactive::lack(&flags.command).filter(|_| is_typed && !forward && !flags.detach) {
+        print::note(lack);
+    }
     let launched = Box::pin(launch.start()).await?;
     if flags.detach {
         return leave(&endpoint, launched).await;
@@ -71,9 +90,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         forward,
         when_ended: WhenEnded::End,
         escape: flags.escape.escape,
-        timeout_notice,
-        cpu_notice,
-        sandbox_notice: sandbox_notice(&flags.confine).map(str::to_owned),
+        end_notices,
+        grace: flags.grace,
     };
     show(&endpoint, launched, shown).await
 }
@@ -96,14 +114,6 @@ fn sandbox_notice(confine: &Confine) -> Option<&'static str> {
     })
 }
 
-/// Returns the notice for a command that `--timeout` ends.
-fn timeout_notice(command: &[OsString], timeout: Option<Duration>) -> String {
-    match timeout {
-        Some(limit) => format!("ended `{}` after {limit:?} (`--timeout`)", shown_program(command)),
-        None => TIMED_OUT.to_owned(),
-    }
-}
-
 /// Returns the program of a command, for messages.
 fn shown_program(command: &[OsString]) -> String {
     command.first().map(|program| plain(&program.to_string_lossy())).unwrap_or_default()
@@ -116,12 +126,10 @@ pub(super) struct ConsoleOptions {
     pub(super) forward: bool,
     pub(super) when_ended: WhenEnded,
     pub(super) escape: escape::Character,
-    /// The notice if the timeout of the command ends it.
-    pub(super) timeout_notice: String,
-    /// The notice if it uses up its CPU time, in case that is limited.
-    pub(super) cpu_notice: Option<String>,
-    /// The notice if its sandbox probably made it fail, in case it has one.
-    pub(super) sandbox_notice: Option<String>,
+    /// What to say about some of its ends.
+    pub(super) end_notices: EndNotices,
+    /// How long it may take to end after SIGTERM or SIGHUP to this program, or after its timeout.
+    pub(super) grace: Duration,
 }
 
 /// Shows a command until it exits or is detached, and ends or keeps its session.
@@ -141,9 +149,8 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
         },
         when_ended: shown.when_ended,
         interrupts: Interrupts::Pass,
-        timeout_notice: shown.timeout_notice,
-        cpu_notice: shown.cpu_notice,
-        sandbox_notice: shown.sandbox_notice,
+        end_notices: shown.end_notices,
+        grace: shown.grace,
         escape: shown.escape,
         endpoint: endpoint.kind,
     };
@@ -169,7 +176,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
                 WhenEnded::End => failure,
             };
             match ended.map_err(explain)? {
-                Ending::Exited(code) | Ending::Signalled(code) => Ok(code),
+                Ending::Exited(code) | Ending::Stopped(code) => Ok(code),
                 Ending::OutputClosed => Ok(141),
                 Ending::Detached => Ok(0),
             }

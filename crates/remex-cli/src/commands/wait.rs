@@ -54,6 +54,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         Ok::<_, Failure>(ended)
     });
     let ended = gathered.await?;
+    for (row, _) in ended.iter().filter(|(_, end)| end.as_ref().is_some_and(is_lost)) {
+        print::note(format!("`{}`: {}", plain(&row.name), console::LOST_NOTICE));
+    }
     let code = match ended.iter().map(|(_, end)| end.as_ref()).collect::<Option<Vec<_>>>() {
         Some(ends) => ends.last().map_or(0, |end| console::code(end.code, end.cause)),
         None => TIMED_OUT,
@@ -81,6 +84,10 @@ async fn end(process: ProcessRef, known: Option<Exit>, deadline: Instant) -> Res
         return Ok(known);
     }
     Ok(timeout_at(deadline, process.wait()).await.ok().transpose()?)
+}
+
+fn is_lost(end: &Exit) -> bool {
+    end.cause == Some(ExitCause::ServerLost)
 }
 
 /// Returns the exit of a process that had exited when it was listed.

@@ -13,6 +13,10 @@ pub(crate) enum Character {
     None,
 }
 
+/// The keys that erase an escape character; the terminal does not do it, see [`super::terminal::EscapeKeys`].
+const ERASE: u8 = 0x7f;
+const BACKSPACE: u8 = 0x08;
+
 /// Finds escape sequences in the input.
 #[derive(Debug)]
 pub(crate) struct Escape {
@@ -115,6 +119,10 @@ impl Escape {
                     self.state = LineState::Escaped;
                     continue;
                 }
+                (LineState::Escaped, ERASE | BACKSPACE) if self.input_mode == InputMode::Lines => {
+                    self.state = LineState::LineStart;
+                    continue;
+                }
                 (LineState::Escaped, b'.') => Some(Key::Detach),
                 (LineState::Escaped, b'k') => Some(Key::Kill),
                 (LineState::Escaped, b'?') => Some(Key::Help),
@@ -140,6 +148,11 @@ impl Escape {
         }
         flush(&mut bytes, &mut keys);
         keys
+    }
+
+    /// Returns whether the next key decides what the escape character means.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.state == LineState::Escaped
     }
 
     /// Returns a held-back escape character at the end of the input.
@@ -189,6 +202,9 @@ mod tests {
         let mut escape = Escape::new(TILDE, InputMode::Lines);
         assert_eq!(escape.take(b"~?\n~.\nmore\n"), [Key::Help, Key::Detach, bytes("more\n")]);
         assert_eq!(typed(&["~?\r"]), [Key::Help, bytes("\r")]);
+        assert_eq!(escape.take(b"~"), []);
+        assert!(escape.is_pending());
+        assert_eq!((escape.take(b"\x7fa\n"), escape.is_pending()), (vec![bytes("a\n")], false));
     }
 
     #[test]

@@ -6,7 +6,13 @@ use bytes::Bytes;
 use remex_client::process::Stream;
 use tokio::sync::{mpsc, watch};
 
-use crate::{console::interrupt::SignalListener, render::failure::Failure};
+use crate::{
+    console::interrupt::SignalListener,
+    render::{
+        failure::Failure,
+        line_state::{self, LineState},
+    },
+};
 
 /// The number of buffered chunks: enough to keep the thread busy.
 const BUFFERED_CHUNKS: usize = 8;
@@ -83,9 +89,9 @@ impl Output {
 fn pump(mut pieces: mpsc::Receiver<(Stream, Bytes)>, state: &watch::Sender<WriterState>) {
     while let Some((stream, bytes)) = pieces.blocking_recv() {
         let written = match stream {
-            Stream::Stderr => put(io::stderr().lock(), &bytes),
+            Stream::Stderr => put(io::stderr().lock(), &bytes, &line_state::STDERR),
             // Also streams that this version does not know.
-            _ => put(io::stdout().lock(), &bytes),
+            _ => put(io::stdout().lock(), &bytes, &line_state::STDOUT),
         };
         if let Err(error) = written {
             let broken = match error.kind() {
@@ -98,7 +104,9 @@ fn pump(mut pieces: mpsc::Receiver<(Stream, Bytes)>, state: &watch::Sender<Write
     }
 }
 
-fn put(mut to: impl io::Write, bytes: &[u8]) -> io::Result<()> {
+/// Writes to a locked stream: notices must not come between the bytes and the state of the line.
+fn put(mut to: impl io::Write, bytes: &[u8], line: &LineState) -> io::Result<()> {
     to.write_all(bytes)?;
+    line.note(bytes);
     to.flush()
 }

@@ -1,6 +1,6 @@
 //! The process shown on a console: one that this program started, or one of another client.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use remex_client::{
     Error, Process,
@@ -10,6 +10,9 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::output::Output;
 use crate::remote::processes::{READ_BYTES, READ_WAIT};
+
+/// How often the server is asked for living processes.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A process, and the position in its output.
 #[derive(Debug)]
@@ -80,6 +83,23 @@ impl ShownProcess {
     pub(super) fn killed(&self, mode: Termination) -> impl Future<Output = Result<(), Error>> + use<> {
         let process = self.handle();
         async move { process.terminate(mode).await }
+    }
+
+    /// Waits until nothing of its tree is alive; the future can be spawned.
+    ///
+    /// There is no notification for that, so the server is polled. One that cannot tell counts as having nothing left.
+    pub(super) fn tree_gone(&self) -> impl Future<Output = ()> + use<> {
+        let process = self.handle();
+        async move {
+            let mut looks = tokio::time::interval(POLL_INTERVAL);
+            loop {
+                looks.tick().await;
+                match process.info().await {
+                    Ok(Some(info)) if info.resident_bytes.is_some() => {}
+                    _ => return,
+                }
+            }
+        }
     }
 
     fn handle(&self) -> ProcessRef {

@@ -8,9 +8,14 @@ use std::{
 };
 
 use remex_client::process::TerminalSize;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+};
 
-use crate::{console::view::Screen, render::failure::Failure};
+use crate::{
+    console::{escape::Character, view::Screen},
+    render::failure::Failure,
+};
 
 /// Resets modes that a detached program may have set: hidden cursor, bracketed paste, mouse reports, colours.
 const UNDO: &str =
@@ -49,14 +54,7 @@ impl RawTerminal {
         if keys == Keys::ButSignals {
             raw.local_modes |= LocalModes::ISIG;
         }
-        if let Ok(mut settings) = BEFORE.lock() {
-            *settings = Some(before);
-        }
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            restore();
-            usual(panic);
-        }));
+        remember(before);
         let entered = Self { settings: raw };
         entered.again()?;
         Ok(Some(entered))
@@ -81,6 +79,77 @@ impl Drop for RawTerminal {
     fn drop(&mut self) {
         restore();
     }
+}
+
+/// A terminal that delivers lines, and those that begin with the escape character at once.
+///
+/// The escape character ends a line for the terminal; the key after it is then read by itself. Restored on drop.
+#[derive(Debug)]
+pub(crate) struct EscapeKeys {
+    modes: EscapeModes,
+}
+
+/// The two modes of such a terminal.
+#[derive(Clone, Debug)]
+pub(crate) struct EscapeModes {
+    lines: Termios,
+    key: Termios,
+}
+
+impl EscapeKeys {
+    /// Changes the terminal on standard input; `None` if there is none, or no escape character.
+    pub(crate) fn enter(escape: Character) -> Option<Self> {
+        let Character::Byte(escape) = escape else { return None };
+        let before = tcgetattr(io::stdin()).ok()?;
+        let mut lines = before.clone();
+        lines.special_codes[SpecialCodeIndex::VEOL] = escape;
+        let mut key = before.clone();
+        key.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        key.special_codes[SpecialCodeIndex::VMIN] = 1;
+        key.special_codes[SpecialCodeIndex::VTIME] = 0;
+        remember(before);
+        let entered = Self { modes: EscapeModes { lines, key } };
+        entered.modes.follow(&[], false);
+        Some(entered)
+    }
+
+    pub(crate) fn modes(&self) -> EscapeModes {
+        self.modes.clone()
+    }
+}
+
+impl EscapeModes {
+    /// Shows keys that were read by themselves, and reads the next one like that if it follows an escape character.
+    pub(crate) fn follow(&self, keys: &[u8], is_pending: bool) {
+        let mut stderr = io::stderr().lock();
+        for key in keys {
+            let _ = match key {
+                0x7f | 0x08 => stderr.write_all(b"\x08 \x08"),
+                b'\n' | b'\t' | b' '..=0xff => stderr.write_all(&[*key]),
+                _ => Ok(()),
+            };
+        }
+        let _ =
+            tcsetattr(io::stdin(), OptionalActions::Now, if is_pending { &self.key } else { &self.lines });
+    }
+}
+
+impl Drop for EscapeKeys {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Keeps the settings that are restored at the end, also after a panic.
+fn remember(before: Termios) {
+    if let Ok(mut settings) = BEFORE.lock() {
+        *settings = Some(before);
+    }
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        restore();
+        usual(panic);
+    }));
 }
 
 fn restore() {

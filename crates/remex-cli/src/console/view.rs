@@ -4,44 +4,54 @@
 
 use std::{
     io::{IsTerminal as _, Write as _},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use remex_client::process::{DeniedHost, ExitCause, GapCause, SignalName, Termination};
+use remex_client::process::{Exit, ExitCause, GapCause, SignalName, Termination};
 use remex_client::{Client, ConnectionState, Error, process::Event};
 use rustix::process::{getpid, kill_process};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
     task::JoinHandle,
+    time::Instant as Now,
 };
 
 use super::{
+    end::{EndNotices, EndedBy, code},
+    keyboard::{Keyboard, forward},
     output::{Broken, Output},
-    process::{InputSink, ShownProcess},
+    presses::{DOUBLE_PRESS_TIME, Press, Presses},
+    process::ShownProcess,
+    stopping::{Due, SignalMeaning, Stopping},
 };
 use crate::{
     console::{
-        escape::{Character, Escape, InputMode, Key},
+        escape::{Character, Key},
         input::Input,
         interrupt::SignalListener,
-        terminal::{self, Keys, RawTerminal},
+        terminal::{self, EscapeKeys, EscapeModes, Keys, RawTerminal},
     },
     remote::{
         endpoint::{Endpoint, EndpointKind},
         reconnect::{self, Notices},
     },
-    render::{failure::Failure, text::amount},
+    render::{failure::Failure, print, text::amount},
 };
 
-/// How long to wait for a process to exit when a signal ends this program.
-const GRACE: Duration = Duration::from_secs(5);
-
 /// How long to wait for the reply to a kill.
-const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A second Ctrl-C within this time kills the process.
-const DOUBLE_PRESS_TIME: Duration = Duration::from_secs(2);
+/// What is said when a process does not end and nobody answers for it.
+const NO_ANSWER: &str = "the server does not answer; the command may keep running until its session ends";
+
+/// What the first Ctrl-C asks.
+const QUESTION: &str = "d and Enter detaches and leaves it running, i and Enter interrupts it, and so does another Ctrl-C; \
+                        `--ctrl-c` makes the choice for next time";
 
 /// The control sequence that enters the alternate screen.
 const OTHER_SCREEN: &[u8] = b"\x1b[?1049h";
@@ -61,26 +71,23 @@ pub(crate) struct Console {
     pub(crate) detach_refusal: Option<String>,
     pub(crate) when_ended: WhenEnded,
     pub(crate) interrupts: Interrupts,
-    /// The notice if the timeout of the process ends it.
-    pub(crate) timeout_notice: String,
-    /// The notice if it used up its CPU time, in case that is limited.
-    pub(crate) cpu_notice: Option<String>,
-    /// The notice if its sandbox probably made it fail, in case it has one.
-    pub(crate) sandbox_notice: Option<String>,
+    /// What to say about some of its ends.
+    pub(crate) end_notices: EndNotices,
+    /// How long it may take to end after SIGTERM or SIGHUP to this program, or after its timeout.
+    pub(crate) grace: Duration,
     /// The escape character.
     pub(crate) escape: Character,
     /// The kind of its server: the exit of the user's own server is detected sooner.
     pub(crate) endpoint: EndpointKind,
 }
 
-/// The notice for a process whose timeout is unknown.
-pub(crate) const TIMED_OUT: &str = "the command was ended by its timeout";
-
 /// The effect of Ctrl-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupts {
     /// It interrupts the process, and a second one soon after kills it.
     Pass,
+    /// The first one asks whether to detach or to interrupt; a further one interrupts.
+    Ask,
     /// It detaches.
     Leave,
 }
@@ -101,8 +108,8 @@ pub(crate) enum Ending {
     Exited(u8),
     /// The user detached, and the process keeps running.
     Detached,
-    /// A signal ended this program, and the process was terminated.
-    Signalled(u8),
+    /// This program has ended the process, which may not have reset the terminal; the exit code as in a shell.
+    Stopped(u8),
     /// Standard output was closed by its reader.
     OutputClosed,
 }
@@ -120,6 +127,15 @@ enum ConsoleEvent {
     Condition,
     Gone(Failure),
     OutputClosed(Broken),
+    Due(Due),
+}
+
+/// Whether output can still be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writes {
+    Yes,
+    /// The terminal is gone.
+    No,
 }
 
 /// The handled signals.
@@ -146,8 +162,13 @@ impl Console {
         let mut screen = Screen::First;
         let signals = Signals::listen(raw.is_some())?;
         let (orders, keys) = mpsc::channel(1);
-        let keyboard = self.forward.then(|| self.keyboard(orders)).transpose()?;
-        let ending = Box::pin(self.watch(signals, keys, raw.as_ref(), &mut screen)).await;
+        let is_cooked = raw.is_none() && self.forward && std::io::stdin().is_terminal();
+        let escape_keys = is_cooked.then(|| EscapeKeys::enter(self.escape)).flatten();
+        let modes = escape_keys.as_ref().map(EscapeKeys::modes);
+        let question = Arc::new(AtomicBool::new(false));
+        let keyboard =
+            self.forward.then(|| self.keyboard(orders, modes, Arc::clone(&question))).transpose()?;
+        let ending = Box::pin(self.watch(signals, keys, raw.as_ref(), (&mut screen, question))).await;
         // After detaching, the input must stay open: dropping the writer would close it.
         if let Some(keyboard) = keyboard.filter(|_| !matches!(ending, Ok(Ending::Detached))) {
             keyboard.abort();
@@ -155,7 +176,7 @@ impl Console {
         if raw.is_some() && !matches!(ending, Ok(Ending::Exited(_))) {
             RawTerminal::undo(screen);
         }
-        drop(raw);
+        drop((raw, escape_keys));
         ending
     }
 
@@ -164,7 +185,7 @@ impl Console {
         mut signals: Signals,
         mut keys: mpsc::Receiver<Key>,
         terminal: Option<&RawTerminal>,
-        screen: &mut Screen,
+        (screen, question): (&mut Screen, Arc<AtomicBool>),
     ) -> Result<Ending, Failure> {
         let raw = terminal.is_some();
         let client = self.process.client().clone();
@@ -172,6 +193,7 @@ impl Console {
         let mut server_gone = std::pin::pin!(Endpoint::server_gone(self.endpoint, &client));
         let mut output = Output::open()?;
         let (mut presses, mut listens) = (Presses::default(), self.forward);
+        let (mut stopping, mut writes) = (Stopping::new(self.grace), Writes::Yes);
         loop {
             let turn = tokio::select! {
                 biased;
@@ -182,8 +204,9 @@ impl Console {
                 },
                 _ = conditions.changed() => ConsoleEvent::Condition,
                 failure = &mut server_gone => ConsoleEvent::Gone(failure),
-                broken = output.broken() => ConsoleEvent::OutputClosed(broken),
-                event = self.process.next(&output) => ConsoleEvent::Event(event),
+                broken = output.broken(), if writes == Writes::Yes => ConsoleEvent::OutputClosed(broken),
+                due = stopping.next() => ConsoleEvent::Due(due),
+                event = self.process.next(&output), if !stopping.is_closed() => ConsoleEvent::Event(event),
             };
             match turn {
                 ConsoleEvent::Event(Ok(Some(Event::Output(chunk)))) => {
@@ -192,27 +215,18 @@ impl Console {
                 }
                 ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gap_notice(gap.bytes, gap.cause)),
                 ConsoleEvent::Event(Ok(Some(Event::Exited { exit, .. }))) => {
-                    if exit.cause == Some(ExitCause::Terminated) && !presses.killed {
-                        say(raw, "the command was terminated by its server or by another client");
+                    let is_stopped = stopping.is_under_way()
+                        || (exit.cause == Some(ExitCause::Timeout) && !self.grace.is_zero());
+                    if is_stopped && !presses.killed && self.when_ended == WhenEnded::End {
+                        // What it has started may be cleaning up.
+                        stopping.on_exit(exit, Now::now());
+                        continue;
                     }
-                    if exit.cause == Some(ExitCause::Timeout) {
-                        say(raw, &self.timeout_notice);
-                    }
-                    if let Some(notice) = &self.cpu_notice
-                        && exit.signal.as_deref() == Some("SIGXCPU")
-                    {
-                        say(raw, notice);
-                    }
-                    if let Some(notice) = self.sandbox_notice.as_ref().filter(|_| exit.sandbox_denied) {
-                        say(raw, notice);
-                    }
-                    for notice in denial_notices(&exit.network_denied) {
-                        say(raw, &notice);
-                    }
-                    return match output.finish(&mut signals.interrupt).await {
-                        None => Ok(Ending::Exited(code(exit.code, exit.cause))),
-                        Some(broken) => broken.ending(),
-                    };
+                    let ended_by = if presses.killed { EndedBy::ThisProgram } else { EndedBy::Another };
+                    return self.finish(&exit, ended_by, (&mut output, writes), &mut signals, raw).await;
+                }
+                ConsoleEvent::Event(Ok(Some(Event::Closed(_)))) if stopping.has_exited() => {
+                    stopping.on_closed(tokio::spawn(self.process.tree_gone()));
                 }
                 // A newer server may have kinds of events that say nothing about the end.
                 ConsoleEvent::Event(Ok(Some(event))) if !matches!(event, Event::Closed(_)) => {}
@@ -233,14 +247,29 @@ impl Console {
                 ConsoleEvent::Interrupt | ConsoleEvent::Quit if self.interrupts == Interrupts::Leave => {
                     return Ok(Ending::Detached);
                 }
+                ConsoleEvent::Interrupt if stopping.is_under_way() => {
+                    if let Some(ending) = self.cut_short(&mut stopping) {
+                        return Ok(ending);
+                    }
+                }
+                ConsoleEvent::Interrupt if self.interrupts == Interrupts::Ask => {
+                    self.interrupts = Interrupts::Pass;
+                    question.store(true, Ordering::Relaxed);
+                    say(raw, QUESTION);
+                }
                 ConsoleEvent::Interrupt => {
+                    question.store(false, Ordering::Relaxed);
                     let press = presses.press(Instant::now(), self.is_disconnected());
                     if let Some(ending) = self.interrupt(press, raw).await {
                         return Ok(ending);
                     }
                 }
                 ConsoleEvent::Quit => self.process.pass(SignalName::Quit),
-                ConsoleEvent::Ended(code) => return self.end(code).await,
+                ConsoleEvent::Ended(code) => {
+                    if let Some(ending) = self.stop(code, &mut stopping, raw).await {
+                        return Ok(ending);
+                    }
+                }
                 ConsoleEvent::Resized => self.process.resize(terminal::size()),
                 ConsoleEvent::Continued => {
                     // Closing the terminal also resumes a stopped program; the terminal can no longer be changed then.
@@ -257,11 +286,27 @@ impl Console {
                     self.warn_if_disconnected(raw);
                     tokio::spawn(self.process.killed(Termination::Kill));
                 }
-                ConsoleEvent::Order(Key::HangUp) => return self.end(129).await,
+                ConsoleEvent::Order(Key::HangUp) => {
+                    if let Some(ending) = self.stop(129, &mut stopping, raw).await {
+                        return Ok(ending);
+                    }
+                }
                 ConsoleEvent::Order(Key::Help) => say(raw, &self.escape.help()),
-                ConsoleEvent::Order(Key::Bytes(_)) => {}
+                ConsoleEvent::Order(Key::Bytes(answer)) => match answer.first() {
+                    Some(b'd' | b'D') => return Ok(Ending::Detached),
+                    Some(b'i' | b'I') => {
+                        say(raw, "interrupted");
+                        self.process.pass(SignalName::Int);
+                    }
+                    _ => say(raw, "neither detached nor interrupted"),
+                },
                 ConsoleEvent::Condition => notices.next(&client).iter().for_each(|notice| say(raw, notice)),
-                ConsoleEvent::OutputClosed(_) if terminal::is_gone() => return self.end(129).await,
+                ConsoleEvent::OutputClosed(_) if terminal::is_gone() => {
+                    writes = Writes::No;
+                    if let Some(ending) = self.stop(129, &mut stopping, raw).await {
+                        return Ok(ending);
+                    }
+                }
                 ConsoleEvent::OutputClosed(broken) => {
                     if self.when_ended == WhenEnded::End {
                         let _ =
@@ -269,7 +314,45 @@ impl Console {
                     }
                     return broken.ending();
                 }
+                ConsoleEvent::Due(Due::Nothing) => {}
+                ConsoleEvent::Due(Due::Tell(notice)) => say(raw, &notice),
+                ConsoleEvent::Due(Due::Kill(notice)) => {
+                    say(raw, &notice);
+                    tokio::spawn(self.process.killed(Termination::Kill));
+                }
+                ConsoleEvent::Due(Due::GiveUp(code)) => {
+                    say(raw, NO_ANSWER);
+                    return Ok(Ending::Stopped(code));
+                }
+                ConsoleEvent::Due(Due::Finish) => {
+                    if let Some(exit) = stopping.take_exit() {
+                        let output = (&mut output, writes);
+                        return self.finish(&exit, EndedBy::ThisProgram, output, &mut signals, raw).await;
+                    }
+                }
             }
+        }
+    }
+
+    /// Waits until all output is written, and says what there is to say about the end.
+    async fn finish(
+        &self,
+        exit: &Exit,
+        ended_by: EndedBy,
+        (output, writes): (&mut Output, Writes),
+        signals: &mut Signals,
+        raw: bool,
+    ) -> Result<Ending, Failure> {
+        let broken = output.finish(&mut signals.interrupt).await;
+        // Not before: they would be in the middle of what is still to be written.
+        for notice in self.end_notices.of(exit, ended_by) {
+            say(raw, &notice);
+        }
+        let code = code(exit.code, exit.cause);
+        match broken.filter(|_| writes == Writes::Yes) {
+            None if ended_by == EndedBy::ThisProgram => Ok(Ending::Stopped(code)),
+            None => Ok(Ending::Exited(code)),
+            Some(broken) => broken.ending(),
         }
     }
 
@@ -293,8 +376,8 @@ impl Console {
         if matches!(killed, Ok(Ok(()))) && press == Press::Kill {
             return None;
         }
-        say(raw, "the server does not answer; the command may keep running until its session ends");
-        Some(Ending::Signalled(130))
+        say(raw, NO_ANSWER);
+        Some(Ending::Stopped(130))
     }
 
     /// Suspends this program and the command, until the shell resumes it.
@@ -334,128 +417,69 @@ impl Console {
         matches!(self.process.client().connection_state(), ConnectionState::Reconnecting { .. })
     }
 
-    /// Ends the process because a signal ends this program.
-    async fn end(&self, code: u8) -> Result<Ending, Failure> {
+    /// Passes on the signal that is to end this program; returns how the console ends, if it does so at once.
+    async fn stop(&self, code: u8, stopping: &mut Stopping, raw: bool) -> Option<Ending> {
         if self.when_ended == WhenEnded::Leave {
-            return Ok(Ending::Detached);
+            return Some(Ending::Detached);
         }
+        if self.grace.is_zero() {
+            if !self.is_disconnected() {
+                let ended = self.process.killed(Termination::Graceful(Duration::ZERO));
+                let _ = tokio::time::timeout(KILL_TIMEOUT, ended).await;
+            }
+            return Some(Ending::Stopped(code));
+        }
+        match stopping.on_signal(code, Now::now()) {
+            SignalMeaning::Same => None,
+            SignalMeaning::Cut => self.cut_short(stopping),
+            SignalMeaning::Pass => {
+                self.warn_if_disconnected(raw);
+                match code {
+                    129 => self.process.pass(SignalName::Hup),
+                    _ => {
+                        drop(tokio::spawn(self.process.killed(Termination::Graceful(self.grace))));
+                        // Shells that somebody types into ignore SIGTERM.
+                        if self.terminal {
+                            self.process.pass(SignalName::Hup);
+                        }
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// Kills a process that was asked to end before; returns how the console ends, if it does so at once.
+    fn cut_short(&self, stopping: &mut Stopping) -> Option<Ending> {
+        if stopping.has_exited() {
+            // The rest ends with the session.
+            stopping.on_closed(tokio::spawn(std::future::ready(())));
+            return None;
+        }
+        let code = stopping.on_kill(Now::now());
         if self.is_disconnected() {
-            return Ok(Ending::Signalled(code));
+            return Some(Ending::Stopped(code));
         }
-        let ended = self.process.killed(Termination::Graceful(GRACE));
-        let _ = tokio::time::timeout(GRACE + KILL_TIMEOUT, ended).await;
-        Ok(Ending::Signalled(code))
+        tokio::spawn(self.process.killed(Termination::Kill));
+        None
     }
 
     /// Forwards input, and handles escape sequences in it.
-    fn keyboard(&self, orders: mpsc::Sender<Key>) -> Result<JoinHandle<()>, Failure> {
+    fn keyboard(
+        &self,
+        orders: mpsc::Sender<Key>,
+        modes: Option<EscapeModes>,
+        question: Arc<AtomicBool>,
+    ) -> Result<JoinHandle<()>, Failure> {
         let input = Input::open()?;
         let sink = self.process.input();
         let orders = std::io::stdin().is_terminal().then_some(orders);
         let (terminal, leaves, character) = (self.terminal, self.detach_refusal.is_none(), self.escape);
         Ok(tokio::spawn(async move {
             // Stop forwarding when the input is closed; the exit status says the rest.
-            let _ = forward(input, sink, Keyboard { orders, leaves, terminal, character }).await;
+            let keyboard = Keyboard { orders, leaves, terminal, character, modes, question };
+            let _ = forward(input, sink, keyboard).await;
         }))
-    }
-}
-
-/// The meaning of a Ctrl-C, given earlier ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Press {
-    Interrupt,
-    Kill,
-    /// A kill was sent before, but the process is still running.
-    GiveUp,
-}
-
-/// Keeps track of Ctrl-C.
-#[derive(Debug, Default)]
-struct Presses {
-    /// The last one that only interrupted, and whether the client was disconnected then.
-    last: Option<(Instant, bool)>,
-    /// Whether a kill was sent.
-    killed: bool,
-}
-
-impl Presses {
-    fn press(&mut self, now: Instant, away: bool) -> Press {
-        if self.killed {
-            return Press::GiveUp;
-        }
-        // An interrupt sent while disconnected has not reached the process yet.
-        let again = self.last.is_some_and(|(at, was_away)| {
-            now.saturating_duration_since(at) <= DOUBLE_PRESS_TIME || (was_away && away)
-        });
-        if again {
-            self.killed = true;
-            return Press::Kill;
-        }
-        self.last = Some((now, away));
-        Press::Interrupt
-    }
-}
-
-/// How input is interpreted.
-struct Keyboard {
-    /// Receives escape sequences; only for input from a terminal.
-    orders: Option<mpsc::Sender<Key>>,
-    /// Whether the process can be detached.
-    leaves: bool,
-    /// Whether it has a terminal.
-    terminal: bool,
-    character: Character,
-}
-
-/// Forwards input until it ends or the process closes it.
-async fn forward(mut input: Input, mut sink: InputSink, keyboard: Keyboard) -> Result<(), Error> {
-    let Keyboard { orders, leaves, terminal, character } = keyboard;
-    let mut escape = Escape::new(character, if terminal { InputMode::Keys } else { InputMode::Lines });
-    let (mut last, mut wanted) = (b'\n', true);
-    while let Some(read) = input.next().await {
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            Err(_) if orders.is_some() => break,
-            Err(error) => {
-                say(false, &format!("cannot read standard input: {error}"));
-                break;
-            }
-        };
-        last = bytes.last().copied().unwrap_or(last);
-        let Some(orders) = &orders else {
-            sink.write(&bytes).await?;
-            continue;
-        };
-        for key in escape.take(&bytes) {
-            match key {
-                // A process that accepts no input can still be detached.
-                Key::Bytes(bytes) => wanted = wanted && sink.write(&bytes).await.is_ok(),
-                Key::Detach if leaves => {
-                    // Earlier input is in flight, and arrives unless the process reads nothing.
-                    let _ = tokio::time::timeout(KILL_TIMEOUT, sink.flush()).await;
-                    let _ = orders.send(Key::Detach).await;
-                    // Stop forwarding, but keep the input open.
-                    return std::future::pending().await;
-                }
-                order => drop(orders.send(order).await),
-            }
-        }
-    }
-    if let Some(orders) = &orders
-        && terminal::is_gone()
-    {
-        // The terminal was closed, which is not an end of file for the process.
-        let _ = orders.send(Key::HangUp).await;
-        return std::future::pending().await;
-    }
-    if let Some(Key::Bytes(held)) = escape.end() {
-        sink.write(&held).await?;
-    }
-    match (terminal, last) {
-        (false, _) => sink.close().await,
-        // On a terminal, Ctrl-D signals end of file; within a line it only ends the line.
-        (true, b'\n' | b'\r') => sink.write(b"\x04").await,
-        (true, _) => sink.write(b"\x04\x04").await,
     }
 }
 
@@ -493,31 +517,6 @@ impl Signals {
     }
 }
 
-/// Returns the exit code as in a shell; 124 after a timeout.
-pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
-    match cause {
-        Some(ExitCause::Timeout | ExitCause::IdleTimeout) => 124,
-        _ => u8::try_from(code.clamp(0, 255)).unwrap_or(u8::MAX),
-    }
-}
-
-/// Formats notices about hosts that the sandbox has refused.
-fn denial_notices(denied: &[DeniedHost]) -> Vec<String> {
-    let hosts = denied.iter().map(|DeniedHost { host, port, count, .. }| match count {
-        // All that are not listed one by one.
-        _ if *port == 0 => format!("the sandbox refused more hosts ({count} times)"),
-        1 => format!("the sandbox refused {host}:{port}"),
-        _ => format!("the sandbox refused {host}:{port} ({count} times)"),
-    });
-    let mut notices: Vec<_> = hosts.collect();
-    if let Some(DeniedHost { host, port, .. }) = denied.first() {
-        notices.push(format!(
-            "hint: `--net allow={host}:{port}` allows it; private and local addresses need an entry of their own"
-        ));
-    }
-    notices
-}
-
 /// Formats a notice about output that cannot be read.
 pub(crate) fn gap_notice(bytes: Option<u64>, cause: Option<GapCause>) -> String {
     let amount = bytes.map_or_else(|| "some".to_owned(), |bytes| format!("{} of", amount(bytes)));
@@ -533,8 +532,11 @@ pub(crate) fn gap_notice(bytes: Option<u64>, cause: Option<GapCause>) -> String 
 
 /// Prints one line on stderr, also on a raw terminal; ignores errors.
 pub(crate) fn say(raw: bool, text: &str) {
-    let line = if raw { format!("\r\nremex: {text}\r\n") } else { format!("remex: {text}\n") };
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    if raw {
+        let _ = std::io::stderr().write_all(format!("\r\nremex: {text}\r\n").as_bytes());
+    } else {
+        print::note(text);
+    }
 }
 
 impl Broken {
@@ -574,25 +576,5 @@ impl ShownProcess {
             Self::Started { process, .. } => process.client(),
             Self::Observed { process, .. } => process.client(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_second_ctrl_c_soon_after_the_first_kills() {
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let mut presses = Presses::default();
-        assert_eq!(presses.press(at(0), false), Press::Interrupt);
-        assert_eq!(presses.press(at(2_001), false), Press::Interrupt);
-        assert_eq!(presses.press(at(4_001), false), Press::Kill);
-        assert_eq!(presses.press(at(60_000), false), Press::GiveUp);
-        // Without a connection the second one gives up, however late.
-        let mut presses = Presses::default();
-        assert_eq!(presses.press(at(0), true), Press::Interrupt);
-        assert_eq!(presses.press(at(60_000), true), Press::Kill);
     }
 }

@@ -3,9 +3,9 @@
 //! Elsewhere the program is a client of other hosts, and everything that needs a server here fails with one sentence.
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use absent::{check, in_process};
+pub(crate) use absent::{check, in_process, login_shell};
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{check, in_process};
+pub(crate) use linux::{check, in_process, login_shell};
 
 #[cfg(any(test, not(target_os = "linux")))]
 use crate::render::failure::Failure;
@@ -28,6 +28,11 @@ mod linux {
         let local = Local::here().map_err(|error| Failure::new(error.message(), error.hint()))?;
         Ok(local.target())
     }
+
+    /// Returns the login shell of this user, as `/etc/passwd` has it.
+    pub(crate) fn login_shell() -> Option<String> {
+        Some(remex::config_from_env().host.info.shell.path)
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -42,6 +47,10 @@ mod absent {
 
     pub(crate) fn in_process() -> Result<Target, Failure> {
         Err(super::unavailable(std::env::consts::OS))
+    }
+
+    pub(crate) fn login_shell() -> Option<String> {
+        None
     }
 }
 

@@ -110,7 +110,9 @@ impl Row {
             (Some(ExitCause::Timeout), _) => "it was ended by its timeout".to_owned(),
             (Some(ExitCause::IdleTimeout), _) => "it was ended by its idle timeout".to_owned(),
             (Some(ExitCause::OutOfMemory), _) => "it was ended because memory ran out".to_owned(),
-            (Some(ExitCause::ServerLost), _) => "it was ended with its server".to_owned(),
+            (Some(ExitCause::ServerLost), _) => {
+                "it was lost with its keeper, its server or its host".to_owned()
+            }
             (_, Some(signal)) => format!("it was ended by {}", plain(signal)),
             _ => format!("it exited with code {}", entry.exit_code.unwrap_or_default()),
         }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::render::{
     failure::Failure,
+    line_state,
     text::{self, width},
 };
 
@@ -59,7 +60,8 @@ pub(crate) fn aside(line: &str) {
     if QUIET.load(Relaxed) {
         return;
     }
-    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(format!("{}{line}\n", line_state::line_break()).as_bytes());
 }
 
 /// Returns whether the terminal supports control sequences.

@@ -184,6 +184,73 @@ fn what_takes_no_input_can_be_left_after_some_was_typed() {
 }
 
 #[test]
+fn attach_says_how_to_leave_and_the_keys_work_at_once_without_a_terminal() {
+    let home = Home::new();
+    let script = "echo ready; while read line; do echo \"got $line\"; done";
+    home.say(&["run", "--detach", "-i", "--name", "lines", "--", "sh", "-c", script]);
+    let mut screen = Screen::remex(&home, &["attach", "lines"]);
+    screen.wait_for("remex: attached to `lines`; ~. at the start of a line detaches, ~? shows help");
+    screen.wait_for("ready");
+    let before = screen.settings();
+    // Lines with the character arrive as they are.
+    screen.keys("a~b\r");
+    screen.wait_for("got a~b");
+    screen.keys("~");
+    screen.keys("/bin\r");
+    screen.wait_for("got ~/bin");
+    assert_eq!(format!("{:?}", screen.settings()), format!("{before:?}"));
+    screen.keys("~.");
+    screen.wait_for("detached; `lines` keeps running");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn the_first_ctrl_c_asks_whether_to_detach_or_to_interrupt() {
+    let home = Home::new();
+    let script = "trap 'echo caught' INT; echo ready; while :; do sleep 0.05; done";
+    home.say(&["run", "--detach", "--name", "work", "--", "sh", "-c", script]);
+    let question = "d and Enter detaches and leaves it running";
+    let mut screen = Screen::remex(&home, &["attach", "work"]);
+    screen.wait_for("ready");
+    screen.keys("\x03");
+    screen.wait_for(question);
+    screen.keys("d\r");
+    screen.wait_for("detached; `work` keeps running");
+    assert_eq!(screen.end(), Some(0));
+    assert_eq!(home.say(&["logs", "work"]).out, "ready\n");
+    for answer in ["i\r", "\x03"] {
+        let mut screen = Screen::remex(&home, &["attach", "work"]);
+        screen.wait_for("ready");
+        screen.keys("\x03");
+        screen.wait_for(question);
+        screen.keys(answer);
+        screen.wait_for("caught");
+        screen.keys("\r~.");
+        assert_eq!(screen.end(), Some(0));
+    }
+    // For those who know.
+    let mut screen = Screen::remex(&home, &["attach", "--ctrl-c", "detach", "work"]);
+    screen.wait_for("ready");
+    screen.keys("\x03");
+    assert_eq!(screen.end(), Some(0));
+    let screen = Screen::remex(&home, &["attach", "--ctrl-c", "interrupt", "work"]);
+    screen.wait_for("ready");
+    screen.keys("\x03");
+    screen.wait_for("remex: interrupted; press Ctrl-C again");
+    assert_eq!(home.say(&["kill", "--tree", "work"]).code, Some(0));
+}
+
+#[test]
+fn a_shell_without_a_terminal_is_told_what_is_missing() {
+    let home = Home::new();
+    let mut screen = Screen::remex(&home, &["run", "--", "sh"]);
+    screen.wait_for("for both, use `remex run -t -- sh`");
+    assert_eq!(screen.end(), Some(0));
+    let piped = home.say(&["run", "--", "sh"]);
+    assert_eq!((piped.code, piped.err.as_str()), (Some(0), ""), "{piped:?}");
+}
+
+#[test]
 fn who_only_watches_leaves_with_ctrl_c() {
     let home = Home::new();
     home.say(&["run", "--detach", "-t", "--name", "work", "--", "sh", "-c", "echo ready; exec cat"]);

@@ -101,6 +101,18 @@ fn hosts_that_the_sandbox_refuses_are_named_at_the_end() {
 }
 
 #[test]
+fn what_the_sandbox_refused_is_said_in_lines_of_its_own_after_all_output() {
+    let home = Home::new();
+    let ask = "exec 3<>/dev/tcp/127.0.0.1/28282; printf 'GET http://other.example/ HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3 >/dev/null";
+    let script = format!("{ask}; seq 100000 >&2; printf 'no end' >&2; exit 4");
+    let said = home.say(&["run", "--net", "allow=a.org", "--", "bash", "-c", &script]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    let (output, notices) = said.err.split_once("no end\n").unwrap();
+    assert!(output.ends_with("\n99999\n100000\n") && !output.contains("remex: "), "{notices}");
+    assert!(notices.starts_with("remex: the sandbox refused other.example:80\nremex: hint: "), "{notices}");
+}
+
+#[test]
 fn flags_of_the_command_are_its_own_without_two_dashes() {
     assert_eq!(Home::new().say(&["run", "sh", "-c", "echo $0 $1", "--on", "-t"]).out, "--on -t\n");
 }

@@ -54,6 +54,10 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'", ends("nightly")),
     ("remex run --detach --label team=web --label tier=front -- sleep 1000", ends("sleep-")),
     ("remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls", ends("notes.txt")),
+    (
+        "remex run --on build --secret DEPLOY_TOKEN=token.txt -- printenv DEPLOY_TOKEN",
+        ends("5kQ2nVx8LrZ0tHc7YwJb3M"),
+    ),
     ("remex run --limit cpu=10s --limit memory=512M -- sort notes.txt", ends("remember the milk")),
     ("remex run --limit cpu=10s --limit memory=512M -- sh -c 'ulimit -t'", ends("10")),
     ("remex run --sandbox workspace-write -- sort -o sorted.txt notes.txt", ends("")),

@@ -1,0 +1,62 @@
+//! What a Ctrl-C means.
+
+use std::time::{Duration, Instant};
+
+/// A second Ctrl-C within this time kills the process.
+pub(super) const DOUBLE_PRESS_TIME: Duration = Duration::from_secs(2);
+
+/// The meaning of a Ctrl-C, given earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Press {
+    Interrupt,
+    Kill,
+    /// A kill was sent before, but the process is still running.
+    GiveUp,
+}
+
+/// Keeps track of Ctrl-C.
+#[derive(Debug, Default)]
+pub(super) struct Presses {
+    /// The last one that only interrupted, and whether the client was disconnected then.
+    last: Option<(Instant, bool)>,
+    /// Whether a kill was sent.
+    pub(super) killed: bool,
+}
+
+impl Presses {
+    pub(super) fn press(&mut self, now: Instant, away: bool) -> Press {
+        if self.killed {
+            return Press::GiveUp;
+        }
+        // An interrupt sent while disconnected has not reached the process yet.
+        let again = self.last.is_some_and(|(at, was_away)| {
+            now.saturating_duration_since(at) <= DOUBLE_PRESS_TIME || (was_away && away)
+        });
+        if again {
+            self.killed = true;
+            return Press::Kill;
+        }
+        self.last = Some((now, away));
+        Press::Interrupt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_second_ctrl_c_soon_after_the_first_kills() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut presses = Presses::default();
+        assert_eq!(presses.press(at(0), false), Press::Interrupt);
+        assert_eq!(presses.press(at(2_001), false), Press::Interrupt);
+        assert_eq!(presses.press(at(4_001), false), Press::Kill);
+        assert_eq!(presses.press(at(60_000), false), Press::GiveUp);
+        // Without a connection the second one gives up, however late.
+        let mut presses = Presses::default();
+        assert_eq!(presses.press(at(0), true), Press::Interrupt);
+        assert_eq!(presses.press(at(60_000), true), Press::Kill);
+    }
+}

@@ -1,0 +1,37 @@
+//! Whether a command has left the standard streams in the middle of a line, so that notices begin on a line of their own.
+//!
+//! Start at [`line_break`].
+
+use std::{
+    io::{self, IsTerminal as _},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+/// The state of one of the standard streams; held together with its lock while it changes.
+#[derive(Debug)]
+pub(crate) struct LineState(AtomicBool);
+
+/// Standard output.
+pub(crate) static STDOUT: LineState = LineState(AtomicBool::new(false));
+
+/// Standard error.
+pub(crate) static STDERR: LineState = LineState(AtomicBool::new(false));
+
+impl LineState {
+    /// Notes what a command has written.
+    pub(crate) fn note(&self, bytes: &[u8]) {
+        if let Some(last) = bytes.last() {
+            self.0.store(*last != b'\n', Relaxed);
+        }
+    }
+}
+
+/// Returns what a notice on stderr begins with: the end of a line that a command has begun there.
+pub(crate) fn line_break() -> &'static str {
+    let mut is_open = STDERR.0.swap(false, Relaxed);
+    // On a terminal both streams share a line.
+    if io::stderr().is_terminal() && io::stdout().is_terminal() {
+        is_open |= STDOUT.0.swap(false, Relaxed);
+    }
+    if is_open { "\n" } else { "" }
+}
