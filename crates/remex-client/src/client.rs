@@ -282,6 +282,29 @@ impl Client {
         self.core().connection_state.subscribe()
     }
 
+    /// Lets the next attempt to reconnect prompt the user, and makes it at once.
+    ///
+    /// Attempts to reconnect never prompt by themselves, because by then the terminal has other uses: a program that would
+    /// is given up with [`Error::PromptRefused`], the `cause` of [`ConnectionState::Reconnecting`]. Stop reading from the
+    /// terminal before you call this; [`Prompts::Allow`](crate::Prompts::Allow) says what else happens to it. It has no
+    /// effect while the client is connected.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::{ConnectionState, Error};
+    ///
+    /// if let ConnectionState::Reconnecting { cause, .. } = client.connection_state()
+    ///     && matches!(*cause, Error::PromptRefused { .. })
+    /// {
+    ///     client.permit_prompt();
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn permit_prompt(&self) {
+        self.core().prompt_permit.send_replace(true);
+    }
+
     /// Returns how often the connection was lost so far, including disconnects too short to be seen in
     /// [`Client::connection_states`].
     ///

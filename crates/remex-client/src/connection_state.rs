@@ -4,7 +4,7 @@
 
 use tokio::time::Instant;
 
-use crate::SessionLost;
+use crate::{Error, SessionLost};
 
 /// Whether a client is connected to its server.
 ///
@@ -29,6 +29,10 @@ pub enum ConnectionState {
     Reconnecting {
         /// When the disconnect was detected.
         since: Instant,
+        /// How the connection ended, or why the last attempt to reconnect failed.
+        cause: Box<Error>,
+        /// How many attempts to reconnect have failed.
+        attempts: u32,
     },
     /// The session is lost; every call fails with this cause.
     Lost(SessionLost),

@@ -71,6 +71,8 @@ pub(crate) struct Core {
     slots: Slots,
     files: OnceLock<OpenFiles>,
     pub(crate) connection_state: watch::Sender<ConnectionState>,
+    /// Whether the next attempt to reconnect may prompt the user.
+    pub(crate) prompt_permit: watch::Sender<bool>,
     /// How messages are passed; the same for every connection of one target.
     mode: OnceLock<MessageForm>,
     /// The handshake reply of the first connection.
@@ -152,6 +154,7 @@ impl Core {
             slots: Slots::new(),
             files: OnceLock::new(),
             connection_state: watch::Sender::new(ConnectionState::Connected),
+            prompt_permit: watch::Sender::new(false),
             mode: OnceLock::new(),
             welcome: OnceLock::new(),
             prefix: random_word(),
@@ -383,7 +386,7 @@ impl Core {
     }
 
     /// Handles a disconnect: fails the calls that cannot be repeated.
-    pub(crate) fn on_disconnected(&self, since: tokio::time::Instant) {
+    pub(crate) fn on_disconnected(&self, since: tokio::time::Instant, cause: &Error) {
         let (failed, routes, queues): (_, Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             state.outgoing = Outgoing::default();
@@ -394,7 +397,8 @@ impl Core {
                 state.queues.values().map(|followed| Arc::clone(&followed.queue)).collect(),
             )
         };
-        self.connection_state.send_replace(ConnectionState::Reconnecting { since });
+        let cause = Box::new(cause.clone());
+        self.connection_state.send_replace(ConnectionState::Reconnecting { since, cause, attempts: 0 });
         for queue in queues {
             queue.on_disconnect();
         }
@@ -406,6 +410,16 @@ impl Core {
             route.end(RouteEvent::Disconnected);
         }
         self.room.notify_waiters();
+    }
+
+    /// Records why an attempt to reconnect failed.
+    pub(crate) fn on_attempt_failed(&self, error: &Error) {
+        self.connection_state.send_modify(|state| {
+            if let ConnectionState::Reconnecting { cause, attempts, .. } = state {
+                **cause = error.clone();
+                *attempts += 1;
+            }
+        });
     }
 
     /// Handles the loss of the session: fails everything that waits.

@@ -41,6 +41,9 @@ const SEND_BYTES: usize = 64 << 10;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
+/// The backoff after a program could not log in without the user: the host counts failed logins, and may lock the user out.
+const LOGIN_BACKOFF: Duration = Duration::from_secs(60);
+
 /// A server that sends but never answers counts as unresponsive after this many keep-alive timeouts.
 const UNRESPONSIVE: u32 = 6;
 
@@ -172,7 +175,7 @@ impl Engine {
                 break SessionLost::NotResumable { reason: error.what() };
             }
             tracing::debug!(session = %self.session, error = %error, "connection lost");
-            self.core.on_disconnected(Instant::now());
+            self.core.on_disconnected(Instant::now(), &error);
             drop_link(link).await;
             let mut closing = self.closing.clone();
             let reconnected = tokio::select! {
@@ -219,15 +222,23 @@ impl Engine {
         let began = Instant::now();
         let limit = self.core.options.reconnect_timeout;
         let mut last = cause;
+        let mut permit = self.core.prompt_permit.subscribe();
+        self.core.prompt_permit.send_replace(false);
         loop {
             // There is time for an attempt afterwards, however little is left.
             let left = limit.saturating_sub(began.elapsed());
-            sleep(jittered(self.backoff).min(left / 2)).await;
+            let backoff = if needs_login(&last) { LOGIN_BACKOFF } else { self.backoff };
+            // By now the terminal belongs to the running process, unless its owner gives it away.
+            let prompts = tokio::select! {
+                biased;
+                Ok(_) = permit.wait_for(|permitted| *permitted) => Prompts::Allow,
+                () = sleep(jittered(backoff).min(left / 2)) => Prompts::Refuse,
+            };
+            self.core.prompt_permit.send_replace(false);
             self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, MAX_BACKOFF);
             let left = limit.saturating_sub(began.elapsed());
             let session = Session::Resume(self.session.clone());
-            // By now the terminal belongs to the running process.
-            match timeout(left, connect(&self.core, &session, Prompts::Refuse)).await {
+            match timeout(left, connect(&self.core, &session, prompts)).await {
                 Err(_) => return Err(SessionLost::ReconnectTimedOut { after: limit, last: Box::new(last) }),
                 Ok(Ok((link, welcome))) if welcome.session_id == self.session => {
                     return match self.core.on_connected(&welcome, link.mode()) {
@@ -242,6 +253,7 @@ impl Engine {
                 }
                 Ok(Err(error)) => last = retryable(error)?,
             }
+            self.core.on_attempt_failed(&last);
             tracing::debug!(session = %self.session, error = %last, elapsed = ?began.elapsed(), "reconnecting failed");
             if began.elapsed() + FIRST_BACKOFF >= limit {
                 return Err(SessionLost::ReconnectTimedOut { after: limit, last: Box::new(last) });
@@ -260,6 +272,17 @@ fn retryable(error: Error) -> Result<Error, SessionLost> {
             Err(SessionLost::Rejected(Box::new(error)))
         }
         other => Ok(other),
+    }
+}
+
+/// Returns whether the program of a connection cannot log in before the user has done something.
+fn needs_login(error: &Error) -> bool {
+    match error {
+        Error::PromptRefused { .. } => true,
+        Error::ProgramEnded { stderr, .. } => {
+            stderr.contains("Permission denied (") || stderr.contains("Host key verification failed")
+        }
+        _ => false,
     }
 }
 

@@ -82,6 +82,16 @@ pub enum Error {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// The program of the connection prompts the user, which it must not; see [`Prompts`](crate::Prompts).
+    #[non_exhaustive]
+    PromptRefused {
+        /// The command line of the program.
+        program: String,
+        /// Why it must not.
+        reason: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// A timeout expired.
     TimedOut {
         /// `connecting`, `the handshake`, or the method of a call.
@@ -275,6 +285,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Unreachable { .. }
+            | Error::PromptRefused { .. }
             | Error::TimedOut { .. }
             | Error::Interrupted { .. }
             | Error::Changed { .. }
@@ -357,7 +368,9 @@ impl Error {
     pub fn what(&self) -> String {
         match self {
             Error::Address { address, .. } => format!("cannot use `{address}` as a server"),
-            Error::Unreachable { target, .. } => format!("cannot connect to {target}"),
+            Error::Unreachable { target, .. } | Error::PromptRefused { program: target, .. } => {
+                format!("cannot connect to {target}")
+            }
             Error::Unauthorized { target, status, presented, reason, .. } => {
                 let what = match (presented, status, reason) {
                     (_, _, Some(_)) => "refuses this client",
@@ -398,7 +411,9 @@ impl Error {
     /// See [`Error::what`] for an example.
     pub fn why(&self) -> Option<Cow<'_, str>> {
         match self {
-            Error::Address { reason, .. } | Error::Unreachable { reason, .. } => Some(reason.into()),
+            Error::Address { reason, .. }
+            | Error::Unreachable { reason, .. }
+            | Error::PromptRefused { reason, .. } => Some(reason.into()),
             Error::Unauthorized { reason: Some(reason), .. } => Some(reason.into()),
             Error::Local { cause, .. } => Some(cause.to_string().into()),
             Error::Protocol { what } => Some(what.into()),
@@ -422,7 +437,9 @@ impl Error {
         match self {
             Error::Refused(error) => error.hint.as_deref(),
             Error::Agent(refusal) => refusal.hint(),
-            Error::Address { hint, .. } | Error::Usage { hint, .. } => Some(hint),
+            Error::Address { hint, .. } | Error::PromptRefused { hint, .. } | Error::Usage { hint, .. } => {
+                Some(hint)
+            }
             Error::Unreachable { hint, .. } | Error::ProgramEnded { hint, .. } => hint.as_deref(),
             Error::Unauthorized { advice: Some(advice), .. } => Some(advice),
             Error::Unauthorized { presented: true, .. } => Some("check the bearer token"),
@@ -621,7 +638,7 @@ impl From<Error> for io::Error {
             Error::Gap { .. } => io::ErrorKind::InvalidData,
             Error::Local { cause, .. } => cause.kind(),
             Error::Unreachable { cause: Some(cause), .. } => cause.kind(),
-            Error::Unreachable { .. } => io::ErrorKind::NotConnected,
+            Error::Unreachable { .. } | Error::PromptRefused { .. } => io::ErrorKind::NotConnected,
             Error::Unauthorized { .. } => io::ErrorKind::PermissionDenied,
             Error::Usage { .. } | Error::Address { .. } => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::Other,

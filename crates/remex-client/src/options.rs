@@ -206,7 +206,8 @@ pub enum Prompts {
     ///
     /// Meanwhile this process is in the background: it must not read from the terminal, and Ctrl-C reaches the program,
     /// and if it ends the program, the process group of this process is interrupted too. Only the first connection may
-    /// prompt; a reconnect may not, because by then the terminal has other uses.
+    /// prompt; a reconnect may not, because by then the terminal has other uses, unless
+    /// [`Client::permit_prompt`](crate::Client::permit_prompt) is called.
     Allow,
 }
 

@@ -384,6 +384,22 @@ proptest! {
     }
 }
 
+#[test]
+fn reconnecting_may_take_forever() {
+    let file =
+        |value: &str| format!("[[environments]]\nid = 'a'\nurl = '/a'\nreconnect_timeout_sec = {value}");
+    for (value, expected) in [("90", Duration::from_secs(90)), ("'forever'", Duration::MAX)] {
+        let definitions = parse(&file(value)).unwrap().with_tokens(no_files).unwrap();
+        assert_eq!(definitions.environments[0].reconnect_timeout, Some(expected));
+    }
+    for wrong in ["0", "'never'", "inf"] {
+        let told = parse(&file(wrong)).unwrap_err().to_string();
+        let expected = "4: environment `a`: `reconnect_timeout_sec` is not a positive number of seconds; write a number such \
+                        as `3600`, or `\"forever\"`";
+        assert!(told.ends_with(expected), "{told}");
+    }
+}
+
 fn line() -> impl Strategy<Value = String> {
     let key = prop::sample::select(vec![
         "id",
@@ -398,6 +414,7 @@ fn line() -> impl Strategy<Value = String> {
         "auth_bearer_token_file",
         "connect_timeout_sec",
         "initialize_timeout_sec",
+        "reconnect_timeout_sec",
         "environments",
         "urk",
     ]);
@@ -406,6 +423,7 @@ fn line() -> impl Strategy<Value = String> {
         "'b'",
         "'local'",
         "'none'",
+        "'forever'",
         "'ws://h'",
         "'/s'",
         "''",

@@ -15,7 +15,8 @@ use crate::{Error, Target, url::without_user};
 ///
 /// let build = Definition::new(Id::new("build")?, Target::parse("ws://build.example:4000")?)
 ///     .connect_timeout(Duration::from_secs(30))
-///     .initialize_timeout(Duration::from_secs(5));
+///     .initialize_timeout(Duration::from_secs(5))
+///     .reconnect_timeout(Duration::from_secs(3600));
 /// assert!(!build.id.is_reserved());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -30,6 +31,10 @@ pub struct Definition {
     pub connect_timeout: Option<Duration>,
     /// Timeout for the handshake, if the definition sets one.
     pub initialize_timeout: Option<Duration>,
+    /// How long to try to reconnect after a disconnect, if the definition says so; [`Duration::MAX`] is forever.
+    ///
+    /// Sessions live as long without a connection, if the server lets them.
+    pub reconnect_timeout: Option<Duration>,
 }
 
 impl Definition {
@@ -38,7 +43,7 @@ impl Definition {
     /// See [`Definition`] for an example.
     #[must_use]
     pub fn new(id: Id, target: Target) -> Self {
-        Self { id, target, connect_timeout: None, initialize_timeout: None }
+        Self { id, target, connect_timeout: None, initialize_timeout: None, reconnect_timeout: None }
     }
 
     /// Sets the timeout for connecting: [`Definition::connect_timeout`](Definition#structfield.connect_timeout).
@@ -57,6 +62,15 @@ impl Definition {
     #[must_use]
     pub fn initialize_timeout(mut self, timeout: Duration) -> Self {
         self.initialize_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets how long to try to reconnect: [`Definition::reconnect_timeout`](Definition#structfield.reconnect_timeout).
+    ///
+    /// See [`Definition`] for an example.
+    #[must_use]
+    pub fn reconnect_timeout(mut self, timeout: Duration) -> Self {
+        self.reconnect_timeout = Some(timeout);
         self
     }
 }
@@ -198,6 +212,7 @@ mod tests {
             id: Id::new("remote").unwrap(),
             target: Target::unix("/run/remex.sock"),
             connect_timeout: None,
+            reconnect_timeout: None,
             initialize_timeout: None,
         };
         assert_eq!(

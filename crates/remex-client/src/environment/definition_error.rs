@@ -412,6 +412,9 @@ impl DefinitionErrorKind {
             Self::NeedsTls { .. } => "change `url`, or remove it",
             Self::Alone { with, .. } => return Some(format!("add `{with}`")),
             Self::Pin(error) => error.hint(),
+            Self::Seconds { key: "reconnect_timeout_sec" } => {
+                "write a number such as `3600`, or `\"forever\"`"
+            }
             Self::Seconds { .. } => "write `5` or `0.5`, or remove it",
             Self::Token => "check it",
             Self::EmptyTokenFile { .. } => "write the token to it",

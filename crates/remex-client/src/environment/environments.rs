@@ -255,10 +255,15 @@ impl Environments {
 }
 
 fn environment(definition: Definition, options: &Options) -> Environment {
-    let Definition { id, target, connect_timeout, initialize_timeout } = definition;
-    let options = options
+    let Definition { id, target, connect_timeout, initialize_timeout, reconnect_timeout } = definition;
+    let mut options = options
         .clone()
         .connect_timeout(connect_timeout.unwrap_or(options.connect_timeout))
         .initialize_timeout(initialize_timeout.unwrap_or(options.initialize_timeout));
+    if let Some(timeout) = reconnect_timeout {
+        options.reconnect_timeout = timeout;
+        // The session has to be there for as long as the client may come back.
+        options.detach_ttl = Some(options.detach_ttl.unwrap_or_default().max(timeout));
+    }
     Environment::new(id, target, options)
 }

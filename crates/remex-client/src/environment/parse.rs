@@ -22,7 +22,7 @@ const FILE_KEYS: [&str; 3] = ["default", "include_local", "environments"];
 const PROGRAM_KEYS: [&str; 3] = ["args", "env", "cwd"];
 const TOKEN_KEYS: [&str; 2] = ["auth_bearer_token", "auth_bearer_token_file"];
 const TLS_KEYS: [&str; 4] = ["ca", "pin", "client_cert", "client_key"];
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "id",
     "url",
     "program",
@@ -37,7 +37,11 @@ const KEYS: [&str; 14] = [
     "client_key",
     "connect_timeout_sec",
     "initialize_timeout_sec",
+    "reconnect_timeout_sec",
 ];
+
+/// The value of `reconnect_timeout_sec` without an end.
+const FOREVER: &str = "forever";
 
 impl Definitions {
     /// Parses the text of an environments file; `file` is its path for error messages.
@@ -54,6 +58,7 @@ impl Definitions {
     /// | `ca`, `pin` | with a `wss://` address: a PEM file with the CAs of the server, and the public key that it must have |
     /// | `client_cert`, `client_key` | with a `wss://` address: the certificate to present, and its private key |
     /// | `connect_timeout_sec`, `initialize_timeout_sec` | timeouts in seconds, possibly fractional |
+    /// | `reconnect_timeout_sec` | how long to try to reconnect, in seconds, or `"forever"` |
     ///
     /// These paths are relative to the directory of the file: `cwd`, `auth_bearer_token_file`, `ca`, `client_cert`,
     /// `client_key`, a unix socket, and a `program` with a slash. Neither variables nor `~` are expanded.
@@ -209,8 +214,10 @@ impl<'a> Reader<'a> {
         let target = self.target(table, at);
         let connect_timeout = self.seconds(table, "connect_timeout_sec");
         let initialize_timeout = self.seconds(table, "initialize_timeout_sec");
+        let reconnect_timeout = self.seconds_or_forever(table, "reconnect_timeout_sec");
         let token = self.token(table);
-        let mut definition = Definition { id: id?, target: target?, connect_timeout, initialize_timeout };
+        let mut definition =
+            Definition { id: id?, target: target?, connect_timeout, initialize_timeout, reconnect_timeout };
         match (token, &mut definition.target) {
             (Some(Token::Inline(token)), Target::WebSocket(socket)) => socket.bearer = Some(token),
             (Some(Token::File(At { value: path, at })), Target::WebSocket(_)) => {
@@ -385,6 +392,13 @@ impl<'a> Reader<'a> {
             Some(Token::Inline(token.to_owned()))
         } else {
             self.fail(at, DefinitionErrorKind::Token)
+        }
+    }
+
+    fn seconds_or_forever(&mut self, table: &DeTable<'_>, key: &'static str) -> Option<Duration> {
+        match table.get(key)?.get_ref().as_str() {
+            Some(FOREVER) => Some(Duration::MAX),
+            _ => self.seconds(table, key),
         }
     }
 

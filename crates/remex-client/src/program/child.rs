@@ -123,9 +123,11 @@ impl Prompt {
             PromptState::Refused(PromptRefusal::NoTerminal) => "and the terminal cannot be used",
             _ => "which is not allowed here",
         };
-        let reason = format!("it prompts on the terminal, {why}");
-        let hint = format!("run {} once at a terminal and answer the prompt", self.login_command);
-        unreachable(&self.target, reason, hint)
+        Error::PromptRefused {
+            program: self.target,
+            reason: format!("it prompts on the terminal, {why}"),
+            hint: format!("run {} once at a terminal and answer the prompt", self.login_command),
+        }
     }
 
     /// Waits for a state; `None` after `limit`.

@@ -313,6 +313,11 @@ async fn the_handshake_timeout_is_suspended_while_the_user_answers() {
     state_sender.send_modify(|state| state.prompt = PromptState::Refused(PromptRefusal::Background));
     let reason = "it prompts on the terminal, and this process is in the background";
     let hint = "run `way` once at a terminal and answer the prompt";
-    assert_eq!(refused.handshake_overdue(LIMIT).await, unreachable("`way`", reason, hint));
+    let expected = Error::PromptRefused {
+        program: "`way`".to_owned(),
+        reason: reason.to_owned(),
+        hint: hint.to_owned(),
+    };
+    assert_eq!(refused.handshake_overdue(LIMIT).await, expected);
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
