@@ -52,7 +52,7 @@ Examples:
     remex gc --state /var/lib/remex --older-than 30d
 
 Only processes that have ended and closed their output are removed, with their logs.
-What a client has not received yet is kept while it is connected or may reconnect within ten minutes.
+What a client has not received yet is kept while it is connected or may reconnect within an hour.
 With both `--older-than` and `--keep-bytes`, what either selects is removed; with neither, all of them.";
 
 fn bytes(text: &str) -> Result<u64, InvalidArg> {

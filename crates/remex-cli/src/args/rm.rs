@@ -41,4 +41,4 @@ Examples:
   On an environment:
     remex prune --on build
 
-Processes of clients that are connected, or may reconnect within ten minutes, are kept.";
+Processes of clients that are connected, or may reconnect within an hour, are kept.";

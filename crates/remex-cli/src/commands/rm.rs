@@ -8,7 +8,7 @@ use super::Outcome;
 use crate::{
     args::rm::{Flags, Prune},
     remote::{
-        endpoint::DefaultEndpoint,
+        endpoint::{CLIENT_NAME, DefaultEndpoint},
         processes::{Action, Processes, Row},
         user_server,
     },
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A session that ends this soon may belong to a disconnected client; it needs no removal.
-const SOON_MS: u64 = 10 * 60 * 1000;
+const SOON_MS: u64 = 60 * 60 * 1000;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
@@ -55,7 +55,10 @@ pub(crate) async fn prune(flags: &Prune) -> Outcome {
     let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let soon = now_ms().saturating_add(SOON_MS);
-    let may_return = |row: &Row| row.attached || row.expires_at_ms.is_some_and(|at| at <= soon);
+    // A foreground command without a name of its own is there for nobody but its client.
+    let is_awaited = |row: &Row| row.client_name == CLIENT_NAME && row.session_name.is_none();
+    let may_return =
+        |row: &Row| row.attached || is_awaited(row) || row.expires_at_ms.is_some_and(|at| at <= soon);
     let is_left = |row: &&Row| row.entry.state == State::Closed && !may_return(row);
     let rows: Vec<_> = processes.rows.iter().filter(is_left).collect();
     if rows.is_empty() {

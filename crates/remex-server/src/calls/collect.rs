@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The client of a session that ends this soon may still return for the output.
-const SOON_MS: u64 = 10 * 60 * 1000;
+const SOON_MS: u64 = 60 * 60 * 1000;
 
 /// A closed durable process.
 struct Candidate {
