@@ -2,14 +2,18 @@
 //!
 //! Start at [`Console`].
 
+mod disconnection;
 mod end;
 pub(crate) mod escape;
 mod input;
 pub(crate) mod interrupt;
 mod keyboard;
+mod modes;
 mod output;
 mod presses;
 mod process;
+pub(crate) mod redraw;
+mod status;
 mod stopping;
 pub(crate) mod terminal;
 mod view;
@@ -17,5 +21,6 @@ mod view;
 pub(crate) use self::{
     end::{EndNotices, LOST_NOTICE, code},
     process::ShownProcess,
-    view::{Console, Ending, Interrupts, WhenEnded, gap_notice, say},
+    status::say,
+    view::{Console, Ending, Interrupts, WhenEnded, gap_notice},
 };

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::args::shared::{Escape, On};
+use crate::args::shared::{Escape, On, Reconnect};
 
 /// Flags of `remex attach`.
 #[derive(Debug, Args)]
@@ -32,6 +32,8 @@ pub(crate) struct Flags {
         hide_possible_values = true
     )]
     pub(crate) ctrl_c: CtrlC,
+    #[command(flatten)]
+    pub(crate) reconnect: Reconnect,
 
     /// The process, by name or unambiguous prefix; optional if exactly one is running
     pub(crate) name: Option<String>,
@@ -53,5 +55,6 @@ Examples:
     remex attach --on build --read-only work
 
 `~.` at the start of a line detaches and leaves the process running; so do closing this terminal, and Ctrl-C with `--read-only`.
+After a disconnect, remex reconnects for an hour, or as long as `--reconnect` says; the process runs on in any case.
 Several clients can attach to a process: all of them see the same output, and the keys of all of them reach it.
 The exit code is that of the process if it exits while you are attached, and 0 if you detach.";

@@ -8,7 +8,7 @@ use crate::{
     args::{
         limit::{Limit, limit},
         sandbox::Confine,
-        shared::{Escape, On},
+        shared::{Escape, On, Reconnect},
         variables::Variables,
     },
     render::{failure::InvalidArg, text::duration},
@@ -31,6 +31,9 @@ pub(crate) struct Flags {
 
     #[command(flatten)]
     pub(crate) escape: Escape,
+
+    #[command(flatten)]
+    pub(crate) reconnect: Reconnect,
 
     /// Run in the background and print its name (without `--on`: on your local remex server, started on demand)
     #[arg(short, long)]
@@ -106,7 +109,7 @@ Examples:
 The exit code is that of the command, 128 + the number of the signal that ended it, 123 if it was lost with the keeper or the host that ran it, 124 after a timeout, 126 or 127 if it is not executable or not found, 2 after a usage or configuration error, and 125 after any other failure of remex.
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started. SIGTERM and SIGHUP are passed on, and `--grace` later what is left is killed; a second SIGTERM or Ctrl-C does that at once.
 When the command exits, remex ends the processes that it left behind; use `--detach` to keep something running.
-After a disconnect, remex reconnects for five minutes; then the server ends the command and discards its output. Use `--detach` for a command that must survive longer.";
+After a disconnect, remex reconnects for an hour, or as long as `--reconnect` says; meanwhile the server keeps the command and its output, and then ends it. Use `--detach` for a command that must survive longer.";
 
 /// How long a command may take to end after SIGTERM or SIGHUP, unless `--grace` says otherwise.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(10);

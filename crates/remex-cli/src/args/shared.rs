@@ -2,7 +2,7 @@
 //!
 //! Start at [`On`].
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{
     ArgMatches, Args, Command, FromArgMatches,
@@ -19,6 +19,7 @@ use crate::{
             DefaultEndpoint, Endpoint, Selected, SelectedBy, default_endpoint, default_environment, selected,
         },
         path_arg::PathArg,
+        reconnect::window,
         user_server,
     },
     render::{
@@ -164,6 +165,15 @@ pub(crate) struct Escape {
     /// The escape character: one character, a control character such as `^]`, or `none`
     #[arg(long, value_name = "CHAR|none", env = "REMEX_ESCAPE", default_value = "~", value_parser = character)]
     pub(crate) escape: Character,
+}
+
+/// Selects how long to try to reconnect.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Reconnect {
+    /// How long to try to reconnect after a disconnect, such as `30m`, or `forever` [default: that of the environment, or
+    /// `1h`]
+    #[arg(long, value_name = "TIME|forever", value_parser = window)]
+    pub(crate) reconnect: Option<Duration>,
 }
 
 /// Lets clap parse [`PathArg`]s.

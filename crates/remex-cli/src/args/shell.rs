@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     run::process_name,
-    shared::{Escape, On},
+    shared::{Escape, On, Reconnect},
 };
 
 /// Flags of `remex shell`.
@@ -29,6 +29,9 @@ pub(crate) struct Flags {
 
     #[command(flatten)]
     pub(crate) escape: Escape,
+
+    #[command(flatten)]
+    pub(crate) reconnect: Reconnect,
 }
 
 const EXAMPLES: &str = "\
@@ -40,4 +43,5 @@ Examples:
 
 `~.` at the beginning of a line leaves it running, and so does the end of the terminal; `remex attach` comes back.
 If standard input is not a terminal, the shell reads commands from it, has no terminal, and ends with it.
+After a disconnect, remex reconnects for an hour, or as long as `--reconnect` says; the shell runs on in any case.
 The exit code is that of the shell.";

@@ -1,46 +1,38 @@
 //! `remex attach`: reattaches to a background process, or watches a process of another client.
 
-use std::{io::IsTerminal as _, num::NonZeroU16, time::Duration};
+use std::{io::IsTerminal as _, time::Duration};
 
-use remex_client::{
-    Client, ConnectionState,
-    process::{ProcessRef, TerminalSize},
-};
-use tokio::task::JoinHandle;
+use remex_client::{Client, Options, Session};
 
 use super::Outcome;
 use crate::{
     args::attach::{CtrlC, Flags},
     console::{
-        Console, EndNotices, Ending, Interrupts, ShownProcess, WhenEnded, escape::Character, interrupt, say,
-        terminal,
+        Console, EndNotices, Ending, Interrupts, ShownProcess, WhenEnded, escape::Character, interrupt,
+        redraw, say,
     },
     remote::{
-        endpoint::{DefaultEndpoint, EndpointKind},
-        processes::Processes,
-        reconnect,
+        endpoint::{CLIENT_NAME, DefaultEndpoint, Endpoint},
+        processes::{Processes, Row},
+        reconnect::{self, Absence, FOREVER},
     },
-    render::{failure::Failure, text::plain},
+    render::{
+        failure::Failure,
+        text::{now_ms, plain},
+    },
 };
 
 /// How many chunks of earlier output, of up to 64 KiB each, are shown again.
 const REPLAYED_CHUNKS: u64 = 32;
 
-/// How long to wait for a program to redraw after a resize; some never do.
-const REDRAW_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A redraw counts as finished after this time without output.
-const REDRAW_PAUSE: Duration = Duration::from_millis(100);
-
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
-    let client = interrupt::during(endpoint.connect(reconnect::keep_session)).await?;
-    let (console, name, redraw) = interrupt::during(console(flags, &client, endpoint.kind)).await?;
+    let window = endpoint.reconnect_window(flags.reconnect.reconnect);
+    let client = interrupt::during(endpoint.connect(reconnect::keep_session_for(window))).await?;
+    let console = Box::pin(interrupt::during(console(flags, &client, &endpoint))).await?;
+    let absence = console.absence.clone();
+    let name = absence.name.clone();
     let ending = console.show().await;
-    if let Some(redraw) = redraw.filter(|_| client.connection_state() == ConnectionState::Connected) {
-        // The process must not keep the temporary size.
-        let _ = tokio::time::timeout(REDRAW_TIMEOUT + REDRAW_PAUSE * 2, redraw).await;
-    }
     let outcome = match ending {
         Ok(Ending::Detached) => {
             say(false, &format!("detached; `{name}` keeps running"));
@@ -48,24 +40,25 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         }
         Ok(Ending::Exited(code) | Ending::Stopped(code)) => Ok(code),
         Ok(Ending::OutputClosed) => Ok(141),
+        Ok(Ending::Left { away }) => {
+            say(false, &absence.left(away));
+            Ok(130)
+        }
         Err(failure) => Err(reconnect::explain_left(failure, &name, &super::run::reattach(&endpoint, &name))),
     };
     reconnect::end(client).await;
     outcome
 }
 
-/// Finds the process, and returns its console, its name, and the task that makes it redraw its screen.
-async fn console(
-    flags: &Flags,
-    client: &Client,
-    endpoint: EndpointKind,
-) -> Result<(Console, String, Option<JoinHandle<()>>), Failure> {
+/// Finds the process, and returns its console; makes it redraw its screen.
+async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<Console, Failure> {
     let processes = Processes::list(client).await?;
     let row = match &flags.name {
         Some(name) => processes.find(name)?,
         None => processes.only_running()?,
     };
     let process = processes.process_ref(row);
+    let is_adopted = !flags.read_only && is_given_up(row) && adopt(endpoint, row).await;
     if row.is_running() {
         // A disconnected client may have left the process blocked on its output.
         process.release().await?;
@@ -85,15 +78,24 @@ async fn console(
             ),
         }
     }
-    let redraw = (row.entry.has_terminal && forward).then(|| tokio::spawn(redraw(process.clone())));
-    let console = Console {
+    let redraw = (row.entry.has_terminal && forward).then(|| redraw::start(process.clone()));
+    // The session of the process, not that of this client; one that lasts has no end that is known here.
+    let kept = row.expires_at_ms.filter(|_| !is_adopted);
+    Ok(Console {
         process: ShownProcess::observed(process, cursor),
         terminal: row.entry.has_terminal,
         forward,
         detach_refusal: None,
         when_ended: WhenEnded::Leave,
         escape: flags.escape.escape,
-        endpoint,
+        endpoint: endpoint.kind,
+        absence: Absence {
+            name: row.name.clone(),
+            reattach: super::run::reattach(endpoint, &row.name),
+            window: endpoint.reconnect_window(flags.reconnect.reconnect),
+            kept: kept.map(|at| Duration::from_millis(at.saturating_sub(now_ms()))),
+        },
+        redraw,
         end_notices: EndNotices::default(),
         // A signal to this program does not reach the process.
         grace: Duration::ZERO,
@@ -103,23 +105,31 @@ async fn console(
             CtrlC::Ask if is_typed => Interrupts::Ask,
             CtrlC::Ask | CtrlC::Interrupt => Interrupts::Pass,
         },
-    };
-    Ok((console, row.name.clone(), redraw))
+    })
 }
 
-/// Resizes the terminal of the process to the size of this one, by way of another size to force a full redraw.
+/// Returns whether it is the process of a `remex run` that has lost its connection, so that its session expires.
+fn is_given_up(row: &Row) -> bool {
+    row.client_name == CLIENT_NAME && !row.attached && row.expires_at_ms.is_some()
+}
+
+/// Keeps the session of a process that its client may have left, and returns whether that succeeded.
 ///
-/// The last output rarely makes up a whole screen, and a program does not redraw if the size is unchanged.
-async fn redraw(process: ProcessRef) {
-    let size = terminal::size();
-    let other = NonZeroU16::new(size.cols.get().saturating_sub(1)).unwrap_or(size.cols);
-    let newest = process.cursor_before_newest(0).await;
-    if process.resize(TerminalSize { cols: other, ..size }).await.is_ok()
-        && let Ok(newest) = newest
-    {
-        // Wait in between: the program would not notice two resizes in a row.
-        let _ = process.settle(newest, REDRAW_TIMEOUT, REDRAW_PAUSE).await;
+/// If its client returns after all, that asks for the old time again.
+async fn adopt(endpoint: &Endpoint, row: &Row) -> bool {
+    let session = Session::Resume(row.entry.session_id.clone());
+    let adopted = endpoint
+        .connect(|options: &mut Options| {
+            options.session = session;
+            options.detach_ttl = Some(FOREVER);
+        })
+        .await;
+    match adopted {
+        Ok(client) => {
+            client.disconnect().await;
+            true
+        }
+        // Its client came back first.
+        Err(_) => false,
     }
-    // The window may have been resized meanwhile.
-    let _ = process.resize(terminal::size()).await;
 }

@@ -12,11 +12,12 @@ use remex_client::{
     tls::TlsOptions,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Outcome;
 use crate::{
     args::env::{Command, Flags, List},
-    remote::endpoint,
+    remote::{endpoint, reconnect},
     render::{failure::Failure, print},
 };
 
@@ -57,6 +58,8 @@ struct Entry {
     /// What a `wss://` address needs besides; null for other addresses.
     tls: Option<Tls>,
     connect_timeout_ms: Option<u64>,
+    /// How long to try to reconnect, in milliseconds or `"forever"`; null unless set.
+    reconnect_timeout_ms: Value,
     /// The file or variable that defines it; null for `local`.
     source: Option<String>,
 }
@@ -95,6 +98,7 @@ impl Entry {
             token: false,
             tls: None,
             connect_timeout_ms: None,
+            reconnect_timeout_ms: Value::Null,
             source: None,
         }
     }
@@ -119,6 +123,10 @@ impl Entry {
             token,
             tls,
             connect_timeout_ms: definition.connect_timeout.map(ms),
+            reconnect_timeout_ms: match definition.reconnect_timeout {
+                Some(reconnect::FOREVER) => "forever".into(),
+                time => time.map(ms).into(),
+            },
             source: match source {
                 Source::File(path) => Some(path.display().to_string()),
                 Source::Variable(name) => Some((*name).to_owned()),

@@ -24,19 +24,20 @@ use crate::{
     remote::{
         endpoint::{CLIENT_NAME, Endpoint, EndpointKind},
         processes::Processes,
-        reconnect, silent_keeper,
+        reconnect::{self, FOREVER},
+        silent_keeper,
     },
     render::failure::{Failure, Kind},
 };
-
-/// How long a disconnect may last before a foreground command is given up, by client and server.
-const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How much output of a background process is retained.
 const BACKGROUND_RETAIN_BYTES: u64 = 16 << 20;
 
 /// How long it is retained after the exit.
 const BACKGROUND_RETAIN_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The least time for which the output of a foreground process is retained after the exit, as by default.
+const CLOSED_RETAIN_TIME: Duration = Duration::from_secs(80);
 
 /// How much unacknowledged output of a foreground process is retained.
 const FOREGROUND_RETAIN_BYTES: u64 = 4 << 20;
@@ -45,7 +46,7 @@ const FOREGROUND_RETAIN_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) endpoint: &'a Endpoint,
-    pub(crate) argv: Vec<OsString>,
+    pub(crate) command: CommandLine,
     pub(crate) cwd: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) terminal: bool,
@@ -58,6 +59,26 @@ pub(crate) struct Launch<'a> {
     pub(crate) name: Option<String>,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) mode: RunMode,
+    /// How long to try to reconnect, if the user says so.
+    pub(crate) reconnect: Option<Duration>,
+}
+
+/// What is started.
+#[derive(Clone, Debug)]
+pub(crate) enum CommandLine {
+    Given(Vec<OsString>),
+    /// The login shell of the user there, which only the server knows.
+    LoginShell,
+}
+
+impl CommandLine {
+    /// Returns the program and its arguments; asks the server if need be.
+    async fn resolve(&self, client: &Client) -> Result<Vec<OsString>, Failure> {
+        match self {
+            Self::Given(argv) => Ok(argv.clone()),
+            Self::LoginShell => Ok(vec![client.info().await?.shell.path.into(), "-l".into()]),
+        }
+    }
 }
 
 /// What happens to the command when this client disconnects.
@@ -99,7 +120,7 @@ impl Launch<'_> {
             return Ok((self.connect_as(name).await?, name.clone()));
         }
         loop {
-            let name = name_for(&self.argv);
+            let name = name_for(&self.command);
             match self.dial(&name).await {
                 Ok(client) => return Ok((client, name)),
                 Err(failure) if failure.refusal() == Some(ErrorKind::SessionNameTaken) => {}
@@ -120,12 +141,20 @@ impl Launch<'_> {
 
     async fn dial(&self, name: &str) -> Result<Client, Failure> {
         let kept = self.mode != RunMode::Foreground;
+        let window = self.endpoint.reconnect_window(self.reconnect);
         let adapt = |options: &mut Options| {
             options.session_name = (kept || self.name.is_some()).then(|| name.to_owned());
-            options.detach_ttl = Some(if kept { Duration::MAX } else { DISCONNECT_TIMEOUT });
-            options.reconnect_timeout = DISCONNECT_TIMEOUT;
+            options.detach_ttl = Some(if kept { FOREVER } else { window });
+            options.reconnect_timeout = window;
         };
-        self.endpoint.connect(adapt).await
+        let client = self.endpoint.connect(adapt).await?;
+        if let Some(asked) = self.endpoint.asked_window(self.reconnect)
+            && self.mode != RunMode::Background
+            && self.endpoint.kind != EndpointKind::InProcess
+        {
+            reconnect::warn_if_shorter(self.endpoint, &client, asked);
+        }
+        Ok(client)
     }
 
     /// Ends the session with this name if nothing is running in it.
@@ -162,8 +191,9 @@ impl Launch<'_> {
         if self.mode != RunMode::Foreground {
             end_empty_sessions(client).await?;
         }
+        let argv = self.command.resolve(client).await?;
         let (program, args) =
-            self.argv.split_first().ok_or_else(|| Failure::usage("no command given", "add it after `--`"))?;
+            argv.split_first().ok_or_else(|| Failure::usage("no command given", "add it after `--`"))?;
         let mut command = Command::new(program).args(args).id(name);
         command = match self.endpoint.kind {
             EndpointKind::InProcess => command.inherit(Inherit::All).secrets(Secrets::Inherited),
@@ -207,7 +237,11 @@ impl Launch<'_> {
     fn retain(&self) -> Retain {
         let background = Retain::default().bytes(BACKGROUND_RETAIN_BYTES).after_close(BACKGROUND_RETAIN_TIME);
         match self.mode {
-            RunMode::Foreground => Retain::default().bytes(FOREGROUND_RETAIN_BYTES).overflow(Overflow::Hold),
+            // What it has written until it ends waits for the client as long as that may come back.
+            RunMode::Foreground => Retain::default()
+                .bytes(FOREGROUND_RETAIN_BYTES)
+                .after_close(self.endpoint.reconnect_window(self.reconnect).max(CLOSED_RETAIN_TIME))
+                .overflow(Overflow::Hold),
             RunMode::Reattachable => background.overflow(Overflow::Hold),
             RunMode::Background => background.overflow(Overflow::Evict),
         }
@@ -278,8 +312,12 @@ pub(crate) fn own_env() -> Vec<(String, String)> {
 }
 
 /// Creates a name that is easy to type: the program and six hexadecimal digits.
-fn name_for(argv: &[OsString]) -> String {
+fn name_for(command: &CommandLine) -> String {
     const MOST: usize = 20;
+    let argv = match command {
+        CommandLine::Given(argv) => argv,
+        CommandLine::LoginShell => &vec!["shell".into()],
+    };
     let program = argv.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     let stem = program.rsplit('/').next().unwrap_or_default();
     let stem: String = stem

@@ -5,7 +5,7 @@ mod interactive;
 use std::{ffi::OsString, io::IsTerminal as _, time::Duration};
 
 use remex_client::{
-    Options, Session,
+    Client, ConnectionState, Options, Session,
     process::{Input, ProcessRef},
 };
 
@@ -16,11 +16,11 @@ use crate::{
         run::Flags,
         sandbox::{Confine, Profile},
     },
-    commands::launch::{Launch, Launched, RunMode, variables},
+    commands::launch::{CommandLine, Launch, Launched, RunMode, variables},
     console::{Console, EndNotices, Ending, Interrupts, ShownProcess, WhenEnded, escape, say},
     remote::{
         endpoint::{self, DefaultEndpoint, Endpoint, EndpointKind},
-        reconnect,
+        reconnect::{self, Absence},
     },
     render::{failure::Failure, print, text::plain},
 };
@@ -54,7 +54,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let piped = if flags.detach { flags.interactive } else { forward };
     let launch = Launch {
         endpoint: &endpoint,
-        argv: flags.command.clone(),
+        command: CommandLine::Given(flags.command.clone()),
         cwd: flags.cwd.clone(),
         env: variables::read(&flags.variables)?,
         terminal: flags.terminal,
@@ -66,6 +66,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         name: flags.name.clone(),
         labels: flags.label.clone(),
         mode: if flags.detach { RunMode::Background } else { RunMode::Foreground },
+        reconnect: flags.reconnect.reconnect,
     };
     let mut end_notices = EndNotices::default();
     if let Some(limit) = flags.timeout {
@@ -92,6 +93,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         escape: flags.escape.escape,
         end_notices,
         grace: flags.grace,
+        reconnect: flags.reconnect.reconnect,
     };
     show(&endpoint, launched, shown).await
 }
@@ -130,12 +132,20 @@ pub(super) struct ConsoleOptions {
     pub(super) end_notices: EndNotices,
     /// How long it may take to end after SIGTERM or SIGHUP to this program, or after its timeout.
     pub(super) grace: Duration,
+    /// How long to try to reconnect, if the user says so.
+    pub(super) reconnect: Option<Duration>,
 }
 
 /// Shows a command until it exits or is detached, and ends or keeps its session.
 pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: ConsoleOptions) -> Outcome {
     let Launched { client, process, name } = launched;
     let followed = process.reference();
+    let absence = Absence {
+        name: name.clone(),
+        reattach: reattach(endpoint, &name),
+        window: endpoint.reconnect_window(shown.reconnect),
+        kept: client.welcome().detach_ttl_ms.map(Duration::from_millis),
+    };
     let console = Console {
         process: ShownProcess::started(process),
         terminal: shown.terminal,
@@ -153,12 +163,20 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
         grace: shown.grace,
         escape: shown.escape,
         endpoint: endpoint.kind,
+        absence: absence.clone(),
+        redraw: None,
     };
     let ending = console.show().await;
     match ending {
         Ok(Ending::Detached) => {
             let reattach = reattach(endpoint, &name);
-            keep(endpoint, &followed, &name).await.map_err(|failure| {
+            let is_connected = client.connection_state() == ConnectionState::Connected;
+            let kept = match shown.when_ended {
+                // Its session lasts anyway, so one more login can be spared.
+                WhenEnded::Leave if is_connected => release(client, &followed).await,
+                _ => keep(endpoint, &followed, &name).await,
+            };
+            kept.map_err(|failure| {
                 failure.context(&format!(
                     "detached from `{name}` without a connection to its server; `{reattach}` tries to reattach"
                 ))
@@ -166,7 +184,18 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
             say(false, &format!("detached; `{name}` keeps running, reattach with `{reattach}`"));
             Ok(0)
         }
+        Ok(Ending::Left { away }) => {
+            client.disconnect().await;
+            say(false, &absence.left(away));
+            Ok(130)
+        }
         ended => {
+            if let (Ok(Ending::Stopped(_)), ConnectionState::Reconnecting { since, .. }) =
+                (&ended, client.connection_state())
+            {
+                // Nobody could be told to end it.
+                say(false, &absence.left(since.elapsed()));
+            }
             match (&ended, shown.when_ended) {
                 (Ok(Ending::OutputClosed) | Err(_), WhenEnded::Leave) => client.disconnect().await,
                 _ => reconnect::end(client).await,
@@ -178,10 +207,17 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
             match ended.map_err(explain)? {
                 Ending::Exited(code) | Ending::Stopped(code) => Ok(code),
                 Ending::OutputClosed => Ok(141),
-                Ending::Detached => Ok(0),
+                Ending::Detached | Ending::Left { .. } => Ok(0),
             }
         }
     }
+}
+
+/// Detaches a process of a session that lasts: its output no longer blocks it.
+async fn release(client: Client, followed: &ProcessRef) -> Result<(), Failure> {
+    followed.release().await?;
+    client.disconnect().await;
+    Ok(())
 }
 
 /// Detaches a foreground process: its session persists, and its output no longer blocks it.

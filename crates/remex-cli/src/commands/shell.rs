@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     args::{run::DEFAULT_GRACE, sandbox::Confine, shell::Flags},
-    commands::launch::{Launch, RunMode},
+    commands::launch::{CommandLine, Launch, RunMode},
     console::{EndNotices, WhenEnded},
     remote::{
         endpoint::{DefaultEndpoint, EndpointKind},
@@ -24,22 +24,19 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     if flags.forward_agent {
         endpoint.forward_agent()?;
     }
-    let shell = match endpoint.kind {
-        EndpointKind::Remote => {
-            let client = endpoint.connect(|_| {}).await?;
-            let shell = client.info().await?.shell.path;
-            client.end().await?;
-            Some(shell)
-        }
+    let command = match endpoint.kind {
+        EndpointKind::Remote => CommandLine::LoginShell,
         EndpointKind::InProcess | EndpointKind::UserServer => {
-            std::env::var("SHELL").ok().filter(|shell| !shell.is_empty()).or_else(local_server::login_shell)
+            let shell = std::env::var("SHELL").ok().filter(|shell| !shell.is_empty());
+            let shell = shell.or_else(local_server::login_shell).unwrap_or_else(|| "/bin/sh".to_owned());
+            CommandLine::Given(vec![shell.into(), "-l".into()])
         }
     };
     // On a terminal of its own, a shell would not notice the end of such input, and would be left behind.
     let terminal = std::io::stdin().is_terminal();
     let launch = Launch {
         endpoint: &endpoint,
-        argv: vec![shell.unwrap_or_else(|| "/bin/sh".to_owned()).into(), "-l".into()],
+        command,
         cwd: flags.cwd.clone(),
         env: Vec::new(),
         terminal,
@@ -51,6 +48,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         name: flags.name.clone(),
         labels: Vec::new(),
         mode: if terminal { RunMode::Reattachable } else { RunMode::Foreground },
+        reconnect: flags.reconnect.reconnect,
     };
     let launched = Box::pin(launch.start()).await?;
     let shown = ConsoleOptions {
@@ -60,6 +58,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         escape: flags.escape.escape,
         end_notices: EndNotices::default(),
         grace: DEFAULT_GRACE,
+        reconnect: flags.reconnect.reconnect,
     };
     show(&endpoint, launched, shown).await
 }

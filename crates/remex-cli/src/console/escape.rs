@@ -55,6 +55,8 @@ pub(crate) enum Key {
     Kill,
     /// `~?`: show help.
     Help,
+    /// Ctrl-C while the connection is lost.
+    Interrupt,
     /// The terminal was closed.
     HangUp,
 }

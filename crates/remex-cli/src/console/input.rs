@@ -4,6 +4,7 @@
 
 use std::{
     io::{self, PipeReader, PipeWriter},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
@@ -23,8 +24,21 @@ const BUFFERED_CHUNKS: usize = 1;
 #[derive(Debug)]
 pub(crate) struct Input {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
+    gate: Gate,
     /// Wakes the thread when dropped.
     _stop: PipeWriter,
+}
+
+/// Lets the owner of the terminal keep an [`Input`] from reading, while another program reads.
+#[derive(Clone, Debug)]
+pub(super) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GateState {
+    Open,
+    Closed,
+    /// The input is not wanted any more.
+    Stopped,
 }
 
 impl Input {
@@ -32,11 +46,19 @@ impl Input {
     pub(crate) fn open() -> Result<Self, Failure> {
         let (stopped, stop) = io::pipe().map_err(|error| Failure::io("read standard input", &error))?;
         let (sender, pieces) = mpsc::channel(BUFFERED_CHUNKS);
+        let gate = Gate(Arc::new((Mutex::new(GateState::Open), Condvar::new())));
         thread::Builder::new()
             .name("remex-stdin".to_owned())
-            .spawn(move || pump(&stopped, &sender))
+            .spawn({
+                let gate = gate.clone();
+                move || pump(&stopped, &gate, &sender)
+            })
             .map_err(|error| Failure::no_thread("reads standard input", &error))?;
-        Ok(Self { pieces, _stop: stop })
+        Ok(Self { pieces, gate, _stop: stop })
+    }
+
+    pub(super) fn gate(&self) -> Gate {
+        self.gate.clone()
     }
 
     /// Returns the next chunk, `None` at the end. Cancel-safe.
@@ -45,9 +67,47 @@ impl Input {
     }
 }
 
-fn pump(stopped: &PipeReader, sender: &mpsc::Sender<io::Result<Bytes>>) {
+impl Drop for Input {
+    fn drop(&mut self) {
+        self.gate.set(GateState::Stopped);
+    }
+}
+
+impl Gate {
+    /// Keeps the input from reading; returns when it does not read.
+    pub(super) fn close(&self) {
+        self.set(GateState::Closed);
+    }
+
+    /// Lets the input read again.
+    pub(super) fn open(&self) {
+        self.set(GateState::Open);
+    }
+
+    fn set(&self, next: GateState) {
+        let mut state = self.state();
+        if *state != GateState::Stopped {
+            *state = next;
+        }
+        self.0.1.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while the gate is closed, and returns whether it was.
+    fn wait(&self) -> (MutexGuard<'_, GateState>, bool) {
+        let state = self.state();
+        let was_closed = *state == GateState::Closed;
+        let state = self.0.1.wait_while(state, |state| *state == GateState::Closed);
+        (state.unwrap_or_else(PoisonError::into_inner), was_closed)
+    }
+}
+
+fn pump(stopped: &PipeReader, gate: &Gate, sender: &mpsc::Sender<io::Result<Bytes>>) {
     let mut buffer = vec![0; READ_BYTES];
-    while let Some(piece) = piece(stopped, &mut buffer).transpose() {
+    while let Some(piece) = piece(stopped, gate, &mut buffer).transpose() {
         let is_last = piece.is_err();
         if sender.blocking_send(piece).is_err() || is_last {
             return;
@@ -56,7 +116,7 @@ fn pump(stopped: &PipeReader, sender: &mpsc::Sender<io::Result<Bytes>>) {
 }
 
 /// Waits for input; `None` at the end of the input, or when stopped.
-fn piece(stopped: &PipeReader, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
+fn piece(stopped: &PipeReader, gate: &Gate, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
     let stdin = io::stdin();
     loop {
         let mut sources = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
@@ -65,6 +125,14 @@ fn piece(stopped: &PipeReader, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
+        }
+        // Held while reading, which does not block after the poll.
+        let (state, was_closed) = gate.wait();
+        match *state {
+            GateState::Stopped => return Ok(None),
+            // What was there has gone to the other program.
+            _ if was_closed => continue,
+            _ => {}
         }
         match rustix::io::read(&stdin, &mut *buffer) {
             Ok(0) => return Ok(None),

@@ -1,20 +1,35 @@
 //! Forwards standard input to a process, and finds escape sequences and answers in it.
+//!
+//! Start at [`forward`].
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use remex_client::Error;
+use remex_client::{Client, ConnectionState, Error};
 use tokio::sync::mpsc;
 
 use super::{
     escape::{Character, Escape, InputMode, Key},
     input::Input,
     process::InputSink,
+    status::say,
     terminal::{self, EscapeModes},
-    view::{KILL_TIMEOUT, say},
 };
+
+/// How long earlier input may take to arrive before the process is detached.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Ctrl-C, as a terminal in raw mode sends it.
+const INTERRUPT: u8 = 3;
+
+/// How many keys are held back while an earlier one cannot be sent.
+const HELD_KEYS: usize = 1024;
 
 /// How input is interpreted.
 pub(super) struct Keyboard {
@@ -29,48 +44,80 @@ pub(super) struct Keyboard {
     pub(super) modes: Option<EscapeModes>,
     /// Whether the next input answers a question.
     pub(super) question: Arc<AtomicBool>,
+    pub(super) client: Client,
 }
 
 /// Forwards input until it ends or the process closes it.
 pub(super) async fn forward(mut input: Input, mut sink: InputSink, keyboard: Keyboard) -> Result<(), Error> {
-    let Keyboard { orders, leaves, terminal, character, modes, question } = keyboard;
+    let Keyboard { orders, leaves, terminal, character, modes, question, client } = keyboard;
     let mut escape = Escape::new(character, if terminal { InputMode::Keys } else { InputMode::Lines });
     let (mut last, mut wanted) = (b'\n', true);
-    while let Some(read) = input.next().await {
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            Err(_) if orders.is_some() => break,
-            Err(error) => {
-                say(false, &format!("cannot read standard input: {error}"));
-                break;
+    let mut held = VecDeque::new();
+    loop {
+        let Some(key) = held.pop_front() else {
+            let bytes = match input.next().await {
+                Some(Ok(bytes)) => bytes,
+                None => break,
+                Some(Err(_)) if orders.is_some() => break,
+                Some(Err(error)) => {
+                    say(false, &format!("cannot read standard input: {error}"));
+                    break;
+                }
+            };
+            last = bytes.last().copied().unwrap_or(last);
+            if orders.is_none() {
+                sink.write(&bytes).await?;
+            } else {
+                held.extend(taken(&mut escape, modes.as_ref(), &bytes));
             }
-        };
-        last = bytes.last().copied().unwrap_or(last);
-        let Some(orders) = &orders else {
-            sink.write(&bytes).await?;
             continue;
         };
-        let was_pending = escape.is_pending();
-        let keys = escape.take(&bytes);
-        if let Some(modes) = modes.as_ref().filter(|_| was_pending || escape.is_pending()) {
-            modes.follow(if was_pending { &bytes } else { &[] }, escape.is_pending());
-        }
-        for key in keys {
-            match key {
-                Key::Bytes(answer) if question.swap(false, Ordering::Relaxed) => {
-                    let _ = orders.send(Key::Bytes(answer)).await;
-                }
-                // A process that accepts no input can still be detached.
-                Key::Bytes(bytes) => wanted = wanted && sink.write(&bytes).await.is_ok(),
-                Key::Detach if leaves => {
-                    // Earlier input is in flight, and arrives unless the process reads nothing.
-                    let _ = tokio::time::timeout(KILL_TIMEOUT, sink.flush()).await;
-                    let _ = orders.send(Key::Detach).await;
-                    // Stop forwarding, but keep the input open.
-                    return std::future::pending().await;
-                }
-                order => drop(orders.send(order).await),
+        let Some(orders) = &orders else { continue };
+        match key {
+            Key::Bytes(answer) if question.swap(false, Ordering::Relaxed) => {
+                let _ = orders.send(Key::Bytes(answer)).await;
             }
+            // Without a connection it would reach the process too late.
+            Key::Bytes(bytes) if terminal && bytes.contains(&INTERRUPT) && is_disconnected(&client) => {
+                let _ = orders.send(Key::Interrupt).await;
+            }
+            // A process that accepts no input can still be detached.
+            Key::Bytes(_) if !wanted => {}
+            Key::Bytes(bytes) => {
+                let mut write = std::pin::pin!(sink.write(&bytes));
+                wanted = loop {
+                    tokio::select! {
+                        biased;
+                        written = &mut write => break written.is_ok(),
+                        // A person who waits for a connection can give up, whatever was typed before.
+                        read = input.next(), if is_disconnected(&client) && held.len() < HELD_KEYS => {
+                            let Some(Ok(bytes)) = read else { break (&mut write).await.is_ok() };
+                            last = bytes.last().copied().unwrap_or(last);
+                            for key in taken(&mut escape, modes.as_ref(), &bytes) {
+                                match key {
+                                    Key::Bytes(bytes) if terminal && bytes.contains(&INTERRUPT) => {
+                                        let _ = orders.send(Key::Interrupt).await;
+                                    }
+                                    Key::Bytes(_) => held.push_back(key),
+                                    Key::Detach if leaves => {
+                                        let _ = orders.send(Key::Detach).await;
+                                        return std::future::pending().await;
+                                    }
+                                    order => drop(orders.send(order).await),
+                                }
+                            }
+                        }
+                    }
+                };
+            }
+            Key::Detach if leaves => {
+                // Earlier input is in flight, and arrives unless the process reads nothing.
+                let _ = tokio::time::timeout(FLUSH_TIMEOUT, sink.flush()).await;
+                let _ = orders.send(Key::Detach).await;
+                // Stop forwarding, but keep the input open.
+                return std::future::pending().await;
+            }
+            order => drop(orders.send(order).await),
         }
     }
     if let Some(orders) = &orders
@@ -89,4 +136,18 @@ pub(super) async fn forward(mut input: Input, mut sink: InputSink, keyboard: Key
         (true, b'\n' | b'\r') => sink.write(b"\x04").await,
         (true, _) => sink.write(b"\x04\x04").await,
     }
+}
+
+/// Finds the keys in input; the one after an escape character is read by itself.
+fn taken(escape: &mut Escape, modes: Option<&EscapeModes>, bytes: &[u8]) -> Vec<Key> {
+    let was_pending = escape.is_pending();
+    let keys = escape.take(bytes);
+    if let Some(modes) = modes.filter(|_| was_pending || escape.is_pending()) {
+        modes.follow(if was_pending { bytes } else { &[] }, escape.is_pending());
+    }
+    keys
+}
+
+fn is_disconnected(client: &Client) -> bool {
+    matches!(client.connection_state(), ConnectionState::Reconnecting { .. })
 }

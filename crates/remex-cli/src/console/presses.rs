@@ -17,26 +17,23 @@ pub(super) enum Press {
 /// Keeps track of Ctrl-C.
 #[derive(Debug, Default)]
 pub(super) struct Presses {
-    /// The last one that only interrupted, and whether the client was disconnected then.
-    last: Option<(Instant, bool)>,
+    /// The last one that only interrupted.
+    last: Option<Instant>,
     /// Whether a kill was sent.
     pub(super) killed: bool,
 }
 
 impl Presses {
-    pub(super) fn press(&mut self, now: Instant, away: bool) -> Press {
+    pub(super) fn press(&mut self, now: Instant) -> Press {
         if self.killed {
             return Press::GiveUp;
         }
-        // An interrupt sent while disconnected has not reached the process yet.
-        let again = self.last.is_some_and(|(at, was_away)| {
-            now.saturating_duration_since(at) <= DOUBLE_PRESS_TIME || (was_away && away)
-        });
-        if again {
+        let is_soon = |at| now.saturating_duration_since(at) <= DOUBLE_PRESS_TIME;
+        if self.last.is_some_and(is_soon) {
             self.killed = true;
             return Press::Kill;
         }
-        self.last = Some((now, away));
+        self.last = Some(now);
         Press::Interrupt
     }
 }
@@ -50,13 +47,9 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut presses = Presses::default();
-        assert_eq!(presses.press(at(0), false), Press::Interrupt);
-        assert_eq!(presses.press(at(2_001), false), Press::Interrupt);
-        assert_eq!(presses.press(at(4_001), false), Press::Kill);
-        assert_eq!(presses.press(at(60_000), false), Press::GiveUp);
-        // Without a connection the second one gives up, however late.
-        let mut presses = Presses::default();
-        assert_eq!(presses.press(at(0), true), Press::Interrupt);
-        assert_eq!(presses.press(at(60_000), true), Press::Kill);
+        assert_eq!(presses.press(at(0)), Press::Interrupt);
+        assert_eq!(presses.press(at(2_001)), Press::Interrupt);
+        assert_eq!(presses.press(at(4_001)), Press::Kill);
+        assert_eq!(presses.press(at(60_000)), Press::GiveUp);
     }
 }

@@ -102,7 +102,7 @@ impl ShownProcess {
         }
     }
 
-    fn handle(&self) -> ProcessRef {
+    pub(super) fn handle(&self) -> ProcessRef {
         match self {
             Self::Started { process, .. } => process.reference(),
             Self::Observed { process, .. } => process.clone(),

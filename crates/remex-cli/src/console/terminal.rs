@@ -3,17 +3,26 @@
 //! Start at [`RawTerminal`].
 
 use std::{
+    fs::File,
     io::{self, IsTerminal as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     sync::Mutex,
 };
 
 use remex_client::process::TerminalSize;
-use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+use rustix::{
+    fs::OFlags,
+    process::getpgrp,
+    termios::{
+        LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
+    },
 };
 
 use crate::{
-    console::{escape::Character, view::Screen},
+    console::{
+        escape::Character,
+        modes::{Modes, Screen},
+    },
     render::failure::Failure,
 };
 
@@ -65,11 +74,18 @@ impl RawTerminal {
         tcsetattr(io::stdin(), OptionalActions::Now, &self.settings).map_err(trouble)
     }
 
+    /// Leaves raw mode for as long as another program uses the terminal.
+    pub(crate) fn suspend(&self) {
+        if let Some(before) = BEFORE.lock().ok().and_then(|settings| settings.clone()) {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &before);
+        }
+    }
+
     /// Resets modes that a detached program has set.
-    pub(crate) fn undo(screen: Screen) {
+    pub(crate) fn undo(modes: &Modes) {
         let mut stdout = io::stdout().lock();
         if stdout.is_terminal() {
-            let first = if screen == Screen::Other { FIRST_SCREEN } else { "" };
+            let first = if modes.screen() == Screen::Other { FIRST_SCREEN } else { "" };
             let _ = write!(stdout, "{first}{UNDO}").and_then(|()| stdout.flush());
         }
     }
@@ -167,6 +183,16 @@ fn trouble(error: rustix::io::Errno) -> Failure {
 /// Returns whether standard input is a terminal that was closed.
 pub(crate) fn is_gone() -> bool {
     tcgetattr(io::stdin()).is_err_and(|error| error == rustix::io::Errno::IO)
+}
+
+/// Returns whether there is a terminal, and this program is in its foreground.
+pub(crate) fn is_ours() -> bool {
+    let terminal = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::NOCTTY.bits().cast_signed())
+        .open("/dev/tty");
+    terminal.is_ok_and(|terminal| tcgetpgrp(&terminal) == Ok(getpgrp()))
 }
 
 /// Returns the rows and columns of the terminal on any of the standard streams; 24 × 80 without a terminal.

@@ -3,7 +3,7 @@
 //! Start at [`Console`].
 
 use std::{
-    io::{IsTerminal as _, Write as _},
+    io::IsTerminal as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -22,25 +22,29 @@ use tokio::{
 };
 
 use super::{
+    disconnection::{Change, Disconnection},
     end::{EndNotices, EndedBy, code},
     keyboard::{Keyboard, forward},
+    modes::Modes,
     output::{Broken, Output},
     presses::{DOUBLE_PRESS_TIME, Press, Presses},
     process::ShownProcess,
+    redraw,
+    status::{self, CursorAt, say},
     stopping::{Due, SignalMeaning, Stopping},
 };
 use crate::{
     console::{
         escape::{Character, Key},
-        input::Input,
+        input::{Gate, Input},
         interrupt::SignalListener,
         terminal::{self, EscapeKeys, EscapeModes, Keys, RawTerminal},
     },
     remote::{
         endpoint::{Endpoint, EndpointKind},
-        reconnect::{self, Notices},
+        reconnect::{self, Absence},
     },
-    render::{failure::Failure, print, text::amount},
+    render::{failure::Failure, text::amount},
 };
 
 /// How long to wait for the reply to a kill.
@@ -52,12 +56,6 @@ const NO_ANSWER: &str = "the server does not answer; the command may keep runnin
 /// What the first Ctrl-C asks.
 const QUESTION: &str = "d and Enter detaches and leaves it running, i and Enter interrupts it, and so does another Ctrl-C; \
                         `--ctrl-c` makes the choice for next time";
-
-/// The control sequence that enters the alternate screen.
-const OTHER_SCREEN: &[u8] = b"\x1b[?1049h";
-
-/// The control sequence that leaves it.
-const FIRST_SCREEN: &[u8] = b"\x1b[?1049l";
 
 /// How a process is shown.
 #[derive(Debug)]
@@ -79,6 +77,10 @@ pub(crate) struct Console {
     pub(crate) escape: Character,
     /// The kind of its server: the exit of the user's own server is detected sooner.
     pub(crate) endpoint: EndpointKind,
+    /// What is said without a connection.
+    pub(crate) absence: Absence,
+    /// A redraw that is under way.
+    pub(crate) redraw: Option<JoinHandle<()>>,
 }
 
 /// The effect of Ctrl-C.
@@ -108,6 +110,8 @@ pub(crate) enum Ending {
     Exited(u8),
     /// The user detached, and the process keeps running.
     Detached,
+    /// The user left the process without a connection, after this time; it keeps running while its session lasts.
+    Left { away: Duration },
     /// This program has ended the process, which may not have reset the terminal; the exit code as in a shell.
     Stopped(u8),
     /// Standard output was closed by its reader.
@@ -124,7 +128,7 @@ enum ConsoleEvent {
     Continued,
     Stop,
     Order(Key),
-    Condition,
+    Connection(Change),
     Gone(Failure),
     OutputClosed(Broken),
     Due(Due),
@@ -152,29 +156,41 @@ struct Signals {
 
 impl Console {
     /// Shows the process until it exits or the user detaches.
-    pub(crate) async fn show(self) -> Result<Ending, Failure> {
+    pub(crate) async fn show(mut self) -> Result<Ending, Failure> {
         let raw = match (self.terminal, self.forward) {
             (true, true) => RawTerminal::enter(Keys::All)?,
             // In read-only mode, Ctrl-C still detaches.
             (true, false) if self.interrupts == Interrupts::Leave => RawTerminal::enter(Keys::ButSignals)?,
             _ => None,
         };
-        let mut screen = Screen::First;
+        let mut modes = Modes::default();
         let signals = Signals::listen(raw.is_some())?;
         let (orders, keys) = mpsc::channel(1);
+        let client = self.process.client().clone();
+        let redraw = self.redraw.take();
         let is_cooked = raw.is_none() && self.forward && std::io::stdin().is_terminal();
         let escape_keys = is_cooked.then(|| EscapeKeys::enter(self.escape)).flatten();
-        let modes = escape_keys.as_ref().map(EscapeKeys::modes);
+        let escape_modes = escape_keys.as_ref().map(EscapeKeys::modes);
         let question = Arc::new(AtomicBool::new(false));
-        let keyboard =
-            self.forward.then(|| self.keyboard(orders, modes, Arc::clone(&question))).transpose()?;
-        let ending = Box::pin(self.watch(signals, keys, raw.as_ref(), (&mut screen, question))).await;
+        let (keyboard, gate) = self
+            .forward
+            .then(|| self.keyboard(orders, escape_modes, Arc::clone(&question)))
+            .transpose()?
+            .unzip();
+        let mut link =
+            Disconnection::new(&client, self.process.handle(), self.absence.clone(), raw.as_ref(), gate);
+        let ending =
+            Box::pin(self.watch(signals, keys, raw.as_ref(), question, (&mut link, &mut modes))).await;
+        link.finish(&mut modes).await;
+        if let Some(redraw) = redraw.filter(|_| client.connection_state() == ConnectionState::Connected) {
+            redraw::finish(redraw).await;
+        }
         // After detaching, the input must stay open: dropping the writer would close it.
         if let Some(keyboard) = keyboard.filter(|_| !matches!(ending, Ok(Ending::Detached))) {
             keyboard.abort();
         }
         if raw.is_some() && !matches!(ending, Ok(Ending::Exited(_))) {
-            RawTerminal::undo(screen);
+            RawTerminal::undo(&modes);
         }
         drop((raw, escape_keys));
         ending
@@ -185,15 +201,16 @@ impl Console {
         mut signals: Signals,
         mut keys: mpsc::Receiver<Key>,
         terminal: Option<&RawTerminal>,
-        (screen, question): (&mut Screen, Arc<AtomicBool>),
+        question: Arc<AtomicBool>,
+        (link, modes): (&mut Disconnection<'_>, &mut Modes),
     ) -> Result<Ending, Failure> {
         let raw = terminal.is_some();
         let client = self.process.client().clone();
-        let (mut conditions, mut notices) = (client.connection_states(), Notices::of(&client));
         let mut server_gone = std::pin::pin!(Endpoint::server_gone(self.endpoint, &client));
         let mut output = Output::open()?;
         let (mut presses, mut listens) = (Presses::default(), self.forward);
         let (mut stopping, mut writes) = (Stopping::new(self.grace), Writes::Yes);
+        let mut cursor = CursorAt::LineStart;
         loop {
             let turn = tokio::select! {
                 biased;
@@ -202,7 +219,7 @@ impl Console {
                     Some(key) => ConsoleEvent::Order(key),
                     None => { listens = false; continue }
                 },
-                _ = conditions.changed() => ConsoleEvent::Condition,
+                change = link.changed() => ConsoleEvent::Connection(change),
                 failure = &mut server_gone => ConsoleEvent::Gone(failure),
                 broken = output.broken(), if writes == Writes::Yes => ConsoleEvent::OutputClosed(broken),
                 due = stopping.next() => ConsoleEvent::Due(due),
@@ -210,7 +227,11 @@ impl Console {
             };
             match turn {
                 ConsoleEvent::Event(Ok(Some(Event::Output(chunk)))) => {
-                    screen.note(&chunk.bytes);
+                    modes.follow(&chunk.bytes);
+                    status::follow(modes);
+                    link.before_output();
+                    cursor =
+                        if chunk.bytes.ends_with(b"\n") { CursorAt::LineStart } else { CursorAt::Within };
                     output.write(chunk.stream, chunk.bytes);
                 }
                 ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gap_notice(gap.bytes, gap.cause)),
@@ -252,6 +273,15 @@ impl Console {
                         return Ok(ending);
                     }
                 }
+                ConsoleEvent::Interrupt | ConsoleEvent::Order(Key::Interrupt) if link.is_lost() => {
+                    if let Some(away) = link.interrupt() {
+                        return Ok(Ending::Left { away });
+                    }
+                    if !raw {
+                        // It arrives if the connection comes back.
+                        self.process.pass(SignalName::Int);
+                    }
+                }
                 ConsoleEvent::Interrupt if self.interrupts == Interrupts::Ask => {
                     self.interrupts = Interrupts::Pass;
                     question.store(true, Ordering::Relaxed);
@@ -259,7 +289,7 @@ impl Console {
                 }
                 ConsoleEvent::Interrupt => {
                     question.store(false, Ordering::Relaxed);
-                    let press = presses.press(Instant::now(), self.is_disconnected());
+                    let press = presses.press(Instant::now());
                     if let Some(ending) = self.interrupt(press, raw).await {
                         return Ok(ending);
                     }
@@ -283,7 +313,9 @@ impl Console {
                 },
                 ConsoleEvent::Order(Key::Kill) => {
                     presses.killed = true;
-                    self.warn_if_disconnected(raw);
+                    if self.is_disconnected() {
+                        say(raw, "not connected; it is killed when the connection comes back");
+                    }
                     tokio::spawn(self.process.killed(Termination::Kill));
                 }
                 ConsoleEvent::Order(Key::HangUp) => {
@@ -300,7 +332,13 @@ impl Console {
                     }
                     _ => say(raw, "neither detached nor interrupted"),
                 },
-                ConsoleEvent::Condition => notices.next(&client).iter().for_each(|notice| say(raw, notice)),
+                ConsoleEvent::Order(Key::Interrupt) => {}
+                ConsoleEvent::Connection(Change::Eof) => {
+                    if let Some(ending) = self.stop(129, &mut stopping, raw).await {
+                        return Ok(ending);
+                    }
+                }
+                ConsoleEvent::Connection(change) => link.on_change(&change, modes, cursor),
                 ConsoleEvent::OutputClosed(_) if terminal::is_gone() => {
                     writes = Writes::No;
                     if let Some(ending) = self.stop(129, &mut stopping, raw).await {
@@ -359,15 +397,13 @@ impl Console {
     /// Interrupts or kills the process after Ctrl-C.
     async fn interrupt(&self, press: Press, raw: bool) -> Option<Ending> {
         if press == Press::Interrupt {
-            if !self.warn_if_disconnected(raw) {
-                let seconds = DOUBLE_PRESS_TIME.as_secs();
-                say(
-                    raw,
-                    &format!(
-                        "interrupted; press Ctrl-C again within {seconds} s to kill it and everything it started"
-                    ),
-                );
-            }
+            let seconds = DOUBLE_PRESS_TIME.as_secs();
+            say(
+                raw,
+                &format!(
+                    "interrupted; press Ctrl-C again within {seconds} s to kill it and everything it started"
+                ),
+            );
             self.process.pass(SignalName::Int);
             return None;
         }
@@ -404,15 +440,6 @@ impl Console {
         }
     }
 
-    /// Prints a notice if disconnected, and returns whether it did.
-    fn warn_if_disconnected(&self, raw: bool) -> bool {
-        let away = self.is_disconnected();
-        if away {
-            say(raw, "not connected; press Ctrl-C again to give up");
-        }
-        away
-    }
-
     fn is_disconnected(&self) -> bool {
         matches!(self.process.client().connection_state(), ConnectionState::Reconnecting { .. })
     }
@@ -433,7 +460,9 @@ impl Console {
             SignalMeaning::Same => None,
             SignalMeaning::Cut => self.cut_short(stopping),
             SignalMeaning::Pass => {
-                self.warn_if_disconnected(raw);
+                if self.is_disconnected() {
+                    say(raw, "not connected; the signal is passed on when the connection comes back");
+                }
                 match code {
                     129 => self.process.pass(SignalName::Hup),
                     _ => {
@@ -470,16 +499,19 @@ impl Console {
         orders: mpsc::Sender<Key>,
         modes: Option<EscapeModes>,
         question: Arc<AtomicBool>,
-    ) -> Result<JoinHandle<()>, Failure> {
+    ) -> Result<(JoinHandle<()>, Gate), Failure> {
         let input = Input::open()?;
+        let gate = input.gate();
         let sink = self.process.input();
         let orders = std::io::stdin().is_terminal().then_some(orders);
         let (terminal, leaves, character) = (self.terminal, self.detach_refusal.is_none(), self.escape);
-        Ok(tokio::spawn(async move {
+        let client = self.process.client().clone();
+        let forwarding = tokio::spawn(async move {
             // Stop forwarding when the input is closed; the exit status says the rest.
-            let keyboard = Keyboard { orders, leaves, terminal, character, modes, question };
+            let keyboard = Keyboard { orders, leaves, terminal, character, modes, question, client };
             let _ = forward(input, sink, keyboard).await;
-        }))
+        });
+        Ok((forwarding, gate))
     }
 }
 
@@ -530,15 +562,6 @@ pub(crate) fn gap_notice(bytes: Option<u64>, cause: Option<GapCause>) -> String 
     }
 }
 
-/// Prints one line on stderr, also on a raw terminal; ignores errors.
-pub(crate) fn say(raw: bool, text: &str) {
-    if raw {
-        let _ = std::io::stderr().write_all(format!("\r\nremex: {text}\r\n").as_bytes());
-    } else {
-        print::note(text);
-    }
-}
-
 impl Broken {
     fn ending(self) -> Result<Ending, Failure> {
         match self {
@@ -548,24 +571,6 @@ impl Broken {
                 "free some space, or redirect the output elsewhere",
             )
             .because(reason.to_string())),
-        }
-    }
-}
-
-/// Which screen of the terminal is active.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Screen {
-    First,
-    Other,
-}
-
-impl Screen {
-    /// Tracks the active screen; misses a sequence that is split between two chunks.
-    fn note(&mut self, bytes: &[u8]) {
-        let last = |order| memchr::memmem::rfind(bytes, order);
-        match (last(OTHER_SCREEN), last(FIRST_SCREEN)) {
-            (None, None) => {}
-            (other, first) => *self = if other > first { Self::Other } else { Self::First },
         }
     }
 }

@@ -22,7 +22,7 @@ use remex_client::{
 };
 
 use crate::{
-    remote::{agent_link, local_server, ssh, user_server},
+    remote::{agent_link, local_server, reconnect, ssh, user_server},
     render::{
         failure::{Failure, Kind},
         finding::short,
@@ -118,6 +118,8 @@ pub(crate) struct Endpoint {
     pub(crate) name: String,
     pub(crate) kind: EndpointKind,
     pub(crate) target: Target,
+    /// How long to try to reconnect, if the environment says so.
+    reconnect: Option<Duration>,
     options: Options,
     /// The name of the link to the agent that logins forward.
     agent_link: Option<String>,
@@ -157,6 +159,7 @@ impl Endpoint {
             name: "local".to_owned(),
             kind: EndpointKind::InProcess,
             target: local_server::in_process()?,
+            reconnect: None,
             options: options(),
             agent_link: None,
         })
@@ -168,6 +171,7 @@ impl Endpoint {
             name: "local".to_owned(),
             kind: EndpointKind::UserServer,
             target: Target::unix(socket.path),
+            reconnect: None,
             options: options(),
             agent_link: None,
         }
@@ -207,6 +211,7 @@ impl Endpoint {
                 name: target.to_string(),
                 kind: EndpointKind::Remote,
                 target,
+                reconnect: None,
                 options: options(),
                 agent_link: None,
             });
@@ -255,6 +260,7 @@ impl Endpoint {
             name: word.to_owned(),
             kind: EndpointKind::Remote,
             target: definition.target.clone(),
+            reconnect: definition.reconnect_timeout,
             options: usual
                 .clone()
                 .connect_timeout(definition.connect_timeout.unwrap_or(usual.connect_timeout))
@@ -344,6 +350,16 @@ impl Endpoint {
     pub(crate) fn agent_socket(&self, client: &Client) -> Result<Option<String>, Failure> {
         let link = self.agent_link.as_deref().map(agent_link::path);
         link.map(|path| Self::remote_absolute(client, &path)).transpose()
+    }
+
+    /// Returns how long to try to reconnect: what a flag says, or the environment, or by default.
+    pub(crate) fn reconnect_window(&self, flag: Option<Duration>) -> Duration {
+        self.asked_window(flag).unwrap_or(reconnect::DEFAULT_WINDOW)
+    }
+
+    /// Returns how long the user wants to try to reconnect, if a flag or the environment says so.
+    pub(crate) fn asked_window(&self, flag: Option<Duration>) -> Option<Duration> {
+        flag.or(self.reconnect)
     }
 
     /// Connects; the session ends with its last process unless `adapt` changes that.

@@ -2,12 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use remex_client::{Client, ConnectionState, Options, SessionLost};
+use remex_client::{Client, ConnectionState, Error, Options, SessionLost};
 
 use crate::{
     remote::endpoint::{Endpoint, EndpointKind},
-    render::{failure::Failure, print, text::span},
+    render::{
+        failure::{Failure, InvalidArg},
+        print,
+        text::{self, span},
+    },
 };
+
+/// How long `run`, `shell` and `attach` try to reconnect unless the user says otherwise.
+pub(crate) const DEFAULT_WINDOW: Duration = Duration::from_secs(3600);
+
+/// Stands for no end of reconnecting, and for a session that never expires.
+pub(crate) const FOREVER: Duration = Duration::MAX;
 
 /// The notice of a disconnect.
 const LOST: &str = "connection lost; reconnecting";
@@ -18,9 +28,125 @@ const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the session of an observer survives without a connection: longer than reconnecting is tried.
 pub(crate) const DETACH_TTL: Duration = Duration::from_secs(120);
 
+/// A session of an observer expires some time, however long reconnecting is tried: one that nobody needs is found empty.
+const MAX_OBSERVER_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// Keeps the session alive as long as reconnecting is tried.
 pub(crate) fn keep_session(options: &mut Options) {
     options.detach_ttl = Some(DETACH_TTL);
+}
+
+/// Keeps the session of an observer alive as long as reconnecting is tried, which is `window`.
+pub(crate) fn keep_session_for(window: Duration) -> impl FnOnce(&mut Options) {
+    move |options| {
+        options.reconnect_timeout = window;
+        options.detach_ttl = Some(window.clamp(DETACH_TTL, MAX_OBSERVER_TTL));
+    }
+}
+
+/// Parses the value of `--reconnect`: a time, or `forever`.
+pub(crate) fn window(text: &str) -> Result<Duration, InvalidArg> {
+    match text {
+        "forever" => Ok(FOREVER),
+        _ => remex::units::parse_duration(text).ok_or_else(|| {
+            InvalidArg::new(
+                "it is neither a number with a unit nor `forever`",
+                "write a time such as `30m`, `24h` or `7d`, or `forever`",
+            )
+        }),
+    }
+}
+
+/// What a client can tell while it is disconnected from a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Absence {
+    /// The name of the process.
+    pub(crate) name: String,
+    /// The command that comes back to it.
+    pub(crate) reattach: String,
+    /// How long the client tries to reconnect.
+    pub(crate) window: Duration,
+    /// How long the server keeps the process without a connection; `None` until the server ends.
+    pub(crate) kept: Option<Duration>,
+}
+
+impl Absence {
+    /// Describes the disconnect for a status line; `away` is how long it has lasted.
+    pub(crate) fn status(&self, away: Duration, cause: &Error) -> String {
+        let left = |limit: Duration| span(limit.saturating_sub(away));
+        let rest = match self.kept {
+            Some(kept) if kept < self.window => {
+                format!("reconnecting, its server keeps it for another {}", left(kept))
+            }
+            _ if self.window == FOREVER => "reconnecting without end".to_owned(),
+            _ => format!("reconnecting for another {}", left(self.window)),
+        };
+        format!("connection lost {} ago; {rest}: {}", span(away), reason(cause))
+    }
+
+    /// Describes the disconnect in a line that is printed once.
+    pub(crate) fn notice(&self, cause: &Error) -> String {
+        let rest = match self.kept {
+            Some(kept) if kept < self.window => {
+                format!("reconnecting, its server keeps `{}` for {}", self.name, span(kept))
+            }
+            _ if self.window == FOREVER => "reconnecting without end".to_owned(),
+            _ => format!("reconnecting for {}", span(self.window)),
+        };
+        format!("connection lost; {rest}: {}", reason(cause))
+    }
+
+    /// Says after Ctrl-C what another one does.
+    pub(crate) fn interrupted(&self, away: Duration) -> String {
+        let Self { name, reattach, .. } = self;
+        let fate = self.fate(away);
+        format!("not connected; Ctrl-C again leaves `{name}`, `{reattach}` comes back; {fate}")
+    }
+
+    /// Says what becomes of a process that was left without a connection.
+    pub(crate) fn left(&self, away: Duration) -> String {
+        let Self { name, reattach, .. } = self;
+        let fate = self.fate(away);
+        format!("left `{name}` without a connection; {fate}; come back with `{reattach}`")
+    }
+
+    fn fate(&self, away: Duration) -> String {
+        match self.kept {
+            Some(kept) => format!("its server keeps it for another {}", span(kept.saturating_sub(away))),
+            None => "it keeps running as long as its server does".to_owned(),
+        }
+    }
+}
+
+/// Tells a user who asked for a longer time than the server grants.
+pub(crate) fn warn_if_shorter(endpoint: &Endpoint, client: &Client, wanted: Duration) {
+    let granted = client.welcome().detach_ttl_ms.map(Duration::from_millis);
+    if let Some(granted) = granted.filter(|granted| *granted < wanted) {
+        print::note(format!(
+            "{} keeps processes for at most {} without a connection, not {} (`--max-detach-ttl` of its server)",
+            text::plain(&endpoint.name),
+            span(granted),
+            if wanted == FOREVER { "forever".to_owned() } else { format!("for {}", span(wanted)) },
+        ));
+    }
+}
+
+/// Returns why there is no connection, in one line.
+pub(crate) fn reason(cause: &Error) -> String {
+    match cause {
+        Error::ProgramEnded { status, stderr, .. } => {
+            let last = stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
+            text::plain(last.unwrap_or(status))
+        }
+        Error::PromptRefused { .. } => "the login prompts".to_owned(),
+        _ => text::plain(&cause.why().map_or_else(|| cause.what(), Into::into)),
+    }
+}
+
+/// Returns what the user has to do before reconnecting can succeed, if that is known.
+pub(crate) fn remedy(cause: &Error) -> Option<String> {
+    let needs_user = matches!(cause, Error::ProgramEnded { .. } | Error::PromptRefused { .. });
+    cause.hint().filter(|_| needs_user).map(text::plain)
 }
 
 /// Ends a session and its processes; if the server is unreachable, the session expires.
@@ -33,9 +159,12 @@ pub(crate) async fn end(client: Client) {
 /// Adds to the failure of a foreground command what becomes of it when its client gives up reconnecting.
 pub(crate) fn explain_end(failure: Failure) -> Failure {
     match failure.loss() {
-        Some(SessionLost::ReconnectTimedOut { .. }) => failure
-            .with_clause("the server ends the command now")
-            .with_hint("use `remex run --detach` for a command that must survive longer disconnects"),
+        Some(SessionLost::ReconnectTimedOut { last, .. }) => {
+            let longer = "use `--reconnect forever` or `remex run --detach` for a command that must survive longer \
+                          disconnects";
+            let hint = remedy(last).map_or_else(|| longer.to_owned(), |remedy| format!("{remedy}; {longer}"));
+            failure.with_clause("the server ends the command now").with_hint(hint)
+        }
         _ => failure,
     }
 }

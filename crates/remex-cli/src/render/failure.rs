@@ -268,6 +268,7 @@ impl From<Error> for Failure {
         let kind = match &error {
             Error::Address { .. } | Error::Usage { .. } => Kind::Usage,
             Error::Unreachable { .. }
+            | Error::PromptRefused { .. }
             | Error::Unauthorized { .. }
             | Error::ProgramEnded { .. }
             | Error::Protocol { .. }

@@ -57,12 +57,18 @@ pub(crate) fn amount(bytes: u64) -> String {
     }
 }
 
-/// Formats a duration for a sentence: `0.3 s`, `42 s`, `5 min 3 s`.
+/// Formats a duration for a sentence: `0.3 s`, `42 s`, `5 min 3 s`, `2 h`, `3 d 4 h`.
 pub(crate) fn span(time: Duration) -> String {
+    let parts = |large, large_unit, small, small_unit| match small {
+        0 => format!("{large} {large_unit}"),
+        _ => format!("{large} {large_unit} {small} {small_unit}"),
+    };
     match time.as_secs() {
         0..10 => format!("{:.1} s", time.as_secs_f64().clamp(0.1, 9.9)),
         seconds @ 10..60 => format!("{seconds} s"),
-        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+        seconds @ 60..3600 => parts(seconds / 60, "min", seconds % 60, "s"),
+        seconds @ 3600..86_400 => parts(seconds / 3600, "h", seconds / 60 % 60, "min"),
+        seconds => parts(seconds / 86_400, "d", seconds / 3600 % 24, "h"),
     }
 }
 
@@ -178,7 +184,14 @@ mod tests {
         for (bytes, text) in [(1, "1 byte"), (512, "512 bytes"), (1536, "1.5 KiB"), (59 << 20, "59 MiB")] {
             assert_eq!(amount(bytes), text);
         }
-        for (ms, text) in [(40, "0.1 s"), (4_300, "4.3 s"), (42_900, "42 s"), (303_000, "5 min 3 s")] {
+        for (ms, text) in [
+            (40, "0.1 s"),
+            (4_300, "4.3 s"),
+            (42_900, "42 s"),
+            (303_000, "5 min 3 s"),
+            (3_600_000, "1 h"),
+            (273_600_000, "3 d 4 h"),
+        ] {
             assert_eq!(span(Duration::from_millis(ms)), text);
         }
     }

@@ -71,7 +71,7 @@ fn an_environment_is_added_listed_and_removed() {
     let listing = listing(&home.say(&["env", "list", "--json"]));
     let dev = json!({
         "id": "dev", "default": true, "kind": "webSocket", "where": "ws://127.0.0.1:7070", "token": false, "tls": null,
-        "connectTimeoutMs": 1500, "source": file,
+        "connectTimeoutMs": 1500, "reconnectTimeoutMs": null, "source": file,
     });
     assert_eq!(listing["environments"][1], dev);
     let way = format!("{} far.example -- remex proxy", home.path("bin/way").display());

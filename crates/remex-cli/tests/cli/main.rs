@@ -32,6 +32,7 @@ mod newer_server;
 mod orphans;
 mod packages;
 mod proxy;
+mod reconnect;
 mod run;
 mod runtime_directory;
 mod sandbox_hints;

@@ -5,12 +5,12 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write as _,
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -29,6 +29,8 @@ pub(crate) struct SshHost {
     pub(crate) home: Home,
     port: u16,
     stop: Arc<AtomicBool>,
+    /// What is connected, or was.
+    connections: Arc<Mutex<Vec<TcpStream>>>,
     server: Option<JoinHandle<Vec<Child>>>,
 }
 
@@ -48,8 +50,15 @@ impl SshHost {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = Arc::new(AtomicBool::new(false));
-        let server = serve(listener, programs.join("sshd"), configure(&home), Arc::clone(&stop));
-        let far = Self { near, home, port, stop, server: Some(server) };
+        let connections = Arc::default();
+        let server = serve(
+            listener,
+            programs.join("sshd"),
+            configure(&home),
+            Arc::clone(&stop),
+            Arc::clone(&connections),
+        );
+        let far = Self { near, home, port, stop, connections, server: Some(server) };
         far.trust("key");
         let user = user();
         let config = format!(
@@ -114,6 +123,13 @@ impl SshHost {
         fs::read_to_string(self.home.path("log")).unwrap().matches("Accepted publickey").count()
     }
 
+    /// Cuts what is connected now.
+    pub(crate) fn cut(&self) {
+        for connection in self.connections.lock().unwrap().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Removes `remex` there.
     pub(crate) fn uninstall(&self) {
         fs::remove_file(self.home.path("../bin/remex")).unwrap();
@@ -144,6 +160,7 @@ fn serve(
     sshd: PathBuf,
     config: PathBuf,
     stop: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
 ) -> JoinHandle<Vec<Child>> {
     thread::spawn(move || {
         let mut connections = Vec::new();
@@ -152,6 +169,7 @@ fn serve(
             if stop.load(Ordering::SeqCst) {
                 return connections;
             }
+            open.lock().unwrap().push(stream.try_clone().unwrap());
             let side = || Stdio::from(OwnedFd::from(stream.try_clone().unwrap()));
             let server = Command::new(&sshd)
                 .args(["-i", "-f"])

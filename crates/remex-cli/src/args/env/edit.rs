@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use crate::render::text;
+use crate::{remote::reconnect::window, render::text};
 
 /// Flags of `remex env add`.
 #[derive(Debug, Args)]
@@ -53,6 +53,10 @@ pub(crate) struct Settings {
     /// The connect timeout, such as `5s`
     #[arg(long, value_name = "TIME", value_parser = text::duration)]
     pub(crate) connect_timeout: Option<Duration>,
+
+    /// How long `run`, `shell` and `attach` try to reconnect, such as `30m`, or `forever`; `1h` unless set
+    #[arg(long, value_name = "TIME|forever", value_parser = window)]
+    pub(crate) reconnect: Option<Duration>,
 
     /// Copy this program to `.local/bin/remex` on the ssh host, and use it there
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! The settings of an environment: from flags to the file.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use remex_client::{Program, Target, environment::Id};
 use toml_edit::{Array, Item, RawString, TableLike, Value};
@@ -8,7 +8,10 @@ use toml_edit::{Array, Item, RawString, TableLike, Value};
 use super::{EnvironmentsFile, Outcome};
 use crate::{
     args::env::edit::{Settings, Tls},
-    remote::ssh::{self, Installed, OldServer},
+    remote::{
+        reconnect::FOREVER,
+        ssh::{self, Installed, OldServer},
+    },
     render::{failure::Failure, print, text},
 };
 
@@ -41,12 +44,13 @@ impl ServerAddress {
 
 impl Settings {
     pub(super) fn is_any(&self) -> bool {
-        let Self { url, program, token_file, tls, default, connect_timeout, install } = self;
+        let Self { url, program, token_file, tls, default, connect_timeout, reconnect, install } = self;
         url.is_some()
             || !program.is_empty()
             || token_file.is_some()
             || tls.is_any()
             || connect_timeout.is_some()
+            || reconnect.is_some()
             || *default
             || *install
     }
@@ -105,11 +109,12 @@ impl Settings {
             put(entry, "pin", pin.as_str().into());
         }
         if let Some(limit) = self.connect_timeout {
-            let seconds = match i64::try_from(limit.as_secs()) {
-                Ok(seconds) if limit.subsec_nanos() == 0 => Value::from(seconds),
-                _ => Value::from(limit.as_secs_f64()),
-            };
-            put(entry, "connect_timeout_sec", seconds);
+            put(entry, "connect_timeout_sec", seconds(limit));
+        }
+        match self.reconnect {
+            Some(FOREVER) => put(entry, "reconnect_timeout_sec", "forever".into()),
+            Some(window) => put(entry, "reconnect_timeout_sec", seconds(window)),
+            None => {}
         }
         Ok(())
     }
@@ -132,6 +137,13 @@ impl Tls {
     fn is_any(&self) -> bool {
         let Self { ca, pin, client_cert, client_key } = self;
         ca.is_some() || pin.is_some() || client_cert.is_some() || client_key.is_some()
+    }
+}
+
+fn seconds(time: Duration) -> Value {
+    match i64::try_from(time.as_secs()) {
+        Ok(seconds) if time.subsec_nanos() == 0 => Value::from(seconds),
+        _ => Value::from(time.as_secs_f64()),
     }
 }
 

@@ -1,0 +1,322 @@
+//! What a person sees and can do while the connection is lost, and what becomes of the process meanwhile.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    process::{Child, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{
+    home::Home,
+    screen::Screen,
+    ssh_host::SshHost,
+    support::{DisconnectingProxy, InTime as _, Patient, Server},
+};
+
+const PASSPHRASE: &str = "open-sesame";
+
+/// The connections after the first one carry nothing, so that nobody can come back.
+fn never_again() -> Vec<u64> {
+    let mut plan = vec![u64::MAX];
+    plan.extend([0; 10_000]);
+    plan
+}
+
+fn start(home: &Home, args: &[&str]) -> Child {
+    let mut command = home.remex(args);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn lines(stream: impl Read + std::os::fd::AsFd) -> impl BufRead {
+    BufReader::new(Patient::new(stream))
+}
+
+fn line(stream: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Returns how many minutes the server keeps the only running process without a connection.
+fn minutes_kept(home: &Home, address: &str) -> f64 {
+    let said = home.say(&["ps", "--on", address, "--json"]);
+    let listing: Value = serde_json::from_str(&said.out).unwrap();
+    let expires = listing["processes"][0]["expiresAtMs"].as_f64().unwrap_or_else(|| panic!("{said:?}"));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    expires / 60_000.0 - now.as_secs_f64() / 60.0
+}
+
+#[test]
+fn the_server_keeps_a_command_for_an_hour_and_whoever_left_it_comes_back() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &never_again());
+    let go = home.path("go");
+    let script = format!("echo ready; until [ -e {} ]; do sleep 0.05; done; echo done; exit 7", go.display());
+    let mut run = start(&home, &["run", "--on", proxy.address(), "--", "sh", "-c", &script]);
+    let (mut out, mut err) = (lines(run.stdout.take().unwrap()), lines(run.stderr.take().unwrap()));
+    assert_eq!(line(&mut out), "ready");
+    proxy.cut();
+    let told = line(&mut err);
+    assert!(told.starts_with("remex: connection lost; reconnecting for 1 h: "), "{told}");
+    signal(&run, Signal::INT);
+    let told = line(&mut err);
+    assert!(told.starts_with("remex: not connected; Ctrl-C again leaves `sh-"), "{told}");
+    let attach = format!("`remex attach --on {} sh-", proxy.address());
+    assert!(told.contains(&attach) && told.contains("its server keeps it for another 59 min 5"), "{told}");
+    signal(&run, Signal::INT);
+    assert_eq!(run.ended().code(), Some(130));
+    let told = line(&mut err);
+    assert!(told.contains(&format!("come back with {attach}")), "{told}");
+
+    let kept = minutes_kept(&home, server.address());
+    assert!((55.0..=60.0).contains(&kept), "{kept} minutes");
+    let mut attach = start(&home, &["attach", "--on", server.address()]);
+    let mut out = lines(attach.stdout.take().unwrap());
+    assert_eq!(line(&mut out), "ready");
+    let kept = minutes_kept(&home, server.address());
+    assert!(kept > 23.0 * 60.0, "whoever comes back does not have an hour only: {kept} minutes");
+    fs::write(&go, "").unwrap();
+    assert_eq!(line(&mut out), "done");
+    assert_eq!(attach.ended().code(), Some(7));
+}
+
+#[test]
+fn a_signal_without_a_connection_tells_what_runs_on() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &never_again());
+    let script = "echo ready; exec sleep 1000";
+    let mut run = start(&home, &["run", "--on", proxy.address(), "--", "sh", "-c", script]);
+    let (mut out, mut err) = (lines(run.stdout.take().unwrap()), lines(run.stderr.take().unwrap()));
+    assert_eq!(line(&mut out), "ready");
+    proxy.cut();
+    let told = line(&mut err);
+    assert!(told.starts_with("remex: connection lost; "), "{told}");
+    signal(&run, Signal::TERM);
+    assert_eq!(run.ended().code(), Some(143));
+    let told = line(&mut err);
+    assert!(told.contains("without a connection; its server keeps it for another 59 min 5"), "{told}");
+    assert!(told.contains("come back with `remex attach --on "), "{told}");
+}
+
+#[test]
+fn how_long_to_reconnect_is_chosen_and_less_is_told() {
+    let home = Home::new();
+    let server = Server::serve(&["--listen", "ws://127.0.0.1:0", "--max-detach-ttl", "2h"]);
+    let said = home.say(&["run", "--on", server.address(), "--reconnect", "2h", "--", "true"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    let said = home.say(&["run", "--on", server.address(), "--reconnect", "7d", "--", "true"]);
+    let less = |wanted: &str| {
+        format!(
+            "keeps processes for at most 2 h without a connection, not {wanted} (`--max-detach-ttl` of its server)\n"
+        )
+    };
+    assert!(said.err.ends_with(&less("for 7 d")), "{said:?}");
+    home.add_environment("build", server.address());
+    let said = home.say(&["run", "--on", "build", "--", "true"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "an hour is a default, not a wish");
+    assert_eq!(home.say(&["env", "set", "build", "--reconnect", "forever"]).code, Some(0));
+    let file = fs::read_to_string(home.environments()).unwrap();
+    assert!(file.contains("reconnect_timeout_sec = \"forever\""), "{file}");
+    let listing: Value = serde_json::from_str(&home.say(&["env", "list", "--json"]).out).unwrap();
+    assert_eq!(listing["environments"][1]["reconnectTimeoutMs"], "forever");
+    let said = home.say(&["run", "--on", "build", "--", "true"]);
+    assert!(said.err.ends_with(&format!("remex: build {}", less("forever"))), "{said:?}");
+    let said = home.say(&["run", "--on", "build", "--reconnect", "5 minutes", "--", "true"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("it is neither a number with a unit nor `forever`"), "{said:?}");
+
+    assert_eq!(home.say(&["env", "set", "build", "--reconnect", "1ms"]).code, Some(0));
+    let mut run = start(&home, &["run", "--on", "build", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
+    let mut out = lines(run.stdout.take().unwrap());
+    assert_eq!(line(&mut out), "ready");
+    server.signal(Signal::KILL);
+    let ended = run.finished();
+    let said = said_of(&ended);
+    assert_eq!(ended.status.code(), Some(125), "{said}");
+    assert!(said.contains("could not be re-established within 1ms"), "{said}");
+    assert!(said.contains("hint: use `--reconnect forever` or `remex run --detach`"), "{said}");
+}
+
+fn said_of(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_line_on_a_terminal_says_why_how_long_and_what_is_left() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let script = "printf 'half a line'; read x";
+    let mut screen = Screen::remex(&home, &["run", "-i", "--on", proxy.address(), "--", "sh", "-c", script]);
+    screen.wait_for("half a line");
+    proxy.cut();
+    // It is one line, below the output, which a second later says more.
+    screen.wait_until("a status line that has changed", |screen| {
+        let mut lines = screen.lines();
+        let status = lines.nth(1).unwrap_or_default();
+        screen.starts_with("half a line\n")
+            && status.starts_with("remex: connection lost ")
+            && !status.starts_with("remex: connection lost 0.1 s ago")
+            && status.contains(" ago; reconnecting for another 59 min 5")
+            && lines.all(str::is_empty)
+    });
+    screen.wait_until("the end of the disconnect in its place", |screen| {
+        screen.contains("half a line\nremex: reconnected after ") && !screen.contains("connection lost")
+    });
+    screen.keys("\r");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn ctrl_c_in_a_shell_without_a_connection_leaves_it() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &never_again());
+    let args = ["run", "--on", proxy.address(), "-t", "--name", "work", "--", "sh", "-c", "echo ready; cat"];
+    let mut screen = Screen::remex(&home, &args);
+    screen.wait_for("ready");
+    proxy.cut();
+    screen.wait_for("connection lost");
+    screen.keys("typed\r\x03");
+    screen.wait_until("what Ctrl-C does", |screen| {
+        let screen = screen.replace('\n', "");
+        screen.contains("not connected; Ctrl-C again leaves `work`, `remex attach --on ws://")
+    });
+    screen.keys("\x03");
+    assert_eq!(screen.end(), Some(130));
+    assert!(
+        screen
+            .wait_for("left `work` without")
+            .replace('\n', "")
+            .contains("come back with `remex attach --on ")
+    );
+}
+
+/// A full-screen program that says how often it has drawn.
+const FULL_SCREEN: &str = r#"
+n=0
+draw() { printf '\033[H\033[2J'; for i in 1 2 3; do printf 'line %s of drawing %s\r\n' $i $n; done; printf '\033[2;1H'; }
+trap 'n=$((n + 1)); draw' WINCH
+trap 'printf "\033[?1049l"; exit 0' USR1
+printf '\033[?25l\033[?1049h'; draw
+while :; do read x && { printf '\033[?1049lbye\r\n'; exit 0; }; done
+"#;
+
+#[test]
+fn a_full_screen_program_is_not_garbled_by_a_disconnect_and_redraws() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0]);
+    let mut screen =
+        Screen::remex(&home, &["run", "--on", proxy.address(), "-t", "--", "sh", "-c", FULL_SCREEN]);
+    screen.wait_for("line 3 of drawing 0");
+    proxy.cut();
+    let lost = screen.wait_until("the status on the last row", |screen| screen.contains("connection lost"));
+    let lines: Vec<_> = lost.lines().collect();
+    assert_eq!(lines[..3], ["line 1 of drawing 0", "line 2 of drawing 0", "line 3 of drawing 0"], "{lost}");
+    assert!(lines.len() == 24 && lines[23].starts_with("remex: connection lost "), "{lost}");
+    // One drawing for each of two sizes, and nothing else is left.
+    screen.wait_until("a new drawing", |screen| {
+        screen.trim_end() == "line 1 of drawing 2\nline 2 of drawing 2\nline 3 of drawing 2"
+    });
+    assert!(!screen.raw().contains("\nremex: "), "{:?}", screen.raw());
+    screen.keys("\r");
+    screen.wait_for("bye");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn a_shell_logs_in_once_and_detaches_without_a_login() {
+    let Some(far) = SshHost::start() else { return };
+    let mut screen = Screen::remex(&far.near, &["shell", "--on", "far", "--name", "work"]);
+    screen.keys("echo a''b\r");
+    screen.wait_for("ab");
+    screen.keys("~.");
+    screen.wait_for("detached; `work` keeps running");
+    assert_eq!(screen.end(), Some(0));
+    assert_eq!(far.logins(), 1);
+}
+
+/// Waits until ssh has asked this often.
+fn asked(screen: &Screen, count: usize) -> String {
+    screen.wait_until(&format!("{count} questions"), |screen| {
+        screen.matches("Enter passphrase for key").count() == count
+    })
+}
+
+#[test]
+fn a_login_that_prompts_is_asked_again_after_a_disconnect_and_the_screen_comes_back() {
+    let Some(far) = SshHost::start() else { return };
+    far.set_passphrase(PASSPHRASE);
+    let mut screen = Screen::remex(&far.near, &["run", "--on", "far", "-t", "--", "sh", "-c", FULL_SCREEN]);
+    asked(&screen, 1);
+    screen.keys(&format!("{PASSPHRASE}\r"));
+    screen.wait_for("line 3 of drawing 0");
+    far.cut();
+    let shown = asked(&screen, 2);
+    assert!(shown.contains("log in again to go on with `sh-"), "{shown}");
+    assert!(!shown.contains("drawing"), "the screen of the program is suspended: {shown}");
+    // ssh gives up after the third time.
+    for count in 2..=4 {
+        asked(&screen, count);
+        screen.keys("wrong\r");
+    }
+    screen.wait_for("press Enter to try again");
+    screen.keys("\r");
+    asked(&screen, 5);
+    screen.keys(&format!("{PASSPHRASE}\r"));
+    screen.wait_until("a new drawing", |screen| {
+        screen.trim_end() == "line 1 of drawing 2\nline 2 of drawing 2\nline 3 of drawing 2"
+    });
+    assert!(!screen.raw().contains(PASSPHRASE));
+    // The keys are those of the program again.
+    screen.keys("\r");
+    screen.wait_for("bye");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn ctrl_c_at_the_login_after_a_disconnect_leaves_the_process() {
+    let Some(far) = SshHost::start() else { return };
+    far.set_passphrase(PASSPHRASE);
+    let script = "echo ready; exec sleep 1000";
+    let mut screen = Screen::remex(&far.near, &["run", "--on", "far", "--", "sh", "-c", script]);
+    screen.wait_for("Enter passphrase for key");
+    screen.keys(&format!("{PASSPHRASE}\r"));
+    screen.wait_for("\nready");
+    far.cut();
+    asked(&screen, 2);
+    assert_eq!(screen.end_by("\x03"), Some(130), "{}", screen.raw());
+    let told = screen.wait_for("without a connection").replace('\n', "");
+    assert!(told.contains("come back with `remex attach --on far sh-"), "{told}");
+}
+
+#[test]
+fn without_a_terminal_a_login_that_fails_is_told_at_once_with_what_to_do() {
+    let Some(far) = SshHost::start() else { return };
+    let mut command = std::process::Command::new("setsid");
+    let script = "echo ready; exec sleep 1000";
+    command.args([env!("CARGO_BIN_EXE_remex"), "run", "--on", "far", "--", "sh", "-c", script]);
+    far.near.dress(&mut command);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut out, mut err) = (lines(run.stdout.take().unwrap()), lines(run.stderr.take().unwrap()));
+    assert_eq!(line(&mut out), "ready");
+    far.set_passphrase(PASSPHRASE);
+    far.cut();
+    let told = line(&mut err);
+    assert!(told.starts_with("remex: connection lost; reconnecting for 1 h: "), "{told}");
+    let told = line(&mut err);
+    assert!(told.starts_with("remex: cannot reconnect: ") && told.contains("Permission denied"), "{told}");
+    assert!(told.contains("; run `ssh far true` at a terminal"), "{told}");
+    run.kill().unwrap();
+    run.wait().unwrap();
+}
