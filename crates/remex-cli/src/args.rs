@@ -14,6 +14,7 @@ pub(crate) mod edit;
 pub(crate) mod env;
 pub(crate) mod gc;
 mod groups;
+pub(crate) mod http;
 pub(crate) mod inspect;
 pub(crate) mod keeper;
 pub(crate) mod kill;
@@ -23,7 +24,9 @@ pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mcp;
+pub(crate) mod mkdir;
 mod moment;
+pub(crate) mod mv;
 pub(crate) mod proxy;
 pub(crate) mod ps;
 pub(crate) mod resize;
@@ -75,7 +78,7 @@ pub(crate) enum Command {
     Kill(kill::Flags),
     /// Wait for processes to exit, and exit with the code of the last one named
     Wait(wait::Flags),
-    /// Remove exited processes and their output
+    /// Remove exited processes and their output, or files in an environment
     Rm(rm::Flags),
     /// Remove all exited processes
     Prune(rm::Prune),
@@ -87,6 +90,10 @@ pub(crate) enum Command {
     Top(top::Flags),
     /// Copy files and directories between hosts
     Cp(cp::Flags),
+    /// Rename files and directories
+    Mv(mv::Flags),
+    /// Create directories
+    Mkdir(mkdir::Flags),
     /// List a directory
     Ls(ls::Flags),
     /// Print files
@@ -95,6 +102,8 @@ pub(crate) enum Command {
     Edit(edit::Flags),
     /// Report changes in a directory
     Watch(watch::Flags),
+    /// Make an HTTP request from a host
+    Http(Box<http::Flags>),
     /// Manage environments, the named servers that commands run on
     Env(env::Flags),
     /// Diagnose problems on this machine or with a server

@@ -15,6 +15,7 @@ pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod env;
 pub(crate) mod gc;
+pub(crate) mod http;
 pub(crate) mod inspect;
 #[cfg(target_os = "linux")]
 pub(crate) mod keeper;
@@ -24,6 +25,8 @@ pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mcp;
+pub(crate) mod mkdir;
+pub(crate) mod mv;
 #[cfg(target_os = "linux")]
 mod orphans;
 mod process_json;

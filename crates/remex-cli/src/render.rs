@@ -6,6 +6,7 @@ pub(crate) mod confirm;
 pub(crate) mod failure;
 pub(crate) mod finding;
 pub(crate) mod line_state;
+pub(crate) mod local_time;
 pub(crate) mod print;
 pub(crate) mod similar;
 pub(crate) mod text;

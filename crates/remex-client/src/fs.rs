@@ -43,7 +43,8 @@ pub use self::{
 pub use self::{
     tree::{SkipUnchanged, TreeCopy, TreeEntry, TreeFailure, TreeReport, TreeRules},
     tree_copy::{
-        CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, copy_trees,
+        CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, Extraneous,
+        copy_trees,
     },
 };
 use crate::{Client, Error};

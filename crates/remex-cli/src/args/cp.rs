@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::remote::path_arg::PathArg;
+use crate::{args::shared::Format, remote::path_arg::PathArg};
 
 /// Flags of `remex cp`.
 #[derive(Debug, Args)]
@@ -30,7 +30,12 @@ pub(crate) struct Flags {
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
-    /// Print what would be copied and what is up to date, without changing anything
+    /// Delete what a copied directory does not have from its copy, after everything was copied without a failure; what
+    /// `--exclude` and `--gitignore` exclude stays
+    #[arg(long)]
+    pub(crate) delete: bool,
+
+    /// Print what would be copied, deleted and skipped, without changing anything
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
@@ -41,6 +46,9 @@ pub(crate) struct Flags {
     /// Print errors only, no progress and no summary
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) format: Format,
 
     /// Accepted for compatibility: directories are always copied recursively
     #[arg(short = 'r', short_alias = 'R', long = "recursive", hide = true)]
@@ -68,8 +76,11 @@ Examples:
     remex cp --gitignore --exclude .git site/. build:site-copy
   Show what would be copied:
     remex cp --dry-run site notes.txt build:
+  Make a directory on `build` the same as this one:
+    remex cp --delete site/. build:site-copy
 
 Relative remote paths start at the home directory on that host. Write a local name that contains a colon as `./a:b`.
 Permissions, symbolic links and times are kept, as with `cp -a` (`-a` is accepted and has no effect). Files that already exist with the same size and time are skipped.
-Excluded entries at the destination stay, and so does everything else that the source does not have.
+Excluded entries at the destination stay, and without `--delete` so does everything else that the source does not have.
+Pipes, sockets and devices in a directory are named and left out.
 After an interruption or a failure, the same command continues where it stopped: a tree contains a file `.remex-part` until it is complete, and a large file is collected in `.NAME.remex-part`.";

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::{
     args::{
         limit::size,
-        shared::{On, absolute},
+        shared::{Format, On, absolute},
     },
     render::{failure::InvalidArg, text::duration},
 };
@@ -38,6 +38,9 @@ pub(crate) struct Flags {
     /// Only print what would be removed
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 const EXAMPLES: &str = "\

@@ -24,7 +24,7 @@ pub(super) const GROUPS: &[Group] = &[
         commands: &["run", "shell", "attach", "wait", "kill", "resize", "rm", "prune", "gc"],
     },
     Group { heading: "Look", commands: &["ps", "inspect", "logs", "top"] },
-    Group { heading: "Files", commands: &["cp", "ls", "cat", "edit", "watch"] },
+    Group { heading: "Files", commands: &["cp", "ls", "cat", "edit", "mkdir", "mv", "watch", "http"] },
     Group { heading: "Hosts", commands: &["env", "doctor", "server", "upgrade"] },
     Group { heading: "Serve", commands: &["serve", "token", "cert", "mcp", "proxy"] },
     Group { heading: "Help", commands: &["help", "completions", "man"] },

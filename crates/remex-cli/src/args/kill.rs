@@ -6,7 +6,10 @@ use clap::Args;
 use remex_client::process::SignalName;
 
 use crate::{
-    args::{shared::On, signal::signal},
+    args::{
+        shared::{Format, On},
+        signal::signal,
+    },
     render::text::duration,
 };
 
@@ -42,6 +45,9 @@ pub(crate) struct Flags {
     /// The grace period between TERM and KILL, such as `500ms` or `5s`
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration, requires = "tree")]
     pub(crate) grace: Duration,
+
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 const EXAMPLES: &str = "\

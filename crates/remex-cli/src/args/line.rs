@@ -52,6 +52,8 @@ pub(crate) enum Wanted {
     LocalPath,
     /// A path on any host: `ENV:path`.
     Path,
+    /// A process, or a path with a colon.
+    ProcessOrPath,
 }
 
 impl<'a> Line<'a> {
@@ -242,6 +244,7 @@ fn value_of(argument: &Arg) -> Wanted {
     match name.unwrap_or_default() {
         "ENV|URL" | "ENV" => Wanted::Environment,
         "NAME" if argument.is_positional() => Wanted::Process,
+        "NAME|ENV:PATH" => Wanted::ProcessOrPath,
         "SIGNAL" => Wanted::Signal,
         "[ENV:]PATH" | "SRC" | "DST" => Wanted::Path,
         "DIR" | "PATH" => Wanted::LocalPath,
@@ -296,6 +299,8 @@ mod tests {
             ("remex run ls -", "LocalPath"),
             ("remex run --on build ", "Nothing"),
             ("remex run -it ls ", "LocalPath"),
+            ("remex rm ", "ProcessOrPath"),
+            ("remex mkdir ", "Path"),
             ("remex cp ", "Path"),
             ("remex cp a b c", "Path"),
             ("remex ls ", "Path"),

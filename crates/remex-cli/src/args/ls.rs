@@ -13,13 +13,17 @@ pub(crate) struct Flags {
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
     pub(crate) paths: Vec<PathArg>,
 
-    /// Show permissions, size in bytes, modification time in UTC, and link targets
+    /// Show permissions, size in bytes, modification time with the zone of this machine, and link targets
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
 
     /// With `--long`, print human-readable sizes such as `1.5KiB`
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
+
+    /// With `--long`, print times in UTC
+    #[arg(long)]
+    pub(crate) utc: bool,
 
     /// Include names that start with a dot
     #[arg(short = 'a', long)]

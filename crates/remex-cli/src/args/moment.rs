@@ -140,13 +140,13 @@ fn number(text: &str, digits: usize) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::text::utc;
+    use crate::render::local_time::Zone;
 
     /// Reads a moment on 2026-11-15 at 13:01:02 UTC, on a machine that is an hour ahead.
     fn read(text: &str) -> Option<String> {
         let now = OffsetDateTime::from_unix_timestamp(1_794_747_662).unwrap();
         let moment = parse(text, now, |_| UtcOffset::from_hms(1, 0, 0).unwrap())?;
-        Some(utc(i64::try_from(moment.unix_timestamp_nanos() / 1_000_000).unwrap()))
+        Some(Zone::Utc.rfc3339(i64::try_from(moment.unix_timestamp_nanos() / 1_000_000).unwrap()))
     }
 
     #[test]

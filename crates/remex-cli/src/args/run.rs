@@ -39,6 +39,10 @@ pub(crate) struct Flags {
     #[arg(short, long)]
     pub(crate) detach: bool,
 
+    /// With `--detach`, print JSON; CLI.md documents the format
+    #[arg(long, requires = "detach")]
+    pub(crate) json: bool,
+
     /// Name the process for `remex ps` and other commands, with `--detach` or `--on`; a name can be used again once its
     /// process has exited
     #[arg(long, value_parser = process_name)]
@@ -122,11 +126,12 @@ fn grace(text: &str) -> Result<Duration, InvalidArg> {
 /// Checks the name of a process, which must be easy to type and to display.
 pub(crate) fn process_name(text: &str) -> Result<String, InvalidArg> {
     const MOST: usize = 64;
-    let fits = |letter: char| !letter.is_control() && !letter.is_whitespace() && letter != '/';
+    // With a colon, `remex rm` takes it for a path.
+    let fits = |letter: char| !letter.is_control() && !letter.is_whitespace() && !"/:".contains(letter);
     if text.is_empty() || text.len() > MOST || text.starts_with('-') || !text.chars().all(fits) {
         return Err(InvalidArg::new(
             "it is not a valid name",
-            "use at most 64 bytes without spaces, slashes or control characters, and not `-` at the start",
+            "use at most 64 bytes without spaces, slashes, colons or control characters, and not `-` at the start",
         ));
     }
     Ok(text.to_owned())

@@ -8,7 +8,7 @@ mod report;
 
 use std::sync::Arc;
 
-use remex_client::fs::{SkipUnchanged, TreeRules, copy_trees};
+use remex_client::fs::{Extraneous, SkipUnchanged, TreeRules, copy_trees};
 use tokio::signal::unix::SignalKind;
 
 use super::Outcome;
@@ -21,26 +21,30 @@ use crate::{
         print, text,
     },
 };
-use report::{Detail, Report};
+use report::{Detail, Report, Style};
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let detail = match (flags.quiet, flags.verbose) {
-        (true, _) => Detail::Errors,
+    let detail = match (flags.quiet, flags.verbose || flags.dry_run) {
+        (true, false) => Detail::Errors,
         (_, true) => Detail::Files,
         _ => Detail::Summary,
     };
+    let style = if flags.format.json { Style::Json } else { Style::Text };
     if !flags.quiet {
         note_local_paths(flags.sources.iter().chain([&flags.destination]));
         note_new_file(&flags.destination);
     }
     let selection = selection(flags)?;
-    let report = Arc::new(Report::new(detail, flags.dry_run, selection.skip_unchanged));
+    let report = Arc::new(Report::new(detail, style, flags.dry_run, selection.skip_unchanged));
     let mut connections = Connections::default();
     let work = async {
         let outcome = copy(flags, selection, &mut connections, &report).await;
-        report.finish();
+        let finished = report.finish();
+        if flags.delete && report.is_incomplete() {
+            print::note("nothing was deleted, because not everything could be copied");
+        }
         report.print_leftovers();
-        outcome
+        outcome.and_then(|code| finished.map(|()| code))
     };
     let outcome = tokio::select! {
         outcome = work => outcome,
@@ -66,13 +70,15 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 struct Selection {
     rules: TreeRules,
     skip_unchanged: SkipUnchanged,
+    extraneous: Extraneous,
 }
 
 fn selection(flags: &Flags) -> Result<Selection, Failure> {
     let rules = TreeRules::new(&flags.exclude)?;
     let rules = if flags.gitignore { rules.with_gitignore_files() } else { rules };
     let skip_unchanged = if flags.checksum { SkipUnchanged::ByContent } else { SkipUnchanged::BySizeAndTime };
-    Ok(Selection { rules, skip_unchanged })
+    let extraneous = if flags.delete { Extraneous::Delete } else { Extraneous::Keep };
+    Ok(Selection { rules, skip_unchanged, extraneous })
 }
 
 async fn copy(

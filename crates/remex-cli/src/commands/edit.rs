@@ -12,7 +12,11 @@ use std::{
 
 use remex_client::{
     Error, ErrorKind,
-    fs::{ContentHash, IfMatch, Write},
+    fs::{AsHostPath as _, ContentHash, IfMatch, Write},
+};
+use remex_proto::{
+    fs::{Close, Open, OpenMode},
+    sandbox::Sandbox,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest as _, Sha256};
@@ -45,6 +49,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let failed =
         |failure: Failure| failure.context(&format!("cannot edit `{}`", text::plain(&remote_path.shown)));
     let before = read(&remote_path).await.map_err(failed)?;
+    check_writable(&remote_path).await.map_err(failed)?;
     let mut termination = Termination::listen()?;
     let copy = LocalCopy::new(&remote_path.path, before.as_deref()).map_err(failed)?;
     let edited = edit(&remote_path, before.as_deref(), &copy, &mut termination).await;
@@ -107,6 +112,37 @@ async fn read(remote_path: &RemotePath) -> Result<Option<Vec<u8>>, Failure> {
         ));
     }
     Ok(Some(fs.read(&remote_path.path).await?.to_vec()))
+}
+
+/// Fails if the file cannot be written, before somebody spends time on editing it.
+///
+/// Prepares the very write that follows the editor, and discards it: the file and its directory stay unchanged.
+async fn check_writable(remote_path: &RemotePath) -> Result<(), Failure> {
+    let client = &remote_path.at.client;
+    if !client.welcome().has_sessions() {
+        // The oldest dialect has no handles.
+        return Ok(());
+    }
+    let handle_id = "writable".to_owned();
+    let open = Open {
+        handle_id: handle_id.clone(),
+        path: remote_path.path.as_host_path()?,
+        mode: OpenMode::Replace,
+        atomic: true,
+        create_mode: None,
+        exclusive: false,
+        sandbox: Sandbox::default(),
+    };
+    match client.call(open).await {
+        Ok(_) => {
+            // After a disconnect, the handle has ended with its connection.
+            let _ = client.call(Close { handle_id, discard: true }).await;
+            Ok(())
+        }
+        // Only the write itself can say it then.
+        Err(Error::Interrupted { .. }) => Ok(()),
+        Err(error) => Err(Failure::from(error).with_clause("the editor was not opened").on_the_way()),
+    }
 }
 
 /// Runs the editor and writes the result; fails if a signal arrives.

@@ -3,10 +3,14 @@
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use remex_proto::process::{Collect, Collected, CollectedProcess, Scope};
+use serde::Serialize;
 
 use super::Outcome;
 use crate::{
-    args::{gc::Flags, shared::OnOrigin},
+    args::{
+        gc::Flags,
+        shared::{Format, OnOrigin},
+    },
     remote::{endpoint::DefaultEndpoint, probe::is_unknown_method, processes::Processes, user_server},
     render::{
         failure::Failure,
@@ -29,11 +33,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
                 let what = "`--state` and `--on` exclude each other";
                 return Err(Failure::usage(what, "omit one of them"));
             }
-            report(&in_directory(state, &request)?, &request)?;
+            report(&in_directory(state, &request)?, &request, &flags.format)?;
         }
         None => {
             let Some(endpoint) = flags.on.find(DefaultEndpoint::RunningUserServer).await? else {
                 print::note(user_server::not_running().await.message());
+                if flags.format.json {
+                    print::json(&Listing::of(&Collected::default(), &request))?;
+                }
                 return Ok(0);
             };
             let client = endpoint.connect(|_| {}).await?;
@@ -45,7 +52,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
                 }
                 error.into()
             })?;
-            let said = report(&collected, &request);
+            let said = report(&collected, &request, &flags.format);
             if !request.dry_run {
                 let sessions: BTreeSet<_> =
                     collected.processes.iter().map(|process| process.session_id.as_str()).collect();
@@ -69,7 +76,53 @@ fn in_directory(_: &Path, _: &Collect) -> Result<Collected, Failure> {
     crate::remote::local_server::check().map(|()| Collected::default())
 }
 
-fn report(collected: &Collected, request: &Collect) -> Result<(), Failure> {
+/// The JSON of `gc`; CLI.md documents it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listing<'a> {
+    dry_run: bool,
+    /// The first of those that are removed; `count` has all.
+    processes: Vec<ProcessJson<'a>>,
+    count: u64,
+    freed_bytes: u64,
+    kept_count: u64,
+    kept_bytes: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProcessJson<'a> {
+    process_id: &'a str,
+    session_id: &'a str,
+    identity: Option<&'a str>,
+    ended_at_ms: u64,
+    log_bytes: u64,
+}
+
+impl<'a> Listing<'a> {
+    fn of(collected: &'a Collected, request: &Collect) -> Self {
+        let processes = collected.processes.iter().map(|process| ProcessJson {
+            process_id: &process.process_id,
+            session_id: &process.session_id,
+            identity: process.identity.as_deref(),
+            ended_at_ms: process.ended_at_ms,
+            log_bytes: process.bytes,
+        });
+        Self {
+            dry_run: request.dry_run,
+            processes: processes.collect(),
+            count: collected.count,
+            freed_bytes: collected.bytes,
+            kept_count: collected.kept_count,
+            kept_bytes: collected.kept_bytes,
+        }
+    }
+}
+
+fn report(collected: &Collected, request: &Collect, format: &Format) -> Result<(), Failure> {
+    if format.json {
+        return print::json(&Listing::of(collected, request));
+    }
     let verb = if request.dry_run { "would remove" } else { "removed" };
     let mut text = String::new();
     for process in &collected.processes {

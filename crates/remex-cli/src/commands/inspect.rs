@@ -14,7 +14,8 @@ use crate::{
     },
     render::{
         print::{self, Colour, Tone},
-        text::{age, line, now_ms, padded, plain, size, utc},
+        local_time::Zone,
+        text::{age, line, now_ms, padded, plain, size},
     },
 };
 
@@ -92,7 +93,7 @@ fn state(row: &Row) -> String {
 /// Formats a time with how long ago it was.
 fn moment(ms: u64, now_ms: u64) -> String {
     let ago = age(Duration::from_millis(now_ms.saturating_sub(ms)));
-    format!("{} ({ago} ago)", utc(i64::try_from(ms).unwrap_or(i64::MAX)))
+    format!("{} ({ago} ago)", Zone::Local.column(i64::try_from(ms).unwrap_or(i64::MAX)))
 }
 
 /// Describes how much it has written to which stream.

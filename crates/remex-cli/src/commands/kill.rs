@@ -7,6 +7,8 @@ use remex_client::{
     process::{ProcessRef, SignalName, Termination},
 };
 
+use serde::Serialize;
+
 use super::Outcome;
 use crate::{
     args::kill::Flags,
@@ -32,7 +34,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
     let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
-    let (mut failed, mut said) = (None::<Failure>, Ok(()));
+    let (mut failed, mut said, mut ended) = (None::<Failure>, Ok(()), Vec::new());
     let rows = if flags.all {
         all(&processes, &endpoint.name, mode, flags.yes).await?
     } else {
@@ -41,13 +43,17 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     for row in rows {
         match end(&client, &processes, row, mode).await {
             // Continue with the others even if stdout is closed.
-            Ok(done) => said = said.and_then(|()| print::out(format!("{done}\n"))),
+            Ok(done) if flags.format.json => ended.push(EndedProcess::of(row, mode, done.pids)),
+            Ok(done) => said = said.and_then(|()| print::out(format!("{}\n", done.text))),
             Err(failure) => {
                 if let Some(earlier) = failed.replace(failure) {
                     earlier.print();
                 }
             }
         }
+    }
+    if flags.format.json {
+        said = print::json(&Listing { processes: ended });
     }
     let _ = client.end().await;
     match failed {
@@ -104,7 +110,53 @@ pub(super) async fn end_tree(
     row: &Row,
     grace: Duration,
 ) -> Result<String, Failure> {
-    end(client, processes, row, KillMode::Tree(Termination::Graceful(grace))).await
+    let done = end(client, processes, row, KillMode::Tree(Termination::Graceful(grace))).await?;
+    Ok(done.text)
+}
+
+/// The JSON of `kill`; CLI.md documents it.
+#[derive(Serialize)]
+struct Listing<'a> {
+    processes: Vec<EndedProcess<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EndedProcess<'a> {
+    name: &'a str,
+    process_id: &'a str,
+    session_id: &'a str,
+    /// What was done: `signalled` or `ended`.
+    action: &'static str,
+    /// The signal that was sent.
+    signal: Option<&'static str>,
+    pids: Vec<u32>,
+}
+
+impl<'a> EndedProcess<'a> {
+    fn of(row: &'a Row, mode: KillMode, pids: Vec<u32>) -> Self {
+        let (action, signal) = match mode {
+            KillMode::Signal(signal) => ("signalled", Some(signal.name())),
+            KillMode::Tree(_) => ("ended", None),
+        };
+        let entry = &row.entry;
+        Self {
+            name: &row.name,
+            process_id: &entry.process_id,
+            session_id: &entry.session_id,
+            action,
+            signal,
+            pids,
+        }
+    }
+}
+
+/// What was done to a process.
+struct Done {
+    /// A description for people.
+    text: String,
+    /// The process that was signalled, or the tree that was ended.
+    pids: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -135,8 +187,8 @@ fn kill_mode(flags: &Flags) -> Result<KillMode, Failure> {
     }
 }
 
-/// Signals or ends a process, and returns a description for the user.
-async fn end(client: &Client, processes: &Processes, row: &Row, mode: KillMode) -> Result<String, Failure> {
+/// Signals or ends a process.
+async fn end(client: &Client, processes: &Processes, row: &Row, mode: KillMode) -> Result<Done, Failure> {
     let process = processes.process_ref(row);
     let (name, outcome) = (plain(&row.name), row.outcome());
     match mode {
@@ -148,7 +200,8 @@ async fn end(client: &Client, processes: &Processes, row: &Row, mode: KillMode) 
                 }
                 sent => sent?,
             }
-            Ok(format!("sent {signal} to {}", row.described()))
+            let text = format!("sent {signal} to {}", row.described());
+            Ok(Done { text, pids: row.entry.pid.into_iter().collect() })
         }
         KillMode::Signal(_) if row.is_alive() => {
             Err(Failure::new(format!("cannot signal `{name}`"), "add `--tree` to end them").because(format!(
@@ -176,7 +229,8 @@ async fn end(client: &Client, processes: &Processes, row: &Row, mode: KillMode) 
                     "look for it on that host; it removed the tag of the server, as a hostile program may",
                 ));
             }
-            Ok(format!("ended `{name}`{}", pids(&row.entry.living_pids)))
+            let living = &row.entry.living_pids;
+            Ok(Done { text: format!("ended `{name}`{}", pids(living)), pids: living.clone() })
         }
         _ => {
             if matches!(mode, KillMode::Tree(_)) {

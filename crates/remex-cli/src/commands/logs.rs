@@ -1,6 +1,7 @@
 //! `remex logs`: prints the output of processes, and with `--follow` new output.
 
 mod lines;
+mod record;
 mod selection;
 mod source;
 
@@ -14,7 +15,7 @@ use tokio::task::JoinSet;
 
 use self::{
     lines::Unsure,
-    selection::{Criteria, Item, Missing, Selection},
+    selection::{Context, Criteria, Item, LineFormat, Matching, Missing, Select, Selection},
     source::{Position, Source},
 };
 use super::Outcome;
@@ -28,6 +29,7 @@ use crate::{
     },
     render::{
         failure::Failure,
+        local_time::Zone,
         print,
         text::{padded, plain, width},
     },
@@ -68,14 +70,21 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let processes = Processes::list(&client).await?;
     let rows = processes.find_all(&flags.names)?;
     let columns = rows.iter().map(|row| width(&plain(&row.name))).max().unwrap_or_default();
+    let matching = matching(flags)?;
     let shown = rows.iter().map(|row| {
+        let format = match flags.format.json {
+            true => LineFormat::Json { name: row.name.clone() },
+            false => LineFormat::Text {
+                prefix: (rows.len() > 1).then(|| format!("{} | ", padded(&plain(&row.name), columns))),
+                times: flags.timestamps.then_some(if flags.utc { Zone::Utc } else { Zone::Local }),
+            },
+        };
         let criteria = Criteria {
             since_ms: flags.since,
             until_ms,
-            pattern: flags.grep.clone(),
+            matching: matching.clone(),
             tail: flags.tail,
-            times: flags.timestamps,
-            prefix: (rows.len() > 1).then(|| format!("{} | ", padded(&plain(&row.name), columns))),
+            format,
         };
         let wanted =
             Wanted { criteria, range: flags.bytes, follow: flags.follow, produced: row.output_bytes() };
@@ -84,6 +93,22 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Box::pin(reconnect::with_notices(endpoint.kind, &client, all(shown, flags.follow))).await?;
     let _ = client.end().await;
     Ok(0)
+}
+
+/// Returns which lines `--grep` and its options select.
+fn matching(flags: &Flags) -> Result<Option<Matching>, Failure> {
+    let Some(pattern) = &flags.grep else { return Ok(None) };
+    let regex = match flags.ignore_case {
+        true => pattern.ignoring_case().map_err(|error| Failure::usage(error.why, error.hint))?,
+        false => pattern.regex(),
+    };
+    let around = flags.context.unwrap_or(0);
+    let context = Context {
+        before: flags.before_context.unwrap_or(around),
+        after: flags.after_context.unwrap_or(around),
+    };
+    let select = if flags.invert_match { Select::Others } else { Select::Matches };
+    Ok(Some(Matching { regex, select, context }))
 }
 
 /// Prints several logs one after the other, or concurrently with `--follow`.
@@ -112,7 +137,7 @@ async fn all(
 
 async fn show(name: String, source: Source, wanted: Wanted) -> Result<(), Failure> {
     let Wanted { criteria, range, follow, produced } = wanted;
-    let prefix = criteria.prefix.clone();
+    let prefix = criteria.format.prefix().map(str::to_owned);
     let about = prefix.as_deref();
     let newest = source.newest().await?;
     if let Some(range) = range {
@@ -218,7 +243,8 @@ async fn last_lines(
             Some(offset) if offset > bytes => source.at(offset - bytes).await?,
             _ => Position::START,
         };
-        let is_all = from.seq <= start.seq;
+        // The lines before the first match may be anywhere.
+        let is_all = from.seq <= start.seq || criteria.has_context();
         let (from, mut selection) = if is_all {
             (start, Selection::new(criteria.clone()))
         } else {
@@ -273,6 +299,12 @@ fn write(items: Vec<Item>, about: Option<&str>) -> Result<(), Failure> {
     let mut items = items.into_iter().peekable();
     while let Some(item) = items.next() {
         match item {
+            Item::Line(mut lines) => {
+                while let Some(Item::Line(more)) = items.next_if(|next| matches!(next, Item::Line(_))) {
+                    lines.push_str(&more);
+                }
+                print::out(lines)?;
+            }
             Item::Gap(Missing { bytes, cause }) => {
                 // With several processes, prefix the notice with the name, like lines.
                 print::note(format!("{}{}", about.unwrap_or_default(), gap_notice(bytes, cause)));

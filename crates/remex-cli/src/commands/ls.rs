@@ -17,7 +17,7 @@ use super::{Outcome, cat::Failures};
 use crate::{
     args::ls::Flags,
     remote::path_arg::{Connections, RemotePath, note_local_paths},
-    render::{failure::Failure, print, text},
+    render::{failure::Failure, local_time::Zone, print, text},
 };
 
 /// A listed entry.
@@ -159,7 +159,8 @@ impl Printer<'_> {
                 page.extend_from_slice(text.as_bytes());
             } else {
                 if self.flags.long {
-                    page.extend_from_slice(entry.long(&format!("{:>width$}", size(entry))).as_bytes());
+                    let zone = if self.flags.utc { Zone::Utc } else { Zone::Local };
+                    page.extend_from_slice(entry.long(&format!("{:>width$}", size(entry)), zone).as_bytes());
                 }
                 page.extend_from_slice(&for_stdout(&entry.name));
                 if let (true, Some(target)) = (self.flags.long, &entry.metadata.link_target) {
@@ -192,12 +193,10 @@ impl Entry {
     }
 
     /// Formats the columns before the name.
-    fn long(&self, size: &str) -> String {
+    fn long(&self, size: &str, zone: Zone) -> String {
         let Metadata { modified_at_ms, mode, .. } = self.metadata;
         let letters = mode.map_or_else(|| "?????????".to_owned(), permissions);
-        let time = text::utc(modified_at_ms);
-        // Omit milliseconds.
-        let time = time.rsplit_once('.').map_or(&*time, |(time, _)| time).replace('T', " ");
+        let time = zone.column(modified_at_ms);
         format!("{}{letters} {size} {time} ", kind(&self.metadata).1)
     }
 }

@@ -8,6 +8,7 @@ use remex_client::{
     Client, ConnectionState, Options, Session,
     process::{Input, ProcessRef},
 };
+use serde::Serialize;
 
 use super::Outcome;
 use crate::{
@@ -84,7 +85,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     }
     let launched = Box::pin(launch.start()).await?;
     if flags.detach {
-        return leave(&endpoint, launched).await;
+        let announce = if flags.json { Announce::Json } else { Announce::Name };
+        return leave(&endpoint, launched, announce).await;
     }
     let shown = ConsoleOptions {
         terminal: flags.terminal,
@@ -236,9 +238,29 @@ async fn keep(endpoint: &Endpoint, followed: &ProcessRef, name: &str) -> Result<
     Ok(())
 }
 
+/// What is printed about a background process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Announce {
+    Name,
+    Json,
+}
+
+/// The JSON of `run --detach`; CLI.md documents it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Started<'a> {
+    name: &'a str,
+    environment: &'a str,
+    process_id: &'a str,
+    session_id: &'a str,
+    pid: Option<u32>,
+}
+
 /// Prints the name of a background process, and disconnects.
-async fn leave(endpoint: &Endpoint, launched: Launched) -> Outcome {
+async fn leave(endpoint: &Endpoint, launched: Launched, announce: Announce) -> Outcome {
     let Launched { client, process, name } = launched;
+    let (process_id, session_id, pid) =
+        (process.id().to_owned(), client.session_id().to_owned(), process.pid());
     if std::io::stderr().is_terminal() {
         print::note(format!("detached; it keeps running, reattach with `{}`", reattach(endpoint, &name)));
     }
@@ -248,7 +270,16 @@ async fn leave(endpoint: &Endpoint, launched: Launched) -> Outcome {
     }
     client.disconnect().await;
     drop(process);
-    print::out(format!("{name}\n"))?;
+    match announce {
+        Announce::Name => print::out(format!("{name}\n"))?,
+        Announce::Json => print::json(&Started {
+            name: &name,
+            environment: &endpoint.name,
+            process_id: &process_id,
+            session_id: &session_id,
+            pid,
+        })?,
+    }
     Ok(0)
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Start at [`PathArg`]; [`Connections::reach`] resolves it to a [`RemotePath`].
 
+mod entry;
+
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt as _,
@@ -10,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use self::entry::EntryKind;
 use remex_client::{Client, ConnectionState, Error, fs::Fs};
 use tokio::{sync::watch, task::JoinSet};
 
@@ -73,6 +76,11 @@ impl PathArg {
                 ),
             )),
         }
+    }
+
+    /// Returns whether it is a plain path, which is on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.host == HostArg::Local
     }
 
     /// Formats it for messages.

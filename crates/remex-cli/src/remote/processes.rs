@@ -395,9 +395,10 @@ fn row(entry: ProcessInfo, sessions: &BTreeMap<String, SessionInfo>) -> Row {
     row
 }
 
-/// Returns whether a name can be typed: it is not empty, and has no invisible characters.
+/// Returns whether a name can be typed: it is not empty, has no invisible characters, and no colon, which would make it
+/// a path for `remex rm`.
 fn is_word(name: &str) -> bool {
-    !name.is_empty() && plain(name) == name
+    !name.is_empty() && plain(name) == name && !name.contains(':')
 }
 
 #[cfg(test)]

@@ -37,10 +37,14 @@ pub(crate) fn out(text: impl AsRef<[u8]>) -> Result<(), Failure> {
 
 /// Prints a listing as one line of JSON; `listing` is a struct, whose members follow `version`.
 pub(crate) fn json(listing: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(&Versioned { version: JSON_VERSION, listing }).map_err(|error| {
-        Failure::new("cannot print JSON", "report this as a defect").because(error.to_string())
-    })?;
-    out(text + "\n")
+    out(json_line(listing))
+}
+
+/// Formats a listing as one line of JSON, with a line feed.
+pub(crate) fn json_line(listing: &impl Serialize) -> String {
+    let versioned = Versioned { version: JSON_VERSION, listing };
+    // Only a map without text keys, or a failing `Serialize`, cannot be formatted; no listing has one.
+    serde_json::to_string(&versioned).expect("listings consist of structs, lists and plain values") + "\n"
 }
 
 /// Prints a note on stderr, in one line.

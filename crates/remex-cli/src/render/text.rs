@@ -78,23 +78,6 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Formats milliseconds since 1970 as a date and time: `2026-11-15T13:01:02.123Z`.
-pub(crate) fn utc(ms: i64) -> String {
-    let (days, of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
-    // In years that start in March, the leap day is the last day; an era has 400 years.
-    let days = days + 719_468;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month < 3);
-    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
-    let (second, milli) = (of_day / 1000 % 60, of_day % 1000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
-}
-
 /// Formats a command line, quoted for a shell, with control characters replaced.
 pub(crate) fn line(argv: &[String]) -> String {
     argv.iter().map(|word| quoted(&plain(word))).collect::<Vec<_>>().join(" ")
@@ -206,20 +189,6 @@ mod tests {
         assert_eq!(within("構築build", 8), "構築bui…");
         assert_eq!(within("構築build", 4), "構…");
         assert_eq!(within("構築build", 1), "…");
-    }
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (ms, text) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (-1, "1969-12-31T23:59:59.999Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (1_078_012_799_999, "2004-02-28T23:59:59.999Z"),
-            (1_794_747_662_123, "2026-11-15T13:01:02.123Z"),
-            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(utc(ms), text);
-        }
     }
 
     #[test]

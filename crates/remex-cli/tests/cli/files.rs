@@ -1,13 +1,15 @@
-//! Files here and elsewhere: `cp`, `ls`, `cat`, `edit` and `watch`.
+//! Files here and elsewhere: `cp`, `mv`, `mkdir`, `rm`, `ls`, `cat`, `edit` and `watch`.
 
 mod copies;
 mod edits;
 mod excluded;
 mod interrupted_copies;
 mod ls_cat_watch;
+mod moves_and_removals;
 mod names;
 mod repeats;
 mod selected;
+mod synced;
 
 use std::{
     collections::BTreeMap,

@@ -122,6 +122,7 @@ impl Home {
             .env("TERM", "xterm")
             .env("SHELL", "/bin/sh")
             .env("LANG", "C.UTF-8")
+            .env("TZ", "UTC0")
             .current_dir(self.directory.path().join("home"));
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     background_processes::{UserSession, out},
@@ -38,12 +38,77 @@ fn lines_are_chosen_by_pattern_and_by_how_new_they_are() {
     assert_eq!(out(user.say(&["logs", "lines", "-n", "1", "--grep", "1"])), "line 13");
     assert_eq!(out(user.say(&["logs", "lines", "--since", "1h", "-n", "1"])), "line 13");
     assert_eq!(out(user.say(&["logs", "lines", "--since", "0s"])), "");
-    let times = out(user.say(&["logs", "lines", "--timestamps", "-n", "2"]));
+    let times = out(user.say(&["logs", "lines", "--timestamps", "--utc", "-n", "2"]));
     for (line, end) in times.lines().zip(["Z line 12", "Z line 13"]) {
         assert!(line.starts_with("20") && line.ends_with(end) && line.len() == 32, "{times}");
     }
     let wrong = user.say(&["logs", "lines", "--grep", "("]);
     assert!(wrong.code == Some(2) && wrong.err.contains("unclosed group"), "{wrong:?}");
+}
+
+#[test]
+fn grep_ignores_case_inverts_and_shows_the_lines_around_a_match() {
+    let user = UserSession::open("night");
+    let script = r"printf 'one\ntwo\nERROR 3\nfour\nfive\nsix\nerror 7\neight'";
+    user.client.shell("work", script);
+    user.client.collect("work");
+    let logs = |args: &[&str]| out(user.say(&[&["logs", "work", "--grep", "error"], args].concat()));
+    assert_eq!(logs(&[]), "error 7\n");
+    assert_eq!(logs(&["-i"]), "ERROR 3\nerror 7\n");
+    assert_eq!(logs(&["-iv"]), "one\ntwo\nfour\nfive\nsix\neight");
+    assert_eq!(logs(&["-i", "-C", "1"]), "two\nERROR 3\nfour\n--\nsix\nerror 7\neight");
+    assert_eq!(logs(&["-i", "-A1"]), "ERROR 3\nfour\n--\nerror 7\neight");
+    assert_eq!(logs(&["-i", "-B", "1", "-n", "1"]), "six\nerror 7\n");
+    assert_eq!(user.say(&["logs", "work", "-i"]).code, Some(2), "it needs `--grep`");
+}
+
+#[test]
+fn each_line_is_an_object_for_programs() {
+    let user = UserSession::open("night");
+    user.client.shell("both", r"printf 'out\n\377\nend'; sleep 0.2; printf 'err\n' >&2");
+    user.client.collect("both");
+    let lines = |args: &[&str]| -> Vec<Value> {
+        let said = out(user.say(&[&["logs", "both", "--json"], args].concat()));
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let mut found = lines(&[]);
+    for line in &mut found {
+        assert!(line["atMs"].take().as_u64().is_some_and(|ms| ms > 1_700_000_000_000), "{line}");
+        assert_eq!((&line["version"], &line["name"]), (&json!(1), &json!("both")));
+    }
+    let line = |stream: &str, text: &str, line_feed: bool| {
+        json!({"version": 1, "name": "both", "stream": stream, "atMs": null, "text": text, "lineFeed": line_feed,
+            "context": false})
+    };
+    let mut odd = line("stdout", "\u{fffd}", true);
+    odd["bytesBase64"] = json!("/w==");
+    found.sort_by_key(|line| line["text"].to_string());
+    let mut expected =
+        vec![line("stdout", "out", true), odd, line("stderr", "err", true), line("stdout", "end", false)];
+    expected.sort_by_key(|line| line["text"].to_string());
+    assert_eq!(found, expected);
+    let near = lines(&["--grep", "out", "-A1"]);
+    assert_eq!((near.len(), &near[1]["context"]), (2, &json!(true)), "{near:?}");
+}
+
+#[test]
+fn times_are_those_of_this_machine_with_their_zone() {
+    let user = UserSession::open("night");
+    user.client.shell("said", "echo now");
+    user.client.collect("said");
+    let shown = |zone: &str, args: &[&str]| {
+        let mut logs = user.home.remex(&[&["logs", "said", "-t"], args].concat());
+        out(crate::home::said(&logs.env("TZ", zone).finished()))
+    };
+    let utc = shown("EAST-5:30", &["--utc"]);
+    let (time, text) = utc.split_once(' ').unwrap();
+    assert!(time.ends_with('Z') && time.len() == 24 && text == "now\n", "{utc}");
+    let east = shown("EAST-5:30", &[]);
+    let (there, _) = east.split_once(' ').unwrap();
+    assert!(there.ends_with("+05:30"), "{east}");
+    assert_eq!(passed(ms_of_day(time), ms_of_day(there)), (5 * 60 + 30) * 60_000, "{utc} {east}");
+    // What is printed is what `--since` reads.
+    assert_eq!(shown("WEST3", &["--since", there]), shown("WEST3", &[]));
 }
 
 #[test]

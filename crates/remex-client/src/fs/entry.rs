@@ -169,6 +169,15 @@ impl Fs {
         Ok(())
     }
 
+    /// Removes as [`Fs::remove`], but refuses symbolic links anywhere in the path.
+    #[cfg(feature = "trees")]
+    pub(super) async fn remove_without_links(&self, path: impl AsHostPath) -> Result<(), Error> {
+        let (path, recursive, force) = (path.as_host_path()?, Some(false), Some(false));
+        let follow_symlinks = Some(false);
+        self.client.call(wire::Remove { recursive, force, follow_symlinks, ..remove(path) }).await?;
+        Ok(())
+    }
+
     /// Removes a file, link or directory tree; does nothing if the path does not exist.
     ///
     /// # Errors

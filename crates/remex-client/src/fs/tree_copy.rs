@@ -4,6 +4,7 @@
 //! Start at [`copy_trees`].
 
 mod copier;
+mod extraneous;
 mod leftovers;
 mod listing;
 
@@ -83,6 +84,21 @@ pub struct CopyTask {
     pub rules: TreeRules,
     /// Which files are not copied again.
     pub skip_unchanged: SkipUnchanged,
+    /// What happens to entries of the destination that the source does not have.
+    pub extraneous: Extraneous,
+}
+
+/// What happens to entries of the destination that the source does not have.
+///
+/// Excluded entries are never deleted, nor a directory that contains one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Extraneous {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They are deleted after everything else, and only if all tasks were copied without a failure.
+    Delete,
 }
 
 impl CopyTask {
@@ -97,6 +113,7 @@ impl CopyTask {
             marker,
             rules: TreeRules::default(),
             skip_unchanged: SkipUnchanged::default(),
+            extraneous: Extraneous::default(),
         }
     }
 }
@@ -160,7 +177,9 @@ pub struct CopyFailure {
 pub enum CopyProblem {
     /// A call failed.
     Failed(Error),
-    /// The source is a pipe, a socket or a device.
+    /// An entry that the source does not have could not be deleted at the destination.
+    NotDeleted(Error),
+    /// The source that was named is a pipe, a socket or a device.
     Special,
     /// The destination is a pipe, a socket or a device.
     SpecialExists {
@@ -209,6 +228,22 @@ pub trait CopyObserver: Send + Sync + 'static {
 
     /// An entry is excluded by the rules.
     fn on_excluded(&self, _label: &str) {}
+
+    /// An entry of a tree is a pipe, a socket or a device, and is left out; the copy is complete without it.
+    ///
+    /// # Errors
+    ///
+    /// When the copy should stop.
+    fn on_special(&self, label: &str) -> Result<(), Self::Stop>;
+
+    /// An entry that the source does not have was deleted, or would be without the dry run.
+    ///
+    /// # Errors
+    ///
+    /// When the copy should stop.
+    fn on_deleted(&self, _label: &str) -> Result<(), Self::Stop> {
+        Ok(())
+    }
 
     /// These bytes were already copied by an earlier copy.
     fn on_existing(&self, _bytes: u64) {}
@@ -269,6 +304,11 @@ pub trait CopyObserver: Send + Sync + 'static {
 ///         Ok(())
 ///     }
 ///
+///     fn on_special(&self, label: &str) -> Result<(), CopyFailure> {
+///         println!("left out {label}");
+///         Ok(())
+///     }
+///
 ///     fn on_failure(&self, failure: CopyFailure) -> Result<(), CopyFailure> {
 ///         Err(failure)
 ///     }
@@ -296,7 +336,8 @@ pub async fn copy_trees<O: CopyObserver>(tasks: Vec<CopyTask>, observer: &Arc<O>
     for task in tasks {
         copy.task(task).await?;
     }
-    copy.finish().await
+    copy.finish().await?;
+    copy.delete_extraneous().await
 }
 
 fn failed(path: &CopyPath, error: Error) -> CopyFailure {
@@ -312,6 +353,11 @@ fn joined(directory: &str, name: &OsStr) -> String {
 
 fn is_directory(metadata: &Metadata) -> bool {
     metadata.is_directory && !metadata.is_symlink
+}
+
+/// Returns whether an entry is neither a file, a directory nor a link.
+fn is_special(metadata: &Metadata) -> bool {
+    !metadata.is_file && !metadata.is_directory && kind(metadata) != Some(MetadataKind::Symlink)
 }
 
 fn kind(metadata: &Metadata) -> Option<MetadataKind> {

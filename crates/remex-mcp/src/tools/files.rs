@@ -511,6 +511,12 @@ impl CopyObserver for Counted {
         Ok(())
     }
 
+    fn on_special(&self, label: &str) -> Result<(), Self::Stop> {
+        let text = format!("{label}: it is a pipe, a socket or a device, and was left out");
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).failures.push(text);
+        Ok(())
+    }
+
     fn on_failure(&self, failure: CopyFailure) -> Result<(), Self::Stop> {
         let why = match failure.problem {
             CopyProblem::Failed(error) => error.message(),

@@ -54,6 +54,12 @@ async fn values(line: &Line<'_>) -> Vec<Candidate> {
         Wanted::Process => processes(line.on.as_deref()).await.unwrap_or_default(),
         Wanted::Program => paths::programs(line.value),
         Wanted::LocalPath => paths::here(line.value),
+        Wanted::ProcessOrPath if line.value.contains(':') => paths::anywhere(line.value).await,
+        Wanted::ProcessOrPath => {
+            let mut found = processes(line.on.as_deref()).await.unwrap_or_default();
+            found.extend(environments(":"));
+            found
+        }
         Wanted::Path => {
             let mut found = paths::anywhere(line.value).await;
             if !line.value.contains([':', '/']) {

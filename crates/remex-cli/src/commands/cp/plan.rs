@@ -8,7 +8,7 @@ use std::{
 
 use remex_client::{
     Error, ErrorKind,
-    fs::{CopyMarker, CopyPath, CopyTask, HostPath, Metadata, MetadataKind},
+    fs::{CopyMarker, CopyPath, CopyTask, Extraneous, HostPath, Metadata, MetadataKind},
 };
 
 use super::{
@@ -59,7 +59,39 @@ pub(super) async fn copy_tasks(
             Err(failure) => report.failure(failure)?,
         }
     }
+    if report.is_incomplete() {
+        // A source that is missing may have been what is at the destination.
+        copy_tasks.iter_mut().for_each(|task| task.extraneous = Extraneous::Keep);
+    } else if selection.extraneous == Extraneous::Delete {
+        check_deletion(&copy_tasks)?;
+    }
     Ok(copy_tasks)
+}
+
+/// Refuses `--delete` without a directory, or where it would delete what another source becomes.
+fn check_deletion(copy_tasks: &[CopyTask]) -> Result<(), Failure> {
+    if copy_tasks.iter().all(|task| !task.metadata.is_directory) {
+        return Err(Failure::usage(
+            "`--delete` has no effect on files",
+            "copy a directory, or omit `--delete`",
+        ));
+    }
+    for task in copy_tasks.iter().filter(|task| task.metadata.is_directory) {
+        let is_within =
+            |other: &&CopyTask| other.to.path != task.to.path && other.to.path.starts_with(&task.to.path);
+        if let Some(other) = copy_tasks.iter().find(is_within) {
+            let (label, to) = (text::plain(&other.from.label), text::plain(&task.to.label));
+            return Err(Failure::usage(
+                format!("cannot copy `{label}` into `{to}` with `--delete`"),
+                "copy it with a command of its own, or omit `--delete`",
+            )
+            .because(format!(
+                "`{}` does not have it, so it would be deleted",
+                text::plain(&task.from.label)
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the metadata of a path, following links; `None` if it does not exist.
@@ -161,13 +193,16 @@ async fn copy_task(
     }
     check_kinds(&from, &metadata, &to, there.as_ref())?;
     check_itself(&from, &real, &metadata, &to).await?;
+    if selection.extraneous == Extraneous::Delete && metadata.is_directory {
+        check_source_stays(&from, &real, &to).await?;
+    }
     if metadata.is_directory && there.is_some() && !marker.is_continued {
         marker.is_continued = marker.is_in(&copy_path(&to)).await;
     }
-    let Selection { rules, skip_unchanged } = selection.clone();
+    let Selection { rules, skip_unchanged, extraneous } = selection.clone();
     let mut task = CopyTask::new(copy_path(&from), metadata, copy_path(&to), marker);
     (task.there, task.contents_only) = (there, from.is_content);
-    (task.rules, task.skip_unchanged) = (rules, skip_unchanged);
+    (task.rules, task.skip_unchanged, task.extraneous) = (rules, skip_unchanged, extraneous);
     Ok(task)
 }
 
@@ -231,6 +266,15 @@ async fn check_itself(
     }
     Err(Failure::new(cannot_copy(from), "choose a destination outside of it")
         .because(format!("`{}` is inside of it", text::plain(&to.shown))))
+}
+
+/// Refuses to sync a directory with one that contains it, which would delete the source.
+async fn check_source_stays(from: &RemotePath, real: &Path, to: &RemotePath) -> Result<(), Failure> {
+    if !real.starts_with(&to.path) || !is_same_host(from, to, real).await {
+        return Ok(());
+    }
+    Err(Failure::new(cannot_copy(from), "choose another destination, or omit `--delete`")
+        .because(format!("it is inside of `{}`, so `--delete` would delete it", text::plain(&to.shown))))
 }
 
 /// Returns whether a path is the same on both hosts, even if one host has two names.

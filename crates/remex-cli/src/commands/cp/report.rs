@@ -11,6 +11,7 @@ use std::{
 };
 
 use remex_client::fs::{CopyAction, CopyFailure, CopyObserver, CopyProblem, SkipUnchanged};
+use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -39,10 +40,53 @@ pub(super) enum Detail {
     Files,
 }
 
+/// How lines on stdout are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Text,
+    /// One object per line, and the summary as the last one.
+    Json,
+}
+
+/// The JSON of one entry.
+#[derive(Serialize)]
+struct Event<'a> {
+    event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Event<'_> {
+    fn new(event: &'static str) -> Self {
+        Self { event, from: None, to: None, error: None }
+    }
+}
+
+/// The JSON of the summary.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    event: &'static str,
+    dry_run: bool,
+    copied: u64,
+    copied_bytes: u64,
+    skipped: u64,
+    excluded: u64,
+    special: u64,
+    deleted: u64,
+    failed: u64,
+    elapsed_ms: u64,
+}
+
 /// The progress of a copy, and how it is printed.
 #[derive(Debug)]
 pub(super) struct Report {
     detail: Detail,
+    style: Style,
     is_dry: bool,
     skip_unchanged: SkipUnchanged,
     /// Whether stderr is a terminal.
@@ -51,9 +95,12 @@ pub(super) struct Report {
     files: AtomicU64,
     skipped: AtomicU64,
     excluded: AtomicU64,
-    /// The number of failures, and how many of them are skipped pipes, sockets and devices.
-    failed: AtomicU64,
+    /// The pipes, sockets and devices that were left out of trees.
     specials: AtomicU64,
+    deleted: AtomicU64,
+    /// The number of failures, and how many of them are deletions.
+    failed: AtomicU64,
+    undeleted: AtomicU64,
     /// Bytes at the destination, and those copied by this command.
     done: AtomicU64,
     moved: AtomicU64,
@@ -77,9 +124,10 @@ struct Screen {
 }
 
 impl Report {
-    pub(super) fn new(detail: Detail, is_dry: bool, skip_unchanged: SkipUnchanged) -> Self {
+    pub(super) fn new(detail: Detail, style: Style, is_dry: bool, skip_unchanged: SkipUnchanged) -> Self {
         Self {
             detail,
+            style,
             is_dry,
             skip_unchanged,
             is_watched: io::stderr().is_terminal() && detail != Detail::Errors,
@@ -87,8 +135,10 @@ impl Report {
             files: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             excluded: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
             specials: AtomicU64::new(0),
+            deleted: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            undeleted: AtomicU64::new(0),
             done: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             total_files: AtomicU64::new(0),
@@ -102,11 +152,19 @@ impl Report {
         self.done.load(Relaxed) > 0
     }
 
+    /// Returns whether something could not be copied.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.failed.load(Relaxed) > self.undeleted.load(Relaxed)
+    }
+
     /// Reports the failure of one source; returns it if the copy cannot continue.
     pub(super) fn failure(&self, failure: Failure) -> Result<(), Failure> {
         self.failed.fetch_add(1, Relaxed);
         let mut screen = self.screen();
         screen.clear();
+        if self.style == Style::Json {
+            print::json(&Event { error: Some(failure.message()), ..Event::new("failed") })?;
+        }
         screen.failures.add(failure)
     }
 
@@ -122,18 +180,6 @@ impl Report {
             names.push(format!("{} more", left.len() - MOST_NAMED));
         }
         self.clear();
-        if self.failed.load(Relaxed) == self.specials.load(Relaxed) {
-            // Repeating the copy would not help.
-            let (remain, them) = if left.len() == 1 { ("remains", "it") } else { ("remain", "them") };
-            print::note(format!(
-                "everything else was copied; {} {remain} because something was skipped",
-                names.join(", ")
-            ));
-            print::aside(&format!(
-                "  hint: remove {them} when the copy is final; until then, repeat the command to update it"
-            ));
-            return;
-        }
         print::note(format!("the copy is incomplete and left {}", names.join(", ")));
         print::aside("  hint: repeat the command to resume it and to remove the leftovers");
     }
@@ -149,10 +195,13 @@ impl Report {
     }
 
     /// Prints the summary.
-    pub(super) fn finish(&self) {
+    pub(super) fn finish(&self) -> Result<(), Failure> {
         self.clear();
+        if self.style == Style::Json {
+            return print::json(&self.summary());
+        }
         if !(self.is_watched || self.detail == Detail::Files) || self.is_dry {
-            return;
+            return Ok(());
         }
         let (files, moved, time) = (self.files.load(Relaxed), self.moved.load(Relaxed), self.began.elapsed());
         let mut text = format!("{} copied, {} in {}", count(files), size(moved), age(time));
@@ -168,7 +217,41 @@ impl Report {
         if excluded > 0 {
             text += &format!("; {excluded} excluded");
         }
+        let deleted = self.deleted.load(Relaxed);
+        if deleted > 0 {
+            text += &format!("; {deleted} deleted");
+        }
         print::note(text);
+        Ok(())
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            event: "summary",
+            dry_run: self.is_dry,
+            copied: self.files.load(Relaxed),
+            copied_bytes: self.moved.load(Relaxed),
+            skipped: self.skipped.load(Relaxed),
+            excluded: self.excluded.load(Relaxed),
+            special: self.specials.load(Relaxed),
+            deleted: self.deleted.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            elapsed_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Prints a line about an entry, if they are wanted.
+    fn print_entry(&self, event: &Event<'_>, line: &str) -> Result<(), Failure> {
+        if self.detail != Detail::Files {
+            return Ok(());
+        }
+        // Locked while printing, so that the progress line does not interfere.
+        let mut screen = self.screen();
+        screen.clear();
+        match self.style {
+            Style::Text => print::out(line),
+            Style::Json => print::json(event),
+        }
     }
 
     pub(super) fn code(&self) -> u8 {
@@ -339,18 +422,32 @@ impl CopyObserver for Report {
             CopyAction::Skip => _ = self.skipped.fetch_add(1, Relaxed),
             _ => {}
         }
-        if !self.is_dry && self.detail != Detail::Files {
-            return Ok(());
-        }
-        // Locked while printing, so that the progress line does not interfere.
+        let event = Event { from: Some(from), to: Some(to), ..Event::new(verb) };
+        self.print_entry(&event, &format!("{verb} {} -> {}\n", plain(from), plain(to)))
+    }
+
+    fn on_special(&self, label: &str) -> Result<(), Failure> {
+        self.specials.fetch_add(1, Relaxed);
         let mut screen = self.screen();
         screen.clear();
-        print::out(format!("{verb} {} -> {}\n", plain(from), plain(to)))
+        if self.style == Style::Json {
+            print::json(&Event { from: Some(label), ..Event::new("special") })?;
+        }
+        if self.detail != Detail::Errors {
+            print::note(format!("left out `{}`: it is a pipe, socket or device", plain(label)));
+        }
+        Ok(())
+    }
+
+    fn on_deleted(&self, label: &str) -> Result<(), Failure> {
+        self.deleted.fetch_add(1, Relaxed);
+        let event = Event { to: Some(label), ..Event::new("delete") };
+        self.print_entry(&event, &format!("delete {}\n", plain(label)))
     }
 
     fn on_failure(&self, failure: CopyFailure) -> Result<(), Failure> {
-        if failure.problem == CopyProblem::Special {
-            self.specials.fetch_add(1, Relaxed);
+        if matches!(failure.problem, CopyProblem::NotDeleted(_)) {
+            self.undeleted.fetch_add(1, Relaxed);
         }
         self.failure(explain(failure))
     }
@@ -365,8 +462,11 @@ fn explain(failure: CopyFailure) -> Failure {
     match problem {
         // An entry that vanishes during the copy does not count as a missing source.
         CopyProblem::Failed(error) => Failure::from(error).context(&cannot_copy).on_the_way(),
+        CopyProblem::NotDeleted(error) => {
+            Failure::from(error).context(&format!("cannot delete `{}`", plain(&label))).on_the_way()
+        }
         CopyProblem::Special => Failure::new(cannot_copy, "read it with `remex run` if you want its content")
-            .because("it is a pipe, socket or device, and was skipped"),
+            .because("it is a pipe, socket or device"),
         CopyProblem::SpecialExists { to } => special_exists(&label, &to),
         CopyProblem::DirectoryExists { to } => {
             Failure::new(cannot_copy, OTHER_NAME).because(format!("`{}` is a directory", plain(&to)))

@@ -7,8 +7,11 @@ use std::collections::VecDeque;
 use regex_automata::meta::Regex;
 use remex_client::process::{GapCause, OutputBatch, Stream, TimedChunk};
 
-use super::lines::{Line, Lines, Unsure};
-use crate::render::text::utc;
+use super::{
+    lines::{Line, Lines, Unsure},
+    record,
+};
+use crate::render::local_time::Zone;
 
 /// The selection criteria.
 #[derive(Clone, Debug, Default)]
@@ -17,20 +20,85 @@ pub(super) struct Criteria {
     pub(super) since_ms: Option<u64>,
     /// Only output until this time.
     pub(super) until_ms: Option<u64>,
-    /// Only lines that match.
-    pub(super) pattern: Option<Regex>,
-    /// Only this many of the last lines so far.
+    /// Only certain lines.
+    pub(super) matching: Option<Matching>,
+    /// Only this many of the last lines so far; of the matches, if there is a pattern.
     pub(super) tail: Option<usize>,
-    /// Whether to print the time of each line.
-    pub(super) times: bool,
-    /// The prefix of each line.
-    pub(super) prefix: Option<String>,
+    pub(super) format: LineFormat,
+}
+
+/// Which lines are selected.
+#[derive(Clone, Debug)]
+pub(super) struct Matching {
+    pub(super) regex: Regex,
+    pub(super) select: Select,
+    pub(super) context: Context,
+}
+
+/// Whether the lines that match are selected, or the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Select {
+    Matches,
+    Others,
+}
+
+/// How many lines around each selected one are printed as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Context {
+    pub(super) before: usize,
+    pub(super) after: usize,
+}
+
+impl Context {
+    const NONE: Self = Self { before: 0, after: 0 };
+}
+
+/// How lines are printed.
+#[derive(Clone, Debug)]
+pub(super) enum LineFormat {
+    Text {
+        /// The prefix of each line.
+        prefix: Option<String>,
+        /// The zone of the time of each line, if that is printed.
+        times: Option<Zone>,
+    },
+    /// An object for each line, with the name of the process.
+    Json { name: String },
+}
+
+impl Default for LineFormat {
+    fn default() -> Self {
+        Self::Text { prefix: None, times: None }
+    }
+}
+
+impl LineFormat {
+    pub(super) fn prefix(&self) -> Option<&str> {
+        match self {
+            Self::Text { prefix, .. } => prefix.as_deref(),
+            Self::Json { .. } => None,
+        }
+    }
+
+    /// Returns whether bytes are printed as they are.
+    fn is_verbatim(&self) -> bool {
+        matches!(self, Self::Text { prefix: None, times: None })
+    }
+}
+
+impl Criteria {
+    /// Returns whether lines around the selected ones are printed.
+    pub(super) fn has_context(&self) -> bool {
+        self.matching.as_ref().is_some_and(|matching| matching.context != Context::NONE)
+    }
 }
 
 /// An item to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Bytes(Stream, Vec<u8>),
+    /// A line for stdout, whatever its stream was.
+    Line(String),
     Gap(Missing),
 }
 
@@ -43,13 +111,38 @@ pub(super) struct Missing {
     pub(super) cause: Option<GapCause>,
 }
 
+/// A line with its place among all lines.
+#[derive(Clone, Debug)]
+struct Found {
+    line: Line,
+    number: u64,
+    role: Role,
+}
+
+/// Why a line is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Selected,
+    Context,
+}
+
 /// Selects output, in order.
 #[derive(Debug)]
 pub(super) struct Selection {
     criteria: Criteria,
     lines: Lines,
+    /// How many lines were complete so far.
+    count: u64,
+    /// The last lines that were not selected, for the context of the next one that is.
+    before: VecDeque<(u64, Line)>,
+    /// How many more lines belong to the context of the last selected one.
+    after: usize,
+    /// The number of the line that was printed last.
+    printed: Option<u64>,
     /// The last lines so far, while more may follow.
-    held: Option<VecDeque<Line>>,
+    held: Option<VecDeque<Found>>,
+    /// How many of them are selected.
+    held_selected: usize,
     /// The gap before the oldest of them.
     gap: Option<Missing>,
 }
@@ -57,7 +150,17 @@ pub(super) struct Selection {
 impl Selection {
     pub(super) fn new(criteria: Criteria) -> Self {
         let held = criteria.tail.map(|_| VecDeque::new());
-        Self { criteria, lines: Lines::default(), held, gap: None }
+        Self {
+            criteria,
+            lines: Lines::default(),
+            count: 0,
+            before: VecDeque::new(),
+            after: 0,
+            printed: None,
+            held,
+            held_selected: 0,
+            gap: None,
+        }
     }
 
     /// Returns a selection from output whose beginning is not read, for the last lines.
@@ -70,14 +173,15 @@ impl Selection {
         let (Some(held), Some(most)) = (&self.held, self.criteria.tail) else { return true };
         // A line without its line feed counts as well.
         let open = self.lines.open().filter(|line| line.is_partial || self.is_selected(line));
-        let lines: Vec<_> = open.chain(held.iter().rev()).take(most).collect();
+        let held = held.iter().rev().filter(|found| found.role == Role::Selected).map(|found| &found.line);
+        let lines: Vec<_> = open.chain(held).take(most).collect();
         let is_enough = lines.len() == most || self.gap.is_some();
         is_enough && lines.iter().all(|line| !line.is_partial)
     }
 
     /// Returns the prefix of each line.
     pub(super) fn prefix(&self) -> Option<&str> {
-        self.criteria.prefix.as_deref()
+        self.criteria.format.prefix()
     }
 
     /// Adds output: a gap, then the chunks after it.
@@ -88,13 +192,17 @@ impl Selection {
             let asked = pieces.first().is_none_or(|piece| !self.is_too_old(piece));
             let broken = self.lines.finish();
             self.put(broken, &mut items);
+            // No context reaches over a gap.
+            self.before.clear();
+            self.after = 0;
             match &mut self.held {
                 _ if !asked => {}
                 Some(held) => {
                     held.clear();
+                    self.held_selected = 0;
                     self.gap = Some(missing);
                 }
-                None => items.push(Item::Gap(missing)),
+                None => items.push(self.gap_item(missing)),
             }
         }
         for piece in pieces {
@@ -123,7 +231,7 @@ impl Selection {
             return Vec::new();
         }
         let mut items = Vec::new();
-        if self.criteria.pattern.is_none() && !self.criteria.times && self.criteria.prefix.is_none() {
+        if self.criteria.matching.is_none() && self.criteria.format.is_verbatim() {
             // From here on bytes are printed as they arrive, so flush incomplete lines first.
             let begun = self.lines.finish();
             self.put(begun, &mut items);
@@ -142,10 +250,7 @@ impl Selection {
     }
 
     fn by_line(&self) -> bool {
-        self.criteria.pattern.is_some()
-            || self.criteria.times
-            || self.criteria.prefix.is_some()
-            || self.held.is_some()
+        self.criteria.matching.is_some() || !self.criteria.format.is_verbatim() || self.held.is_some()
     }
 
     fn is_in_time(&self, piece: &TimedChunk) -> bool {
@@ -158,37 +263,106 @@ impl Selection {
     }
 
     fn is_selected(&self, line: &Line) -> bool {
-        self.criteria.pattern.as_ref().is_none_or(|pattern| pattern.is_match(line.text()))
+        self.criteria.matching.as_ref().is_none_or(|matching| {
+            matching.regex.is_match(line.text()) == (matching.select == Select::Matches)
+        })
     }
 
-    fn put(&mut self, mut lines: Vec<Line>, items: &mut Vec<Item>) {
-        // Whether a line matches depends on all of it.
-        lines.retain(|line| line.is_partial || self.is_selected(line));
+    fn put(&mut self, lines: Vec<Line>, items: &mut Vec<Item>) {
+        let context = self.criteria.matching.as_ref().map_or(Context::NONE, |matching| matching.context);
+        for line in lines {
+            self.count += 1;
+            let number = self.count;
+            // Whether a line matches depends on all of it.
+            if line.is_partial || self.is_selected(&line) {
+                for (number, line) in std::mem::take(&mut self.before) {
+                    self.print(Found { line, number, role: Role::Context }, items);
+                }
+                self.after = context.after;
+                self.print(Found { line, number, role: Role::Selected }, items);
+            } else if self.after > 0 {
+                self.after -= 1;
+                self.print(Found { line, number, role: Role::Context }, items);
+            } else if context.before > 0 {
+                if self.before.len() == context.before {
+                    self.before.pop_front();
+                }
+                self.before.push_back((number, line));
+            }
+        }
+    }
+
+    /// Prints a line, or holds it back while it may not be one of the last.
+    fn print(&mut self, found: Found, items: &mut Vec<Item>) {
         let (Some(held), Some(most)) = (&mut self.held, self.criteria.tail) else {
-            return items.extend(lines.into_iter().map(|line| item(line, &self.criteria)));
+            return self.item(found, items);
         };
-        held.extend(lines);
-        while held.len() > most {
-            held.pop_front();
+        if most == 0 {
+            self.gap = None;
+            return;
+        }
+        self.held_selected += usize::from(found.role == Role::Selected);
+        held.push_back(found);
+        if self.held_selected > most {
+            self.held_selected = most;
             // A gap precedes the lines that are shown.
             self.gap = None;
+            let before = self.criteria.matching.as_ref().map_or(0, |matching| matching.context.before);
+            let mut selected = held.iter_mut().filter(|found| found.role == Role::Selected);
+            // The first selected line is at most the context of the next one.
+            if let Some(first) = selected.next() {
+                first.role = Role::Context;
+            }
+            let next = selected.next().map_or(self.count, |found| found.number);
+            while held.front().is_some_and(|found| found.number + (before as u64) < next) {
+                held.pop_front();
+            }
         }
     }
 
     fn let_go(&mut self, items: &mut Vec<Item>) {
-        items.extend(self.gap.take().map(Item::Gap));
-        let criteria = &self.criteria;
-        items.extend(self.held.take().into_iter().flatten().map(|line| item(line, criteria)));
+        if let Some(missing) = self.gap.take() {
+            items.push(self.gap_item(missing));
+        }
+        for found in self.held.take().into_iter().flatten() {
+            self.item(found, items);
+        }
+    }
+
+    fn gap_item(&self, missing: Missing) -> Item {
+        match &self.criteria.format {
+            LineFormat::Text { .. } => Item::Gap(missing),
+            LineFormat::Json { name } => Item::Line(record::gap(name, missing)),
+        }
+    }
+
+    /// Formats a line, with a separator before it if it begins another group.
+    fn item(&mut self, found: Found, items: &mut Vec<Item>) {
+        let Found { line, number, role } = found;
+        let is_apart = self.printed.is_some_and(|printed| printed + 1 != number);
+        self.printed = Some(number);
+        match &self.criteria.format {
+            LineFormat::Json { name } => {
+                let line = record::line(name, &line, role == Role::Context);
+                items.push(Item::Line(line));
+            }
+            LineFormat::Text { prefix, times } => {
+                if is_apart && self.criteria.has_context() {
+                    items.push(Item::Bytes(line.stream, b"--\n".to_vec()));
+                }
+                items.push(item(line, prefix.as_deref(), *times));
+            }
+        }
     }
 }
 
-fn item(line: Line, criteria: &Criteria) -> Item {
-    if !criteria.times && criteria.prefix.is_none() {
+fn item(line: Line, prefix: Option<&str>, times: Option<Zone>) -> Item {
+    if times.is_none() && prefix.is_none() {
         return Item::Bytes(line.stream, line.bytes);
     }
-    let mut bytes = criteria.prefix.clone().unwrap_or_default().into_bytes();
-    if criteria.times {
-        let time = line.at_ms.map_or_else(|| "-".to_owned(), |ms| utc(ms.cast_signed()));
+    let mut bytes = prefix.unwrap_or_default().as_bytes().to_vec();
+    if let Some(zone) = times {
+        let time = line.at_ms.map_or_else(|| "-".to_owned(), |ms| zone.rfc3339(ms.cast_signed()));
         bytes.extend_from_slice(time.as_bytes());
         bytes.push(b' ');
     }
@@ -210,6 +384,11 @@ mod tests {
         chunk
     }
 
+    fn grep(pattern: &str, select: Select, context: Context) -> Criteria {
+        let matching = Matching { regex: Regex::new(pattern).unwrap(), select, context };
+        Criteria { matching: Some(matching), ..Criteria::default() }
+    }
+
     fn gap(bytes: Option<u64>) -> Option<Missing> {
         Some(Missing { bytes, cause: None })
     }
@@ -219,6 +398,7 @@ mod tests {
             .into_iter()
             .map(|item| match item {
                 Item::Bytes(_, bytes) => String::from_utf8(bytes).unwrap(),
+                Item::Line(line) => line,
                 Item::Gap(Missing { bytes, .. }) => format!("<{bytes:?} gone>"),
             })
             .collect()
@@ -234,11 +414,36 @@ mod tests {
 
     #[test]
     fn a_pattern_sees_whole_lines_and_the_last_one_too() {
-        let pattern = Some(Regex::new("^b.*d$").unwrap());
-        let mut matching = Selection::new(Criteria { pattern, ..Criteria::default() });
+        let mut matching = Selection::new(grep("^b.*d$", Select::Matches, Context::NONE));
         assert_eq!(shown(matching.take(None, vec![out(1, "abd\nb"), out(1, "c")])), "");
         assert_eq!(shown(matching.take(None, vec![out(2, "d\r\nb d")])), "bcd\r\n");
         assert_eq!(shown(matching.finish()), "b d");
+    }
+
+    #[test]
+    fn lines_around_a_match_are_printed_once_and_groups_are_separated() {
+        let text = "1\n2\nhit 3\n4\nhit 5\n6\n7\n8\n9\nhit 10\n11";
+        let all = |criteria: Criteria| {
+            let mut selection = Selection::new(criteria);
+            shown(selection.take(None, vec![out(1, text)])) + &shown(selection.finish())
+        };
+        let around = |before, after| Context { before, after };
+        assert_eq!(
+            all(grep("hit", Select::Matches, around(1, 1))),
+            "2\nhit 3\n4\nhit 5\n6\n--\n9\nhit 10\n11"
+        );
+        assert_eq!(all(grep("hit", Select::Matches, around(0, 1))), "hit 3\n4\nhit 5\n6\n--\nhit 10\n11");
+        assert_eq!(all(grep("hit", Select::Others, Context::NONE)), "1\n2\n4\n6\n7\n8\n9\n11");
+        let last =
+            |tail, context| all(Criteria { tail: Some(tail), ..grep("hit", Select::Matches, context) });
+        assert_eq!(last(1, around(1, 1)), "9\nhit 10\n11");
+        assert_eq!(last(2, around(1, 1)), "4\nhit 5\n6\n--\n9\nhit 10\n11");
+        assert_eq!(last(2, Context::NONE), "hit 5\nhit 10\n");
+        assert_eq!(last(0, around(1, 1)), "");
+        // No context reaches over a gap.
+        let mut selection = Selection::new(grep("hit", Select::Matches, around(2, 2)));
+        assert_eq!(shown(selection.take(None, vec![out(1, "1\nhit\n")])), "1\nhit\n");
+        assert_eq!(shown(selection.take(gap(None), vec![out(1, "9\nhit\n")])), "<None gone>9\nhit\n");
     }
 
     #[test]
@@ -277,7 +482,8 @@ mod tests {
 
     #[test]
     fn each_line_has_the_time_when_it_began() {
-        let mut times = Selection::new(Criteria { times: true, ..Criteria::default() });
+        let format = LineFormat::Text { prefix: None, times: Some(Zone::Utc) };
+        let mut times = Selection::new(Criteria { format, ..Criteria::default() });
         assert_eq!(
             shown(times.take(None, vec![out(0, "a"), out(1000, "b\n")])),
             "1970-01-01T00:00:00.000Z ab\n"

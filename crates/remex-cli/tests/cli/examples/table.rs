@@ -45,6 +45,9 @@ const fn typed(shows: &'static [Step]) -> How {
     How::OnScreen { steps: shows, code: 0 }
 }
 
+/// Why requests are not made here.
+const HTTP: &str = "the port is fixed; tests/cli/http.rs has web servers of its own";
+
 /// Every example there is.
 pub(super) const EXAMPLES: &[(&str, How)] = &[
     // run, shell, attach
@@ -90,11 +93,14 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex logs nightly", ends("building")),
     ("remex logs build --tail 20 --follow", goes_on("building")),
     ("remex logs build --since 10m --grep '(?i)error' --timestamps", ends("error: none so far")),
+    ("remex logs build --grep error -i -C 2", ends("error: none so far")),
     ("remex logs build --since 06:00 --until 12:00", ends("")),
     ("remex logs --follow build lint", goes_on("lint  | building")),
     ("remex logs build --bytes -64K..", ends("building")),
     ("remex ps --all-envs", ends("local  build")),
     ("remex rm build", ends("removed `build` (it exited with code 0)")),
+    ("remex rm build:notes.txt", ends("")),
+    ("remex rm -r build:site", ends("")),
     ("remex prune", ends("removed `build` (it exited with code 0)")),
     ("remex prune --on build", ends("no exited processes")),
     ("remex gc --dry-run", How::Ends { code: 1, shows: "this server has no state directory" }),
@@ -143,6 +149,12 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex cp build:app.tar gpu:app-of-build.tar", ends("")),
     ("remex cp --gitignore --exclude .git site/. build:site-copy", ends("")),
     ("remex cp --dry-run site notes.txt build:", ends("notes.txt")),
+    ("remex cp --delete site/. build:site-copy", ends("")),
+    ("remex cp --dry-run --delete site/. build:site-copy", ends("index.html")),
+    ("remex mv build:notes.txt build:notes-2026.txt", ends("")),
+    ("remex mv build:notes.txt build:site", ends("")),
+    ("remex mkdir build:logs", ends("")),
+    ("remex mkdir -p build:releases/2026/11", ends("")),
     ("remex ls build:", ends("notes.txt")),
     ("remex ls -l build:site", ends("index.html")),
     ("remex ls -lh build:site", ends("index.html")),
@@ -160,6 +172,14 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         "remex watch --flat --json build:site",
         How::GoesOn { nudge: "echo more >> ../build/site/index.html", shows: "index.html" },
     ),
+    // http
+    ("remex http --on build http://127.0.0.1:8080/health", How::Elsewhere(HTTP)),
+    (
+        "remex http --on build POST http://127.0.0.1:8080/jobs -H 'Content-Type: application/json' -d '{\"n\": 7}'",
+        How::Elsewhere(HTTP),
+    ),
+    ("remex http --on build -f -o health.txt http://127.0.0.1:8080/health", How::Elsewhere(HTTP)),
+    ("remex http --on build -i -L http://127.0.0.1:8080/health", How::Elsewhere(HTTP)),
     // top
     ("remex top", typed(&[Step { shows: &["building"], keys: "q" }])),
     ("remex top --on build --interval 5s", typed(&[Step { shows: &["q quit"], keys: "q" }])),

@@ -183,12 +183,35 @@ fn what_is_no_file_is_said_and_the_rest_is_copied() {
     assert_eq!(copied.out, "");
     for part in [
         "remex: cannot copy `missing`: No such file or directory (os error 2)\n",
-        "remex: cannot copy `site/pipe`: it is a pipe, socket or device, and was skipped\n",
+        "remex: left out `site/pipe`: it is a pipe, socket or device\n",
         "remex: cannot copy `site/index`: `build:site/index` is a directory\n  hint: remove it, or copy to another name\n",
     ] {
         assert!(copied.err.contains(part), "{copied:?}");
     }
     assert_eq!(fs::read_to_string(world.there.path("site/css/main")).unwrap(), "body {}");
+}
+
+#[test]
+fn a_tree_with_a_pipe_is_complete_without_it() {
+    let world = World::new();
+    make_site(&world.here);
+    for name in ["site/pipe", "pipe"] {
+        assert!(Command::new("mkfifo").arg(world.here.path(name)).ended().success());
+    }
+    let left_out = "remex: left out `site/pipe`: it is a pipe, socket or device\n";
+    assert_eq!(world.say(&["cp", "site", "build:copy"]), said(0, "", left_out));
+    let names: Vec<_> = tree(&world.there.path("copy")).into_keys().collect();
+    assert_eq!(names, [&b"css"[..], b"css/main", b"index"], "no marker of an unfinished copy");
+    // A pipe that is named itself is what was asked for.
+    assert_eq!(
+        world.say(&["cp", "pipe", "build:"]),
+        said(
+            1,
+            "",
+            "remex: cannot copy `pipe`: it is a pipe, socket or device\n  \
+             hint: read it with `remex run` if you want its content\n"
+        )
+    );
 }
 
 #[test]

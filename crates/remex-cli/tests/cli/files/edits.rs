@@ -11,9 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{World, said};
 use crate::{
-    home::{self, Said},
+    home::{self, Home, Said},
     screen::Screen,
-    support::InTime as _,
+    support::{InTime as _, Server},
 };
 
 /// Edits with a script that has the name of the copy in `$1`; temporary files are in the home.
@@ -189,6 +189,28 @@ fn what_cannot_be_edited_is_said_before_the_editor_starts() {
         assert_eq!(edit(&world, path, "exit 7"), said(code, "", &format!("remex: {err}")));
     }
     assert_eq!(edit(&world, "build:no/such", "exit 7").code, Some(3));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named_before_the_editor_starts() {
+    let world = World::new();
+    let other = Home::new();
+    fs::write(other.path("notes.txt"), "one\n").unwrap();
+    let mut serve = other.remex(&["serve", "--sandbox", "read-only"]);
+    serve.stdin(Stdio::null());
+    let server = Server::launch(serve, 1);
+    world.here.add_environment("reader", server.address());
+    // Root can write everything but files of the kernel.
+    for path in ["build:/proc/version", "reader:notes.txt", "reader:new.txt"] {
+        let refused = edit(&world, path, "touch opened");
+        assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");
+        assert!(refused.err.starts_with(&format!("remex: cannot edit `{path}`: ")), "{refused:?}");
+        assert!(refused.err.contains("; the editor was not opened\n"), "{refused:?}");
+        assert!(!world.here.path("opened").exists(), "{path}");
+    }
+    assert_eq!(kept(&world), Vec::<PathBuf>::new());
+    let names: Vec<_> = super::tree(&other.path("")).into_keys().collect();
+    assert_eq!(names, [b"notes.txt"], "nothing is left of the check");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::{World, said, sparse};
 use crate::{
+    home,
     screen::Screen,
     support::{InTime as _, Patient},
 };
@@ -32,6 +33,22 @@ fn make_entries(world: &World) {
         fs::set_permissions(site.join(name), Permissions::from_mode(mode)).unwrap();
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_794_747_851);
         File::open(site.join(name)).unwrap().set_modified(time).unwrap();
+    }
+}
+
+#[test]
+fn times_are_those_of_this_machine_with_their_zone() {
+    let world = World::new();
+    make_entries(&world);
+    // A zone of the data base has another offset in summer; a rule of its own needs no data base.
+    for (zone, args, time) in [
+        ("EAST-5:30", &["ls", "-l", "build:site/index"][..], "2026-11-15 18:34:11 +05:30"),
+        ("WEST3SUMMER,M1.1.0,M12.1.0", &["ls", "-l", "build:site/index"], "2026-11-15 11:04:11 -02:00"),
+        ("EAST-5:30", &["ls", "-l", "--utc", "build:site/index"], "2026-11-15 13:04:11Z"),
+    ] {
+        let listed = home::said(&world.here.remex(args).env("TZ", zone).finished());
+        let expected = format!("-rw-r--r-- 6 {time} build:site/index\n");
+        assert_eq!(listed, said(0, &expected, ""), "{zone}");
     }
 }
 
@@ -85,11 +102,11 @@ fn a_directory_is_listed_in_the_order_of_its_names() {
     let long = world.say(&["ls", "-l", "build:site"]);
     let lines: Vec<_> = long.out.lines().collect();
     assert!(
-        lines[0].starts_with("drwxr-s--- ") && lines[0].ends_with(" 2026-11-15 13:04:11 css"),
+        lines[0].starts_with("drwxr-s--- ") && lines[0].ends_with(" 2026-11-15 13:04:11 +00:00 css"),
         "{long:?}"
     );
     assert!(
-        lines[1].starts_with("-rw-r--r-- ") && lines[1].ends_with("6 2026-11-15 13:04:11 index"),
+        lines[1].starts_with("-rw-r--r-- ") && lines[1].ends_with("6 2026-11-15 13:04:11 +00:00 index"),
         "{long:?}"
     );
     assert!(lines[2].starts_with("lrwxrwxrwx ") && lines[2].ends_with(" link -> index"), "{long:?}");

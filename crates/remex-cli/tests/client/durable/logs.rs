@@ -58,7 +58,7 @@ fn check(host: &DurableHost, arguments: &[&str], expected: &str) {
 fn the_end_a_time_and_a_range_of_a_large_log_are_found_without_reading_the_rest() {
     let mut host = DurableHost::start();
     run_alone(&host, "flood", &format!("seq 1 {LAST}; sleep 2; echo late >&2; sleep 0.2; echo later"));
-    let (last, moved) = logs(&host, &["flood", "--tail", "1", "--timestamps"]);
+    let (last, moved) = logs(&host, &["flood", "--tail", "1", "--timestamps", "--utc"]);
     assert!(moved < MOVED, "{moved}");
     let last = String::from_utf8(last.stdout).unwrap();
     let (time, text) = last.trim().split_once(' ').unwrap();

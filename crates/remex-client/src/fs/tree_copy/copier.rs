@@ -13,8 +13,10 @@ use remex_proto::path::from_bytes;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
-    CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, OWNER, PERMISSIONS,
-    STICKY, failed, is_directory, joined, kind,
+    CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, Extraneous, OWNER,
+    PERMISSIONS, STICKY,
+    extraneous::{Deletion, ExtraneousEntries},
+    failed, is_directory, is_special, joined, kind,
     leftovers::{make_marked, take_up},
     listing::{Listing, add_gitignore},
 };
@@ -27,8 +29,8 @@ use crate::{
     },
 };
 
-/// How many files are copied concurrently, to hide the latency of the connection.
-const JOBS: usize = 32;
+/// How many files are copied or deleted concurrently, to hide the latency of the connection.
+pub(super) const JOBS: usize = 32;
 
 /// Files longer than this are copied in blocks, and can be resumed; in bytes.
 const LARGE: u64 = 256 << 10;
@@ -48,10 +50,14 @@ pub(super) struct Copier<O: CopyObserver> {
     goes_on: bool,
     /// Whether an entry of the current tree could not be copied.
     has_failed: Arc<AtomicBool>,
+    /// Whether an entry of any tree could not be copied, so that nothing may be deleted.
+    is_incomplete: bool,
+    /// What to delete at the end.
+    deletion: Deletion,
 }
 
 /// Why a step failed.
-enum Halt<S> {
+pub(super) enum Halt<S> {
     Failure(CopyFailure),
     Stop(S),
 }
@@ -91,6 +97,8 @@ struct Frame {
     rules: DirectoryRules,
     skip: SkipUnchanged,
     directory: Option<Arc<Directory>>,
+    /// The entries of the destination that the source does not have, if they are to be deleted.
+    extraneous: Option<ExtraneousEntries>,
 }
 
 /// One entry to copy.
@@ -111,12 +119,23 @@ impl<O: CopyObserver> Copier<O> {
             large: Arc::new(Semaphore::new(LARGE_JOBS)),
             goes_on: false,
             has_failed: Arc::default(),
+            is_incomplete: false,
+            deletion: Deletion::default(),
         }
     }
 
     pub(super) async fn task(&mut self, task: CopyTask) -> Result<(), O::Stop> {
-        let CopyTask { from, mut metadata, to, there, contents_only, marker, rules, skip_unchanged: skip } =
-            task;
+        let CopyTask {
+            from,
+            mut metadata,
+            to,
+            there,
+            contents_only,
+            marker,
+            rules,
+            skip_unchanged: skip,
+            extraneous,
+        } = task;
         metadata.is_symlink = false;
         if !metadata.is_directory {
             let is_named = skip == SkipUnchanged::BySizeAndTime
@@ -131,10 +150,11 @@ impl<O: CopyObserver> Copier<O> {
         let marker = (marker.is_continued || there.is_none() && !keeps_root).then_some(marker);
         let item = Item { from, metadata, to, there, skip, directory: None };
         let mut frames = Vec::new();
-        match self.enter(item, DirectoryRules::root(rules), marker).await {
+        match self.enter(item, DirectoryRules::root(rules), marker, extraneous).await {
             Ok(mut frame) => {
                 if keeps_root {
                     frame.directory = None;
+                    frame.extraneous.iter_mut().for_each(ExtraneousEntries::leave_time);
                 }
                 frames.push(frame);
             }
@@ -150,18 +170,20 @@ impl<O: CopyObserver> Copier<O> {
                 }
                 Ok(Some(item)) if is_directory(&item.metadata) => {
                     let rules = frame.rules.enter(item.from.path.file_name().unwrap_or_default());
-                    match self.enter(item, rules, None).await {
+                    match self.enter(item, rules, None, extraneous).await {
                         Ok(frame) => frames.push(frame),
                         Err(halt) => self.halted(halt)?,
                     }
                 }
                 Ok(Some(item)) => self.item(item).await?,
                 Ok(None) => {
-                    let directory = frames.pop().and_then(|frame| frame.directory);
-                    self.release(directory);
+                    if let Some(mut frame) = frames.pop() {
+                        self.deletion.extend(frame.extraneous.take());
+                        self.release(frame.directory);
+                    }
                 }
-                Err(failure) => {
-                    self.failure(failure)?;
+                Err(halt) => {
+                    self.halted(halt)?;
                     let directory = frames.pop().and_then(|frame| frame.directory);
                     self.release(directory);
                 }
@@ -170,35 +192,54 @@ impl<O: CopyObserver> Copier<O> {
     }
 
     /// Reports a failed entry of the current tree.
-    fn failure(&self, failure: CopyFailure) -> Result<(), O::Stop> {
+    fn failure(&mut self, failure: CopyFailure) -> Result<(), O::Stop> {
         self.has_failed.store(true, Relaxed);
+        self.is_incomplete = true;
         self.observer.on_failure(failure)
     }
 
-    fn halted(&self, halt: Halt<O::Stop>) -> Result<(), O::Stop> {
+    fn halted(&mut self, halt: Halt<O::Stop>) -> Result<(), O::Stop> {
         match halt {
             Halt::Failure(failure) => self.failure(failure),
             Halt::Stop(stop) => Err(stop),
         }
     }
 
-    /// Returns the next entry of a directory that the rules do not exclude.
-    async fn next(&self, frame: &mut Frame) -> Result<Option<Item>, CopyFailure> {
+    /// Returns the next entry of a directory that can be copied and that the rules do not exclude.
+    async fn next(&self, frame: &mut Frame) -> Result<Option<Item>, Halt<O::Stop>> {
         loop {
-            let Some((name, metadata)) = frame.from.next().await? else { return Ok(None) };
+            let Some((name, metadata)) = frame.from.next().await? else {
+                while let (Some(extraneous), Some(there)) = (&mut frame.extraneous, &mut frame.there)
+                    && let Some((name, metadata)) = there.next().await?
+                {
+                    extraneous.note(name, &metadata, &frame.rules);
+                }
+                return Ok(None);
+            };
             if frame.is_marked && name == CopyMarker::NAME {
                 // The source is itself an unfinished copy; its marker is not content.
                 continue;
             }
             let from = frame.from.directory.join(&name);
+            let (extraneous, rules) = (&mut frame.extraneous, &frame.rules);
+            let passed = |name, metadata: &Metadata| {
+                if let Some(extraneous) = extraneous {
+                    extraneous.note(name, metadata, rules);
+                }
+            };
+            // Also for what is not copied, so that nothing of this name counts as extraneous.
+            let there = match &mut frame.there {
+                Some(there) => there.find(&name, passed).await?,
+                None => None,
+            };
             if frame.rules.exclude(&name, is_directory(&metadata)) {
                 self.observer.on_excluded(&from.label);
                 continue;
             }
-            let there = match &mut frame.there {
-                Some(there) => there.find(&name).await?,
-                None => None,
-            };
+            if is_special(&metadata) {
+                self.observer.on_special(&from.label).map_err(Halt::Stop)?;
+                continue;
+            }
             let (to, skip, directory) = (frame.to.join(&name), frame.skip, frame.directory.clone());
             return Ok(Some(Item { from, metadata, to, there, skip, directory }));
         }
@@ -210,6 +251,7 @@ impl<O: CopyObserver> Copier<O> {
         item: Item,
         mut rules: DirectoryRules,
         marker: Option<CopyMarker>,
+        extraneous: Extraneous,
     ) -> Result<Frame, Halt<O::Stop>> {
         let Item { from, metadata, to, there, skip, directory: parent } = item;
         let is_there = there.as_ref().is_some_and(|there| there.is_directory && !there.is_symlink);
@@ -253,10 +295,12 @@ impl<O: CopyObserver> Copier<O> {
             did(&*self.observer, CopyAction::Make, &from, &to)?;
         }
         let (is_kept, is_marked) = (is_there && !self.goes_on, marker.is_some());
+        let extraneous = (extraneous == Extraneous::Delete && is_there)
+            .then(|| ExtraneousEntries::of(to.clone(), metadata.modified_at_ms));
         let has_failed = Arc::clone(&self.has_failed);
         let directory = Directory { to: to.clone(), metadata, is_kept, is_marked, has_failed, parent };
         let directory = (!self.observer.is_dry_run()).then(|| Arc::new(directory));
-        Ok(Frame { from: reading?, to, there: there?, is_marked, rules, skip, directory })
+        Ok(Frame { from: reading?, to, there: there?, is_marked, rules, skip, directory, extraneous })
     }
 
     /// Starts to copy an entry that is not a directory.
@@ -292,7 +336,10 @@ impl<O: CopyObserver> Copier<O> {
                 self.release(directory);
                 match outcome {
                     Ok(()) => Ok(()),
-                    Err(Halt::Failure(failure)) => self.observer.on_failure(failure),
+                    Err(Halt::Failure(failure)) => {
+                        self.is_incomplete = true;
+                        self.observer.on_failure(failure)
+                    }
                     Err(Halt::Stop(stop)) => Err(stop),
                 }
             }
@@ -309,6 +356,11 @@ impl<O: CopyObserver> Copier<O> {
             self.join_one().await?;
         }
         Ok(())
+    }
+
+    /// Deletes what the sources do not have, if all of them were copied; what could not be read may have been there.
+    pub(super) async fn delete_extraneous(self) -> Result<(), O::Stop> {
+        if self.is_incomplete { Ok(()) } else { self.deletion.run(&self.observer).await }
     }
 }
 
@@ -352,7 +404,7 @@ impl Item {
             let problem = CopyProblem::DirectoryExists { to: to.label.clone() };
             return Err(CopyFailure { label: from.label.clone(), problem }.into());
         }
-        if there.is_some_and(|there| is_special(there) && !there.is_symlink) {
+        if there.is_some_and(is_special) {
             let problem = CopyProblem::SpecialExists { to: to.label.clone() };
             return Err(CopyFailure { label: from.label.clone(), problem }.into());
         }
@@ -481,11 +533,6 @@ fn is_same(from: &Metadata, there: &Metadata) -> bool {
         && (from.size, from.modified_at_ms) == (there.size, there.modified_at_ms)
 }
 
-/// Returns whether it is neither a file, a directory nor a link.
-fn is_special(metadata: &Metadata) -> bool {
-    !metadata.is_file && !metadata.is_directory && metadata.kind != Some(MetadataKind::Symlink)
-}
-
 fn permissions(metadata: &Metadata) -> u32 {
     metadata.mode.unwrap_or(0o755) & PERMISSIONS
 }
@@ -494,7 +541,7 @@ fn directory_permissions(metadata: &Metadata) -> u32 {
     metadata.mode.unwrap_or(0o755) & (PERMISSIONS | STICKY)
 }
 
-fn time(ms: i64) -> Option<std::time::SystemTime> {
+pub(super) fn time(ms: i64) -> Option<std::time::SystemTime> {
     let distance = Duration::from_millis(ms.unsigned_abs());
     if ms < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
 }

@@ -6,7 +6,7 @@ use std::{
     vec,
 };
 
-use super::{CopyFailure, CopyObserver, CopyPath, CopyProblem, failed, is_directory, kind};
+use super::{CopyFailure, CopyObserver, CopyPath, CopyProblem, failed, is_directory, is_special, kind};
 use crate::{
     Error,
     fs::{
@@ -67,8 +67,12 @@ impl Listing {
         }
     }
 
-    /// Finds an entry; callers must ask in the order of names.
-    pub(super) async fn find(&mut self, name: &OsString) -> Result<Option<Metadata>, CopyFailure> {
+    /// Finds an entry, and passes those before it to `passed`; callers must ask in the order of names.
+    pub(super) async fn find(
+        &mut self,
+        name: &OsString,
+        mut passed: impl FnMut(OsString, &Metadata),
+    ) -> Result<Option<Metadata>, CopyFailure> {
         while let Some((found, metadata)) = self.next().await? {
             if found == *name {
                 return Ok(Some(metadata));
@@ -77,6 +81,7 @@ impl Listing {
                 self.ahead = Some((found, metadata));
                 break;
             }
+            passed(found, &metadata);
         }
         Ok(None)
     }
@@ -102,6 +107,7 @@ pub(super) async fn count<O: CopyObserver>(roots: Vec<(CopyPath, Metadata, TreeR
                     let (directory, rules) = (listing.directory.join(&name), rules.enter(&name));
                     listings.extend(open(directory, rules).await.ok());
                 }
+                Ok(Some((_, metadata))) if is_special(&metadata) => {}
                 Ok(Some((_, metadata))) => {
                     let is_file = kind(&metadata) == Some(MetadataKind::File);
                     observer.on_counted(1, if is_file { metadata.size } else { 0 });
