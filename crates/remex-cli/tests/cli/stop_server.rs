@@ -127,7 +127,7 @@ fn everything_on_another_server_is_ended_and_the_server_where_that_is_possible()
     assert!(!is_running(&process));
     assert_eq!(home.say(&["env", "test", server.address()]).code, Some(0), "the server runs on");
 
-    let server = Server::unix(&["--state", home.path("other").to_str().unwrap()]);
+    let mut server = Server::unix(&["--state", home.path("other").to_str().unwrap()]);
     let process = start(&home, server.address());
     let said = ok(home.say(&["server", "stop", "--on", server.address(), "--all"]));
     assert!(said.ends_with(&format!(" (pid {})\n", server.pid())), "{said}");
