@@ -213,7 +213,11 @@ fn the_commands_in_the_banner_of_an_encrypted_server_with_tokens_work_as_typed()
         Screen::remex(&home, &[&["serve", "--listen", "wss://0.0.0.0:0"], &tls[..], &token].concat());
     screen.wait_for("remex run --on there -- uname -a");
     let raw = screen.raw();
-    let commands: Vec<_> = raw.lines().map(str::trim).filter(|line| line.starts_with("remex ")).collect();
+    let commands: Vec<_> = raw
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("remex env ") || line.starts_with("remex run "))
+        .collect();
     let [add, run] = commands[..] else { panic!("{raw}") };
     assert!(add.contains(" wss://localhost:") && add.contains(" --pin sha256:"), "{raw}");
     for (command, out) in [(add, "added `there`"), (run, "Linux")] {
