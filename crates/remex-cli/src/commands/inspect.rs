@@ -13,8 +13,8 @@ use crate::{
         processes::{Processes, Row},
     },
     render::{
-        print::{self, Colour, Tone},
         local_time::Zone,
+        print::{self, Colour, Tone},
         text::{age, line, now_ms, padded, plain, size},
     },
 };

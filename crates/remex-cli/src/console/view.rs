@@ -296,7 +296,7 @@ impl Console {
                 }
                 ConsoleEvent::Quit => self.process.pass(SignalName::Quit),
                 ConsoleEvent::Ended(code) => {
-                    if let Some(ending) = self.stop(code, &mut stopping, raw).await {
+                    if let Some(ending) = self.stop(code, &mut stopping).await {
                         return Ok(ending);
                     }
                 }
@@ -319,7 +319,7 @@ impl Console {
                     tokio::spawn(self.process.killed(Termination::Kill));
                 }
                 ConsoleEvent::Order(Key::HangUp) => {
-                    if let Some(ending) = self.stop(129, &mut stopping, raw).await {
+                    if let Some(ending) = self.stop(129, &mut stopping).await {
                         return Ok(ending);
                     }
                 }
@@ -334,14 +334,14 @@ impl Console {
                 },
                 ConsoleEvent::Order(Key::Interrupt) => {}
                 ConsoleEvent::Connection(Change::Eof) => {
-                    if let Some(ending) = self.stop(129, &mut stopping, raw).await {
+                    if let Some(ending) = self.stop(129, &mut stopping).await {
                         return Ok(ending);
                     }
                 }
                 ConsoleEvent::Connection(change) => link.on_change(&change, modes, cursor),
                 ConsoleEvent::OutputClosed(_) if terminal::is_gone() => {
                     writes = Writes::No;
-                    if let Some(ending) = self.stop(129, &mut stopping, raw).await {
+                    if let Some(ending) = self.stop(129, &mut stopping).await {
                         return Ok(ending);
                     }
                 }
@@ -445,7 +445,7 @@ impl Console {
     }
 
     /// Passes on the signal that is to end this program; returns how the console ends, if it does so at once.
-    async fn stop(&self, code: u8, stopping: &mut Stopping, raw: bool) -> Option<Ending> {
+    async fn stop(&self, code: u8, stopping: &mut Stopping) -> Option<Ending> {
         if self.when_ended == WhenEnded::Leave {
             return Some(Ending::Detached);
         }
@@ -459,10 +459,9 @@ impl Console {
         match stopping.on_signal(code, Now::now()) {
             SignalMeaning::Same => None,
             SignalMeaning::Cut => self.cut_short(stopping),
+            // It cannot be passed on.
+            SignalMeaning::Pass if self.is_disconnected() => Some(Ending::Stopped(code)),
             SignalMeaning::Pass => {
-                if self.is_disconnected() {
-                    say(raw, "not connected; the signal is passed on when the connection comes back");
-                }
                 match code {
                     129 => self.process.pass(SignalName::Hup),
                     _ => {
