@@ -82,34 +82,6 @@ impl Client {
     pub fn fs(&self) -> Fs {
         Fs { client: self.clone() }
     }
-
-    /// Confines all file requests of this client and its clones from now on, as if they came from a command in `directory`
-    /// with this sandbox; the first sandbox stays.
-    ///
-    /// The server enforces it. Give commands the same with [`Command::sandbox`](crate::Command::sandbox).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] for a path in it that is not absolute.
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let directory = tempfile::tempdir()?;
-    /// use remex_client::process::Sandbox;
-    ///
-    /// client.confine_files(&Sandbox::read_only(), directory.path())?;
-    /// assert!(client.fs().write(directory.path().join("note"), "no").await.is_err());
-    /// # Ok(()) }
-    /// ```
-    pub fn confine_files(
-        &self,
-        sandbox: &crate::process::Sandbox,
-        directory: impl AsHostPath,
-    ) -> Result<(), Error> {
-        self.core().confine_files(sandbox.to_wire(&directory.as_host_path()?)?);
-        Ok(())
-    }
 }
 
 /// How a whole file is written.

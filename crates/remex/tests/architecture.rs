@@ -59,7 +59,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 49] = [
+const SERVER_LAYERS: [&str; 50] = [
     "clock",
     "log_limit",
     "trace",
@@ -78,6 +78,7 @@ const SERVER_LAYERS: [&str; 49] = [
     "rate",
     "socket_owner",
     "unix_peer",
+    "ssh_login",
     "supervise",
     "threads",
     "compute",

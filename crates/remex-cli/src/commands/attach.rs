@@ -90,7 +90,7 @@ async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<
         escape: flags.escape.escape,
         endpoint: endpoint.kind,
         absence: Absence {
-            name: row.name.clone(),
+            name: plain(&row.name),
             reattach: super::run::reattach(endpoint, &row.name),
             window: endpoint.reconnect_window(flags.reconnect.reconnect),
             kept: kept.map(|at| Duration::from_millis(at.saturating_sub(now_ms()))),

@@ -18,7 +18,7 @@ use crate::{
     args::upgrade::Flags,
     remote::{
         endpoint::Endpoint,
-        lock_holder::{Ending, Found, ServerWords, holder},
+        lock_holder::{Ending, Found, ServerWords, check_here, holder},
         processes::{Processes, Row},
         user_server::{self, ServerStatus, Socket},
     },
@@ -107,6 +107,7 @@ async fn upgrade(state: &Path) -> Result<Upgraded, Failure> {
     let version = version.map_err(|why| {
         Failure::new("cannot upgrade the server", "install a working remex there first").because(why)
     })?;
+    check_here(own_pid, &lock, "upgrade the server")?;
     server.signal(Signal::USR2).map_err(cannot("signal the server"))?;
     let replaced = async {
         loop {

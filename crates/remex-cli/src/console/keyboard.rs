@@ -74,7 +74,8 @@ pub(super) async fn forward(mut input: Input, mut sink: InputSink, keyboard: Key
         };
         let Some(orders) = &orders else { continue };
         match key {
-            Key::Bytes(answer) if question.swap(false, Ordering::Relaxed) => {
+            // Any other line is for the process.
+            Key::Bytes(answer) if question.swap(false, Ordering::Relaxed) && is_answer(&answer) => {
                 let _ = orders.send(Key::Bytes(answer)).await;
             }
             // Without a connection it would reach the process too late.
@@ -136,6 +137,11 @@ pub(super) async fn forward(mut input: Input, mut sink: InputSink, keyboard: Key
         (true, b'\n' | b'\r') => sink.write(b"\x04").await,
         (true, _) => sink.write(b"\x04\x04").await,
     }
+}
+
+/// Returns whether a line is an answer to the question what Ctrl-C means.
+fn is_answer(line: &[u8]) -> bool {
+    matches!(line.trim_ascii(), b"" | b"d" | b"D" | b"i" | b"I")
 }
 
 /// Finds the keys in input; the one after an escape character is read by itself.

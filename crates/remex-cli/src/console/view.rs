@@ -332,7 +332,8 @@ impl Console {
                     }
                     _ => say(raw, "neither detached nor interrupted"),
                 },
-                ConsoleEvent::Order(Key::Interrupt) => {}
+                // The connection has just come back.
+                ConsoleEvent::Order(Key::Interrupt) => self.process.pass(SignalName::Int),
                 ConsoleEvent::Connection(Change::Eof) => {
                     if let Some(ending) = self.stop(129, &mut stopping).await {
                         return Ok(ending);
@@ -444,6 +445,13 @@ impl Console {
         matches!(self.process.client().connection_state(), ConnectionState::Reconnecting { .. })
     }
 
+    /// Waits a moment for a connection, and returns whether there is one.
+    async fn is_connected_soon(&self) -> bool {
+        let mut states = self.process.client().connection_states();
+        let connected = states.wait_for(|state| *state == ConnectionState::Connected);
+        matches!(tokio::time::timeout(self.grace.min(KILL_TIMEOUT), connected).await, Ok(Ok(_)))
+    }
+
     /// Passes on the signal that is to end this program; returns how the console ends, if it does so at once.
     async fn stop(&self, code: u8, stopping: &mut Stopping) -> Option<Ending> {
         if self.when_ended == WhenEnded::Leave {
@@ -460,7 +468,7 @@ impl Console {
             SignalMeaning::Same => None,
             SignalMeaning::Cut => self.cut_short(stopping),
             // It cannot be passed on.
-            SignalMeaning::Pass if self.is_disconnected() => Some(Ending::Stopped(code)),
+            SignalMeaning::Pass if !self.is_connected_soon().await => Some(Ending::Stopped(code)),
             SignalMeaning::Pass => {
                 match code {
                     129 => self.process.pass(SignalName::Hup),

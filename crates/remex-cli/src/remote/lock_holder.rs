@@ -5,6 +5,8 @@
 #[cfg(target_os = "linux")]
 mod ending;
 
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::MetadataExt as _;
 use std::{
     fs::File,
     io::{self, Read as _},
@@ -17,6 +19,9 @@ use rustix::{
     fs::{FlockOperation, Mode, OFlags},
     process::Pid,
 };
+
+#[cfg(target_os = "linux")]
+use crate::render::failure::Failure;
 
 /// Who holds a lock file.
 pub(crate) enum Found {
@@ -42,6 +47,26 @@ pub(crate) struct ServerWords {
     pub(crate) when: String,
     /// The unix sockets on which it listens; an older one does not say.
     pub(crate) sockets: Vec<PathBuf>,
+}
+
+/// Fails if the pid in a lock file is not that of a process of this host which has the file open.
+///
+/// A server in a container, or one that uses the same file from another host, has a pid that means something else here.
+#[cfg(target_os = "linux")]
+pub(crate) fn check_here(pid: Pid, lock: &Path, goal: &str) -> Result<(), Failure> {
+    let is_lock = |file: &std::fs::Metadata| {
+        std::fs::metadata(lock).is_ok_and(|lock| (file.dev(), file.ino()) == (lock.dev(), lock.ino()))
+    };
+    let mut descriptors =
+        std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).into_iter().flatten().flatten();
+    if descriptors.any(|entry| entry.path().metadata().is_ok_and(|file| is_lock(&file))) {
+        return Ok(());
+    }
+    let why = format!(
+        "the process that uses it, with pid {} where it runs, is in a container, on another host or of another user",
+        pid.as_raw_nonzero()
+    );
+    Err(Failure::new(format!("cannot {goal}"), "do it where that process runs, as its user").because(why))
 }
 
 /// Returns who holds a lock file.

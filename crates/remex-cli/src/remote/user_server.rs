@@ -60,6 +60,12 @@ impl Socket {
             // It may have been started for another runtime directory, and continue what that of this one left.
             return usual.state().and_then(|state| usual.running_in(state)).unwrap_or(usual);
         }
+        // A keeper runs durable processes, which the next server continues.
+        if usual.state().is_some_and(|state| {
+            matches!(holder(&state.join("keeper.lock")), Ok(Found::By(_) | Found::Starting))
+        }) {
+            return usual;
+        }
         if let Some(running) = others().find_map(|state| usual.running_in(state)) {
             return running;
         }

@@ -228,6 +228,18 @@ fn the_first_ctrl_c_asks_whether_to_detach_or_to_interrupt() {
         screen.keys("\r~.");
         assert_eq!(screen.end(), Some(0));
     }
+    // Any other line is for the process.
+    let script = "echo ready; while read -r line; do echo \"got $line\"; done";
+    home.say(&["run", "--detach", "-i", "--name", "reader", "--", "sh", "-c", script]);
+    let mut screen = Screen::remex(&home, &["attach", "reader"]);
+    screen.wait_for("ready");
+    screen.keys("\x03");
+    screen.wait_for(question);
+    screen.keys("drop nothing\r");
+    screen.wait_for("got drop nothing");
+    screen.keys("~.");
+    assert_eq!(screen.end(), Some(0));
+    assert_eq!(home.say(&["kill", "--tree", "reader"]).code, Some(0));
     // For those who know.
     let mut screen = Screen::remex(&home, &["attach", "--ctrl-c", "detach", "work"]);
     screen.wait_for("ready");

@@ -134,3 +134,21 @@ fn everything_on_another_server_is_ended_and_the_server_where_that_is_possible()
     assert!(!is_running(&process));
     assert_eq!(server.wait().status.code(), Some(0));
 }
+
+#[test]
+fn a_process_that_only_has_the_number_in_the_lock_file_is_left_alone() {
+    let home = Home::new();
+    let state = home.path("state");
+    fs::create_dir(&state).unwrap();
+    // A server in a container writes the number that it has there.
+    let mut bystander = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    fs::write(state.join("server.lock"), format!("{}\n", bystander.id())).unwrap();
+    let lock = fs::File::open(state.join("server.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let said = home.say(&["server", "stop", "--state", state.to_str().unwrap()]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("in a container, on another host"), "{said:?}");
+    assert_eq!(bystander.try_wait().unwrap(), None, "it lives");
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+}

@@ -22,6 +22,13 @@ fn a_file_sets_variables_and_a_flag_takes_precedence() {
     let said = home.say(&["run", "--env-file", "vars", "--", "true"]);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.err.contains("line 2 has no valid name") && !said.err.contains(VALUE), "{said:?}");
+    // The second line of a value may be a secret as well.
+    for line in [VALUE.to_owned(), format!("{VALUE}/+=")] {
+        fs::write(home.path("vars"), format!("A=1\n{line}\n")).unwrap();
+        let said = home.say(&["run", "--env-file", "vars", "--", "true"]);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains("line 2 ") && !said.err.contains(VALUE), "{said:?}");
+    }
     let said = home.say(&["run", "--env-file", "nowhere", "--", "true"]);
     assert_eq!(said.code, Some(2), "{said:?}");
 }

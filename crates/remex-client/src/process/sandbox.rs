@@ -10,7 +10,7 @@ use remex_proto::{
     },
 };
 
-use crate::{Error, error::usage, fs::AsHostPath as _};
+use crate::{Client, Error, error::usage, fs::AsHostPath};
 
 /// What a process may read, write and reach, for [`Command::sandbox`](super::Command::sandbox).
 ///
@@ -228,6 +228,32 @@ pub(super) fn host_path(path: &OsString) -> Result<HostPath, Error> {
             usage(format!("cannot use the path `{text}`: {error}"), "give an absolute path")
         }),
         None => Path::new(path).as_host_path(),
+    }
+}
+
+impl Client {
+    /// Confines all file requests of this client and its clones from now on, as if they came from a command in `directory`
+    /// with this sandbox; the first sandbox stays.
+    ///
+    /// The server enforces it. Give commands the same with [`Command::sandbox`](crate::Command::sandbox).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] for a path in it that is not absolute.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let directory = tempfile::tempdir()?;
+    /// use remex_client::process::Sandbox;
+    ///
+    /// client.confine_files(&Sandbox::read_only(), directory.path())?;
+    /// assert!(client.fs().write(directory.path().join("note"), "no").await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn confine_files(&self, sandbox: &Sandbox, directory: impl AsHostPath) -> Result<(), Error> {
+        self.core().confine_files(sandbox.to_wire(&directory.as_host_path()?)?);
+        Ok(())
     }
 }
 

@@ -70,16 +70,21 @@ fn lines(text: &str) -> Result<Vec<(String, String)>, BadLine> {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (line.trim_end(), None),
         };
-        if name.is_empty() || name.contains(char::is_whitespace) {
+        // A line of a value that has several may be a secret.
+        let fits = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
+        if name.is_empty()
+            || name.starts_with(|letter: char| letter.is_ascii_digit())
+            || !name.chars().all(fits)
+        {
             return Err((
                 number,
                 "has no valid name".to_owned(),
-                "write `NAME=VALUE`, without `export` or spaces",
+                "write `NAME=VALUE`, without `export` or spaces; a value has one line",
             ));
         }
         let value = value.or_else(|| local(name));
         let value = value.ok_or_else(|| {
-            (number, format!("names `{}`, which is not set", plain(name)), "set it, or write `NAME=VALUE`")
+            (number, "names a variable that is not set".to_owned(), "set it, or write `NAME=VALUE`")
         })?;
         variables.push((name.to_owned(), value));
     }

@@ -18,7 +18,7 @@ use crate::{
     commands::{Outcome, kill, there},
     remote::{
         endpoint::Endpoint,
-        lock_holder::{Ending, Found, holder},
+        lock_holder::{Ending, Found, check_here, holder},
         processes::{Processes, Row},
         user_server,
     },
@@ -112,6 +112,7 @@ fn stop_holder(lock: &Path, what: &str) -> Result<Option<Pid>, Failure> {
     if found().map_err(trouble)? != Some(pid) {
         return Ok(None);
     }
+    check_here(pid, lock, &format!("stop {what} of `{}`", lock.display()))?;
     process.signal(Signal::TERM).map_err(trouble)?;
     if process.exits_within(STOP_TIMEOUT) {
         return Ok(Some(pid));

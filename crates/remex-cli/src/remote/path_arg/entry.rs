@@ -65,6 +65,10 @@ impl RemotePath {
         if self.path == Path::new("/") {
             return refused("it is the root directory", "name what is in it");
         }
+        // They are resolved before, unless that failed; then nobody knows what the path means.
+        if self.path.components().any(|part| part == std::path::Component::ParentDir) {
+            return refused("its `..` cannot be resolved", "name it without `..`");
+        }
         let home = self.at.base.as_ref().filter(|_| !self.at.is_here);
         if let Some(home) = home {
             let real_home = self.at.fs.canonicalize(home).await.ok();
