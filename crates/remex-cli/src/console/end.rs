@@ -76,7 +76,8 @@ impl EndNotices {
         if exit.signal.as_deref() == Some("SIGXCPU") {
             notices.extend(self.cpu.clone());
         }
-        if exit.sandbox_denied {
+        // What the proxy refused is known, the rest is a guess.
+        if exit.sandbox_denied && exit.network_denied.is_empty() {
             notices.extend(self.sandbox.clone());
         }
         notices.extend(denial_notices(&exit.network_denied));

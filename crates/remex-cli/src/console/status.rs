@@ -14,7 +14,7 @@ use crate::{
         modes::{Modes, Screen},
         terminal,
     },
-    render::{print, text},
+    render::{line_state, print, text},
 };
 
 /// What the terminal shows now; notes come from several tasks.
@@ -116,6 +116,7 @@ impl StatusLine {
             (false, CursorAt::Within) => "\r\n",
         };
         write(&format!("{beginning}{line}"));
+        line_state::on_own_line();
         shown.is_status_drawn = true;
     }
 

@@ -26,6 +26,12 @@ impl LineState {
     }
 }
 
+/// Notes that this program has begun a line of its own on the terminal.
+pub(crate) fn on_own_line() {
+    STDERR.0.store(false, Relaxed);
+    STDOUT.0.store(false, Relaxed);
+}
+
 /// Returns what a notice on stderr begins with: the end of a line that a command has begun there.
 pub(crate) fn line_break() -> &'static str {
     let mut is_open = STDERR.0.swap(false, Relaxed);

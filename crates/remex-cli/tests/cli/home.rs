@@ -138,7 +138,10 @@ impl Home {
     pub(crate) fn own_states(&self) -> Vec<PathBuf> {
         let below =
             |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-        below(self.directory.path().join("state/remex")).flat_map(below).collect()
+        below(self.directory.path().join("state/remex"))
+            .flat_map(below)
+            .filter(|path| path.is_dir())
+            .collect()
     }
 
     /// Returns the keepers of the user's processes that run.

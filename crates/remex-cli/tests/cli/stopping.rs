@@ -107,7 +107,7 @@ fn ctrl_c_cuts_the_grace_period_short() {
     let command = Watched::printed(&line(&mut out));
     signal(&child, Signal::TERM);
     let mut err = BufReader::new(Patient::new(child.stderr.take().unwrap()));
-    let told = "remex: passed SIGTERM on; the command has 60 min 0 s to end, Ctrl-C ends it at once";
+    let told = "remex: passed SIGTERM on; the command has 1 h to end, Ctrl-C ends it at once";
     assert_eq!(line(&mut err), told);
     signal(&child, Signal::INT);
     assert_eq!(child.ended().code(), Some(137));

@@ -131,7 +131,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         "remex server stop --state /var/lib/remex --all",
         How::Elsewhere("it needs that directory; tests/cli/stopping.rs has others"),
     ),
-    ("remex server stop --on build --all", ends("ended `build`")),
+    ("remex server stop --on build --all", ends("the server itself runs on")),
     ("remex kill build --signal HUP", ends("")),
     ("remex kill -9 build", ends("sent SIGKILL to `build`")),
     ("remex kill build --tree", ends("")),

@@ -9,7 +9,10 @@ use std::{
     thread,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{Mode, OFlags, mkdirat, open, openat},
+    process::{Pid, Signal, kill_process},
+};
 
 use super::{World, sparse, tree};
 use crate::{
@@ -26,10 +29,14 @@ fn make_site(home: &Home) {
 
 /// Puts something into a directory that cannot be copied: directories whose path is too long for the kernel.
 fn spoil(directory: &Path) {
-    let script =
-        "name=$(printf %0250d 0); mkdir deep; cd deep; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do
-        mkdir $name; cd $name; done";
-    assert!(Command::new("sh").args(["-c", script]).current_dir(directory).ended().success());
+    let name = "0".repeat(250);
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::create_dir(directory.join("deep")).unwrap();
+    let mut place = open(directory.join("deep"), flags, Mode::empty()).unwrap();
+    for _ in 0..17 {
+        mkdirat(&place, &name, Mode::RWXU).unwrap();
+        place = openat(&place, &name, flags, Mode::empty()).unwrap();
+    }
 }
 
 /// Removes it from a source and its copy.
