@@ -17,7 +17,7 @@ use rustix::{
 use super::{World, sparse, tree};
 use crate::{
     home::{self, Home},
-    support::{DisconnectingProxy, InTime as _, PATIENCE},
+    support::{DisconnectingProxy, PATIENCE},
 };
 
 /// Makes a small tree `site`.
