@@ -123,7 +123,7 @@ impl WebSocket {
                 let reason = reason.as_ref();
                 let advice = reason.and_then(|reason| reason.advice()).map(str::to_owned);
                 // Where a token is all that is missing, this says no more than the status.
-                let text = reason.map(|reason| reason.text()).filter(|_| status == 403);
+                let text = reason.map(remex_rpc::Reason::text).filter(|_| status == 403);
                 let reason = reason.and_then(|reason| reason.why()).or(text).map(str::to_owned);
                 let presented = self.bearer.is_some();
                 Err(Error::Unauthorized { target: address.clone(), status, presented, reason, advice })

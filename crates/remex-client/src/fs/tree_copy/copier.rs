@@ -58,13 +58,13 @@ pub(super) struct Copier<O: CopyObserver> {
 
 /// Why a step failed.
 pub(super) enum Halt<S> {
-    Failure(CopyFailure),
+    Failure(Box<CopyFailure>),
     Stop(S),
 }
 
 impl<S> From<CopyFailure> for Halt<S> {
     fn from(failure: CopyFailure) -> Self {
-        Halt::Failure(failure)
+        Halt::Failure(Box::new(failure))
     }
 }
 
@@ -195,12 +195,12 @@ impl<O: CopyObserver> Copier<O> {
     fn failure(&mut self, failure: CopyFailure) -> Result<(), O::Stop> {
         self.has_failed.store(true, Relaxed);
         self.is_incomplete = true;
-        self.observer.on_failure(failure)
+        self.observer.on_failure(*failure)
     }
 
     fn halted(&mut self, halt: Halt<O::Stop>) -> Result<(), O::Stop> {
         match halt {
-            Halt::Failure(failure) => self.failure(failure),
+            Halt::Failure(failure) => self.failure(*failure),
             Halt::Stop(stop) => Err(stop),
         }
     }
@@ -321,7 +321,7 @@ impl<O: CopyObserver> Copier<O> {
         let Some(directory) = directory.and_then(Arc::into_inner) else { return };
         let observer = Arc::clone(&self.observer);
         self.jobs.spawn(async move {
-            let outcome = directory.complete(&*observer).await.map_err(Halt::Failure);
+            let outcome = directory.complete(&*observer).await.map_err(Halt::from);
             Ended { directory: directory.parent, outcome }
         });
     }
@@ -338,7 +338,7 @@ impl<O: CopyObserver> Copier<O> {
                     Ok(()) => Ok(()),
                     Err(Halt::Failure(failure)) => {
                         self.is_incomplete = true;
-                        self.observer.on_failure(failure)
+                        self.observer.on_failure(*failure)
                     }
                     Err(Halt::Stop(stop)) => Err(stop),
                 }

@@ -243,7 +243,8 @@ impl<O: CopyObserver> Work<O> {
             match walk.await {
                 Ok(()) => {}
                 Err(Halt::Stop(stop)) => return Err(stop),
-                Err(Halt::Failure(CopyFailure { label, problem })) => {
+                Err(Halt::Failure(failure)) => {
+                    let CopyFailure { label, problem } = *failure;
                     pending.keeps_something.store(true, Relaxed);
                     let problem = match problem {
                         CopyProblem::Failed(error) => CopyProblem::NotDeleted(error),
