@@ -239,7 +239,7 @@ impl Session {
         self: &Arc<Self>,
         request: wire::Start,
         responder: Responder,
-        bounds: StartBounds,
+        bounds: &StartBounds,
         slots: &Arc<Semaphore>,
     ) {
         let start_id = request.start_id.clone();
@@ -281,7 +281,7 @@ impl Session {
         self: &Arc<Self>,
         mut request: wire::Start,
         controller: ConnectionId,
-        bounds: StartBounds,
+        bounds: &StartBounds,
     ) -> Result<(Arc<Process>, Command), RpcError> {
         self.host.starts().check_any()?;
         let limits = self.host.limits();

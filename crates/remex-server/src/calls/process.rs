@@ -68,11 +68,11 @@ impl Calls {
             login: self.login.clone(),
         };
         if responder.request_bytes() <= LARGE_MESSAGE {
-            return own.start(request, responder, bounds, self.context.slots());
+            return own.start(request, responder, &bounds, self.context.slots());
         }
         // Starting a child copies its arguments and environment, which may be megabytes.
         let slots = Arc::clone(self.context.slots());
-        self.context.host().compute().run(move || own.start(request, responder, bounds, &slots)).await;
+        self.context.host().compute().run(move || own.start(request, responder, &bounds, &slots)).await;
     }
 
     pub(super) fn write(&mut self, own: &Arc<Session>, request: wire::Write, responder: Responder) {

@@ -195,7 +195,7 @@ impl<O: CopyObserver> Copier<O> {
     fn failure(&mut self, failure: CopyFailure) -> Result<(), O::Stop> {
         self.has_failed.store(true, Relaxed);
         self.is_incomplete = true;
-        self.observer.on_failure(*failure)
+        self.observer.on_failure(failure)
     }
 
     fn halted(&mut self, halt: Halt<O::Stop>) -> Result<(), O::Stop> {
