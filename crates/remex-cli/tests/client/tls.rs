@@ -141,7 +141,10 @@ async fn a_wrong_scheme_is_explained_on_both_sides() {
     );
     assert_eq!(
         failure(&secure.address().replace("wss://", "ws://"), TlsOptions::new()).await,
-        texts("the server refused the WebSocket with status 426", "it may require TLS: use `wss://`")
+        texts(
+            "the server refused the WebSocket with status 426: this port speaks TLS: use a `wss://` or `https://` URL",
+            "it may require TLS: use `wss://`"
+        )
     );
     assert!(
         secure
