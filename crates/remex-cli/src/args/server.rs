@@ -61,11 +61,9 @@ Examples:
   Everything of yours on another server:
     remex server stop --on build --all
 
-With `--on`, the processes of the identity of your credential are ended. The server itself is then stopped too if it is
-your local one on an ssh host, or on a unix socket of this machine; otherwise it runs on, and has to be stopped there.
+With `--on`, the processes of the identity of your credential are ended. The server itself is then stopped too if it is your local one on an ssh host, or on a unix socket of this machine; otherwise it runs on, and has to be stopped there.
 
-Without `--state` and `--on`, durable processes end, too, and their output is deleted; they survive the end of your local
-server in every other way. With `--state DIR --all` their output is kept.")]
+Without `--state` and `--on`, durable processes end, too, and their output is deleted; they survive the end of your local server in every other way. With `--state DIR --all` their output is kept.")]
 pub(crate) struct Stop {
     /// Stop it without asking, even if processes are running on it
     #[arg(short, long)]
