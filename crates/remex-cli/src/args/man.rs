@@ -167,7 +167,7 @@ fn synopsis(command: &Command) -> Vec<Inline> {
 
 fn value_name(argument: &Arg) -> String {
     let names = argument.get_value_names().unwrap_or_default();
-    names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ")
+    names.iter().map(clap::builder::Str::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// Lists the commands as the help does.

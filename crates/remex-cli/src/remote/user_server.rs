@@ -58,7 +58,7 @@ impl Socket {
         let others = || usual.other_states().into_iter();
         if usual.has_server() {
             // It may have been started for another runtime directory, and continue what that of this one left.
-            return usual.state().and_then(|state| usual.running_in(state)).unwrap_or(usual);
+            return usual.state().and_then(|state| usual.running_in(&state)).unwrap_or(usual);
         }
         // A keeper runs durable processes, which the next server continues.
         if usual.state().is_some_and(|state| {
@@ -66,7 +66,7 @@ impl Socket {
         }) {
             return usual;
         }
-        if let Some(running) = others().find_map(|state| usual.running_in(state)) {
+        if let Some(running) = others().find_map(|state| usual.running_in(&state)) {
             return running;
         }
         if usual.has_left_sessions() {
@@ -107,7 +107,7 @@ impl Socket {
     }
 
     /// Returns the server that uses a state directory, if this user's commands can reach it; this socket is preferred.
-    fn running_in(&self, state: PathBuf) -> Option<Self> {
+    fn running_in(&self, state: &Path) -> Option<Self> {
         let Ok(Found::By(found)) = holder(&state.join("server.lock")) else { return None };
         let mut said = found.server.map(|server| server.sockets).unwrap_or_default();
         said.sort_by_key(|path| *path != self.path);
@@ -116,7 +116,7 @@ impl Socket {
         let places = [run, temporary_directory()].into_iter();
         let likely = places.filter(|place| state.ends_with(state_name(place)));
         let paths = said.into_iter().chain(likely.map(|place| place.join("own.sock")));
-        let sockets = paths.map(|path| Self { path, state: Some(state.clone()) });
+        let sockets = paths.map(|path| Self { path, state: Some(state.to_owned()) });
         sockets.into_iter().find(|socket| socket.check().is_ok())
     }
 
@@ -450,19 +450,19 @@ struct StartLocks {
 
 /// Waits for the start locks: that of the runtime directory, and that of all servers of this user and host.
 fn lock(socket: &Socket) -> Result<StartLocks, Failure> {
-    let mut files = vec![lock_file(socket.directory().join("own.lock"))?];
+    let mut files = vec![lock_file(&socket.directory().join("own.lock"))?];
     if let Some(states) = states()
         && DirBuilder::new().recursive(true).mode(0o700).create(&states).is_ok()
     {
         // Without a place that can be written to, servers have no states by which they could be found anyway.
-        files.extend(lock_file(states.join("start.lock")).ok());
+        files.extend(lock_file(&states.join("start.lock")).ok());
     }
     Ok(StartLocks { _files: files })
 }
 
-fn lock_file(path: PathBuf) -> Result<File, Failure> {
+fn lock_file(path: &Path) -> Result<File, Failure> {
     let action = format!("lock `{}`", path.display());
-    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
     let file = file.map_err(|error| Failure::io(&action, &error))?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive)
         .map_err(|error| Failure::io(&action, &error.into()))?;
