@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from harness import ROOT, Server, remex, within
 
 import remex_client
@@ -353,6 +354,20 @@ def test_there_are_stories() -> None:
 
 @pytest.mark.parametrize(("target", "story"), list(cases()))
 async def test_the_story_holds(target: dict[str, Any], story: dict[str, Any], server: Server, web: str) -> None:
+    await told(target, story, server, web)
+
+
+@pytest.mark.parametrize(("target", "story"), [case for case in cases() if not case.values[0].get("faults")])
+def test_the_story_holds_on_uvloop(target: dict[str, Any], story: dict[str, Any], server: Server, web: str) -> None:
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(told(target, story, server, web))
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+async def told(target: dict[str, Any], story: dict[str, Any], server: Server, web: str) -> None:
     directory = tempfile.mkdtemp(prefix="remex-story-")
     try:
         async with connected(target, server) as host:

@@ -12,7 +12,7 @@ import os
 import struct
 from collections.abc import Iterator
 from functools import cache
-from typing import Protocol
+from typing import Protocol, cast
 
 _FIRST_BUFFER = 1 << 20
 
@@ -140,8 +140,8 @@ class Link(asyncio.BufferedProtocol):
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        # Those of other event loops, such as uvloop, are no instances of the classes of asyncio.
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         self._make_room(_MIN_ROOM)

@@ -11,6 +11,7 @@ import shlex
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from . import _unix_server
@@ -225,9 +226,9 @@ class _ProgramProtocol(asyncio.SubprocessProtocol):
         self._transport: asyncio.SubprocessTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.SubprocessTransport)
-        self._transport = transport
-        stdin = transport.get_pipe_transport(0)
+        # Those of other event loops, such as uvloop, are no instances of the classes of asyncio.
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+        stdin = self._transport.get_pipe_transport(0)
         assert stdin is not None
         self._link.connection_made(stdin)
 
