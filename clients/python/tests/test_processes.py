@@ -8,6 +8,7 @@ import gc
 import hashlib
 import json
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,89 @@ async def test_a_terminal_is_driven_by_prompts(host: Host) -> None:
 async def test_a_command_may_run_on_a_terminal(host: Host) -> None:
     result = await within(10, "the result", host.run("test -t 0 && echo $TERM", tty=(24, 80)))
     assert (result.terminal, result.text, result.stdout) == (b"xterm-256color\r\n", "xterm-256color\r\n", b"")
+
+
+@pytest.mark.parametrize("input", ["one\ntwo\n", "one", "", None])
+async def test_the_input_of_a_terminal_ends(host: Host, input: str | None) -> None:
+    result = await within(10, "the end", host.run("wc -c", input=input, tty=(24, 80)))
+    # The terminal shows what is typed.
+    assert result.text == (input or "").replace("\n", "\r\n") + f"{len(input or '')}\r\n"
+
+
+async def test_a_terminal_of_another_handle_gets_its_end_of_file(host: Host) -> None:
+    first = await host.start("stty -echo; echo ready; cat", tty=(24, 80))
+    await within(10, "the start", first.wait_for("ready"))
+    second = await host.process(first.id)
+    await second.stdin.write("text\n")
+    await within(10, "the end of the input", second.stdin.close())
+    assert (await within(10, "the exit", first.wait())).ok
+
+
+@pytest.mark.parametrize("input", [5, 1.5, object(), {"a": b"b"}])
+async def test_an_input_of_the_wrong_type_is_refused_before_anything_is_started(host: Host, input: Any) -> None:
+    with pytest.raises(TypeError, match="the input cannot be"):
+        await within(10, "the refusal", host.run(["cat"], input=input))
+    assert await host.processes() == []
+
+
+async def test_a_writer_that_fails_fails_the_run(host: Host) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"first\n"
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError):
+        await within(10, "the failure", host.run(["cat"], input=broken()))
+    pieces: Any = [b"first\n", 5]
+    with pytest.raises(TypeError, match="`int`: give bytes or text"):
+        await within(10, "the failure", host.run(["cat"], input=pieces))
+
+
+async def test_the_input_may_be_text_and_pieces_of_it(host: Host) -> None:
+    async def pieces() -> AsyncIterator[str | bytes]:
+        yield "é"
+        yield bytes(300_000)
+
+    assert (await within(10, "text", host.run(["cat"], input="é\n"))).text == "é\n"
+    assert (await within(10, "a list", host.run(["cat"], input=[b"a", bytearray(b"b"), "c"]))).text == "abc"
+    assert (await within(10, "pieces", host.run(["wc", "-c"], input=pieces()))).text == "300002\n"
+
+
+async def test_an_input_that_no_one_reads_does_not_hold_up_the_end(host: Host) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(65536)
+
+    assert (await within(10, "the exit", host.run("exit 3", input=endless()))).code == 3
+
+
+async def test_output_is_told_as_it_arrives(host: Host) -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    async def on_stderr(data: bytes) -> None:
+        seen.append(("stderr", data))
+
+    command = "echo out; echo err >&2"
+    result = await host.run(command, on_stdout=lambda data: seen.append(("stdout", data)), on_stderr=on_stderr)
+    assert sorted(seen) == [("stderr", b"err\n"), ("stdout", b"out\n")]
+    assert (result.stdout, result.stderr) == (b"out\n", b"err\n")
+
+    def broken(data: bytes) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await within(10, "the failure", host.run("echo out; exec sleep 1000", on_stdout=broken))
+
+
+async def test_output_may_be_merged_and_bounded(host: Host) -> None:
+    merged = await host.run("echo out; sleep 0.05; echo err >&2; sleep 0.05; echo out", merge=True)
+    assert (merged.stdout, merged.stderr) == (b"out\nerr\nout\n", b"")
+    bounded = await host.run("seq 1 100000", max_output_bytes=100)
+    assert len(bounded.stdout) <= 100
+    assert bounded.stdout.startswith(b"1\n2\n")
+    assert bounded.stdout.endswith(b"\n100000\n")
+    assert f"[… {bounded.omitted_bytes} bytes omitted …]" in bounded.text
+    nothing = await host.run("seq 1 100", max_output_bytes=0)
+    assert (nothing.stdout, nothing.omitted_bytes) == (b"", 292)
 
 
 async def test_what_is_no_text_is_a_usage_error_and_nothing_is_sent(host: Host) -> None:

@@ -37,7 +37,8 @@ from ._host import Command, Connecting, Host, connect
 from ._http import Http, Response, StreamingResponse
 from ._observe import ObservedEvents, SessionInfo
 from ._options import ConnectionState
-from ._process import Match, Process, ProcessInfo, ProcessRef, Result, Snapshot
+from ._process import Match, Process, ProcessInfo, ProcessRef, Snapshot
+from ._result import Result
 from ._streams import Chunks, Events, Line, Lines, PolledEvents, Reader, Stdin
 from ._target import Program, Target, Unix, WebSocket
 from ._transfer import Progress, RemoteReader, RemoteWriter

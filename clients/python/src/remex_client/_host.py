@@ -17,9 +17,11 @@ from ._files import Files
 from ._http import Http
 from ._observe import ObservedEvents, SessionInfo
 from ._options import ConnectionState, Options, SessionMode
-from ._process import Process, ProcessInfo, ProcessRef, Result
+from ._process import Process, ProcessInfo, ProcessRef
 from ._queue import EventQueue
+from ._result import Collector, OutputCallback, Result
 from ._session import AFTER_EVERYTHING, Session
+from ._streams import Input, check_input
 from ._target import Program, Target, Unix, WebSocket, parse
 
 if TYPE_CHECKING:
@@ -218,20 +220,41 @@ class Host:
 
     # Processes.
 
-    async def run(self, command: Command, *, input: bytes | None = None, check: bool = False, **options: Any) -> Result:
+    async def run(
+        self,
+        command: Command,
+        *,
+        input: Input | None = None,
+        check: bool = False,
+        merge: bool = False,
+        max_output_bytes: int | None = None,
+        on_stdout: OutputCallback | None = None,
+        on_stderr: OutputCallback | None = None,
+        **options: Any,
+    ) -> Result:
         """Runs a command and returns its complete output and how it ended. `options` are those of `start`.
 
             result = await host.run(["make", "test"], cwd="/srv/project", timeout=600)
             result = await host.run("sort | uniq -c", input=b"b\\na\\n", check=True)
 
-        A command as text is a line for `/bin/sh`, a list is a program with its arguments. With `check`, an exit code
-        other than 0 raises `CommandFailedError`. Cancelling it kills the process.
+        - A command as text is a line for `/bin/sh`, a list is a program with its arguments.
+        - `input` is bytes, text, or an iterable of pieces, also an asynchronous one.
+        - With `check`, an exit code other than 0 raises `CommandFailedError`.
+        - With `merge`, standard error goes into `stdout`, in the order in which it arrived.
+        - `max_output_bytes` is how much of each stream the result keeps: the beginning and the end, with a notice
+          between them.
+        - `on_stdout` and `on_stderr` get output as it arrives, and the process waits for them; what they raise ends the
+          run.
+
+        Cancelling it kills the process.
         """
+        collector = Collector(merge=merge, max_bytes=max_output_bytes, on_stdout=on_stdout, on_stderr=on_stderr)
         if input is not None:
+            check_input(input)
             options["stdin"] = "pipe"
         process = await self.start(command, **options)
         try:
-            result = await process.communicate(input or b"")
+            result = await process._communicate(b"" if input is None else input, collector)
         except BaseException:
             if process.closed is None and self._session.lost is None:
                 self._session.post("process/terminate", {"processId": process.id})
@@ -361,7 +384,7 @@ class Host:
                 raise
             started, pid = {"replayed": True}, None
         queue.on_started(has_history=bool(started.get("replayed")))
-        return Process(session, queue, pid, has_stdin)
+        return Process(session, queue, pid, has_stdin, bool(request.get("tty")))
 
     async def process(self, id: str) -> Process:
         """Returns a handle on a process of this session by its id, for example after `connect(resume=…)`."""

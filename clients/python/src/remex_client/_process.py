@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from . import models
 from ._codec import decode_base64, milliseconds, path_from_wire
 from ._errors import (
-    CommandFailedError,
     GapError,
     ProtocolError,
     RefusedError,
@@ -33,19 +32,25 @@ from ._event import (
     decode_exit,
 )
 from ._queue import WINDOW_BYTES, EventQueue
+from ._result import Collector, Result
 from ._streams import (
     MAX_LINE_BYTES,
     POLL,
     WRITE_BYTES,
     Chunks,
+    Data,
     Events,
+    Input,
     Lines,
     PolledEvents,
     Reader,
     Stdin,
+    as_bytes,
     check_accepted,
+    check_input,
     events_of,
     later,
+    pieces_of,
     write_params,
 )
 
@@ -54,41 +59,6 @@ if TYPE_CHECKING:
 
 #: How much of each stream a search looks back.
 _SEARCH_BYTES = 128 << 10
-
-
-@dataclass(frozen=True)
-class Result:
-    """The complete outcome of a command. A terminal has all its output in `terminal`."""
-
-    exit: Exit
-    stdout: bytes = b""
-    stderr: bytes = b""
-    terminal: bytes = b""
-    #: Output of streams that this client does not know.
-    other: bytes = b""
-
-    @property
-    def code(self) -> int:
-        """The exit code, or 128 plus the number of the signal."""
-        return self.exit.code
-
-    @property
-    def ok(self) -> bool:
-        """Whether the exit code is 0."""
-        return self.exit.ok
-
-    @property
-    def text(self) -> str:
-        """Standard output, or that of the terminal, as text; invalid UTF-8 is replaced."""
-        return (self.stdout or self.terminal).decode("utf-8", "replace")
-
-    def check(self) -> Result:
-        """Raises `CommandFailedError` unless the exit code is 0."""
-        if not self.ok:
-            how = f"signal {self.exit.signal}" if self.exit.signal else f"exit code {self.code}"
-            said = (self.stderr or self.terminal or self.stdout).decode("utf-8", "replace").strip()
-            raise CommandFailedError(f"the command failed ({how})" + (f": {said[-400:]}" if said else ""), self)
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +170,9 @@ class ProcessRef:
         with decoding("process/read"):
             return events_of(reply, after)
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: Data) -> None:
         """Writes to the input, and waits until the server has taken it."""
+        data = as_bytes(data)
         for at in range(0, len(data), WRITE_BYTES):
             reply = await self._session.call(
                 "process/write", self._ids(**write_params(self._session, data[at : at + WRITE_BYTES])), timeout=False
@@ -293,13 +264,20 @@ class Process(ProcessRef):
         print(await process.wait())
     """
 
-    def __init__(self, session: Session, queue: EventQueue, pid: int | None, has_stdin: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        queue: EventQueue,
+        pid: int | None,
+        has_stdin: bool,
+        is_terminal: bool | None = None,
+    ) -> None:
         super().__init__(session, None, queue.id)
         self._queue = queue
         #: The process id on the remote host, if it is known.
         self.pid = pid
         #: Its standard input, or the keys of its terminal.
-        self.stdin = Stdin(session, queue.id, has_stdin)
+        self.stdin = Stdin(session, queue.id, has_stdin, is_terminal)
         self._readers: dict[Stream, Reader] = {}
 
     def __repr__(self) -> str:
@@ -379,52 +357,55 @@ class Process(ProcessRef):
         """Lets the process go on although no one reads its output, which stays readable as far as it is retained."""
         self._queue.release()
 
-    async def communicate(self, input: bytes = b"") -> Result:
+    async def communicate(self, input: Input = b"") -> Result:
         """Writes the input and closes it, and returns all output from the beginning when everything has ended.
 
-        Raises `GapError` if output is missing. `stdout` and `stderr` begin anew afterwards.
+        On a terminal, the end of the input is the end-of-file key. Raises `GapError` if output is missing. `stdout` and
+        `stderr` begin anew afterwards.
         """
+        return await self._communicate(check_input(input), Collector())
+
+    async def _communicate(self, input: Input, collector: Collector) -> Result:
         # Readers that no one reads from any more would hold up the process.
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
+        collect = asyncio.create_task(self._collect(collector))
         write = asyncio.create_task(self._write_all(input)) if self.stdin.is_open else None
         try:
-            result = await self._collect()
-            if write is not None:
-                # A process may exit without reading; then its exit says more than the broken pipe.
-                await asyncio.wait([write])
-                failure = None if write.cancelled() else write.exception()
-                if failure is not None and result.ok and not is_kind(failure, "stdinClosed", "unknownProcess"):
+            running: set[asyncio.Task[Any]] = {collect} if write is None else {collect, write}
+            while not collect.done():
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if write in done and (failure := write.exception()) is not None:
                     raise failure
-            return result
+            return collect.result()
         finally:
-            if write is not None and not write.done():
-                write.cancel()
+            for task in (collect, write):
+                if task is not None and not task.done():
+                    # A process may exit without reading; then its exit says more than the broken pipe.
+                    task.cancel()
 
-    async def _write_all(self, input: bytes) -> None:
-        await self.stdin.write(input)
+    async def _write_all(self, input: Input) -> None:
         try:
+            async for piece in pieces_of(input):
+                await self.stdin.write(piece)
             await self.stdin.close()
         except RefusedError as error:
-            # That of a terminal cannot be closed.
-            if not is_kind(error, "notSupported", "unknownMethod"):
+            if not is_kind(error, "stdinClosed", "unknownProcess"):
                 raise
 
-    async def _collect(self) -> Result:
-        parts: dict[str, list[bytes]] = {"stdout": [], "stderr": [], "pty": [], "unknown": []}
+    async def _collect(self, collector: Collector) -> Result:
         exit: Exit | None = None
         async for event in self.events():
             if isinstance(event, Chunk):
-                parts[event.stream].append(event.data)
+                await collector.take(event)
             elif isinstance(event, Exited):
                 exit = event.exit
             elif isinstance(event, Gap):
                 raise GapError(event.bytes)
         if exit is None:
             raise ProtocolError(f"process `{self.id}` is closed but has not exited")
-        joined = {stream: b"".join(pieces) for stream, pieces in parts.items()}
-        return Result(exit, joined["stdout"], joined["stderr"], joined["pty"], joined["unknown"])
+        return collector.result(exit)
 
     async def wait(self) -> Exit:
         """Waits until the process has exited. Unread output does not hold it up from here on."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._errors import GapError, RefusedError, RemexError, decoding, is_unknown_process
+from ._errors import GapError, RefusedError, RemexError, decoding, is_kind, is_unknown_process
 from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
 from ._queue import WINDOW_BYTES, EventQueue
 
@@ -25,6 +25,15 @@ MAX_LINE_BYTES = 64 << 10
 
 #: How long one request waits for something to happen.
 POLL = 20.0
+
+#: The end-of-file key of a terminal.
+_END_OF_FILE = b"\x04"
+
+#: What can be written to a process; text is sent as UTF-8.
+Data = str | bytes | bytearray | memoryview
+
+#: The whole input of a process: data, or pieces of it as they become available.
+Input = Data | Iterable[Data] | AsyncIterable[Data]
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,29 +357,39 @@ class Stdin:
     Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
     """
 
-    def __init__(self, session: Session, process_id: str, is_open: bool) -> None:
+    def __init__(self, session: Session, process_id: str, is_open: bool, is_terminal: bool | None = None) -> None:
         self._session = session
         self._process_id = process_id
+        #: None if it is not known.
+        self._is_terminal = is_terminal
+        #: Whether a terminal has the beginning of a line that no line end followed.
+        self._is_in_line = False
         #: Whether it may be written to.
         self.is_open = is_open
         self._unanswered: deque[asyncio.Future[Any]] = deque()
         #: So that two writes at the same time do not mix.
         self._lock = asyncio.Lock()
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: Data) -> None:
         """Writes; returns when everything is on its way, and waits while the process does not read.
 
         Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
         the server has taken everything.
         """
+        data = as_bytes(data)
         async with self._lock:
-            for at in range(0, len(data), WRITE_BYTES):
-                self._check_open()
-                await self._settle(_WRITES - 1)
-                params = {"processId": self._process_id, **write_params(self._session, data[at : at + WRITE_BYTES])}
-                # The first write of a process does not wait for those of others, which may not read.
-                _, reply = await self._session.enqueue("process/write", params, is_control=not self._unanswered)
-                self._unanswered.append(reply)
+            await self._write(data)
+
+    async def _write(self, data: bytes) -> None:
+        for at in range(0, len(data), WRITE_BYTES):
+            self._check_open()
+            await self._settle(_WRITES - 1)
+            params = {"processId": self._process_id, **write_params(self._session, data[at : at + WRITE_BYTES])}
+            # The first write of a process does not wait for those of others, which may not read.
+            _, reply = await self._session.enqueue("process/write", params, is_control=not self._unanswered)
+            self._unanswered.append(reply)
+        if data:
+            self._is_in_line = not data.endswith((b"\n", b"\r", _END_OF_FILE))
 
     async def drain(self) -> None:
         """Waits until the server has taken everything."""
@@ -378,15 +397,26 @@ class Stdin:
             await self._settle(0)
 
     async def close(self) -> None:
-        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead.
+        """Closes the input behind everything that was written. A terminal gets its end-of-file key, and stays open.
 
         If it fails or is cancelled, it can be tried again.
         """
         async with self._lock:
-            if self.is_open:
+            if not self.is_open:
+                return
+            await self._settle(0)
+            if not self._is_terminal:
+                try:
+                    await self._session.call("process/closeStdin", {"processId": self._process_id})
+                    self.is_open = False
+                except RefusedError as error:
+                    if not is_kind(error, "notSupported"):
+                        raise
+                    self._is_terminal = True
+            if self._is_terminal:
+                # Behind the beginning of a line, the key ends that only.
+                await self._write(_END_OF_FILE * 2 if self._is_in_line else _END_OF_FILE)
                 await self._settle(0)
-                await self._session.call("process/closeStdin", {"processId": self._process_id})
-                self.is_open = False
 
     def _check_open(self) -> None:
         if not self.is_open:
@@ -402,6 +432,40 @@ class Stdin:
                 await asyncio.wait([reply])
             self._unanswered.popleft()
             check_accepted(reply.result(), self._process_id)
+
+
+def as_bytes(data: Data) -> bytes:
+    """Returns data as bytes, and refuses what is neither bytes nor text: `bytes(5)` would be five zeros."""
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(f"cannot write a value of the type `{type(data).__name__}`: give bytes or text")
+
+
+def check_input(input: Input) -> Input:
+    """Refuses what cannot be an input, before anything is started."""
+    if isinstance(input, str | bytes | bytearray | memoryview | AsyncIterable):
+        return input
+    if isinstance(input, Iterable) and not isinstance(input, Mapping):
+        return input
+    raise TypeError(
+        f"the input cannot be of the type `{type(input).__name__}`: give bytes, text, or an iterable of them"
+    )
+
+
+async def pieces_of(input: Input) -> AsyncIterator[bytes]:
+    """Gives the pieces of an input."""
+    if isinstance(input, str | bytes | bytearray | memoryview):
+        yield as_bytes(input)
+    elif isinstance(input, AsyncIterable):
+        async for piece in input:
+            yield as_bytes(piece)
+    else:
+        for piece in input:
+            yield as_bytes(piece)
 
 
 def later(session: Session, work: Callable[[], None]) -> None:

@@ -27,9 +27,10 @@ from ._http import Headers, Response
 from ._observe import SessionInfo
 from ._options import ConnectionState
 from ._portal import Face, Portal
-from ._process import Match, ProcessInfo, Result, Snapshot
+from ._process import Match, ProcessInfo, Snapshot
 from ._queue import WINDOW_BYTES
-from ._streams import Line, MAX_LINE_BYTES
+from ._result import OutputCallback, Result
+from ._streams import Data, Input, Line, MAX_LINE_BYTES
 from ._target import Target
 from ._text import TruncatedText
 from ._transfer import LocalPath, Progress
@@ -141,7 +142,7 @@ class Stdin(Face[_streams.Stdin]):
     def is_open(self) -> bool:
         return self._inner.is_open
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Data) -> None:
         """Writes; returns when everything is on its way, and waits while the process does not read.
 
         Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
@@ -154,7 +155,7 @@ class Stdin(Face[_streams.Stdin]):
         self._run(self._inner.drain())
 
     def close(self) -> None:
-        """Closes the input behind everything that was written. On a terminal, write the character 0x04 instead.
+        """Closes the input behind everything that was written. A terminal gets its end-of-file key, and stays open.
 
         If it fails or is cancelled, it can be tried again.
         """
@@ -186,7 +187,7 @@ class ProcessRef(Face[_process.ProcessRef]):
         """
         return self._run(self._inner.read(after, max_bytes=max_bytes, wait=wait))
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Data) -> None:
         """Writes to the input, and waits until the server has taken it."""
         self._run(self._inner.write(data))
 
@@ -322,10 +323,11 @@ class Process(ProcessRef):
         """Lets the process go on although no one reads its output, which stays readable as far as it is retained."""
         self._call(lambda: self._inner.discard_output())
 
-    def communicate(self, input: bytes=b'') -> Result:
+    def communicate(self, input: Input=b'') -> Result:
         """Writes the input and closes it, and returns all output from the beginning when everything has ended.
 
-        Raises `GapError` if output is missing. `stdout` and `stderr` begin anew afterwards.
+        On a terminal, the end of the input is the end-of-file key. Raises `GapError` if output is missing. `stdout` and
+        `stderr` begin anew afterwards.
         """
         return self._run(self._inner.communicate(input))
 
@@ -762,16 +764,24 @@ class Host(Face[_host.Host]):
         """
         return ObservedEvents(self._portal, self._run(self._inner.observe(session, from_start=from_start)))
 
-    def run(self, command: Command, *, input: bytes | None=None, check: bool=False, **options: Any) -> Result:
+    def run(self, command: Command, *, input: Input | None=None, check: bool=False, merge: bool=False, max_output_bytes: int | None=None, on_stdout: OutputCallback | None=None, on_stderr: OutputCallback | None=None, **options: Any) -> Result:
         """Runs a command and returns its complete output and how it ended. `options` are those of `start`.
 
             result = host.run(["make", "test"], cwd="/srv/project", timeout=600)
             result = host.run("sort | uniq -c", input=b"b\\na\\n", check=True)
 
-        A command as text is a line for `/bin/sh`, a list is a program with its arguments. With `check`, an exit code
-        other than 0 raises `CommandFailedError`. Cancelling it kills the process.
+        - A command as text is a line for `/bin/sh`, a list is a program with its arguments.
+        - `input` is bytes, text, or an iterable of pieces, also an asynchronous one.
+        - With `check`, an exit code other than 0 raises `CommandFailedError`.
+        - With `merge`, standard error goes into `stdout`, in the order in which it arrived.
+        - `max_output_bytes` is how much of each stream the result keeps: the beginning and the end, with a notice
+          between them.
+        - `on_stdout` and `on_stderr` get output as it arrives, and the process waits for them; what they raise ends the
+          run.
+
+        Cancelling it kills the process.
         """
-        return self._run(self._inner.run(command, input=input, check=check, **options))
+        return self._run(self._inner.run(command, input=input, check=check, merge=merge, max_output_bytes=max_output_bytes, on_stdout=on_stdout, on_stderr=on_stderr, **options))
 
     def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: Literal['none', 'pipe']='none', tty: tuple[int, int] | None=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, arg0: str | None=None) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
