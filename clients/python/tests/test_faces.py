@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import signal
 import subprocess
@@ -86,10 +88,10 @@ async def test_the_shapes_of_asyncio_subprocess(host: Host) -> None:
     assert await within(20, "the exit", silent.wait()) == 2
 
     sleeper = await asyncio_subprocess.create_subprocess_exec(host, "sleep", "1000", env={})
-    await sleeper.send_signal(signal.SIGTERM)
+    sleeper.send_signal(signal.SIGTERM)
     assert await within(10, "the exit", sleeper.wait()) == -15
     killed = await asyncio_subprocess.create_subprocess_shell(host, "sleep 1000")
-    await killed.kill()
+    killed.kill()
     assert await within(10, "the exit", killed.wait()) == -9
 
 
@@ -107,6 +109,26 @@ async def test_an_agent_gets_control_back(host: Host) -> None:
     with pytest.raises(UsageError):
         await agent.write(99)
     assert (await agent.output(step.handle, 1000)).text == "begun\ngot it\n"
+
+
+async def test_an_agent_may_write_more_than_a_process_reads(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    async with Agent(host, Limits(yield_min=0.01)) as agent:
+        step = await agent.exec("read -r x; echo got $x; exec sleep 1000", yield_after=0.01)
+        step = await agent.write(step.handle, "it\n" + "x" * 8_000_000, yield_after=0.01)
+        while "got it" not in step.output.text:
+            step = await agent.write(step.handle, yield_after=10)
+        await agent.kill(step.handle)
+        assert (await agent.write(step.handle, yield_after=10)).state == "ended"
+        running = await agent.exec(["sleep", "1000"], yield_after=0.01)
+        with pytest.raises(UsageError):
+            await agent.write(running.handle, yield_after=-1)
+        with pytest.raises(TypeError):
+            await agent.write(running.handle, 5)  # type: ignore[arg-type]
+        pid = agent.process(running.handle).pid
+    assert not (await host.run(f"kill -0 {pid}")).ok, "leaving the block ends what runs"
+    gc.collect()
+    await asyncio.sleep(0)
+    assert "never retrieved" not in caplog.text
 
 
 async def test_an_agent_truncates_to_a_budget(host: Host) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ScriptedServer, within
+from harness import ScriptedServer, Server, proxied, within
 
 import remex_client
 from remex_client import ChangedError, Host, RefusedError, UsageError, content_hash
@@ -373,6 +374,41 @@ async def test_a_read_that_is_cancelled_while_the_file_is_opened_again_loses_not
         await asyncio.wait([read], timeout=10)
         assert read.cancelled()
         assert await within(10, "the content", file.read()) == content
+
+
+async def test_a_file_is_read_although_the_connection_is_lost_again_and_again(server: Server, tmp_path: Path) -> None:
+    content = os.urandom(8_000_000)
+    (tmp_path / "large").write_bytes(content)
+    async with proxied(server.unix, lambda: 3_000_000) as (url, _):
+        host = await remex_client.connect(url)
+        assert await within(60, "the content", host.files.read(tmp_path / "large")) == content
+        assert host.disconnects > 2
+        await host.end()
+
+
+async def test_errors_are_those_of_the_system_with_number_and_name(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    files, path = host.files, str(tmp_path)
+    cases: list[tuple[Callable[[], Awaitable[Any]], type[OSError], int, str]] = [
+        (lambda: files.read(f"{path}/missing"), FileNotFoundError, errno.ENOENT, f"{path}/missing"),
+        (lambda: files.read(path), IsADirectoryError, errno.EISDIR, path),
+        (lambda: files.read(f"{path}/file/x"), NotADirectoryError, errno.ENOTDIR, f"{path}/file/x"),
+        (lambda: files.mkdir(f"{path}/full", parents=False), FileExistsError, errno.EEXIST, f"{path}/full"),
+        (lambda: files.remove(f"{path}/full"), OSError, errno.ENOTEMPTY, f"{path}/full"),
+        (lambda: host.start(["/nowhere/at/all"]), FileNotFoundError, errno.ENOENT, "/nowhere/at/all"),
+        (lambda: host.start([f"{path}/file"]), PermissionError, errno.EACCES, f"{path}/file"),
+        (lambda: host.start(["true"], cwd=f"{path}/missing"), FileNotFoundError, errno.ENOENT, f"{path}/missing"),
+        (lambda: host.start(["true"], cwd=f"{path}/file"), NotADirectoryError, errno.ENOTDIR, f"{path}/file"),
+    ]
+    for call, kind, number, name in cases:
+        with pytest.raises(kind) as failure:
+            await call()
+        assert isinstance(failure.value, RefusedError)
+        assert (failure.value.errno, failure.value.filename) == (number, name)
+        assert not failure.value.is_retryable
+        assert not failure.value.may_have_happened
 
 
 async def test_a_local_fifo_is_not_waited_for(host: Host, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import base64
 import gc
 import hashlib
 import json
+import math
 import os
+import signal as signals
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,56 @@ async def test_output_may_be_merged_and_bounded(host: Host) -> None:
     assert f"[… {bounded.omitted_bytes} bytes omitted …]" in bounded.text
     nothing = await host.run("seq 1 100", max_output_bytes=0)
     assert (nothing.stdout, nothing.omitted_bytes) == (b"", 292)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": -1},
+        {"timeout": 0},
+        {"timeout": math.nan},
+        {"timeout": math.inf},
+        {"idle_timeout": -0.5},
+        {"timeout_grace": -1},
+        {"linger": -1},
+        {"retain_time": -1},
+        {"stdin": "foo"},
+        {"stdin": True},
+    ],
+)
+async def test_a_bad_value_is_refused(host: Host, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        await host.run(["true"], **options)
+    assert await host.processes() == []
+
+
+async def test_a_time_of_the_wrong_type_is_refused(host: Host) -> None:
+    wrong: Any = "1"
+    with pytest.raises(TypeError):
+        await host.run(["true"], timeout=wrong)
+
+
+async def test_a_bad_time_of_a_call_is_refused(host: Host) -> None:
+    process = await host.start(["sleep", "1000"])
+    for call in (
+        process.wait_for("x", timeout=-1),
+        process.wait_for_silence(math.nan),
+        process.terminate(-1),
+        host.http.get("http://127.0.0.1:1", timeout=-1),
+    ):
+        with pytest.raises(UsageError):
+            await call
+    assert process.exit is None
+
+
+async def test_signals_have_names_and_numbers(host: Host) -> None:
+    for signal in (signals.SIGUSR1, signals.SIGUSR1.value, "USR1", "SIGUSR1"):
+        process = await host.start("trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done")
+        await within(10, "the start", process.wait_for("ready"))
+        await process.signal(signal)
+        assert (await within(10, "the exit", process.wait())).code == 7
+    with pytest.raises(UsageError):
+        await process.signal(12345)
 
 
 async def test_what_is_no_text_is_a_usage_error_and_nothing_is_sent(host: Host) -> None:

@@ -17,7 +17,7 @@ import remex_client
 from remex_client import (
     ProtocolError,
     RefusedError,
-    RequestInterruptedError,
+    RequestInterrupted,
     SessionLostError,
     TimedOutError,
     UnauthorizedError,
@@ -118,6 +118,7 @@ async def test_a_session_that_another_client_takes_is_lost(server: Server, trans
         with pytest.raises(SessionLostError) as lost:
             await within(10, "the loss", process.wait())
         assert lost.value.reason == "takenOver"
+        assert not lost.value.is_retryable
         with pytest.raises(SessionLostError):
             await first.run(["true"])
         await second.end()
@@ -143,6 +144,9 @@ async def test_a_session_that_another_client_ended_is_lost_with_its_reason(serve
             with contextlib.suppress(RefusedError):
                 await host.run(["true"])
     assert lost.value.reason == "forgotten"
+    assert not lost.value.is_retryable
+    assert "expired, was ended, or the server was restarted" in str(lost.value)
+    assert "--state" in str(lost.value)
 
 
 async def test_reconnecting_ends_after_its_time() -> None:
@@ -153,6 +157,23 @@ async def test_reconnecting_ends_after_its_time() -> None:
     with pytest.raises(SessionLostError) as lost:
         await within(20, "the loss", process.wait())
     assert lost.value.reason == "reconnectTimedOut"
+    assert lost.value.is_retryable
+    assert lost.value.may_have_happened
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"connect_timeout": -1.0},
+        {"connect_timeout": 0.0},
+        {"request_timeout": float("nan")},
+        {"detach_ttl": -1.0},
+        {"reconnect_timeout": float("nan")},
+    ],
+)
+def test_a_bad_time_of_a_connection_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        remex_client.connect("unix:///nowhere", **options)
 
 
 async def test_a_server_that_falls_silent_is_left() -> None:
@@ -175,8 +196,9 @@ async def test_requests_are_repeated_in_order_or_interrupted() -> None:
         removal = asyncio.create_task(host.files.remove("/x"))
         await server.received_message("the removal", lambda message: message.get("method") == "fs/remove")
         server.disconnect()
-        with pytest.raises(RequestInterruptedError):
+        with pytest.raises(RequestInterrupted) as interrupted:
             await within(10, "the removal", removal)
+        assert (interrupted.value.is_retryable, interrupted.value.may_have_happened) == (True, True)
         assert await within(10, "the hashes", asyncio.gather(*hashes)) == ["h"] * 5
         asked = [m["params"]["path"] for m in server.received if m.get("method") == "fs/hash"]
         assert asked == [f"/{n}" for n in range(5)] * 2

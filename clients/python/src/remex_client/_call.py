@@ -87,7 +87,7 @@ PARKED = frozenset(["process/write", "process/wait", "http/request"])
 class Call:
     """A request that waits for its answer."""
 
-    __slots__ = ("id", "is_raw", "is_sent", "message", "method", "on_done", "repeats", "slots")
+    __slots__ = ("id", "is_raw", "is_sent", "message", "method", "on_done", "path", "repeats", "slots")
 
     def __init__(
         self,
@@ -99,6 +99,8 @@ class Call:
     ) -> None:
         self.id = id
         self.method = method
+        #: What the request is about, for errors.
+        self.path = params.get("path") or params.get("sourcePath")
         self.message = encode({"id": id, "method": method, "params": params})
         self.repeats = may_repeat(method, params)
         self.on_done = on_done

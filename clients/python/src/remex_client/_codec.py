@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import math
 import os
 from collections.abc import Callable, Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -78,6 +79,11 @@ def path_from_wire(text: object) -> str:
     return text
 
 
+def path_or_none(text: object) -> str | None:
+    """Decodes a path of a request for an error message."""
+    return path_from_wire(text) if isinstance(text, str) else None
+
+
 #: The members of requests that are paths, in every method that a server other than remex may have.
 _PATHS = ("cwd", "path", "sourcePath", "destinationPath")
 
@@ -115,6 +121,27 @@ def split(path: str) -> tuple[str, str]:
     return directory or "/", name
 
 
-def milliseconds(seconds: float | None) -> int | None:
-    """Converts a time of the API to one of the protocol."""
+def milliseconds(seconds: float | None, name: str, *, is_positive: bool = False) -> int | None:
+    """Converts a duration of the API to one of the protocol, and refuses what is none."""
+    if seconds is None:
+        return None
+    check_seconds(seconds, name, is_positive=is_positive)
+    if seconds == math.inf:
+        raise UsageError(f"cannot use an infinite number of seconds as `{name}`", "leave it out")
+    return max(1 if is_positive else 0, round(seconds * 1000))
+
+
+def check_seconds(seconds: float | None, name: str, *, is_positive: bool = False) -> None:
+    """Refuses what is no duration, such as a negative one."""
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"`{name}` cannot be of the type `{type(seconds).__name__}`: give a number of seconds")
+    if not (seconds > 0 if is_positive else seconds >= 0):
+        least = "more than 0" if is_positive else "0 or more"
+        raise UsageError(f"cannot use {seconds} seconds as `{name}`", f"give {least}")
+
+
+def epoch_milliseconds(seconds: float | None) -> int | None:
+    """Converts a point in time of the API to one of the protocol."""
     return None if seconds is None else max(0, round(seconds * 1000))

@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+#: The code of a refusal, where servers of other dialects have no kind.
+UNKNOWN_METHOD = -32601
+
+_RETRYABLE = frozenset(
+    [
+        "sessionAttached",
+        "processStarting",
+        "tooManyProcesses",
+        "limitExceeded",
+        "contentChanged",
+        "noSpace",
+        "shuttingDown",
+    ]
+)
+
 LostReason = Literal["closed", "forgotten", "notResumable", "reconnectTimedOut", "takenOver", "protocol", "rejected"]
+
+_LOST_HINTS: dict[str, str] = {
+    "closed": "connect again",
+    "forgotten": (
+        "its processes have ended; connect again, let `detach_ttl` be longer than your longest disconnect, and run the "
+        "server with `--state DIR` so that sessions and durable processes survive its restart"
+    ),
+    "reconnectTimedOut": (
+        "while the server keeps it, connect again with `session=Resume(id)`; `reconnect_timeout` is how long to try"
+    ),
+    "takenOver": "it continues there",
+    "notResumable": "connect again; `remex serve` there keeps processes running",
+    "protocol": "check that this is a remex server, and its version",
+}
 
 
 class RemexError(Exception):
@@ -25,12 +56,23 @@ class RemexError(Exception):
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same may succeed later without anything being changed."""
+        return False
+
+    @property
+    def may_have_happened(self) -> bool:
+        """Whether the call may have taken effect on the remote host all the same."""
+        return False
+
 
 class RefusedError(RemexError):
     """The server refused a request.
 
     `kind` is a stable word such as `unknownProcess`, `code` the number of the error; see section 3 of PROTOCOL.md.
-    Refusals that correspond to a built-in exception are instances of that, too: `notFound` is a `FileNotFoundError`.
+    Refusals that correspond to a built-in exception are instances of that, too, with its `errno` and `filename`:
+    `notFound` is a `FileNotFoundError`.
     """
 
     def __init__(self, code: int, kind: str | None, message: str, hint: str | None = None) -> None:
@@ -38,9 +80,19 @@ class RefusedError(RemexError):
         self.code = code
         self.kind = kind
 
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the server is busy or full, or something else has the session."""
+        return self.kind in _RETRYABLE
+
+    @property
+    def may_have_happened(self) -> bool:
+        """Whether the server cannot say how far it got."""
+        return self.kind in ("cancelled", "internal", "io")
+
 
 class NotFoundError(RefusedError, FileNotFoundError):
-    """There is no such file: the kind `notFound`."""
+    """There is no such file, program or directory: the kind `notFound` or `programNotFound`."""
 
 
 class AlreadyExistsError(RefusedError, FileExistsError):
@@ -48,7 +100,7 @@ class AlreadyExistsError(RefusedError, FileExistsError):
 
 
 class PermissionDeniedError(RefusedError, PermissionError):
-    """The user of the server, the token or the sandbox lacks permission: the kind `permissionDenied`."""
+    """The user of the server, the token or the sandbox lacks permission: `permissionDenied` or `notExecutable`."""
 
 
 class RemoteIsADirectoryError(RefusedError, IsADirectoryError):
@@ -59,6 +111,14 @@ class RemoteNotADirectoryError(RefusedError, NotADirectoryError):
     """Not a directory where one is required: the kind `notADirectory`."""
 
 
+class RemoteOSError(RefusedError, OSError):
+    """Another failure of the remote file system, such as `noSpace`, `notEmpty` or `io`."""
+
+
+class StdinClosedError(RefusedError, BrokenPipeError):
+    """The process accepts no input: the kind `stdinClosed`."""
+
+
 class UsageError(RemexError, ValueError):
     """The caller asked for something that makes no sense."""
 
@@ -66,8 +126,13 @@ class UsageError(RemexError, ValueError):
 class ProtocolError(RemexError):
     """The server broke the protocol."""
 
+    @property
+    def may_have_happened(self) -> bool:
+        """It may: the answer cannot be understood."""
+        return True
 
-class RequestInterruptedError(RemexError):
+
+class RequestInterrupted(RemexError):
     """The connection was lost during a request that cannot be repeated; whether it took effect is unknown."""
 
     def __init__(self, method: str) -> None:
@@ -77,26 +142,57 @@ class RequestInterruptedError(RemexError):
         )
         self.method = method
 
+    @property
+    def is_retryable(self) -> bool:
+        """It is; see `may_have_happened`."""
+        return True
+
+    @property
+    def may_have_happened(self) -> bool:
+        """It may."""
+        return True
+
 
 class SessionLostError(RemexError):
     """The session is lost; every call fails with this.
 
     `reason` is `closed` (by this program), `forgotten` (the server no longer knows the session),
-    `reconnectTimedOut`, `takenOver` (by another client), `protocol` (the server sent too many invalid messages) or
-    `rejected` (the server does not let the client back in). `__cause__` has the last error, if there is one.
+    `reconnectTimedOut`, `takenOver` (by another client), `protocol` (the server sent too many invalid messages),
+    `notResumable` (a server of the oldest dialect has no sessions) or `rejected` (the server does not let the client
+    back in). `__cause__` has the last error, if there is one.
     """
 
     def __init__(self, reason: LostReason, message: str) -> None:
-        super().__init__(f"the session is lost: {message}")
+        super().__init__(f"the session is lost: {message}", _LOST_HINTS.get(reason))
         self.reason: LostReason = reason
 
+    @property
+    def is_retryable(self) -> bool:
+        """Whether another connection may find the session again."""
+        return self.reason == "reconnectTimedOut"
 
-class LocalError(RemexError):
+    @property
+    def may_have_happened(self) -> bool:
+        """It may."""
+        return True
+
+
+class LocalError(RemexError, OSError):
     """A file of this host, or another local resource, failed; `__cause__` is the `OSError`."""
 
+    def __init__(self, message: str, cause: OSError | None = None) -> None:
+        super().__init__(message)
+        if cause is not None:
+            self.errno, self.strerror, self.filename = cause.errno, cause.strerror, cause.filename
 
-class UnreachableError(RemexError):
+
+class UnreachableError(RemexError, ConnectionError):
     """The server cannot be reached."""
+
+    @property
+    def is_retryable(self) -> bool:
+        """It is."""
+        return True
 
 
 class UnauthorizedError(RemexError):
@@ -109,6 +205,21 @@ class UnauthorizedError(RemexError):
 
 class TimedOutError(RemexError, TimeoutError):
     """Something took longer than its limit."""
+
+    def __init__(self, message: str, hint: str | None = None, *, is_call: bool = False) -> None:
+        super().__init__(message, hint)
+        self.errno = errno.ETIMEDOUT
+        self._is_call = is_call
+
+    @property
+    def is_retryable(self) -> bool:
+        """It is; see `may_have_happened`."""
+        return True
+
+    @property
+    def may_have_happened(self) -> bool:
+        """Whether a request was sent."""
+        return self._is_call
 
 
 class GapError(RemexError):
@@ -139,17 +250,36 @@ class CommandFailedError(RemexError):
         self.result = result
 
 
-_BY_KIND: dict[str | None, type[RefusedError]] = {
-    "notFound": NotFoundError,
-    "alreadyExists": AlreadyExistsError,
-    "permissionDenied": PermissionDeniedError,
-    "isADirectory": RemoteIsADirectoryError,
-    "notADirectory": RemoteNotADirectoryError,
+_BY_KIND: dict[str | None, tuple[type[RefusedError], int]] = {
+    "notFound": (NotFoundError, errno.ENOENT),
+    "programNotFound": (NotFoundError, errno.ENOENT),
+    "alreadyExists": (AlreadyExistsError, errno.EEXIST),
+    "permissionDenied": (PermissionDeniedError, errno.EACCES),
+    "notExecutable": (PermissionDeniedError, errno.EACCES),
+    "isADirectory": (RemoteIsADirectoryError, errno.EISDIR),
+    "notADirectory": (RemoteNotADirectoryError, errno.ENOTDIR),
+    "notAFile": (RemoteOSError, errno.EINVAL),
+    "notEmpty": (RemoteOSError, errno.ENOTEMPTY),
+    "symbolicLink": (RemoteOSError, errno.ELOOP),
+    "crossDevice": (RemoteOSError, errno.EXDEV),
+    "noSpace": (RemoteOSError, errno.ENOSPC),
+    "io": (RemoteOSError, errno.EIO),
+    "stdinClosed": (StdinClosedError, errno.EPIPE),
 }
 
+#: A working directory cannot be entered for one of several reasons.
+_BAD_CWD: dict[int, type[RefusedError]] = {
+    errno.ENOENT: NotFoundError,
+    errno.EACCES: PermissionDeniedError,
+    errno.ENOTDIR: RemoteNotADirectoryError,
+}
 
-def refused(error: object) -> RemexError:
-    """Decodes the error of an answer."""
+#: How the operating system's own text ends.
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+
+
+def refused(error: object, path: str | None = None) -> RemexError:
+    """Decodes the error of an answer to a request, which may be about a path."""
     if not isinstance(error, dict):
         return ProtocolError("cannot decode an error of the server")
     code, message, data = error.get("code"), error.get("message"), error.get("data")
@@ -158,8 +288,23 @@ def refused(error: object) -> RemexError:
     data = data if isinstance(data, dict) else {}
     kind, hint = data.get("kind"), data.get("hint")
     kind = kind if isinstance(kind, str) else None
-    message = _failed_start(data) + message
-    return _BY_KIND.get(kind, RefusedError)(code, kind, message, hint if isinstance(hint, str) else None)
+    hint = hint if isinstance(hint, str) else None
+    said = _OS_ERROR.search(message)
+    number = int(said[1]) if said else None
+    made: type[RefusedError]
+    if kind == "notAFile" and "is a directory" in (hint or ""):
+        # Only the text says what is there.
+        made, usual = RemoteIsADirectoryError, errno.EISDIR
+    elif kind == "badCwd":
+        made, usual = _BAD_CWD.get(number or 0, RemoteOSError), errno.EIO
+    else:
+        made, usual = _BY_KIND.get(kind, (RefusedError, errno.EIO))
+    decoded = made(code, kind, _failed_start(data) + message, hint)
+    if isinstance(decoded, OSError):
+        decoded.errno, decoded.strerror = number or usual, message
+        subject = data.get("cwd") or data.get("program") or path
+        decoded.filename = subject if isinstance(subject, str) else None
+    return decoded
 
 
 def _failed_start(data: dict[str, Any]) -> str:
@@ -179,6 +324,10 @@ def decoding(method: str) -> Iterator[None]:
         if isinstance(error, RemexError):
             raise
         raise ProtocolError(f"cannot decode the answer to `{method}`: {error!r}") from error
+
+
+#: The name until the languages agreed.
+RequestInterruptedError = RequestInterrupted
 
 
 def is_kind(error: BaseException | None, *kinds: str) -> bool:

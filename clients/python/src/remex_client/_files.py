@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import models
-from ._codec import StrPath, decode_base64, milliseconds, path_from_wire, path_to_wire
-from ._errors import NotFoundError, ProtocolError, RequestInterruptedError, UsageError, decoding
+from ._codec import StrPath, decode_base64, epoch_milliseconds, path_from_wire, path_to_wire
+from ._errors import (
+    UNKNOWN_METHOD,
+    NotFoundError,
+    ProtocolError,
+    RefusedError,
+    RequestInterrupted,
+    UsageError,
+    decoding,
+    is_kind,
+)
 from ._route import Route
 from ._transfer import LocalPath, Progress, RemoteReader, RemoteWriter, download, upload
 from ._tree import SkipUnchanged, TreeCopied, download_tree, upload_tree
@@ -124,8 +133,26 @@ class Files:
     # Whole files.
 
     async def read(self, path: StrPath) -> bytes:
-        """Returns the content of a file of up to 512 MiB."""
-        reply = await self._session.call("fs/readFile", {"path": path_to_wire(path)}, timeout=False)
+        """Returns the content of a file of up to 512 MiB.
+
+        After a disconnect it goes on where it was, and raises `ChangedError` if the file has changed meanwhile.
+        """
+        where = path_to_wire(path)
+        try:
+            return await self._read_whole(where, may_repeat=False)
+        except RequestInterrupted:
+            pass
+        # All at once, a large file would never arrive on a connection that is lost again and again.
+        try:
+            async with RemoteReader(self._session, where) as file:
+                return await file.read()
+        except RefusedError as error:
+            if not is_kind(error, "unknownMethod") and error.code != UNKNOWN_METHOD:
+                raise
+        return await self._read_whole(where, may_repeat=True)
+
+    async def _read_whole(self, path: str, *, may_repeat: bool) -> bytes:
+        reply = await self._session.call("fs/readFile", {"path": path}, timeout=False, may_repeat=may_repeat)
         with decoding("fs/readFile"):
             return decode_base64(reply["dataBase64"])
 
@@ -288,8 +315,8 @@ class Files:
         await self._call(
             "fs/setTimes",
             path=path_to_wire(path),
-            modifiedAtMs=milliseconds(modified),
-            accessedAtMs=milliseconds(accessed),
+            modifiedAtMs=epoch_milliseconds(modified),
+            accessedAtMs=epoch_milliseconds(accessed),
         )
 
     async def symlink(self, path: StrPath, target: str | bytes) -> None:
@@ -384,7 +411,7 @@ class Watch:
         if self._id:
             try:
                 return _changes(await self._route.next())
-            except RequestInterruptedError:
+            except RequestInterrupted:
                 await self.close()
         await self._set()
         return Changes((), True)
@@ -402,7 +429,7 @@ class Watch:
             params = {"watchId": watch_id, "path": self._path, "recursive": self._recursive}
             try:
                 await self._session.call("fs/watch", params)
-            except RequestInterruptedError:
+            except RequestInterrupted:
                 continue
             except BaseException:
                 self._session.routes.pop(("watch", watch_id), None)

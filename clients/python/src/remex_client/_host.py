@@ -126,7 +126,7 @@ class Host:
     """A remote host, by way of a session with its server.
 
     After a disconnect it reconnects and resumes the session: calls and streams notice a pause, unless a call cannot be
-    repeated (`RequestInterruptedError`) or the session is lost (`SessionLostError`).
+    repeated (`RequestInterrupted`) or the session is lost (`SessionLostError`).
     """
 
     def __init__(self, session: Session) -> None:
@@ -306,6 +306,8 @@ class Host:
         """
         session = self._session
         process_id = name if name is not None else session.name("p")
+        if stdin not in ("pipe", "none"):
+            raise UsageError(f"cannot use {stdin!r} as `stdin`", 'give "pipe" or "none", or `input` to `run`')
         has_stdin = stdin == "pipe" or tty is not None
         environment = dict(env or {})
         if tty is not None:
@@ -314,7 +316,7 @@ class Host:
         if retain_bytes is not None:
             output["retainBytes"] = retain_bytes
         if retain_time is not None:
-            output["retainMs"] = milliseconds(retain_time)
+            output["retainMs"] = milliseconds(retain_time, "retain_time")
         if overflow is not None:
             output["overflow"] = overflow
         params: models.ProcessStartParams = {
@@ -337,10 +339,10 @@ class Host:
         if tty is not None:
             params["rows"], params["cols"] = tty
         optional = {
-            "timeoutMs": milliseconds(timeout),
-            "idleTimeoutMs": milliseconds(idle_timeout),
-            "timeoutGraceMs": milliseconds(timeout_grace),
-            "lingerMs": milliseconds(linger),
+            "timeoutMs": milliseconds(timeout, "timeout", is_positive=True),
+            "idleTimeoutMs": milliseconds(idle_timeout, "idle_timeout", is_positive=True),
+            "timeoutGraceMs": milliseconds(timeout_grace, "timeout_grace"),
+            "lingerMs": milliseconds(linger, "linger"),
             "labels": dict(labels) if labels else None,
             "durable": durable,
             "sync": sync or None,

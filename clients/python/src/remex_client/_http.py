@@ -103,7 +103,7 @@ class Http:
                 async for piece in response:
                     ...
 
-        A disconnect ends the body with `RequestInterruptedError`.
+        A disconnect ends the body with `RequestInterrupted`.
         """
         session = self._session
         params = self._params(method, url, headers, secret_headers, body, timeout, redirects)
@@ -145,7 +145,7 @@ class Http:
         if body is not None:
             params["bodyBase64"] = bytes(body)
         if timeout is not None:
-            params["timeoutMs"] = milliseconds(timeout)
+            params["timeoutMs"] = milliseconds(timeout, "timeout", is_positive=True)
         return params
 
 
@@ -153,7 +153,7 @@ class StreamingResponse:
     """A response whose body follows: iterate over its pieces, or `read` all of it.
 
     If it does not arrive completely, the iteration raises `RefusedError` (`httpFailed`), `ProtocolError` or
-    `RequestInterruptedError` behind what has arrived.
+    `RequestInterrupted` behind what has arrived.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import models
-from ._errors import RefusedError, RemexError, RequestInterruptedError, UsageError, decoding, is_unknown_process
+from ._errors import RefusedError, RemexError, RequestInterrupted, UsageError, decoding, is_unknown_process
 from ._event import Event
 from ._replay import Replay, Unlisted
 from ._route import Route
@@ -84,7 +84,7 @@ class ObservedEvents:
         while not self._ready:
             try:
                 note = await self._route.next()
-            except RequestInterruptedError:
+            except RequestInterrupted:
                 await self._observe()
                 continue
             self._take(note["processId"], note["event"])
@@ -118,7 +118,7 @@ class ObservedEvents:
             try:
                 await self._session.call("session/observe", params)
                 return
-            except RequestInterruptedError:
+            except RequestInterrupted:
                 continue
             except RemexError:
                 self._session.routes.pop(("session", self._session_id), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ._codec import check_seconds
 from ._errors import SessionLostError
 
 SessionMode = Literal["new", "resume", "takeOver", "resumeOrNew"]
@@ -25,6 +26,18 @@ class Options:
     reconnect_timeout: float = 60.0
     keep_alive_interval: float = 15.0
     keep_alive_timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("detach_ttl", "connect_retry", "reconnect_timeout"):
+            check_seconds(getattr(self, name), name)
+        for name in (
+            "connect_timeout",
+            "initialize_timeout",
+            "request_timeout",
+            "keep_alive_interval",
+            "keep_alive_timeout",
+        ):
+            check_seconds(getattr(self, name), name, is_positive=True)
 
 
 @dataclass(frozen=True)

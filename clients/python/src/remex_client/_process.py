@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal as signals
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import models
-from ._codec import decode_base64, milliseconds, path_from_wire
+from ._codec import check_seconds, decode_base64, milliseconds, path_from_wire
 from ._errors import (
     GapError,
     ProtocolError,
@@ -165,7 +166,7 @@ class ProcessRef:
 
         What was dropped is a `Gap`. Ask again with the `seq` of the last one; `Closed` is the last.
         """
-        params = self._ids(afterSeq=after, maxBytes=max_bytes, waitMs=milliseconds(wait) or None)
+        params = self._ids(afterSeq=after, maxBytes=max_bytes, waitMs=milliseconds(wait, "wait") or None)
         reply = await self._session.call("process/read", params, timeout=False)
         with decoding("process/read"):
             return events_of(reply, after)
@@ -183,16 +184,16 @@ class ProcessRef:
         """Closes the input, when everything written before has reached the process."""
         await self._session.call("process/closeStdin", self._ids())
 
-    async def signal(self, name: str) -> None:
-        """Sends a signal, such as `INT` or `SIGUSR1`, to the process group."""
-        await self._session.call("process/signal", self._ids(signal=name))
+    async def signal(self, signal: str | int) -> None:
+        """Sends a signal, such as `INT`, `SIGUSR1` or `signal.SIGINT`, to the process group."""
+        await self._session.call("process/signal", self._ids(signal=_signal_name(signal)))
 
     async def terminate(self, grace: float = 5.0, *, tree: bool = False) -> None:
         """Asks the process and its descendants to end (SIGTERM), and kills what is left after `grace` seconds.
 
         With `tree`, also descendants of a process that has ended.
         """
-        await self._terminate({"graceful": {"timeoutMs": milliseconds(grace)}}, tree)
+        await self._terminate({"graceful": {"timeoutMs": milliseconds(grace, "grace")}}, tree)
 
     async def kill(self, *, tree: bool = False) -> None:
         """Kills the process with its descendants, and returns when nothing of them is left."""
@@ -233,7 +234,7 @@ class ProcessRef:
     async def wait(self) -> Exit:
         """Waits until the process has exited."""
         while True:
-            params = self._ids(until="exit", waitMs=milliseconds(POLL))
+            params = self._ids(until="exit", waitMs=round(POLL * 1000))
             reply = await self._session.call("process/wait", params, timeout=False)
             if reply.get("exitCode") is not None:
                 with decoding("process/wait"):
@@ -250,6 +251,18 @@ class ProcessRef:
     def events(self, after: int = 0) -> PolledEvents | Events:
         """Returns the events after an event, in order."""
         return PolledEvents(self, after)
+
+
+def _signal_name(signal: str | int) -> str:
+    """Returns the name of a signal; numbers are those of this system, which Linux hosts share."""
+    if isinstance(signal, str):
+        return signal
+    try:
+        return signals.Signals(signal).name
+    except (ValueError, TypeError):
+        raise UsageError(
+            f"cannot send the signal {signal!r}", "give a name such as `INT`, or `signal.SIGINT`"
+        ) from None
 
 
 class Process(ProcessRef):
@@ -353,6 +366,14 @@ class Process(ProcessRef):
         self._queue.on_polled(max([after, *(event.seq for event in events)]))
         return events
 
+    def post_signal(self, signal: str | int) -> None:
+        """Sends a signal soon, for callers that cannot wait; what becomes of it is not told."""
+        self._session.post("process/signal", self._ids(signal=_signal_name(signal)))
+
+    def post_kill(self) -> None:
+        """Kills the process with its descendants soon, for callers that cannot wait."""
+        self._session.post("process/terminate", self._ids(mode="force"))
+
     def discard_output(self) -> None:
         """Lets the process go on although no one reads its output, which stays readable as far as it is retained."""
         self._queue.release()
@@ -448,6 +469,7 @@ class Process(ProcessRef):
             await shell.stdin.write(b"make\n")
             await shell.wait_for(r"\$ $", after=prompt)
         """
+        check_seconds(timeout, "timeout")
         try:
             return await asyncio.wait_for(self._wait_for(pattern, after), timeout)
         except asyncio.TimeoutError:
@@ -487,6 +509,7 @@ class Process(ProcessRef):
 
         Unread output does not hold the process up from here on.
         """
+        check_seconds(seconds, "seconds")
         consumer = self._queue.subscribe_at_end()
         try:
             while self._queue.exit is None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ._errors import ProtocolError, RemexError, RequestInterruptedError, is_unknown_process
+from ._errors import ProtocolError, RemexError, RequestInterrupted, is_unknown_process
 from ._event import (
     Chunk,
     Closed,
@@ -182,7 +182,7 @@ class EventQueue:
                 self.on_protocol_error(ProtocolError(what))
                 return
             self.read_bytes = min(2 * self.read_bytes, WINDOW_BYTES)
-        elif isinstance(error, RequestInterruptedError):
+        elif isinstance(error, RequestInterrupted):
             self.read_bytes = max(self.read_bytes // 2, _MIN_READ_BYTES)
             self._interrupt()
         elif is_unknown_process(error) and self._awaits_silence():

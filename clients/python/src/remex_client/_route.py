@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ._errors import RemexError, RequestInterruptedError
+from ._errors import RemexError, RequestInterrupted
 
 #: What may wait for a watcher or an observer.
 _ROUTE_ITEMS = 4096
@@ -43,7 +43,7 @@ class Route:
 
     def interrupt(self) -> None:
         """Ends the route: what follows does not arrive here."""
-        self.end(RequestInterruptedError(self._method))
+        self.end(RequestInterrupted(self._method))
 
     def end(self, error: RemexError) -> None:
         """Ends the route; the error comes behind what has arrived."""

@@ -17,13 +17,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from ._call import CONTROL, PARKED, Call, encode
-from ._codec import decode_base64, with_plain_paths, with_uris
+from ._codec import decode_base64, path_or_none, with_plain_paths, with_uris
 from ._errors import (
+    UNKNOWN_METHOD,
     LostReason,
     ProtocolError,
     RefusedError,
     RemexError,
-    RequestInterruptedError,
+    RequestInterrupted,
     SessionLostError,
     TimedOutError,
     UnauthorizedError,
@@ -60,6 +61,9 @@ log = logging.getLogger("remex_client")
 _FIRST_BACKOFF = 0.05
 _MAX_BACKOFF = 2.0
 
+#: How long one attempt to reconnect may take; a timer cannot be infinite.
+_MAX_ATTEMPT = 3600.0
+
 #: A server that sends but never answers counts as unresponsive after this many keep-alive timeouts.
 _UNRESPONSIVE = 6
 
@@ -78,7 +82,6 @@ _HANDSHAKE = 0
 _TAKEN_OVER = "another client took the session over"
 #: The version that the oldest dialect says instead of a session.
 _OLDEST = "exec-server.v0"
-_UNKNOWN_METHOD = -32601
 _SESSION_ATTACHED = -32010
 
 #: Reads nothing and acknowledges nothing: only the state is of interest.
@@ -163,7 +166,7 @@ class Session:
                 raise
         except RefusedError as error:
             # The request was repeated after a disconnect, and the first one had taken effect.
-            if not is_kind(error, "unknownSession", "unknownMethod") and error.code != _UNKNOWN_METHOD:
+            if not is_kind(error, "unknownSession", "unknownMethod") and error.code != UNKNOWN_METHOD:
                 raise
         finally:
             await self.close()
@@ -208,15 +211,18 @@ class Session:
         timeout: bool = True,
         is_control: bool = False,
         is_raw: bool = False,
+        may_repeat: bool = True,
     ) -> Any:
         """Makes a request and returns its result; cancelling it cancels the request.
 
         With `timeout`, the timeout for requests applies; with `is_raw`, the result may be anything, not only an object.
+        Without `may_repeat`, it is not sent again after a disconnect.
         """
 
         async def whole() -> Any:
             call, answer = await self.enqueue(method, params, is_control=is_control)
             call.is_raw = is_raw
+            call.repeats = call.repeats and may_repeat
             return await self.wait_for(call, answer)
 
         limit = self.options.request_timeout if timeout else None
@@ -225,7 +231,7 @@ class Session:
         try:
             return await asyncio.wait_for(whole(), limit)
         except asyncio.TimeoutError:
-            raise TimedOutError(f"`{method}` timed out after {limit:g} s") from None
+            raise TimedOutError(f"`{method}` timed out after {limit:g} s", is_call=True) from None
 
     async def enqueue(
         self, method: str, params: Mapping[str, object], *, is_control: bool = False
@@ -422,7 +428,7 @@ class Session:
         elif not isinstance(method, str):
             raise ValueError("a method must be a string")
         elif call_id is not None:
-            error = {"code": _UNKNOWN_METHOD, "message": "this client accepts no requests"}
+            error = {"code": UNKNOWN_METHOD, "message": "this client accepts no requests"}
             if self._link is not None:
                 self._link.send(encode({"error": error, "id": call_id}))
         elif method in _NOTIFICATIONS:
@@ -437,7 +443,10 @@ class Session:
 
     def _on_answer(self, call_id: object, message: dict[str, Any]) -> None:
         self._answers += 1
-        error = refused(message["error"]) if message.get("error") is not None else None
+        error = None
+        if message.get("error") is not None:
+            about = self._pending.get(call_id) if isinstance(call_id, int) else None
+            error = refused(message["error"], None if about is None else path_or_none(about.path))
         if call_id == -1 and error is not None and error.message == _TAKEN_OVER:
             self._disconnect(_TAKEN_OVER)
         elif self._handshake is not None and call_id in (_HANDSHAKE, -1):
@@ -630,7 +639,9 @@ class Session:
             backoff = min(max(2 * backoff, _FIRST_BACKOFF), _MAX_BACKOFF)
             left = limit - (time.monotonic() - began)
             try:
-                attempt = asyncio.wait_for(self._connect("resume", str(self.welcome["sessionId"])), max(left, 0.01))
+                attempt = asyncio.wait_for(
+                    self._connect("resume", str(self.welcome["sessionId"])), min(max(left, 0.01), _MAX_ATTEMPT)
+                )
                 connection, welcome = await self._unless_closing(attempt)
             except asyncio.TimeoutError:
                 pass
@@ -639,7 +650,8 @@ class Session:
             except RemexError as error:
                 last = error
                 if is_kind(error, "unknownSession"):
-                    raise _lost("forgotten", error.message) from error
+                    what = "the server no longer knows it, because it expired, was ended, or the server was restarted"
+                    raise _lost("forgotten", f"{what} ({error.message})") from error
                 is_attached = isinstance(error, RefusedError) and error.code == _SESSION_ATTACHED
                 is_final = isinstance(error, RefusedError | UnauthorizedError | ProtocolError | UsageError)
                 if is_final and not is_attached and not is_kind(error, "shuttingDown", "limitExceeded"):
@@ -648,7 +660,8 @@ class Session:
             else:
                 if welcome.get("sessionId") != self.welcome["sessionId"]:
                     await connection.end()
-                    raise _lost("forgotten", "the server started another session")
+                    what = "the server no longer knows it, because it expired, was ended, or the server was restarted"
+                    raise _lost("forgotten", f"{what} (it started another session)")
                 self._on_connected(connection, welcome)
                 return connection, backoff
             if time.monotonic() - began + _FIRST_BACKOFF >= limit:
@@ -768,7 +781,7 @@ class Session:
             del self._pending[call.id]
         routes, self.routes = self.routes, {}
         for call in failed:
-            self._complete(call, None, RequestInterruptedError(call.method))
+            self._complete(call, None, RequestInterrupted(call.method))
         for route in routes.values():
             route.interrupt()
 

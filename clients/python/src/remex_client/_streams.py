@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._errors import GapError, RefusedError, RemexError, decoding, is_kind, is_unknown_process
+from ._errors import GapError, RefusedError, RemexError, StdinClosedError, decoding, is_kind, is_unknown_process
 from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
 from ._queue import WINDOW_BYTES, EventQueue
 
@@ -270,7 +270,8 @@ class Reader:
 
     def __init__(self, chunks: Chunks) -> None:
         self._chunks = chunks
-        self._rest = b""
+        #: What has arrived and is not read: removing its beginning and adding to its end copies nothing else.
+        self._rest = bytearray()
         self._has_ended = False
 
     def close(self) -> None:
@@ -286,29 +287,27 @@ class Reader:
         if n == 0:
             return b""
         if n < 0:
-            parts = [self._rest]
-            self._rest = b""
+            parts = [self._take(len(self._rest))]
             try:
-                while await self._more():
-                    parts.append(self._rest)
-                    self._rest = b""
+                while not self._has_ended:
+                    await self._more()
+                    parts.append(self._take(len(self._rest)))
             except BaseException:
-                self._rest = b"".join(parts)
+                self._rest = bytearray(b"".join(parts))
                 raise
             return b"".join(parts)
         if not self._rest:
             await self._more()
-        data, self._rest = self._rest[:n], self._rest[n:]
-        return data
+        return self._take(n)
 
     async def readexactly(self, n: int) -> bytes:
         """Reads exactly `n` bytes; raises `asyncio.IncompleteReadError` if the stream ends before that."""
+        if n < 0:
+            raise ValueError("readexactly size can not be less than zero")
         while len(self._rest) < n:
             if not await self._more():
-                data, self._rest = self._rest, b""
-                raise asyncio.IncompleteReadError(data, n)
-        data, self._rest = self._rest[:n], self._rest[n:]
-        return data
+                raise asyncio.IncompleteReadError(self._take(n), n)
+        return self._take(n)
 
     async def readline(self) -> bytes:
         """Reads a line with its end; less at the end of the stream."""
@@ -316,19 +315,28 @@ class Reader:
 
     async def readuntil(self, separator: bytes = b"\n", *, _is_strict: bool = True) -> bytes:
         """Reads up to a separator, and with it; raises `asyncio.IncompleteReadError` at the end of the stream."""
+        if not separator:
+            raise ValueError("Separator should be at least one-byte string")
         searched = 0
         while True:
             at = self._rest.find(separator, searched)
             if at >= 0:
-                end = at + len(separator)
-                data, self._rest = self._rest[:end], self._rest[end:]
-                return data
+                return self._take(at + len(separator))
             searched = max(0, len(self._rest) - len(separator) + 1)
             if not await self._more():
-                data, self._rest = self._rest, b""
+                data = self._take(len(self._rest))
                 if _is_strict:
                     raise asyncio.IncompleteReadError(data, None)
                 return data
+
+    def _take(self, n: int) -> bytes:
+        if n >= len(self._rest):
+            data, self._rest = bytes(self._rest), bytearray()
+            return data
+        with memoryview(self._rest) as view:
+            data = bytes(view[:n])
+        del self._rest[:n]
+        return data
 
     def __aiter__(self) -> Reader:
         return self
@@ -494,7 +502,7 @@ def check_accepted(reply: Mapping[str, Any], process_id: str) -> None:
 
 
 def _stdin_closed(process_id: str) -> RemexError:
-    return RefusedError(-32600, "stdinClosed", f"the input of process `{process_id}` is closed")
+    return StdinClosedError(-32600, "stdinClosed", f"the input of process `{process_id}` is closed")
 
 
 def events_of(reply: Mapping[str, Any], after: int) -> list[Event]:

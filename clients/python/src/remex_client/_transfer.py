@@ -26,7 +26,7 @@ from ._errors import (
     ProtocolError,
     RefusedError,
     RemexError,
-    RequestInterruptedError,
+    RequestInterrupted,
     UsageError,
     is_kind,
 )
@@ -73,7 +73,7 @@ class Retries:
 
     def note(self, error: BaseException) -> None:
         """Raises the error unless it is that of a disconnect, and not one too many."""
-        is_disconnect = isinstance(error, RequestInterruptedError) or is_kind(error, "unknownHandle")
+        is_disconnect = isinstance(error, RequestInterrupted) or is_kind(error, "unknownHandle")
         if not is_disconnect or self._count >= _MAX_RETRIES:
             raise error
         self._count += 1
@@ -575,7 +575,7 @@ def local(action: str, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
         try:
             return await asyncio.to_thread(work, *args)
         except OSError as error:
-            raise LocalError(f"cannot {action}: {error.strerror or error}") from error
+            raise LocalError(f"cannot {action}: {error.strerror or error}", error) from error
 
     return run()
 

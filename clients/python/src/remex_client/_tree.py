@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import models
 from ._codec import decode_base64, join, path_from_wire
 from ._codec import path_to_wire as wire
-from ._errors import ChangedError, NotFoundError, ProtocolError, RefusedError, RequestInterruptedError, UsageError
+from ._errors import ChangedError, NotFoundError, ProtocolError, RefusedError, RequestInterrupted, UsageError
 from ._transfer import (
     BLOCK,
     PERMISSIONS,
@@ -241,7 +241,7 @@ class _Upload(_Copy):
                 try:
                     await self.place_link(temporary, to, target)
                     break
-                except RequestInterruptedError as error:
+                except RequestInterrupted as error:
                     # No one else knows the temporary name, so what is at the destination tells what has happened.
                     retries.note(error)
                     if await self.link_target(to) == target and await self.link_target(temporary.path) is None:

@@ -16,13 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from dataclasses import asdict, dataclass, field
+from types import TracebackType
 from typing import Any, Literal
 
+from ._codec import check_seconds
 from ._errors import RemexError, UsageError
 from ._event import Chunk, Closed, Exit, Exited, Gap
 from ._host import Command, Host
 from ._process import Process
+from ._streams import Data, as_bytes
 from ._text import Cleaner, TruncatedText, Truncator
 
 __all__ = ["Agent", "Limits", "ListedProcess", "Step", "TruncatedText"]
@@ -135,7 +139,7 @@ class Agent:
     async def write(
         self,
         handle: int,
-        data: bytes | str = b"",
+        data: Data = b"",
         *,
         end: bool = False,
         yield_after: float | None = None,
@@ -143,13 +147,12 @@ class Agent:
     ) -> Step:
         """Writes to a process (nothing: just waits on), closes its input with `end`, and waits as `exec` does."""
         opened, began = self._find(handle), time.monotonic()
-        raw = data.encode() if isinstance(data, str) else data
-        write = None
+        raw = as_bytes(data)
         if raw or end:
             if opened.state != "running":
                 raise UsageError(f"process {handle} has ended, and takes no input")
-            write = asyncio.create_task(opened.write(raw, end))
-        return await self._step(handle, opened, yield_after, max_output_bytes, began, write)
+            opened.start_write(raw, end)
+        return await self._step(handle, opened, yield_after, max_output_bytes, began)
 
     async def output(self, handle: int, max_bytes: int) -> TruncatedText:
         """Returns the beginning and the end of all output of a process, also what was returned before."""
@@ -189,6 +192,20 @@ class Agent:
         """Kills a process with everything that it started."""
         await self._find(handle).process.kill()
 
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kills all processes that still run, unless the session is lost."""
+        try:
+            await self.close()
+        except RemexError:
+            # An error of the block says more than that of the end.
+            if error is None:
+                raise
+
     async def close(self) -> None:
         """Kills all processes that still run."""
         for opened in self._open.values():
@@ -217,16 +234,15 @@ class Agent:
         yield_after: float | None,
         max_output_bytes: int | None,
         began: float,
-        write: asyncio.Task[None] | None = None,
     ) -> Step:
         limits = self._limits
+        check_seconds(yield_after, "yield_after")
         wanted = limits.yield_after if yield_after is None else yield_after
         patience = min(max(wanted, limits.yield_min), limits.yield_max)
         ended = asyncio.ensure_future(opened.ended.wait())
         try:
             await asyncio.wait([ended], timeout=patience)
-            if write is not None and write.done() and (failure := write.exception()) and opened.state == "running":
-                raise failure
+            opened.check_writes()
         finally:
             ended.cancel()
         opened.used_at = time.monotonic()
@@ -251,6 +267,8 @@ class _Open:
         self._cleaners: dict[str, Cleaner] = {}
         self.is_terminal = False
         self._task = asyncio.create_task(self._collect())
+        #: The writes that a call did not wait for, the oldest first.
+        self._writes: deque[asyncio.Task[None]] = deque()
 
     @property
     def state(self) -> Literal["running", "exited", "ended", "lost"]:
@@ -264,7 +282,18 @@ class _Open:
     def unseen_bytes(self) -> int:
         return self._collected.total_bytes
 
-    async def write(self, data: bytes, end: bool) -> None:
+    def start_write(self, data: bytes, end: bool) -> None:
+        """Writes behind what is being written; the process may not read, so no one waits for it."""
+        self._writes.append(asyncio.create_task(self._write(data, end)))
+
+    def check_writes(self) -> None:
+        """Raises what went wrong with a write, unless the process has ended, which explains it."""
+        while self._writes and self._writes[0].done():
+            failure = self._writes.popleft().exception()
+            if failure is not None and self.state == "running":
+                raise failure
+
+    async def _write(self, data: bytes, end: bool) -> None:
         await self.process.stdin.write(data)
         await self.process.stdin.drain()
         if end:
@@ -279,7 +308,12 @@ class _Open:
     async def close(self) -> None:
         if self.state == "running":
             await self.process.kill()
-        self._task.cancel()
+        for task in (self._task, *self._writes):
+            task.cancel()
+        await asyncio.wait([self._task, *self._writes])
+        for write in self._writes:
+            if not write.cancelled():
+                write.exception()  # no one asks any more
 
     async def _collect(self) -> None:
         try:

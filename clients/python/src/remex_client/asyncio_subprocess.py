@@ -6,20 +6,24 @@
     stdout, _ = await process.communicate()
 
 Differences from the standard library: the first argument is the host; `stdin` is empty unless it is a pipe, and nothing
-is inherited from this program, so output that is not piped is discarded; after a disconnect everything continues.
+is inherited from this program, so output that is not piped is discarded; `kill` also kills what the process started,
+and signals go to its process group; after a disconnect everything continues.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal as signals
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
-from ._errors import RefusedError, is_kind
+from ._errors import RefusedError, RemexError, is_kind
 from ._host import Command, Host
 from ._process import Process as RemoteProcess
-from ._streams import Reader, Stdin
+from ._streams import Reader, Stdin, as_bytes
 
 __all__ = ["DEVNULL", "PIPE", "STDOUT", "Process", "StreamWriter", "create_subprocess_exec", "create_subprocess_shell"]
 
@@ -64,6 +68,11 @@ async def _create(
     env: dict[str, str] | None,
     options: dict[str, Any],
 ) -> Process:
+    for name in ("text", "universal_newlines", "encoding", "errors"):
+        if options.pop(name, None):
+            raise ValueError(f"{name} is not supported: the streams are bytes")
+    # The readers have no limit, and memory is bounded all the same.
+    options.pop("limit", None)
     if stderr == STDOUT:
         # Only a shell can join the two in the order in which they were written.
         words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
@@ -75,48 +84,83 @@ async def _create(
 
 
 class StreamWriter:
-    """The input of a process, with the methods of `asyncio.StreamWriter`."""
+    """The input of a process, with the methods of `asyncio.StreamWriter`. A task sends what is written, in order."""
 
     def __init__(self, stdin: Stdin) -> None:
         self._stdin = stdin
-        self._buffer: list[bytes] = []
+        self._buffer: deque[bytes] = deque()
         self._is_closing = False
+        self._is_closed = False
+        self._failure: Exception | None = None
+        self._sender: asyncio.Task[None] | None = None
 
-    def write(self, data: bytes) -> None:
-        """Queues data; `drain` sends it."""
-        self._buffer.append(bytes(data))
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Sends data soon; `drain` waits until it is on its way."""
+        if isinstance(data, str):
+            raise TypeError("the input of a process is bytes, not text")
+        if self._is_closing:
+            raise RuntimeError("cannot write: the input is closed")
+        self._buffer.append(as_bytes(data))
+        self._wake()
 
-    def writelines(self, data: Any) -> None:
-        """Queues several pieces of data."""
-        self._buffer.extend(bytes(piece) for piece in data)
+    def writelines(self, data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Sends several pieces of data soon."""
+        self.write(b"".join(data))
 
     async def drain(self) -> None:
-        """Sends what is queued, and waits while the process does not read."""
-        data, self._buffer = b"".join(self._buffer), []
-        if data:
-            await self._stdin.write(data)
+        """Waits until everything is on its way; raises `BrokenPipeError` if the process takes no more."""
+        await self._sent()
+        if self._failure is not None:
+            raise self._failure
 
     def can_write_eof(self) -> bool:
         """Returns whether the input can be closed."""
         return True
 
     def write_eof(self) -> None:
-        """Closes the input; `wait_closed` does it."""
-        self._is_closing = True
+        """Closes the input behind everything that was written."""
+        self.close()
 
     def close(self) -> None:
-        """Closes the input; `wait_closed` does it."""
+        """Closes the input behind everything that was written."""
         self._is_closing = True
+        self._wake()
 
     def is_closing(self) -> bool:
         """Returns whether the input is closed, or about to be."""
         return self._is_closing
 
     async def wait_closed(self) -> None:
-        """Sends what is queued and closes the input."""
-        self._is_closing = True
+        """Waits until the input is closed; raises `BrokenPipeError` if the process did not take everything."""
         await self.drain()
-        await self._stdin.close()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Returns the default: there is no local pipe."""
+        return default
+
+    def _wake(self) -> None:
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.get_running_loop().create_task(self._send())
+
+    async def _sent(self) -> None:
+        while self._sender is not None and not self._sender.done():
+            await asyncio.wait([self._sender])
+
+    async def _send(self) -> None:
+        try:
+            while self._buffer:
+                data = b"".join(self._buffer)
+                self._buffer.clear()
+                if self._failure is None:
+                    await self._stdin.write(data)
+            if self._is_closing and not self._is_closed:
+                self._is_closed = True
+                await self._stdin.close()
+        except RefusedError as error:
+            is_broken = is_kind(error, "stdinClosed", "unknownProcess")
+            self._failure = BrokenPipeError(errno.EPIPE, error.message) if is_broken else error
+        except RemexError as error:
+            self._failure = error
 
 
 class Process:
@@ -129,6 +173,9 @@ class Process:
         self.stdout: Reader | None = process.stdout if has_stdout else None
         self.stderr: Reader | None = process.stderr if has_stderr else None
         process.discard_output()
+
+    def __repr__(self) -> str:
+        return f"<Process {self.pid}>"
 
     @property
     def pid(self) -> int | None:
@@ -149,34 +196,43 @@ class Process:
         assert self.returncode is not None
         return self.returncode
 
-    async def communicate(self, input: bytes | None = None) -> tuple[bytes | None, bytes | None]:
+    async def communicate(
+        self, input: bytes | bytearray | memoryview | None = None
+    ) -> tuple[bytes | None, bytes | None]:
         """Writes the input, reads the output to its end, and waits for the exit."""
         _, stdout, stderr = await asyncio.gather(self._feed(input), _read(self.stdout), _read(self.stderr))
         await self.wait()
         return stdout, stderr
 
-    async def _feed(self, input: bytes | None) -> None:
+    async def _feed(self, input: bytes | bytearray | memoryview | None) -> None:
         if self.stdin is None:
             return
-        self.stdin.write(input or b"")
+        if input is not None:
+            self.stdin.write(input)
+        self.stdin.close()
         try:
             await self.stdin.wait_closed()
-        except RefusedError as error:
+        except BrokenPipeError:
             # As in the standard library, a process need not read its input.
-            if not is_kind(error, "stdinClosed", "unknownProcess"):
-                raise
+            pass
 
-    async def send_signal(self, signal: int | signals.Signals) -> None:
+    def send_signal(self, signal: int) -> None:
         """Sends a signal to the process group."""
-        await self.remote.signal(signals.Signals(signal).name)
+        self._check_running()
+        self.remote.post_signal(signal)
 
-    async def terminate(self) -> None:
+    def terminate(self) -> None:
         """Sends SIGTERM."""
-        await self.remote.signal("TERM")
+        self.send_signal(signals.SIGTERM)
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
         """Kills the process with everything that it started."""
-        await self.remote.kill()
+        self._check_running()
+        self.remote.post_kill()
+
+    def _check_running(self) -> None:
+        if self.returncode is not None:
+            raise ProcessLookupError(errno.ESRCH, f"process `{self.remote.id}` has ended")
 
 
 async def _read(reader: Reader | None) -> bytes | None:

@@ -195,9 +195,9 @@ class ProcessRef(Face[_process.ProcessRef]):
         """Closes the input, when everything written before has reached the process."""
         self._run(self._inner.close_stdin())
 
-    def signal(self, name: str) -> None:
-        """Sends a signal, such as `INT` or `SIGUSR1`, to the process group."""
-        self._run(self._inner.signal(name))
+    def signal(self, signal: str | int) -> None:
+        """Sends a signal, such as `INT`, `SIGUSR1` or `signal.SIGINT`, to the process group."""
+        self._run(self._inner.signal(signal))
 
     def terminate(self, grace: float=5.0, *, tree: bool=False) -> None:
         """Asks the process and its descendants to end (SIGTERM), and kills what is left after `grace` seconds.
@@ -318,6 +318,14 @@ class Process(ProcessRef):
 
     def read(self, after: int=0, *, max_bytes: int=WINDOW_BYTES, wait: float=0.0) -> list[Event]:
         return self._run(self._inner.read(after, max_bytes=max_bytes, wait=wait))
+
+    def post_signal(self, signal: str | int) -> None:
+        """Sends a signal soon, for callers that cannot wait; what becomes of it is not told."""
+        self._call(lambda: self._inner.post_signal(signal))
+
+    def post_kill(self) -> None:
+        """Kills the process with its descendants soon, for callers that cannot wait."""
+        self._call(lambda: self._inner.post_kill())
 
     def discard_output(self) -> None:
         """Lets the process go on although no one reads its output, which stays readable as far as it is retained."""
@@ -449,7 +457,10 @@ class Files(Face[_files.Files]):
     """
 
     def read(self, path: StrPath) -> bytes:
-        """Returns the content of a file of up to 512 MiB."""
+        """Returns the content of a file of up to 512 MiB.
+
+        After a disconnect it goes on where it was, and raises `ChangedError` if the file has changed meanwhile.
+        """
         return self._run(self._inner.read(path))
 
     def read_text(self, path: StrPath, encoding: str='utf-8', errors: str='strict') -> str:
@@ -620,7 +631,7 @@ class Http(Face[_http.Http]):
                 for piece in response:
                     ...
 
-        A disconnect ends the body with `RequestInterruptedError`.
+        A disconnect ends the body with `RequestInterrupted`.
         """
         return StreamingResponse(self._portal, self._run(self._inner.stream(method, url, headers=headers, secret_headers=secret_headers, body=body, timeout=timeout, redirects=redirects)))
 
@@ -629,7 +640,7 @@ class StreamingResponse(Face[_http.StreamingResponse]):
     """A response whose body follows: iterate over its pieces, or `read` all of it.
 
     If it does not arrive completely, the iteration raises `RefusedError` (`httpFailed`), `ProtocolError` or
-    `RequestInterruptedError` behind what has arrived.
+    `RequestInterrupted` behind what has arrived.
     """
 
     @property
@@ -688,7 +699,7 @@ class Host(Face[_host.Host]):
     """A remote host, by way of a session with its server.
 
     After a disconnect it reconnects and resumes the session: calls and streams notice a pause, unless a call cannot be
-    repeated (`RequestInterruptedError`) or the session is lost (`SessionLostError`).
+    repeated (`RequestInterrupted`) or the session is lost (`SessionLostError`).
     """
 
     @property
@@ -828,7 +839,7 @@ class Agent(Face[agent.Agent]):
         """
         return self._run(self._inner.exec(command, yield_after=yield_after, max_output_bytes=max_output_bytes, **options))
 
-    def write(self, handle: int, data: bytes | str=b'', *, end: bool=False, yield_after: float | None=None, max_output_bytes: int | None=None) -> Step:
+    def write(self, handle: int, data: Data=b'', *, end: bool=False, yield_after: float | None=None, max_output_bytes: int | None=None) -> Step:
         """Writes to a process (nothing: just waits on), closes its input with `end`, and waits as `exec` does."""
         return self._run(self._inner.write(handle, data, end=end, yield_after=yield_after, max_output_bytes=max_output_bytes))
 
@@ -855,6 +866,13 @@ class Agent(Face[agent.Agent]):
     def kill(self, handle: int) -> None:
         """Kills a process with everything that it started."""
         self._run(self._inner.kill(handle))
+
+    def __enter__(self) -> Agent:
+        self._run(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._run(self._inner.__aexit__(kind, error, trace))
 
     def close(self) -> None:
         """Kills all processes that still run."""
