@@ -17,6 +17,7 @@ CLASSES = {
     "_streams": ["PolledEvents", "Events", "Chunks", "Lines", "Reader", "Stdin"],
     "_process": ["ProcessRef", "Process"],
     "_transfer": ["RemoteReader", "RemoteWriter"],
+    "_text_file": ["RemoteTextReader", "RemoteTextWriter"],
     "_files": ["Watch", "Files"],
     "_http": ["StreamingResponse", "Http"],
     "_observe": ["ObservedEvents"],
@@ -120,6 +121,12 @@ class Source:
         lines |= {f"from . import {module}" for module in CLASSES}
         lines |= {"from types import TracebackType", "from ._portal import Face", "from ._portal import Portal"}
         lines = {line.replace("AsyncIterator", "Iterator") for line in lines}
+        # What only a type checker needs may not be installed.
+        typing_only = {line for line in lines if line.startswith("from typing_extensions ")}
+        if typing_only:
+            lines.add("from typing import TYPE_CHECKING")
+            body = "\nif TYPE_CHECKING:\n    " + "\n    ".join(sorted(typing_only)) + "\n" + body
+        lines -= typing_only
         exported = "".join(f'    "{name}",\n' for name in sorted(WRAPPED)) + '    "connect",\n'
         return HEAD + imports(lines) + body + f"\n\n__all__ = [\n{exported}]\n"
 

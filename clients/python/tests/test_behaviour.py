@@ -20,7 +20,7 @@ import uvloop
 from harness import ROOT, Server, remex, within
 
 import remex_client
-from remex_client import Chunk, Exit, Gap, Match, RefusedError, content_hash
+from remex_client import Chunk, Exit, Gap, RefusedError, content_hash
 
 TARGETS: list[dict[str, Any]] = json.loads(os.environ.get("REMEX_BEHAVIOUR_TARGETS", "null")) or [
     {"name": "unix"},
@@ -201,12 +201,14 @@ class Teller:
         return ended(await self.processes[of].wait())
 
     async def do_waitFor(self, of: str, pattern: str) -> dict[str, Any]:
-        found = await self.processes[of].wait_for(pattern)
-        return {"matched": found.text} if isinstance(found, Match) else {"code": found.code}
+        try:
+            return {"matched": (await self.processes[of].wait_for(pattern)).text}
+        except remex_client.NoMatchError as ended:
+            return {"code": ended.exit.exit_code}
 
     async def do_waitForSilence(self, of: str, ms: int) -> dict[str, Any]:
         exit = await self.processes[of].wait_for_silence(ms / 1000)
-        return {"silent": True} if exit is None else {"code": exit.code}
+        return {"silent": True} if exit is None else {"code": exit.exit_code}
 
     async def do_signal(self, of: str, name: str) -> None:
         await self.processes[of].signal(name)
@@ -233,15 +235,17 @@ class Teller:
 
     async def do_writeFile(self, path: str, data: Any, ifHash: Any = None) -> None:
         content = globals()["data"]
-        match = None if ifHash is None else content_hash(content(ifHash))
-        await self.host.files.write(path, content(data), if_match=match)
+        if ifHash is None:
+            await self.host.files.write(path, content(data))
+        else:
+            await self.host.files.write(path, content(data), if_match=content_hash(content(ifHash)))
 
     async def do_readFile(self, path: str) -> dict[str, Any]:
         return {"data": await self.host.files.read(path)}
 
     async def do_metadata(self, path: str) -> dict[str, Any]:
         found = await self.host.files.metadata(path)
-        mode = "" if found.mode is None else f"{found.mode & 0o7777:o}"
+        mode = "" if found.permissions is None else f"{found.permissions:o}"
         return {"kind": "symlink" if found.is_symlink else found.kind, "size": found.size, "mode": mode}
 
     async def do_makeDirectory(self, path: str) -> None:
@@ -305,7 +309,7 @@ class Teller:
 
 
 def ended(exit: Exit) -> dict[str, Any]:
-    return {"code": exit.code, "signal": exit.signal, "cause": exit.cause}
+    return {"code": exit.exit_code, "signal": exit.signal, "cause": exit.cause}
 
 
 def check(kind: str, name: str, given: Any, expected: Any) -> None:
@@ -333,7 +337,7 @@ async def connected(target: dict[str, Any], server: Server) -> AsyncIterator[rem
             "keep_alive_interval": 0.15,
             "keep_alive_timeout": 0.15,
             "connect_timeout": 1.0,
-            "initialize_timeout": 3.0,
+            "handshake_timeout": 3.0,
             "connect_retry": 60.0,
             "detach_ttl": 60.0,
         }

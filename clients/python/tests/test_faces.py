@@ -147,7 +147,7 @@ async def test_an_agent_ends_processes(host: Host) -> None:
     await agent.interrupt(interrupted.handle)
     step = await agent.write(interrupted.handle, yield_after=10)
     assert step.exit is not None
-    assert step.exit.code == 6
+    assert step.exit.exit_code == 6
     killed = await agent.exec(["sleep", "1000"], yield_after=0.01)
     await agent.kill(killed.handle)
     assert (await agent.write(killed.handle, yield_after=10)).state == "ended"

@@ -64,7 +64,7 @@ async def test_each_start_and_each_write_happens_once(
 
         async def one(number: int) -> int:
             await writer.stdin.write(b"%d\n" % number)
-            return (await host.run(f"echo {number} >> {started}; exit {number % 7}", overflow="hold")).code
+            return (await host.run(f"echo {number} >> {started}; exit {number % 7}", overflow="hold")).exit_code
 
         codes = await within(60, "all starts", asyncio.gather(*map(one, range(100))))
         await writer.stdin.close()

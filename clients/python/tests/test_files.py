@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from harness import ScriptedServer, Server, proxied, within
 
 import remex_client
 from remex_client import ChangedError, Host, RefusedError, UsageError, content_hash
+from remex_client._codec import path_from_wire
 from remex_client._transfer import BLOCK
 
 
@@ -30,9 +31,72 @@ async def test_a_missing_file_is_a_built_in_error_too(host: Host, tmp_path: Path
     assert not await host.files.exists(tmp_path / "missing")
 
 
-async def test_a_relative_path_is_a_usage_error(host: Host) -> None:
+async def test_relative_paths_and_the_home_directory_are_those_of_the_host(host: Host, tmp_path: Path) -> None:
+    info = host.welcome["environmentInfo"]
+    relative = os.path.relpath(tmp_path, path_from_wire(info["cwd"]))
+    await host.files.write(f"{relative}/file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert await host.files.read(PurePosixPath(relative, "file")) == b"content"
+    name = os.path.join(os.fsencode(relative), b"caf\xe9")
+    async with host.files.open(name, "wb") as file:
+        await file.write(b"more")
+    assert await host.files.read(name) == b"more"
+    await host.files.upload_tree(tmp_path, f"{relative}/copy", ignore=lambda path: path == "copy")
+    assert (tmp_path / "copy" / "file").read_bytes() == b"content"
+    assert await host.files.realpath("~") == os.path.realpath(path_from_wire(info["userHomeDir"]))
+    assert await host.files.realpath("~/.") == await host.files.realpath("~")
+    assert await host.files.realpath(".") == os.path.realpath(path_from_wire(info["cwd"]))
     with pytest.raises(UsageError):
-        await host.files.read("relative")
+        await host.files.read("")
+    with pytest.raises(FileNotFoundError) as missing:
+        await host.files.read("~nobody/file")
+    assert missing.value.filename == path_from_wire(info["cwd"]) + "/~nobody/file"
+
+
+async def test_a_write_returns_the_hash_that_the_next_one_needs(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    first = await host.files.write(path, b"one")
+    assert first == content_hash(b"one") == await host.files.hash(path)
+    second = await host.files.write_text(path, "two", if_match=first, atomic=True)
+    assert second == await host.files.hash(path)
+    with pytest.raises(RefusedError, match="does not match `ifMatch`") as refusal:
+        await host.files.write(path, b"three", if_match=first)
+    assert refusal.value.kind == "contentChanged"
+    nothing: Any = None
+    with pytest.raises(UsageError, match="it would replace whatever is there"):
+        await host.files.write(path, b"three", if_match=nothing)
+    number: Any = 5
+    with pytest.raises(TypeError):
+        await host.files.write(path, number)
+    assert path.read_bytes() == b"two"
+
+
+async def test_text_is_read_and_written(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    async with host.files.open(path, "w") as writer:
+        assert await writer.write("grüße\n") == 6
+        await writer.write("two\nlast")
+    assert path.read_bytes() == "grüße\ntwo\nlast".encode()
+    with pytest.raises(FileExistsError):
+        async with host.files.open(path, "x") as writer:
+            await writer.write("new")
+    async with host.files.open(path, "r") as reader:
+        assert await reader.read(3) == "grü"
+        assert await reader.readline() == "ße\n"
+        assert [line async for line in reader] == ["two\n", "last"]
+        assert (await reader.read(), await reader.read(5), await reader.readline()) == ("", "", "")
+    path.write_bytes("ä\r\nb\r".encode("utf-16"))
+    async with host.files.open(path, "rt", encoding="utf-16") as reader:
+        assert await reader.read() == "ä\nb\n"
+    long = "é" * 1_000_000 + "\n"
+    async with host.files.open(path, "wt", encoding="utf-8") as writer:
+        await writer.write(long + "end")
+    async with host.files.open(path, "r") as reader:
+        assert await reader.readline() == long
+        assert await reader.read(2) == "en"
+    for mode in ("a", "r+", "br", ""):
+        with pytest.raises(UsageError):
+            host.files.open(path, mode)
 
 
 async def test_names_that_are_not_utf8_work_everywhere(host: Host, tmp_path: Path) -> None:
@@ -49,14 +113,14 @@ async def test_names_that_are_not_utf8_work_everywhere(host: Host, tmp_path: Pat
 
 async def test_a_write_may_be_conditional(host: Host, tmp_path: Path) -> None:
     path = tmp_path / "file"
-    await host.files.write(path, b"one", if_match="absent", create_mode=0o600)
+    await host.files.write(path, b"one", if_match="absent", permissions=0o600)
     with pytest.raises(RefusedError) as refusal:
         await host.files.write(path, b"two", if_match="absent")
     assert refusal.value.kind == "contentChanged"
     await host.files.write(path, b"two", if_match=content_hash(b"one"), atomic=True)
     assert await host.files.read_text(path) == "two"
     metadata = await host.files.metadata(path)
-    assert (metadata.kind, metadata.size, (metadata.mode or 0) & 0o777) == ("file", 3, 0o600)
+    assert (metadata.kind, metadata.size, (metadata.permissions or 0)) == ("file", 3, 0o600)
 
 
 async def test_names_are_managed(host: Host, tmp_path: Path) -> None:
@@ -65,7 +129,7 @@ async def test_names_are_managed(host: Host, tmp_path: Path) -> None:
     await files.write_text(tmp_path / "a" / "file", "text")
     await files.symlink(tmp_path / "a" / "link", "file")
     assert await files.read_link(tmp_path / "a" / "link") == "file"
-    assert await files.resolve(tmp_path / "a" / "link") == str((tmp_path / "a" / "file").resolve())
+    assert await files.realpath(tmp_path / "a" / "link") == str((tmp_path / "a" / "file").resolve())
     await files.copy(tmp_path / "a", tmp_path / "c", recursive=True)
     await files.rename(tmp_path / "c" / "file", tmp_path / "c" / "other")
     with pytest.raises(FileExistsError):

@@ -31,7 +31,7 @@ async def test_processes_start_talk_listen_and_end(target: str | list[str]) -> N
     async with remex_client.connect(target) as host:
         assert host.session_id == ""
         done = await within(20, "a run", host.run("echo out; echo err >&2; exit 3"))
-        assert (done.stdout, done.stderr, done.code) == (b"out\n", b"err\n", 3)
+        assert (done.stdout, done.stderr, done.exit_code) == (b"out\n", b"err\n", 3)
         much = await within(20, "much output", host.run("seq 1 100000"))
         assert much.stdout == b"".join(b"%d\n" % number for number in range(1, 100_001))
 
@@ -41,7 +41,7 @@ async def test_processes_start_talk_listen_and_end(target: str | list[str]) -> N
             assert line.text == "got this"
             break
         await process.kill()
-        assert (await within(20, "the exit", process.wait())).code == 137
+        assert (await within(20, "the exit", process.wait())).exit_code == 137
         with pytest.raises(remex_client.RefusedError, match="does not implement `process/list`"):
             await host.processes()
 
@@ -66,7 +66,7 @@ async def test_what_needs_a_session_fails_and_says_why(tmp_path: Path) -> None:
     assert server.stdout is not None
     url = server.stdout.readline().strip()
     with pytest.raises(remex_client.UsageError, match="the oldest dialect has no sessions"):
-        await remex_client.connect(url, resume="builds")
+        await remex_client.connect(url, session=remex_client.Resume("builds"))
     async with remex_client.connect(url) as host:
         process = await host.start(["sleep", "1000"])
         server.kill()

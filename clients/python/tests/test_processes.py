@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gc
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -18,12 +19,14 @@ import pytest
 from harness import ScriptedServer, Server, within
 
 import remex_client
+import remex_client.agent
 from remex_client import Chunk, Exit, GapError, Host, Match, RefusedError, TimedOutError, UsageError
+from remex_client._codec import path_from_wire
 
 
 async def test_a_command_as_text_is_a_line_for_the_shell(host: Host) -> None:
     result = await host.run("echo $((6 * 7)); echo oops >&2; exit 3")
-    assert (result.text, result.stderr, result.code, result.ok) == ("42\n", b"oops\n", 3, False)
+    assert (result.text, result.stderr, result.exit_code, result.ok) == ("42\n", b"oops\n", 3, False)
     assert result.exit.cause == "exit"
     assert result.exit.usage is not None
 
@@ -31,7 +34,7 @@ async def test_a_command_as_text_is_a_line_for_the_shell(host: Host) -> None:
 async def test_check_raises_with_what_the_command_said(host: Host) -> None:
     with pytest.raises(remex_client.CommandFailedError, match=r"exit code 3.*: oops") as failure:
         await host.run("echo oops >&2; exit 3", check=True)
-    assert failure.value.result.code == 3
+    assert failure.value.result.exit_code == 3
 
 
 async def test_words_that_are_not_utf8_arrive_as_they_are(host: Host) -> None:
@@ -65,7 +68,7 @@ async def test_a_terminal_is_driven_by_prompts(host: Host) -> None:
     await shell.resize(50, 132)
     await shell.stdin.write(b"stty size; exit 5\n")
     assert isinstance(await within(10, "the size", shell.wait_for("50 132", after=answer)), Match)
-    assert (await within(10, "the exit", shell.wait())).code == 5
+    assert (await within(10, "the exit", shell.wait())).exit_code == 5
 
 
 async def test_a_command_may_run_on_a_terminal(host: Host) -> None:
@@ -123,7 +126,7 @@ async def test_an_input_that_no_one_reads_does_not_hold_up_the_end(host: Host) -
         while True:
             yield bytes(65536)
 
-    assert (await within(10, "the exit", host.run("exit 3", input=endless()))).code == 3
+    assert (await within(10, "the exit", host.run("exit 3", input=endless()))).exit_code == 3
 
 
 async def test_output_is_told_as_it_arrives(host: Host) -> None:
@@ -201,7 +204,7 @@ async def test_signals_have_names_and_numbers(host: Host) -> None:
         process = await host.start("trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done")
         await within(10, "the start", process.wait_for("ready"))
         await process.signal(signal)
-        assert (await within(10, "the exit", process.wait())).code == 7
+        assert (await within(10, "the exit", process.wait())).exit_code == 7
     with pytest.raises(UsageError):
         await process.signal(12345)
 
@@ -284,7 +287,7 @@ async def test_a_process_without_a_handle_is_not_held_up(host: Host) -> None:
 
 async def test_a_wait_discards_output(host: Host) -> None:
     process = await host.start("head -c 5000000 /dev/zero; exit 4")
-    assert (await within(20, "the exit", process.wait())).code == 4
+    assert (await within(20, "the exit", process.wait())).exit_code == 4
 
 
 async def test_polling_is_consuming(host: Host) -> None:
@@ -373,13 +376,19 @@ async def test_many_large_outputs_at_once_are_exact(host: Host) -> None:
 
 async def test_a_process_of_another_session_is_followed_by_reference(server: Server) -> None:
     async with (
-        remex_client.connect(server.unix, session_name="other") as other,
+        remex_client.connect(server.unix, session="other") as other,
         remex_client.connect(server.websocket) as host,
     ):
         process = await other.start("echo hello; read -r x; echo got $x", stdin="pipe", name="p")
         reference = host.process_ref("other", process.id)
         await reference.write(b"it\n")
         await reference.close_stdin()
+        assert (await within(10, "a match", reference.wait_for(r"got (\w+)"))).groups == (b"it",)
+        assert [line.text async for line in reference.lines()] == ["hello", "got it"]
+        assert await within(10, "a line", reference.stdout.readline()) == b"hello\n"
+        assert await within(10, "the rest", reference.stdout.read()) == b"got it\n"
+        assert await within(10, "nothing", reference.stderr.read()) == b""
+        assert b"".join([chunk.data async for chunk in reference.chunks("stdout")]) == b"hello\ngot it\n"
         events = [event async for event in reference.events()]
         assert b"".join(event.data for event in events if isinstance(event, Chunk)) == b"hello\ngot it\n"
         assert [type(event).__name__ for event in events][-2:] == ["Exited", "Closed"]
@@ -390,7 +399,7 @@ async def test_a_process_of_another_session_is_followed_by_reference(server: Ser
 
 async def test_another_session_is_observed(server: Server) -> None:
     async with (
-        remex_client.connect(server.unix, session_name="seen") as seen,
+        remex_client.connect(server.unix, session="seen") as seen,
         remex_client.connect(server.websocket) as host,
     ):
         process = await seen.start("echo hello; exit 2")
@@ -483,6 +492,67 @@ async def test_a_start_that_times_out_leaves_no_process() -> None:
         assert ended["params"]["processId"] == starts[1]["params"]["processId"]
 
 
+async def test_a_match_has_what_came_before_it_and_its_groups(host: Host) -> None:
+    async with await host.start("echo starting; echo listening on port 8080, pid 17; exec sleep 1000") as process:
+        match = await within(10, "the match", process.wait_for(r"port (?P<port>\d+)(,)?( never)?"))
+        assert match.before == b"starting\nlistening on "
+        assert match.groups == (b"8080", b",", None)
+        assert (match.group(), match.group(1), match.group("port")) == (b"port 8080,", b"8080", b"8080")
+        again = await within(10, "the next match", process.wait_for(r"pid", after=match))
+        assert again.before == b" "
+
+
+async def test_a_terminal_has_a_usual_size(host: Host) -> None:
+    assert (await within(10, "the size", host.run("stty size", tty=True))).text == "24 80\r\n"
+    assert (await within(10, "the output", host.run("test -t 0 || echo none", tty=False))).text == "none\n"
+    wrong: Any = (0, 80)
+    with pytest.raises(UsageError):
+        await host.run("true", tty=wrong)
+
+
+async def test_an_input_is_a_pipe_if_asked_for(host: Host) -> None:
+    process = await host.start(["cat"], stdin=remex_client.PIPE)
+    await process.stdin.write("text")
+    await process.stdin.close()
+    assert (await within(10, "the output", process.communicate())).text == "text"
+    none = await host.start(["cat"], stdin=remex_client.DEVNULL)
+    assert not none.stdin.is_open
+    assert (await within(10, "the output", none.communicate())).ok
+    # Without a word about it, there is none either.
+    assert (await within(10, "the exit", host.run(["cat"]))).ok
+
+
+def test_the_options_that_are_passed_on_are_those_of_start() -> None:
+    parameters = set(inspect.signature(Host.start).parameters)
+    assert set(remex_client.StartOptions.__annotations__) == parameters - {"self", "command", "name"}
+    for method in (Host.run, Host.attach_or_start, remex_client.agent.Agent.exec):
+        assert inspect.signature(method).parameters["options"].annotation == "Unpack[StartOptions]"
+
+
+async def test_a_directory_may_be_relative_or_at_home(host: Host) -> None:
+    info = host.welcome["environmentInfo"]
+    home = path_from_wire(info["userHomeDir"])
+    assert (await host.run(["pwd", "-P"], cwd=".")).text == (await host.run(["pwd", "-P"])).text
+    assert (await host.run(["pwd", "-P"], cwd="~")).text.strip() == os.path.realpath(home)
+    assert (await host.run(["pwd", "-P"], cwd="..")).text.strip() == str(Path(path_from_wire(info["cwd"])).parent)
+
+
+async def test_a_process_is_attached_to_or_started(server: Server) -> None:
+    async def attached() -> tuple[int | None, remex_client.Process]:
+        process = await host.attach_or_start("echo $$; read -r x", name="once", stdin=remex_client.PIPE)
+        line = await within(10, "the line", process.lines().__anext__())
+        return int(line.text), process
+
+    async with remex_client.connect(server.unix, session="attached") as host:
+        outcomes = await asyncio.gather(*(attached() for _ in range(8)))
+        assert len({pid for pid, _ in outcomes}) == 1
+        await outcomes[0][1].stdin.write("x\n")
+        assert (await within(10, "the exit", outcomes[1][1].wait())).ok
+    async with remex_client.connect(server.websocket, session="attached") as host:
+        assert (await attached())[0] == outcomes[0][0], "it is still there after its end"
+        await host.end()
+
+
 async def test_a_wait_goes_on_behind_the_last_match(host: Host) -> None:
     async with await host.start("printf 'tick tick\\nport 80\\n'; exec sleep 1000") as process:
         first = await within(10, "the first", process.wait_for("tick"))
@@ -499,12 +569,13 @@ async def test_a_wait_goes_on_behind_the_last_match(host: Host) -> None:
 
 async def test_a_wait_ends_with_the_output_and_not_with_the_exit(host: Host, tmp_path: Path) -> None:
     silent = await host.start("exit 3")
-    exit = await within(10, "the exit", silent.wait_for("never"))
-    assert isinstance(exit, Exit)
-    assert exit.code == 3
+    with pytest.raises(remex_client.NoMatchError) as ended:
+        await within(10, "the end", silent.wait_for("never"))
+    assert ended.value.exit.exit_code == 3
+    assert isinstance(ended.value, EOFError)
     os.mkfifo(tmp_path / "fifo")
     parent = await host.start("{ read -r x < fifo; echo got $x; } & exit 4", cwd=tmp_path)
-    assert (await within(10, "the exit", parent.wait())).code == 4
+    assert (await within(10, "the exit", parent.wait())).exit_code == 4
     late = asyncio.create_task(parent.wait_for("got it"))
     await within(10, "the write", host.run("echo it > fifo", cwd=tmp_path))
     assert isinstance(await within(10, "what a background process prints", late), Match)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -27,7 +29,7 @@ from remex_client import (
 from remex_client._link import Link
 
 
-@pytest.mark.parametrize("target", ["ftp://h", "unix://relative", "ws://", "nonsense", []])
+@pytest.mark.parametrize("target", ["ftp://h", "unix://relative", "ws://", "host:7070", "", []])
 def test_what_is_no_address_is_a_usage_error(target: Any) -> None:
     with pytest.raises(UsageError):
         remex_client.connect(target)
@@ -83,28 +85,28 @@ async def test_the_first_connection_is_tried_again_if_asked_for(tmp_path: Path) 
 
 
 async def test_a_session_is_resumed_by_name_with_its_processes(server: Server) -> None:
-    first = await remex_client.connect(server.unix, session_name="work")
+    first = await remex_client.connect(server.unix, session="work")
     process = await first.start("echo before; read -r x; echo after $x; exit 6", stdin="pipe", name="job")
     await process.wait_for("before")
     await first.close()
     assert first.state.state == "lost"
-    async with remex_client.connect(server.websocket, resume="work") as second:
+    async with remex_client.connect(server.websocket, session=remex_client.Resume("work")) as second:
         assert second.session_id == first.session_id
         again = await second.process("job")
         await again.stdin.write(b"x\n")
         await again.stdin.close()
         result = await within(10, "the output", again.communicate())
-        assert (result.stdout, result.code) == (b"before\nafter x\n", 6)
+        assert (result.stdout, result.exit_code) == (b"before\nafter x\n", 6)
         await second.end()
     with pytest.raises(RefusedError) as refusal:
-        await remex_client.connect(server.unix, resume="work")
+        await remex_client.connect(server.unix, session=remex_client.Resume("work"))
     assert refusal.value.kind == "unknownSession"
 
 
 async def test_a_session_is_made_if_there_is_none(server: Server) -> None:
-    first = await remex_client.connect(server.unix, resume_or_new="maybe")
+    first = await remex_client.connect(server.unix, session="maybe")
     await first.close()
-    async with remex_client.connect(server.unix, resume_or_new="maybe") as second:
+    async with remex_client.connect(server.unix, session="maybe") as second:
         assert second.session_id == first.session_id
         await second.end()
 
@@ -112,9 +114,9 @@ async def test_a_session_is_made_if_there_is_none(server: Server) -> None:
 @pytest.mark.parametrize("transport", ["unix", "websocket"])
 async def test_a_session_that_another_client_takes_is_lost(server: Server, transport: str) -> None:
     url = getattr(server, transport)
-    first = await remex_client.connect(url, session_name=f"taken-{transport}")
+    first = await remex_client.connect(url, session=f"taken-{transport}")
     process = await first.start(["sleep", "1000"])
-    async with remex_client.connect(url, take_over=f"taken-{transport}") as second:
+    async with remex_client.connect(url, session=remex_client.Resume(f"taken-{transport}", takeover=True)) as second:
         with pytest.raises(SessionLostError) as lost:
             await within(10, "the loss", process.wait())
         assert lost.value.reason == "takenOver"
@@ -324,6 +326,41 @@ async def test_tls_with_a_token(secure: tuple[Server, str, Path]) -> None:
         await remex_client.connect(server.websocket, ca=ca, token="wrong")
     with pytest.raises(UnreachableError, match="certificate"):
         await remex_client.connect(server.websocket, token=token)
+
+
+async def test_a_token_may_be_asked_for(secure: tuple[Server, str, Path]) -> None:
+    server, token, directory = secure
+    asked = 0
+
+    async def fresh() -> str:
+        nonlocal asked
+        asked += 1
+        return token
+
+    for ask in (lambda: token, fresh):
+        async with remex_client.connect(server.websocket, token=ask, ca=directory / "ca.pem") as host:
+            assert (await host.run(["true"])).ok
+    assert asked == 1
+    with pytest.raises(UnauthorizedError, match="refused the token"):
+        await remex_client.connect(server.websocket, ca=directory / "ca.pem", token=lambda: "wrong")
+    nothing: Any = lambda: None  # noqa: E731
+    with pytest.raises(TypeError):
+        await remex_client.connect(server.websocket, ca=directory / "ca.pem", token=nothing)
+
+
+async def test_a_server_is_recognized_by_its_key(secure: tuple[Server, str, Path]) -> None:
+    server, token, directory = secure
+    key = ["openssl", "x509", "-in", str(directory / "localhost.pem"), "-noout", "-pubkey"]
+    pem = subprocess.run(key, check=True, capture_output=True, text=True).stdout
+    digest = hashlib.sha256(base64.b64decode("".join(pem.splitlines()[1:-1]))).digest()
+    for pin in (f"sha256:{digest.hex()}", digest.hex().upper(), "sha256//" + base64.b64encode(digest).decode()):
+        async with remex_client.connect(server.websocket, token=token, pin=pin) as host:
+            assert (await host.run(["true"])).ok
+    with pytest.raises(UnreachableError, match=f"its key is `sha256:{digest.hex()}`"):
+        await remex_client.connect(server.websocket, token=token, pin="00" * 32)
+    for wrong in ("sha256:12", "sha256//AA==", ""):
+        with pytest.raises(UsageError, match="pin"):
+            remex_client.connect(server.websocket, token=token, pin=wrong)
 
 
 async def test_tls_with_a_client_certificate(secure: tuple[Server, str, Path]) -> None:

@@ -22,7 +22,7 @@ def shown(event: remex_client.Event) -> dict[str, Any]:
     if isinstance(event, Chunk):
         return {"output": {"seq": event.seq, "stream": event.stream, "text": event.data.decode()}}
     if isinstance(event, Exited):
-        return {"exited": {"code": event.exit.code, "signal": event.exit.signal, "cause": event.exit.cause}}
+        return {"exited": {"code": event.exit.exit_code, "signal": event.exit.signal, "cause": event.exit.cause}}
     if isinstance(event, Gap):
         return {"gap": {"fromSeq": event.from_seq, "toSeq": event.to_seq, "bytes": event.bytes}}
     assert isinstance(event, Closed)

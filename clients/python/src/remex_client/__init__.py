@@ -4,7 +4,7 @@
 
     async with remex_client.connect("ws://127.0.0.1:7070") as host:
         result = await host.run(["make", "test"], cwd="/srv/project")
-        print(result.code, result.text)
+        print(result.exit_code, result.text)
 
 Start at `connect`, which gives a `Host`. `remex_client.sync` has the same without `await`,
 `remex_client.asyncio_subprocess` has the shapes of `asyncio.subprocess`, `remex_client.agent` serves the tool calls of
@@ -17,6 +17,7 @@ from ._errors import (
     CommandFailedError,
     GapError,
     LocalError,
+    NoMatchError,
     NotFoundError,
     PermissionDeniedError,
     ProtocolError,
@@ -39,17 +40,22 @@ from ._files import Change, Changes, DirEntry, Files, Metadata, Walk, Watch, con
 from ._host import Command, Connecting, Host, connect
 from ._http import Http, Response, StreamingResponse
 from ._observe import ObservedEvents, SessionInfo
-from ._options import ConnectionState
-from ._process import Match, Process, ProcessInfo, ProcessRef, Snapshot
+from ._options import ConnectionState, Resume
+from ._process import Process, ProcessInfo, ProcessRef, Snapshot
 from ._result import Result
+from ._search import Match
+from ._start import DEVNULL, PIPE, ProcessOptions, StartOptions
 from ._streams import Chunks, Events, Line, Lines, PolledEvents, Reader, Stdin
 from ._target import Program, Target, Unix, WebSocket
+from ._text_file import RemoteTextReader, RemoteTextWriter
 from ._transfer import Progress, RemoteReader, RemoteWriter
 from ._tree import TreeCopied
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DEVNULL",
+    "PIPE",
     "AlreadyExistsError",
     "Change",
     "ChangedError",
@@ -82,7 +88,9 @@ __all__ = [
     "PermissionDeniedError",
     "PolledEvents",
     "Process",
+    "NoMatchError",
     "ProcessInfo",
+    "ProcessOptions",
     "ProcessRef",
     "Program",
     "Progress",
@@ -94,14 +102,18 @@ __all__ = [
     "RemoteNotADirectoryError",
     "RemoteOSError",
     "RemoteReader",
+    "RemoteTextReader",
+    "RemoteTextWriter",
     "RemoteWriter",
     "RequestInterrupted",
     "RequestInterruptedError",
     "Response",
     "Result",
+    "Resume",
     "SessionInfo",
     "SessionLostError",
     "Snapshot",
+    "StartOptions",
     "Stdin",
     "StdinClosedError",
     "Stream",

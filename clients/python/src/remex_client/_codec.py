@@ -10,7 +10,8 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from ._errors import UsageError
 
-#: A path on the remote host: absolute, as text, bytes or a `PurePosixPath`, or a `file:` URI as text.
+#: A path on the remote host: text, bytes, a `PurePosixPath`, or a `file:` URI as text. A relative one begins at the
+#: working directory of the server, and `~` is the home directory there.
 StrPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _vector_decode: Callable[..., bytes] | None
@@ -47,27 +48,37 @@ def decode_base64(data: str | bytes | memoryview) -> bytes:
     return decoded
 
 
-def path_to_wire(path: StrPath) -> str:
-    """Spells a path of the remote host: plain, or as a URI if it is not UTF-8."""
+def path_to_wire(path: StrPath, cwd: object = None, home: object = None) -> str:
+    """Spells a path of the remote host: plain, or as a URI if it is not UTF-8.
+
+    A relative path begins at `cwd`, and `~` is `home`, if they are known.
+    """
     native = os.fspath(path)
-    if isinstance(native, str):
-        if native[:5].lower() == "file:":
-            return native
-        try:
-            native.encode()
-        except UnicodeEncodeError:
-            native = os.fsencode(native)
-    if isinstance(native, bytes):
-        raw = native
-        try:
-            native = raw.decode()
-        except UnicodeDecodeError:
-            if not raw.startswith(b"/"):
-                raise UsageError(f"cannot use the path {raw!r}", "give an absolute path") from None
-            return "file://" + quote_from_bytes(raw, safe="/")
-    if not native.startswith("/"):
-        raise UsageError(f"cannot use the path `{native}`", "give an absolute path")
-    return native
+    if isinstance(native, str) and native[:5].lower() == "file:":
+        return native
+    try:
+        raw = native.encode("utf-8", "surrogateescape") if isinstance(native, str) else native
+    except UnicodeEncodeError:
+        raise UsageError(f"cannot use the path {native!r}: it is no text") from None
+    if not raw:
+        raise UsageError("cannot use an empty path", "`.` is the working directory")
+    if not raw.startswith(b"/"):
+        is_home = raw == b"~" or raw.startswith(b"~/")
+        base = home if is_home else cwd
+        if not isinstance(base, str):
+            what = f"the server does not say where its {'home' if is_home else 'working'} directory is"
+            raise UsageError(f"cannot resolve the path {_shown(native)}: {what}", "give an absolute path")
+        rest = raw[1:].lstrip(b"/") if is_home else raw
+        directory = path_from_wire(base).encode("utf-8", "surrogateescape")
+        raw = directory.rstrip(b"/") + b"/" + rest if rest else directory
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "file://" + quote_from_bytes(raw, safe="/")
+
+
+def _shown(path: str | bytes) -> str:
+    return f"`{path}`" if isinstance(path, str) else repr(path)
 
 
 def path_from_wire(text: object) -> str:

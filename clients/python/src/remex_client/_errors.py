@@ -6,7 +6,10 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ._event import Exit
 
 #: The code of a refusal, where servers of other dialects have no kind.
 UNKNOWN_METHOD = -32601
@@ -248,6 +251,14 @@ class CommandFailedError(RemexError):
     def __init__(self, message: str, result: Any) -> None:
         super().__init__(message)
         self.result = result
+
+
+class NoMatchError(RemexError, EOFError):
+    """The output of a process ended without what a `wait_for` was waiting for. `exit` says how it ended."""
+
+    def __init__(self, message: str, exit: Exit) -> None:
+        super().__init__(message)
+        self.exit = exit
 
 
 _BY_KIND: dict[str | None, tuple[type[RefusedError], int]] = {

@@ -47,12 +47,12 @@ class DeniedHost:
 class Exit:
     """How a process ended.
 
-    `code` is the exit status, or 128 plus the number of the signal. `cause` is `exit`, `signal`, `timeout`,
+    `exit_code` is the exit status, or 128 plus the number of the signal. `cause` is `exit`, `signal`, `timeout`,
     `idleTimeout`, `terminated`, `outOfMemory`, `serverLost`, `unknown` (a word of a newer server), or None if the
     server did not say.
     """
 
-    code: int
+    exit_code: int
     signal: str | None = None
     cause: str | None = None
     usage: Usage | None = None
@@ -62,7 +62,7 @@ class Exit:
     @property
     def ok(self) -> bool:
         """Whether the exit code is 0."""
-        return self.code == 0
+        return self.exit_code == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def decode_exit(params: Mapping[str, Any]) -> Exit:
     usage = params.get("usage")
     denied = params.get("networkDenied") or ()
     return Exit(
-        code=code,
+        exit_code=code,
         signal=optional_text(params, "signal"),
         cause=cause if cause is None or cause in _CAUSES else "unknown",
         usage=None if usage is None else _usage(usage),

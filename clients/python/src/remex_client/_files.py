@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import models
-from ._codec import StrPath, decode_base64, epoch_milliseconds, path_from_wire, path_to_wire
+from ._codec import StrPath, decode_base64, epoch_milliseconds, path_from_wire
 from ._errors import (
     UNKNOWN_METHOD,
     NotFoundError,
@@ -19,7 +19,9 @@ from ._errors import (
     decoding,
     is_kind,
 )
+from ._options import UNSET, Unset
 from ._route import Route
+from ._text_file import RemoteTextReader, RemoteTextWriter
 from ._transfer import LocalPath, Progress, RemoteReader, RemoteWriter, download, upload
 from ._tree import SkipUnchanged, TreeCopied, download_tree, upload_tree
 
@@ -42,7 +44,8 @@ class Metadata:
     #: Whether the path itself is a symbolic link.
     is_symlink: bool
     modified_ms: int
-    mode: int | None
+    #: The permission bits, with set-user-ID, set-group-ID and sticky.
+    permissions: int | None
     uid: int | None
     gid: int | None
     link_target: str | None
@@ -64,7 +67,7 @@ class Metadata:
                 is_directory=entry["isDirectory"],
                 is_symlink=bool(entry.get("isSymlink")),
                 modified_ms=entry["modifiedAtMs"],
-                mode=entry.get("mode"),
+                permissions=None if (mode := entry.get("mode")) is None else mode & 0o7777,
                 uid=entry.get("uid"),
                 gid=entry.get("gid"),
                 link_target=entry.get("linkTarget"),
@@ -115,8 +118,9 @@ class Changes:
 class Files:
     """The files of the remote host.
 
-    Paths are absolute, as text, bytes or `PurePosixPath`. An error of the server is a `RefusedError`, and where it fits
-    also a `FileNotFoundError`, `FileExistsError` or `PermissionError`.
+    Paths are text, bytes or `PurePosixPath`; a relative one begins at the working directory of the server, and `~` is
+    the home directory there. An error of the server is a `RefusedError`, and where it fits also a `FileNotFoundError`,
+    `FileExistsError`, `IsADirectoryError`, `PermissionError` or another `OSError`.
 
         await host.files.write("/srv/motd", b"hello\\n", atomic=True)
         async with host.files.open("/var/log/syslog") as file:
@@ -137,7 +141,7 @@ class Files:
 
         After a disconnect it goes on where it was, and raises `ChangedError` if the file has changed meanwhile.
         """
-        where = path_to_wire(path)
+        where = self._session.path(path)
         try:
             return await self._read_whole(where, may_repeat=False)
         except RequestInterrupted:
@@ -163,35 +167,56 @@ class Files:
     async def write(
         self,
         path: StrPath,
-        data: bytes,
+        data: bytes | bytearray | memoryview,
         *,
         atomic: bool = False,
-        if_match: str | None = None,
-        create_mode: int | None = None,
-    ) -> None:
-        """Replaces the content of a file, or creates it.
+        if_match: str | Unset = UNSET,
+        permissions: int | None = None,
+    ) -> str:
+        """Replaces the content of a file, or creates it; returns the hash of the new content.
 
         With `atomic`, every reader finds either the old content or the new. With `if_match`, the content must have this
-        hash (see `hash`), or the file must be `"absent"`; otherwise the error is `contentChanged`, and nothing happens.
+        hash, as a `write` or `hash` returned it, or the file must be `"absent"`; otherwise the error is
+        `contentChanged`, and nothing happens. A new file gets `permissions`, less the umask of the server.
         A file of more than about 48 MiB does not fit into a message: use `open` or `upload`.
         """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(
+                f"cannot write a value of the type `{type(data).__name__}`: give bytes, or use `write_text`"
+            )
+        if if_match is not UNSET and not isinstance(if_match, str):
+            raise UsageError(
+                f"cannot use {if_match!r} as `if_match`: it would replace whatever is there",
+                'give a hash, or "absent" for no file, or leave it out',
+            )
+        content = bytes(data)
         params = {
-            "path": path_to_wire(path),
-            "dataBase64": bytes(data),
+            "path": self._session.path(path),
+            "dataBase64": content,
             "atomic": atomic or None,
-            "ifMatch": if_match,
-            "createMode": create_mode,
+            "ifMatch": None if if_match is UNSET else if_match,
+            "createMode": permissions,
         }
         await self._session.call("fs/writeFile", {k: v for k, v in params.items() if v is not None}, timeout=False)
+        return content_hash(content)
 
-    async def write_text(self, path: StrPath, text: str, encoding: str = "utf-8", *, atomic: bool = False) -> None:
-        """Replaces the content of a file by text."""
-        await self.write(path, text.encode(encoding), atomic=atomic)
+    async def write_text(
+        self,
+        path: StrPath,
+        text: str,
+        encoding: str = "utf-8",
+        *,
+        atomic: bool = False,
+        if_match: str | Unset = UNSET,
+        permissions: int | None = None,
+    ) -> str:
+        """Replaces the content of a file by text, as `write` does."""
+        return await self.write(path, text.encode(encoding), atomic=atomic, if_match=if_match, permissions=permissions)
 
     async def hash(self, path: StrPath, *, offset: int | None = None, length: int | None = None) -> str:
         """Returns the hash of a file, or of a part of it: `sha256:` and 64 hexadecimal digits."""
         reply = await self._session.call(
-            "fs/hash", _present(path=path_to_wire(path), offset=offset, len=length), timeout=False
+            "fs/hash", _present(path=self._session.path(path), offset=offset, len=length), timeout=False
         )
         with decoding("fs/hash"):
             return str(reply["hash"])
@@ -202,38 +227,58 @@ class Files:
     def open(self, path: StrPath, mode: Literal["rb"] = "rb") -> RemoteReader: ...
     @overload
     def open(self, path: StrPath, mode: Literal["wb", "xb"]) -> RemoteWriter: ...
-    def open(self, path: StrPath, mode: Literal["rb", "wb", "xb"] = "rb") -> RemoteReader | RemoteWriter:
+    @overload
+    def open(
+        self, path: StrPath, mode: Literal["r", "rt"], *, encoding: str = "utf-8", errors: str = "strict"
+    ) -> RemoteTextReader: ...
+    @overload
+    def open(
+        self, path: StrPath, mode: Literal["w", "wt", "x", "xt"], *, encoding: str = "utf-8", errors: str = "strict"
+    ) -> RemoteTextWriter: ...
+    @overload
+    def open(
+        self, path: StrPath, mode: str, *, encoding: str = "utf-8", errors: str = "strict"
+    ) -> RemoteReader | RemoteWriter | RemoteTextReader | RemoteTextWriter: ...
+    def open(
+        self, path: StrPath, mode: str = "rb", *, encoding: str = "utf-8", errors: str = "strict"
+    ) -> RemoteReader | RemoteWriter | RemoteTextReader | RemoteTextWriter:
         """Opens a file of any size, for `async with`; several blocks are in flight, and memory is constant.
 
         `rb` reads. `wb` writes beside the file and replaces it at the end of the block, unless an exception ends that;
-        `xb` does the same and fails if the file exists. Both survive disconnects.
+        `xb` does the same and fails if the file exists. Both survive disconnects. `r`, `w` and `x` are the same for
+        text; unlike that of Python, this `open` is for bytes by default.
         """
-        if mode == "rb":
-            return RemoteReader(self._session, path_to_wire(path))
-        if mode in ("wb", "xb"):
-            return RemoteWriter(self._session, path_to_wire(path), must_be_new=mode == "xb")
-        raise UsageError(f"cannot open a file with the mode `{mode}`", "use `rb`, `wb` or `xb`")
+        is_text = not mode.endswith("b")
+        word = mode.removesuffix("t") if is_text else mode.removesuffix("b")
+        if word not in ("r", "w", "x"):
+            raise UsageError(f"cannot open a file with the mode `{mode}`", "use `rb`, `wb`, `xb`, `r`, `w` or `x`")
+        where = self._session.path(path)
+        if word == "r":
+            reader = RemoteReader(self._session, where)
+            return RemoteTextReader(reader, encoding, errors) if is_text else reader
+        writer = RemoteWriter(self._session, where, must_be_new=word == "x")
+        return RemoteTextWriter(writer, encoding, errors) if is_text else writer
 
     async def upload(
         self,
         source: LocalPath,
         path: StrPath,
         *,
-        mode: int | None = None,
+        permissions: int | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> int:
         """Copies a file of this host to the remote one, and returns its size.
 
-        It replaces the destination in one step when everything has arrived, with the permissions and the time of the
-        source. It survives disconnects.
+        It replaces the destination in one step when everything has arrived, with the time of the source, and with its
+        permissions unless others are given. It survives disconnects.
         """
-        return await upload(self._session, source, path_to_wire(path), mode, progress)
+        return await upload(self._session, source, self._session.path(path), permissions, progress)
 
     async def download(
         self, path: StrPath, destination: LocalPath, *, progress: Callable[[Progress], None] | None = None
     ) -> int:
         """Copies a file of the remote host to this one, as `upload` does, and returns its size."""
-        return await download(self._session, path_to_wire(path), destination, progress)
+        return await download(self._session, self._session.path(path), destination, progress)
 
     async def upload_tree(
         self,
@@ -249,7 +294,7 @@ class Files:
         Files that are the same there, by size and time or by `content`, are skipped, so an interrupted copy continues
         where it stopped. `ignore` is asked about each path relative to the root.
         """
-        return await upload_tree(self._session, source, path_to_wire(path), skip_unchanged, ignore, progress)
+        return await upload_tree(self._session, source, self._session.path(path), skip_unchanged, ignore, progress)
 
     async def download_tree(
         self,
@@ -261,14 +306,18 @@ class Files:
         progress: Callable[[Progress], None] | None = None,
     ) -> TreeCopied:
         """Copies a directory of the remote host to this one, as `upload_tree` does."""
-        return await download_tree(self._session, path_to_wire(path), destination, skip_unchanged, ignore, progress)
+        return await download_tree(
+            self._session, self._session.path(path), destination, skip_unchanged, ignore, progress
+        )
 
     # Names.
 
     async def metadata(self, path: StrPath, *, follow_symlinks: bool = True) -> Metadata:
         """Returns what is at a path."""
         follow = None if follow_symlinks else False
-        return Metadata.from_wire(await self._call("fs/getMetadata", path=path_to_wire(path), followSymlinks=follow))
+        return Metadata.from_wire(
+            await self._call("fs/getMetadata", path=self._session.path(path), followSymlinks=follow)
+        )
 
     async def exists(self, path: StrPath) -> bool:
         """Returns whether there is something at a path; a dangling link is nothing."""
@@ -278,22 +327,22 @@ class Files:
             return False
         return True
 
-    async def resolve(self, path: StrPath) -> str:
+    async def realpath(self, path: StrPath) -> str:
         """Returns the path with all links resolved; it must exist."""
-        reply = await self._call("fs/canonicalize", path=path_to_wire(path))
+        reply = await self._call("fs/canonicalize", path=self._session.path(path))
         with decoding("fs/canonicalize"):
             return path_from_wire(reply["path"])
 
     async def remove(self, path: StrPath, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """Removes a file, a link or an empty directory; with `recursive`, a directory with everything in it."""
-        await self._call("fs/remove", path=path_to_wire(path), recursive=recursive, force=missing_ok)
+        await self._call("fs/remove", path=self._session.path(path), recursive=recursive, force=missing_ok)
 
     async def copy(self, source: StrPath, destination: StrPath, *, recursive: bool = False) -> None:
         """Copies a file or a link on the host; with `recursive`, a directory with everything in it."""
         await self._call(
             "fs/copy",
-            sourcePath=path_to_wire(source),
-            destinationPath=path_to_wire(destination),
+            sourcePath=self._session.path(source),
+            destinationPath=self._session.path(destination),
             recursive=recursive,
         )
 
@@ -301,20 +350,20 @@ class Files:
         """Renames within one file system, in one step."""
         await self._call(
             "fs/rename",
-            sourcePath=path_to_wire(source),
-            destinationPath=path_to_wire(destination),
+            sourcePath=self._session.path(source),
+            destinationPath=self._session.path(destination),
             overwrite=None if overwrite else False,
         )
 
-    async def chmod(self, path: StrPath, mode: int) -> None:
+    async def chmod(self, path: StrPath, permissions: int) -> None:
         """Sets the permissions."""
-        await self._call("fs/setPermissions", path=path_to_wire(path), mode=mode)
+        await self._call("fs/setPermissions", path=self._session.path(path), mode=permissions)
 
     async def set_times(self, path: StrPath, *, modified: float | None = None, accessed: float | None = None) -> None:
         """Sets times, in seconds since the Unix epoch."""
         await self._call(
             "fs/setTimes",
-            path=path_to_wire(path),
+            path=self._session.path(path),
             modifiedAtMs=epoch_milliseconds(modified),
             accessedAtMs=epoch_milliseconds(accessed),
         )
@@ -322,11 +371,11 @@ class Files:
     async def symlink(self, path: StrPath, target: str | bytes) -> None:
         """Makes a symbolic link at `path` that points to `target`."""
         raw = target if isinstance(target, bytes) else target.encode("utf-8", "surrogateescape")
-        await self._call("fs/symlink", path=path_to_wire(path), targetBase64=raw)
+        await self._call("fs/symlink", path=self._session.path(path), targetBase64=raw)
 
     async def read_link(self, path: StrPath) -> str:
         """Returns where a symbolic link points."""
-        reply = await self._call("fs/readLink", path=path_to_wire(path))
+        reply = await self._call("fs/readLink", path=self._session.path(path))
         with decoding("fs/readLink"):
             return decode_base64(reply["targetBase64"]).decode("utf-8", "surrogateescape")
 
@@ -334,7 +383,7 @@ class Files:
 
     async def mkdir(self, path: StrPath, *, parents: bool = True) -> None:
         """Makes a directory; with `parents`, also what is missing above it, and it may exist."""
-        await self._call("fs/createDirectory", path=path_to_wire(path), recursive=parents)
+        await self._call("fs/createDirectory", path=self._session.path(path), recursive=parents)
 
     async def listdir(self, path: StrPath) -> list[DirEntry]:
         """Lists a directory, in the byte order of the names."""
@@ -345,7 +394,7 @@ class Files:
         cursor: str | None = None
         while True:
             page = await self._call(
-                "fs/readDirectory", path=path_to_wire(path), limit=_PAGE, cursor=cursor, details=True
+                "fs/readDirectory", path=self._session.path(path), limit=_PAGE, cursor=cursor, details=True
             )
             with decoding("fs/readDirectory"):
                 entries = [_dir_entry(entry) for entry in page["entries"]]
@@ -373,7 +422,7 @@ class Files:
             "followDirectorySymlinks": follow_directory_symlinks,
             "pruneHiddenDirectories": prune_hidden_directories,
         }
-        reply = await self._call("fs/walk", path=path_to_wire(path), options=options)
+        reply = await self._call("fs/walk", path=self._session.path(path), options=options)
         with decoding("fs/walk"):
             return Walk(
                 entries=tuple((path_from_wire(entry["path"]), entry["kind"]) for entry in reply["entries"]),
@@ -389,7 +438,7 @@ class Files:
 
         After a disconnect it watches anew, and tells of an `overflow`.
         """
-        watch = Watch(self._session, path_to_wire(path), recursive)
+        watch = Watch(self._session, self._session.path(path), recursive)
         await watch._set()
         return watch
 

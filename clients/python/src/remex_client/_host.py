@@ -8,51 +8,60 @@ import ssl
 from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakValueDictionary
 
 from . import models
-from ._codec import StrPath, encode_base64, milliseconds, path_to_wire
-from ._errors import ProtocolError, RefusedError, RemexError, TimedOutError, UsageError, decoding, is_kind
+from ._codec import StrPath
+from ._environments import Environment, find, is_name
+from ._errors import (
+    ProtocolError,
+    RefusedError,
+    RemexError,
+    TimedOutError,
+    UsageError,
+    decoding,
+    is_kind,
+    is_unknown_process,
+)
 from ._event import optional_number
 from ._files import Files
 from ._http import Http
 from ._observe import ObservedEvents, SessionInfo
-from ._options import ConnectionState, Options, SessionMode
+from ._options import ConnectionState, Options, SessionChoice
 from ._process import Process, ProcessInfo, ProcessRef
 from ._queue import EventQueue
 from ._result import Collector, OutputCallback, Result
 from ._session import AFTER_EVERYTHING, Session
+from ._start import DEVNULL, PIPE, Command, StartOptions, Tty, start_request, wants_stdin
 from ._streams import Input, check_input
-from ._target import Program, Target, Unix, WebSocket, parse
+from ._target import Program, Target, Token, Unix, WebSocket, parse
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from .agent import Agent, Limits
 
-#: The terminal that programs are told to draw for; nearly every emulator understands it.
-_TERM = "xterm-256color"
-
-#: A line for `/bin/sh -c`, or a program with its arguments.
-Command = str | Sequence[str | bytes | os.PathLike[str]]
+#: How often to look for a process that others start and remove at the same time.
+_ATTACH_TRIES = 8
 
 
 def connect(
     target: str | Sequence[str] | Target,
     *,
-    token: str | None = None,
+    session: SessionChoice = None,
+    token: Token | None = None,
     ca: str | os.PathLike[str] | None = None,
+    pin: str | None = None,
     client_cert: tuple[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
     headers: Mapping[str, str] | None = None,
-    session_name: str | None = None,
-    resume: str | None = None,
-    take_over: str | None = None,
-    resume_or_new: str | None = None,
     detach_ttl: float | None = None,
     client_name: str = "remex-python",
-    connect_timeout: float = 10.0,
+    connect_timeout: float | None = None,
     connect_retry: float = 0.0,
-    initialize_timeout: float = 10.0,
+    handshake_timeout: float | None = None,
     request_timeout: float | None = None,
-    reconnect_timeout: float = 60.0,
+    reconnect_timeout: float | None = None,
     keep_alive_interval: float = 15.0,
     keep_alive_timeout: float = 10.0,
 ) -> Connecting:
@@ -61,38 +70,50 @@ def connect(
         async with remex_client.connect("ws://127.0.0.1:7070") as host:
             print((await host.run(["uname", "-a"])).text)
 
-    `target` is `unix:///path`, `ws://host:port`, `wss://host:port`, `ssh://user@host:port` (which runs
-    `ssh … remex proxy`), or a program that speaks the protocol, as a list: `["remex", "serve", "--listen", "stdio"]`.
+    `target` is `unix:///path` or `/path`, `ws://host:port`, `wss://host:port`, `ssh://user@host:port` (which runs
+    `ssh … remex proxy`), a program that speaks the protocol, as a list: `["remex", "serve", "--listen", "stdio"]`, or
+    the name of an environment of the program `remex`, from `~/.config/remex/environments.toml` or `REMEX_URL`; `local`
+    is your own server on this machine.
 
-    For `wss://`, `ca` is a file with the certificates to trust, and `client_cert` the files of a certificate and its
-    key; or give an `ssl_context`. `token` is sent as a bearer token.
+    For `wss://`, `ca` is a file with the certificates to trust, `pin` the digest of the public key of the server, and
+    `client_cert` the files of a certificate and its key; or give an `ssl_context`. `token` is sent as a bearer token; a
+    function, also an asynchronous one, is asked for it before each connection.
 
-    Leaving `async with` ends a session that has no name, with its processes; a session that was named or resumed
-    survives for its `detach_ttl`. `resume` continues the session with this id or name, `take_over` also takes it from
-    another client, and `resume_or_new` makes it if there is none.
+    `session` is the name of a session to resume, or to create if there is none, or `Resume(id)` for one that must
+    exist, with `takeover=True` also if another client holds it. Without it, the session is a new one without a name.
+    Leaving `async with` ends a session that has no name, with its processes; one that was named or resumed survives for
+    its `detach_ttl`.
 
-    Times are in seconds. `connect_retry` is how long to try again if the first connection fails; `reconnect_timeout`
-    how long to try after a disconnect.
+    Times are in seconds. `connect_timeout` and `handshake_timeout` (10) limit one attempt, `connect_retry` is how long
+    to try again if the first connection fails, and `reconnect_timeout` (60) how long to try after a disconnect.
     """
-    modes: dict[SessionMode, str | None] = {"resume": resume, "takeOver": take_over, "resumeOrNew": resume_or_new}
-    if sum(value is not None for value in (session_name, *modes.values())) > 1:
-        raise UsageError("give only one of `session_name`, `resume`, `take_over` and `resume_or_new`")
-    mode, session = next(((m, s) for m, s in modes.items() if s is not None), ("new", session_name))
+    if is_name(target):
+        if any(value is not None for value in (token, ca, pin, client_cert, ssl_context, headers)):
+            what = f"the environment `{target}` says how to connect to it"
+            raise UsageError(f"cannot use a token, certificates or headers here: {what}", "give the address instead")
+        environment = find(str(target))
+    else:
+        where = parse(
+            target, token=token, headers=headers, ca=ca, pin=pin, client_cert=client_cert, ssl_context=ssl_context
+        )
+        environment = Environment(where)
+
+    def first(given: float | None, configured: float | None, usual: float) -> float:
+        return given if given is not None else configured if configured is not None else usual
+
     options = Options(
         client_name=client_name,
-        session_mode=mode,  # type: ignore[arg-type]  # mypy widens the literal in the tuple
         session=session,
         detach_ttl=detach_ttl,
-        connect_timeout=connect_timeout,
+        connect_timeout=first(connect_timeout, environment.connect_timeout, 10.0),
         connect_retry=connect_retry,
-        initialize_timeout=initialize_timeout,
+        handshake_timeout=first(handshake_timeout, environment.handshake_timeout, 10.0),
         request_timeout=request_timeout,
-        reconnect_timeout=reconnect_timeout,
+        reconnect_timeout=first(reconnect_timeout, environment.reconnect_timeout, 60.0),
         keep_alive_interval=keep_alive_interval,
         keep_alive_timeout=keep_alive_timeout,
     )
-    where = parse(target, token=token, headers=headers, ca=ca, client_cert=client_cert, ssl_context=ssl_context)
-    return Connecting(where, options)
+    return Connecting(environment.target, options)
 
 
 class Connecting:
@@ -131,6 +152,8 @@ class Host:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        #: Those who attach to a process or start it take turns by its name.
+        self._naming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: The files of the host.
         self.files = Files(session)
         #: HTTP requests from the host.
@@ -159,7 +182,7 @@ class Host:
 
     @property
     def session_id(self) -> str:
-        """The id of the session, for `connect(resume=…)`."""
+        """The id of the session, for `Resume(id)`."""
         return str(self._session.welcome.get("sessionId") or "")
 
     @property
@@ -230,7 +253,8 @@ class Host:
         max_output_bytes: int | None = None,
         on_stdout: OutputCallback | None = None,
         on_stderr: OutputCallback | None = None,
-        **options: Any,
+        name: str | None = None,
+        **options: Unpack[StartOptions],
     ) -> Result:
         """Runs a command and returns its complete output and how it ended. `options` are those of `start`.
 
@@ -251,8 +275,8 @@ class Host:
         collector = Collector(merge=merge, max_bytes=max_output_bytes, on_stdout=on_stdout, on_stderr=on_stderr)
         if input is not None:
             check_input(input)
-            options["stdin"] = "pipe"
-        process = await self.start(command, **options)
+            options["stdin"] = PIPE
+        process = await self.start(command, name=name, **options)
         try:
             result = await process._communicate(b"" if input is None else input, collector)
         except BaseException:
@@ -271,8 +295,8 @@ class Host:
         inherit_secrets: bool = False,
         env_exclude: Sequence[str] = (),
         env_include_only: Sequence[str] = (),
-        stdin: Literal["none", "pipe"] = "none",
-        tty: tuple[int, int] | None = None,
+        stdin: int | Literal["pipe", "devnull"] = DEVNULL,
+        tty: Tty = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
         timeout_grace: float | None = None,
@@ -291,12 +315,14 @@ class Host:
     ) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
 
-            process = await host.start(["python3", "-i"], tty=(24, 80))
+            process = await host.start(["python3", "-i"], tty=True)
 
         - A command as text is a line for `/bin/sh`, a list is a program with its arguments.
+        - A relative `cwd` begins at the working directory of the server, and `~` is the home directory there.
         - It inherits the environment of the server, except variables whose names contain KEY, SECRET or TOKEN, and
           nothing of this program's; `env` adds to that.
-        - `stdin="pipe"` makes its input writable; that of a terminal always is. `tty` is `(rows, cols)`.
+        - `stdin=PIPE` makes its input writable; that of a terminal always is, and otherwise there is none.
+        - `tty` is `True`, or `(rows, cols)`.
         - `timeout` and `idle_timeout` (without output) kill it with its descendants, in seconds; with `timeout_grace`
           they get SIGTERM first, and this time to end.
         - `name` is the id of the process; `host.process(name)` finds it again.
@@ -304,62 +330,36 @@ class Host:
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
         - `linger` is how long after its exit to wait for background processes that hold the output open.
         """
+        options = {option: value for option, value in locals().items() if option not in ("self", "command", "name")}
         session = self._session
         process_id = name if name is not None else session.name("p")
-        if stdin not in ("pipe", "none"):
-            raise UsageError(f"cannot use {stdin!r} as `stdin`", 'give "pipe" or "none", or `input` to `run`')
-        has_stdin = stdin == "pipe" or tty is not None
-        environment = dict(env or {})
-        if tty is not None:
-            environment.setdefault("TERM", _TERM)
-        output: models.ProcessOutputOptions = {}
-        if retain_bytes is not None:
-            output["retainBytes"] = retain_bytes
-        if retain_time is not None:
-            output["retainMs"] = milliseconds(retain_time, "retain_time")
-        if overflow is not None:
-            output["overflow"] = overflow
-        params: models.ProcessStartParams = {
-            "processId": process_id,
-            "startId": session.name("s"),
-            "argv": [],
-            "cwd": path_to_wire(cwd) if cwd is not None else self._cwd(),
-            "env": environment,
-            "envPolicy": {
-                "inherit": inherit_env,
-                "ignoreDefaultExcludes": inherit_secrets,
-                "exclude": list(env_exclude),
-                "set": {},
-                "includeOnly": list(env_include_only),
-            },
-            "tty": tty is not None,
-            "pipeStdin": stdin == "pipe" and tty is None,
-            "output": output,
-        }
-        if tty is not None:
-            params["rows"], params["cols"] = tty
-        optional = {
-            "timeoutMs": milliseconds(timeout, "timeout", is_positive=True),
-            "idleTimeoutMs": milliseconds(idle_timeout, "idle_timeout", is_positive=True),
-            "timeoutGraceMs": milliseconds(timeout_grace, "timeout_grace"),
-            "lingerMs": milliseconds(linger, "linger"),
-            "labels": dict(labels) if labels else None,
-            "durable": durable,
-            "sync": sync or None,
-            "limits": limits,
-            "sandbox": sandbox,
-            "isolatePids": isolate_pids or None,
-            "arg0": arg0,
-        }
-        request = {
-            **params,
-            **_words(command),
-            **{key: value for key, value in optional.items() if value is not None},
-        }
-        info: Mapping[str, Any] = session.welcome.get("environmentInfo") or {}
-        if limits is not None and "processLimits" not in info:
-            raise UsageError("cannot limit the resources of a process: this server does not support it")
-        return await self._start(process_id, request, retain_bytes, has_stdin, is_named=name is not None)
+        request = start_request(session, process_id, command, options)
+        return await self._start(process_id, request, retain_bytes, wants_stdin(stdin, tty), is_named=name is not None)
+
+    async def attach_or_start(self, command: Command, *, name: str, **options: Unpack[StartOptions]) -> Process:
+        """Returns a handle on the process with this name, which it starts if there is none. `options` are those of
+        `start`.
+
+            async with remex_client.connect("build", session="nightly") as host:
+                process = await host.attach_or_start(["make"], name="build")
+
+        The process may have ended; then its output and its exit are still there.
+        """
+        lock = self._naming.setdefault(name, asyncio.Lock())
+        async with lock:
+            # Between the attempts another client may start the process, or the server forget it.
+            for _ in range(_ATTACH_TRIES):
+                try:
+                    return await self.process(name)
+                except RefusedError as error:
+                    if not is_unknown_process(error):
+                        raise
+                try:
+                    return await self.start(command, name=name, **options)
+                except RefusedError as error:
+                    if not is_kind(error, "processExists"):
+                        raise
+            return await self.process(name)
 
     async def _start(
         self, process_id: str, request: Mapping[str, object], retain: int | None, has_stdin: bool, is_named: bool
@@ -389,7 +389,7 @@ class Host:
         return Process(session, queue, pid, has_stdin, bool(request.get("tty")))
 
     async def process(self, id: str) -> Process:
-        """Returns a handle on a process of this session by its id, for example after `connect(resume=…)`."""
+        """Returns a handle on a process of this session by its id, for example after `connect(session=Resume(id))`."""
         session = self._session
         if (queue := session.queues.get(id)) is None:
             probe = {"processId": id, "afterSeq": AFTER_EVERYTHING, "maxBytes": 0}
@@ -405,7 +405,7 @@ class Host:
         return Process(session, queue, None, has_stdin=True)
 
     def process_ref(self, session: str, id: str) -> ProcessRef:
-        """Returns a reference to a process of another session, by the id or name of that."""
+        """Returns a reference to a process of another session, by the id or name of that. It has the same readers."""
         return ProcessRef(self._session, session, id)
 
     async def processes(self, scope: Literal["session", "identity"] = "session") -> list[ProcessInfo]:
@@ -419,24 +419,6 @@ class Host:
         from .agent import Agent
 
         return Agent(self, limits)
-
-    def _cwd(self) -> str:
-        info = self._session.welcome.get("environmentInfo") or {}
-        return str(info.get("cwd") or "/")
-
-
-def _words(command: Command) -> dict[str, object]:
-    """Returns the members for a command; words that are not UTF-8 travel as bytes."""
-    if isinstance(command, str):
-        command = ["/bin/sh", "-c", command]
-    if not command:
-        raise UsageError("cannot start an empty command")
-    words = [os.fspath(word) for word in command]
-    raw = [word if isinstance(word, bytes) else os.fsencode(word) for word in words]
-    members: dict[str, object] = {"argv": [word.decode("utf-8", "replace") for word in raw]}
-    if any(word.decode("utf-8", "replace").encode() != word for word in raw):
-        members["argvBase64"] = [encode_base64(word) for word in raw]
-    return members
 
 
 __all__ = [

@@ -7,7 +7,7 @@ import re
 import signal as signals
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from ._event import (
 )
 from ._queue import WINDOW_BYTES, EventQueue
 from ._result import Collector, Result
+from ._search import Match, find_in
 from ._streams import (
     MAX_LINE_BYTES,
     POLL,
@@ -57,25 +58,6 @@ from ._streams import (
 
 if TYPE_CHECKING:
     from ._session import Session
-
-#: How much of each stream a search looks back.
-_SEARCH_BYTES = 128 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Output that a `wait_for` was waiting for. `seq` is the event that completed it."""
-
-    seq: int
-    data: bytes
-    stream: Stream = "unknown"
-    #: What had arrived behind it on the same stream, up to that event.
-    rest: bytes = field(default=b"", repr=False)
-
-    @property
-    def text(self) -> str:
-        """The matched bytes as text."""
-        return self.data.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)
@@ -145,7 +127,7 @@ class ProcessRef:
     It needs no handle on the process and follows nothing by itself: output is polled.
 
         other = host.process_ref("nightly", "build")
-        async for event in other.events():
+        async for line in other.lines():
             ...
     """
 
@@ -154,6 +136,7 @@ class ProcessRef:
         self.id = process_id
         #: The id or the name of its session; None for that of this client.
         self.session_id = session_id
+        self._readers: dict[Stream, Reader] = {}
 
     def _ids(self, **more: Any) -> dict[str, Any]:
         ids: dict[str, Any] = {"processId": self.id, **more}
@@ -252,6 +235,67 @@ class ProcessRef:
         """Returns the events after an event, in order."""
         return PolledEvents(self, after)
 
+    @property
+    def stdout(self) -> Reader:
+        """Standard output as a stream of bytes."""
+        return self._reader("stdout")
+
+    @property
+    def stderr(self) -> Reader:
+        """Standard error as a stream of bytes."""
+        return self._reader("stderr")
+
+    @property
+    def terminal(self) -> Reader:
+        """The output of the terminal as a stream of bytes."""
+        return self._reader("pty")
+
+    def _reader(self, stream: Stream) -> Reader:
+        reader = self._readers.get(stream)
+        if reader is None:
+            reader = self._readers[stream] = Reader(self.chunks(stream))
+        return reader
+
+    def chunks(self, stream: Stream | None = None) -> Chunks:
+        """Returns the output from the beginning, of one stream or of all.
+
+        At a gap, it raises `GapError` once, and then continues behind it.
+        """
+        return Chunks(self.events(), stream)
+
+    def lines(self, stream: Stream | None = None, *, max_bytes: int = MAX_LINE_BYTES) -> Lines:
+        """Returns the lines of the output from the beginning; longer ones come in pieces of `max_bytes`.
+
+        At a gap, it raises `GapError` once, and then continues behind it.
+        """
+        return Lines(self.events(), stream, max_bytes)
+
+    async def wait_for(
+        self, pattern: str | bytes | re.Pattern[bytes], *, after: int | Match = 0, timeout: float | None = None
+    ) -> Match:
+        r"""Waits until output matches, and returns the match, with what came before it and its groups.
+
+        Raises `NoMatchError`, which has the exit, if all output ends before that, and `TimedOutError` after
+        `timeout` seconds.
+
+        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are
+        searched separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice,
+        give the last match as `after`: the search begins behind it. The `seq` of an event skips all of that event,
+        also what it has behind a match.
+
+        Background processes that hold the output open may still print a match after the exit, and are waited for: give
+        a `timeout`, or a `linger` to `start`.
+
+            prompt = await shell.wait_for(r"\$ $")
+            await shell.stdin.write("make\n")
+            await shell.wait_for(r"\$ $", after=prompt)
+        """
+        check_seconds(timeout, "timeout")
+        try:
+            return await asyncio.wait_for(find_in(self, pattern, after), timeout)
+        except asyncio.TimeoutError:
+            raise TimedOutError(f"process `{self.id}` did not print {pattern!r} within {timeout:g} s") from None
+
 
 def _signal_name(signal: str | int) -> str:
     """Returns the name of a signal; numbers are those of this system, which Linux hosts share."""
@@ -291,7 +335,6 @@ class Process(ProcessRef):
         self.pid = pid
         #: Its standard input, or the keys of its terminal.
         self.stdin = Stdin(session, queue.id, has_stdin, is_terminal)
-        self._readers: dict[Stream, Reader] = {}
 
     def __repr__(self) -> str:
         return f"<Process {self.id!r} pid={self.pid}>"
@@ -322,44 +365,9 @@ class Process(ProcessRef):
         """The last event, if it has arrived: no more output follows."""
         return self._queue.closed
 
-    @property
-    def stdout(self) -> Reader:
-        """Standard output as a stream of bytes."""
-        return self._reader("stdout")
-
-    @property
-    def stderr(self) -> Reader:
-        """Standard error as a stream of bytes."""
-        return self._reader("stderr")
-
-    @property
-    def terminal(self) -> Reader:
-        """The output of the terminal as a stream of bytes."""
-        return self._reader("pty")
-
-    def _reader(self, stream: Stream) -> Reader:
-        reader = self._readers.get(stream)
-        if reader is None:
-            reader = self._readers[stream] = Reader(self.chunks(stream))
-        return reader
-
     def events(self, after: int = 0) -> Events:
         """Returns all events after an event, from the beginning by default; gaps are events, too."""
         return Events(self._session, self._queue, after, self)
-
-    def chunks(self, stream: Stream | None = None) -> Chunks:
-        """Returns the output from the beginning, of one stream or of all.
-
-        At a gap, it raises `GapError` once, and then continues behind it.
-        """
-        return Chunks(self.events(), stream)
-
-    def lines(self, stream: Stream | None = None, *, max_bytes: int = MAX_LINE_BYTES) -> Lines:
-        """Returns the lines of the output from the beginning; longer ones come in pieces of `max_bytes`.
-
-        At a gap, it raises `GapError` once, and then continues behind it.
-        """
-        return Lines(self.events(), stream, max_bytes)
 
     async def read(self, after: int = 0, *, max_bytes: int = WINDOW_BYTES, wait: float = 0.0) -> list[Event]:
         events = await super().read(after, max_bytes=max_bytes, wait=wait)
@@ -450,58 +458,6 @@ class Process(ProcessRef):
                     await self._queue.wait(consumer)
         finally:
             self._queue.unsubscribe(consumer)
-        return await self.wait()
-
-    async def wait_for(
-        self, pattern: str | bytes | re.Pattern[bytes], *, after: int | Match = 0, timeout: float | None = None
-    ) -> Match | Exit:
-        r"""Waits until output matches, and returns the match, or the exit if all output ends before that.
-
-        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are
-        searched separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice,
-        give the last match as `after`: the search begins behind it. The `seq` of an event skips all of that event,
-        also what it has behind a match. Raises `TimedOutError` after `timeout` seconds.
-
-        Background processes that hold the output open may still print a match after the exit, and are waited for: give
-        a `timeout`, or a `linger` to `start`.
-
-            prompt = await shell.wait_for(r"\$ $")
-            await shell.stdin.write(b"make\n")
-            await shell.wait_for(r"\$ $", after=prompt)
-        """
-        check_seconds(timeout, "timeout")
-        try:
-            return await asyncio.wait_for(self._wait_for(pattern, after), timeout)
-        except asyncio.TimeoutError:
-            raise TimedOutError(f"process `{self.id}` did not print {pattern!r} within {timeout:g} s") from None
-
-    async def _wait_for(self, pattern: str | bytes | re.Pattern[bytes], after: int | Match) -> Match | Exit:
-        if isinstance(pattern, str):
-            pattern = pattern.encode()
-        try:
-            search = re.compile(pattern)
-        except re.error as error:
-            raise UsageError(f"cannot wait for {pattern!r}: {error}") from error
-        arrived: dict[Stream, bytes] = {}
-
-        def find(seq: int, stream: Stream, data: bytes) -> Match | None:
-            text = arrived.get(stream, b"") + data
-            if (found := search.search(text)) is not None:
-                return Match(seq, found.group(), stream, text[found.end() :])
-            arrived[stream] = text[-_SEARCH_BYTES:]
-            return None
-
-        if isinstance(after, Match):
-            # Also an expression that matches the empty text needs something to match in.
-            if after.rest and (match := find(after.seq, after.stream, after.rest)) is not None:
-                return match
-            after = after.seq
-        async for event in self.events(after):
-            if isinstance(event, Chunk):
-                if (match := find(event.seq, event.stream, event.data)) is not None:
-                    return match
-            elif isinstance(event, Gap):
-                arrived.clear()
         return await self.wait()
 
     async def wait_for_silence(self, seconds: float) -> Exit | None:

@@ -29,9 +29,9 @@ class Result:
     omitted_bytes: int = 0
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """The exit code, or 128 plus the number of the signal."""
-        return self.exit.code
+        return self.exit.exit_code
 
     @property
     def ok(self) -> bool:
@@ -46,7 +46,7 @@ class Result:
     def check(self) -> Result:
         """Raises `CommandFailedError` unless the exit code is 0."""
         if not self.ok:
-            how = f"signal {self.exit.signal}" if self.exit.signal else f"exit code {self.code}"
+            how = f"signal {self.exit.signal}" if self.exit.signal else f"exit code {self.exit_code}"
             said = (self.stderr or self.terminal or self.stdout)[-2000:].decode("utf-8", "replace").strip()
             raise CommandFailedError(f"the command failed ({how})" + (f": {said[-400:]}" if said else ""), self)
         return self

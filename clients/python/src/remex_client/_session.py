@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from ._call import CONTROL, PARKED, Call, encode
-from ._codec import decode_base64, path_or_none, with_plain_paths, with_uris
+from ._codec import StrPath, decode_base64, path_or_none, path_to_wire, with_plain_paths, with_uris
 from ._errors import (
     UNKNOWN_METHOD,
     LostReason,
@@ -50,7 +50,7 @@ from ._event import (
     stream_of,
 )
 from ._link import Link
-from ._options import ConnectionState, Options, SessionMode
+from ._options import ConnectionState, Options, Resume, SessionMode
 from ._queue import EventQueue
 from ._route import Route, RouteKey
 from ._target import Connection, Program, Target, dial
@@ -185,6 +185,16 @@ class Session:
     def has_sessions(self) -> bool:
         """Whether the server has sessions; one of the oldest dialect has none, and knows plain paths only."""
         return bool(self.welcome.get("sessionId"))
+
+    @property
+    def cwd(self) -> str:
+        """The working directory of the server, as on the wire."""
+        return str((self.welcome.get("environmentInfo") or {}).get("cwd") or "/")
+
+    def path(self, path: StrPath) -> str:
+        """Spells a path for the wire; a relative one begins at the working directory of the server, `~` at the home."""
+        info = self.welcome.get("environmentInfo") or {}
+        return path_to_wire(path, info.get("cwd"), info.get("userHomeDir"))
 
     @property
     def lost(self) -> SessionLostError | None:
@@ -682,17 +692,15 @@ class Session:
                 await asyncio.wait([work])
 
     async def _connect_first(self) -> tuple[Connection, Mapping[str, Any]]:
-        mode, session = self.options.session_mode, self.options.session
-        if mode != "resumeOrNew" or session is None:
-            connection, welcome = await self._connect(mode, session)
-            if mode in ("resume", "takeOver") and not welcome.get("sessionId"):
-                await connection.end()
-                message = f"cannot resume session `{session}`: a server of the oldest dialect has no sessions"
-                raise UsageError(message, "start a new session, or use `remex serve` there")
-            return connection, welcome
+        session = self.options.session
+        if session is None:
+            return await self._connect("new", None)
+        if isinstance(session, Resume):
+            mode: SessionMode = "takeOver" if session.takeover else "resume"
+            return await self._resumed(mode, session.id)
         # Between the attempts another client may make the session or end it, so one of them may be needed twice.
         try:
-            return await self._connect("resume", session)
+            return await self._resumed("resume", session)
         except RefusedError as error:
             if not is_kind(error, "unknownSession"):
                 raise
@@ -701,7 +709,15 @@ class Session:
         except RefusedError as error:
             if not is_kind(error, "sessionNameTaken"):
                 raise
-        return await self._connect("resume", session)
+        return await self._resumed("resume", session)
+
+    async def _resumed(self, mode: SessionMode, session: str) -> tuple[Connection, Mapping[str, Any]]:
+        connection, welcome = await self._connect(mode, session)
+        if not welcome.get("sessionId"):
+            await connection.end()
+            message = f"cannot resume session `{session}`: a server of the oldest dialect has no sessions"
+            raise UsageError(message, "start a new session without a name, or use `remex serve` there")
+        return connection, welcome
 
     async def _connect(self, mode: SessionMode, session: str | None) -> tuple[Connection, Mapping[str, Any]]:
         """Connects and performs the handshake, each within its time."""
@@ -733,7 +749,7 @@ class Session:
             link.send(encode({"id": _HANDSHAKE, "method": "initialize", "params": params}))
             handshake = self._handshake
             both: list[asyncio.Future[Any]] = [handshake, link.closed]
-            await asyncio.wait(both, timeout=options.initialize_timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, timeout=options.handshake_timeout, return_when=asyncio.FIRST_COMPLETED)
             if handshake.done():
                 welcome = handshake.result()
                 link.send(b'{"method":"initialized"}')
@@ -743,7 +759,7 @@ class Session:
             if link.closed.done():
                 reason = await connection.failure(link.closed.result())
                 raise UnreachableError(f"cannot connect to {self.target}: {reason}")
-            raise TimedOutError(f"the handshake with {self.target} timed out after {options.initialize_timeout:g} s")
+            raise TimedOutError(f"the handshake with {self.target} timed out after {options.handshake_timeout:g} s")
         except BaseException as error:
             if isinstance(error, ProtocolError) and isinstance(self.target, Program):
                 error.hint = "the program printed something that is not the protocol, such as a greeting of a shell"
@@ -833,6 +849,7 @@ def _checked_welcome(welcome: Any) -> Mapping[str, Any]:
         if not isinstance(info, dict):
             raise ValueError("`environmentInfo` must be an object")
         optional_text(info, "cwd")
+        optional_text(info, "userHomeDir")
         checked: Mapping[str, Any] = welcome
         return checked
 

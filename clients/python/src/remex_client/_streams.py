@@ -158,9 +158,16 @@ class PolledEvents:
         return self
 
     async def __anext__(self) -> Event:
+        event = await self.next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def next(self) -> Event | None:
+        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
         while not self._ready:
             if self._is_closed:
-                raise StopAsyncIteration
+                return None
             for event in await self._process.read(self._after, wait=POLL):
                 if isinstance(event, Exited):
                     if self._has_exited:
@@ -171,11 +178,14 @@ class PolledEvents:
                 self._after = max(self._after, event.seq)
         return self._ready.popleft()
 
+    def close(self) -> None:
+        """Does nothing: a reference holds up no process."""
+
 
 class Chunks:
     """The output of a process, in order and exactly once. At a gap it raises `GapError`, and can be continued."""
 
-    def __init__(self, events: Events, stream: Stream | None = None) -> None:
+    def __init__(self, events: Events | PolledEvents, stream: Stream | None = None) -> None:
         self._events = events
         self._stream = stream
 
@@ -201,7 +211,7 @@ class Chunks:
 class Lines:
     """The lines of a process. At a gap it raises `GapError`, and can be continued."""
 
-    def __init__(self, events: Events, stream: Stream | None, max_bytes: int) -> None:
+    def __init__(self, events: Events | PolledEvents, stream: Stream | None, max_bytes: int) -> None:
         self._events = events
         self._stream = stream
         # A character has up to four bytes, and a piece ends between two of them.

@@ -6,10 +6,11 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import inspect
 import os
 import shlex
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import unquote, urlsplit
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from . import _unix_server
 from ._errors import UnauthorizedError, UnreachableError, UsageError
 from ._link import Link
+from ._pin import parse_pin, pin_of
 
 _PORTS = {"ws": 80, "wss": 443}
 
@@ -29,6 +31,10 @@ _PROGRAM_GRACE = 2.0
 #: The longest reason for a refusal to read, and how long it may take to arrive: without it, the status has to do.
 _MAX_REASON = 1024
 _REASON_SECONDS = 1.0
+
+
+#: A token, or a function that is asked for one before each connection.
+Token = str | Callable[[], str | Awaitable[str]]
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,11 @@ class WebSocket:
     """A WebSocket, with TLS if the URL begins with `wss://`."""
 
     url: str
-    token: str | None = field(default=None, repr=False)
+    token: Token | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
     ssl_context: ssl.SSLContext | None = None
+    #: The digest of the public key that the server must have.
+    pin: bytes | None = None
 
     def __str__(self) -> str:
         return self.url
@@ -59,6 +67,9 @@ class Program:
     """A program that speaks the protocol on its standard streams, such as `ssh host remex proxy`."""
 
     argv: tuple[str, ...]
+    #: Variables in addition to those of this program.
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
 
     def __str__(self) -> str:
         return f"`{shlex.join(self.argv)}`"
@@ -70,8 +81,9 @@ Target = Unix | WebSocket | Program
 def parse(
     target: str | Sequence[str] | Target,
     *,
-    token: str | None = None,
+    token: Token | None = None,
     headers: Mapping[str, str] | None = None,
+    pin: str | None = None,
     ca: str | os.PathLike[str] | None = None,
     client_cert: tuple[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
@@ -83,6 +95,8 @@ def parse(
         if not target:
             raise UsageError("cannot connect: the command is empty")
         return Program(tuple(target))
+    if target.startswith("/"):
+        return Unix(target)
     url = urlsplit(target)
     if url.scheme == "unix" and not url.netloc and url.path.startswith("/"):
         return Unix(unquote(url.path))
@@ -92,14 +106,20 @@ def parse(
         if url.scheme == "wss" and ssl_context is None:
             try:
                 ssl_context = ssl.create_default_context(cafile=ca)
+                if pin is not None and ca is None:
+                    # The key is what the server is recognized by.
+                    ssl_context.check_hostname, ssl_context.verify_mode = False, ssl.CERT_NONE
                 if client_cert is not None:
                     ssl_context.load_cert_chain(*client_cert)
             except OSError as error:
                 raise UsageError(f"cannot use the certificates for `{target}`: {error}") from error
-        return WebSocket(target, token, dict(headers or {}), ssl_context)
+        if pin is not None and url.scheme != "wss":
+            raise UsageError(f"cannot use a pin for `{target}`: it is not encrypted", "give a `wss://` address")
+        return WebSocket(target, token, dict(headers or {}), ssl_context, None if pin is None else parse_pin(pin))
     raise UsageError(
         f"cannot use `{target}` as a server",
-        "give `unix:///path`, `ws://host:port`, `wss://host:port`, `ssh://host`, or a command as a list",
+        "give `unix:///path`, `ws://host:port`, `wss://host:port`, `ssh://host`, the name of an environment, "
+        "or a command as a list",
     )
 
 
@@ -129,6 +149,8 @@ async def dial(target: Target) -> Connection:
             *target.argv,
             # Without a terminal it cannot prompt, and an interrupt from the keyboard does not reach it.
             start_new_session=True,
+            cwd=target.cwd,
+            env=None if target.env is None else {**os.environ, **target.env},
         )
         return Connection(link, program)
     except OSError as error:
@@ -158,8 +180,10 @@ async def _dial_websocket(target: WebSocket) -> Link:
     loop = asyncio.get_running_loop()
     port = url.port or _PORTS[url.scheme]
     tls = target.ssl_context if url.scheme == "wss" else None
-    _, link = await loop.create_connection(lambda: Link(True), url.hostname or "", port, ssl=tls)
+    transport, link = await loop.create_connection(lambda: Link(True), url.hostname or "", port, ssl=tls)
     try:
+        if target.pin is not None:
+            _check_pin(transport.get_extra_info("ssl_object"), target)
         return await _upgrade(link, target, port)
     except BaseException:
         link.abort("the WebSocket handshake failed")
@@ -178,8 +202,8 @@ async def _upgrade(link: Link, target: WebSocket, port: int) -> Link:
         "Sec-WebSocket-Version": "13",
         **target.headers,
     }
-    if target.token is not None:
-        fields["Authorization"] = f"Bearer {target.token}"
+    if (token := await _token(target)) is not None:
+        fields["Authorization"] = f"Bearer {token}"
     for name, value in fields.items():
         if not (name + value).isprintable() or not (name + value).isascii():
             raise UsageError(f"cannot send the header `{name}`: it has characters that are not printable ASCII")
@@ -196,13 +220,37 @@ async def _upgrade(link: Link, target: WebSocket, port: int) -> Link:
         # Where a token is all that is missing, the reason says no more than the status.
         if said and (status == 403 or "; " in said):
             raise UnauthorizedError(f"{target} refuses this client (status {status}): {said}", status)
-        what = "requires a token" if target.token is None else "refused the token"
+        what = "requires a token" if token is None else "refused the token"
         raise UnauthorizedError(f"{target} {what} (status {status})", status)
     digest = hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()
     if status != 101 or answers.get("sec-websocket-accept") != base64.b64encode(digest).decode():
         why = f": {said}" if said else ""
         raise UnreachableError(f"cannot connect to {target}: the server answered `{status_line}`{why}")
     return link
+
+
+async def _token(target: WebSocket) -> str | None:
+    """Returns the token, and asks for it if it may change."""
+    if not callable(target.token):
+        return target.token
+    given = target.token()
+    token = await given if inspect.isawaitable(given) else given
+    if not isinstance(token, str):
+        raise TypeError(f"the function for the token returned a value of the type `{type(token).__name__}`")
+    return token
+
+
+def _check_pin(tls: ssl.SSLObject | None, target: WebSocket) -> None:
+    certificate = None if tls is None else tls.getpeercert(binary_form=True)
+    try:
+        found = pin_of(certificate or b"")
+    except (ValueError, IndexError) as error:
+        raise UnreachableError(f"cannot connect to {target}: its certificate cannot be read") from error
+    if found != target.pin:
+        raise UnreachableError(
+            f"cannot trust {target}: its key is `sha256:{found.hex()}`, and not the one of the pin",
+            "if the key was changed on purpose, use its new pin",
+        )
 
 
 async def _reason(link: Link, fields: dict[str, str]) -> str:

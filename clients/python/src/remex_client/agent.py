@@ -19,15 +19,19 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._codec import check_seconds
 from ._errors import RemexError, UsageError
 from ._event import Chunk, Closed, Exit, Exited, Gap
-from ._host import Command, Host
+from ._host import Host
 from ._process import Process
+from ._start import PIPE, Command, StartOptions
 from ._streams import Data, as_bytes
 from ._text import Cleaner, TruncatedText, Truncator
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Agent", "Limits", "ListedProcess", "Step", "TruncatedText"]
 
@@ -81,7 +85,7 @@ class Step:
         if self.output.omitted_bytes:
             message["omittedBytes"] = self.output.omitted_bytes
         if self.exit is not None:
-            message["exitCode"] = self.exit.code
+            message["exitCode"] = self.exit.exit_code
             message |= {k: v for k, v in asdict(self.exit).items() if k in ("signal", "cause") and v is not None}
         if self.error is not None:
             message["error"] = str(self.error)
@@ -115,7 +119,8 @@ class Agent:
         *,
         yield_after: float | None = None,
         max_output_bytes: int | None = None,
-        **options: Any,
+        name: str | None = None,
+        **options: Unpack[StartOptions],
     ) -> Step:
         """Starts a command, and waits until it has ended or `yield_after` seconds have passed.
 
@@ -124,13 +129,11 @@ class Agent:
         self._make_room()
         limits = self._limits
         began = time.monotonic()
-        defaults: dict[str, Any] = {
-            "stdin": "pipe",
-            "retain_bytes": limits.retain_bytes,
-            "retain_time": limits.retain_time,
-            "linger": limits.linger,
-        }
-        process = await self._host.start(command, **{**defaults, **options})
+        options.setdefault("stdin", PIPE)
+        options.setdefault("retain_bytes", limits.retain_bytes)
+        options.setdefault("retain_time", limits.retain_time)
+        options.setdefault("linger", limits.linger)
+        process = await self._host.start(command, name=name, **options)
         opened = _Open(process, command if isinstance(command, str) else " ".join(map(str, command)), limits)
         handle, self._next = self._next, self._next + 1
         self._open[handle] = opened

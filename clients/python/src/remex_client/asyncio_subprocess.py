@@ -14,72 +14,88 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal as signals
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections import deque
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._errors import RefusedError, RemexError, is_kind
-from ._host import Command, Host
+from ._host import Host
 from ._process import Process as RemoteProcess
+from ._start import ProcessOptions
 from ._streams import Reader, Stdin, as_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["DEVNULL", "PIPE", "STDOUT", "Process", "StreamWriter", "create_subprocess_exec", "create_subprocess_shell"]
 
 
 async def create_subprocess_exec(
     host: Host,
-    program: str,
-    *args: str,
+    program: str | bytes | os.PathLike[str],
+    *args: str | bytes | os.PathLike[str],
     stdin: int | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
-    cwd: str | None = None,
-    env: dict[str, str] | None = None,
-    **options: Any,
+    limit: int = 1 << 16,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    text: Literal[False] | None = None,
+    universal_newlines: Literal[False] | None = None,
+    encoding: None = None,
+    errors: None = None,
+    **options: Unpack[ProcessOptions],
 ) -> Process:
     """Starts a program. With `env`, it gets exactly these variables; `options` are those of `Host.start`."""
+    _check_binary(text, universal_newlines, encoding, errors)
     return await _create(host, [program, *args], stdin, stdout, stderr, cwd, env, options)
 
 
 async def create_subprocess_shell(
     host: Host,
-    cmd: str,
+    cmd: str | bytes,
     *,
     stdin: int | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
-    cwd: str | None = None,
-    env: dict[str, str] | None = None,
-    **options: Any,
+    limit: int = 1 << 16,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    text: Literal[False] | None = None,
+    universal_newlines: Literal[False] | None = None,
+    encoding: None = None,
+    errors: None = None,
+    **options: Unpack[ProcessOptions],
 ) -> Process:
     """Starts a line for `/bin/sh`."""
-    return await _create(host, cmd, stdin, stdout, stderr, cwd, env, options)
+    _check_binary(text, universal_newlines, encoding, errors)
+    return await _create(host, ["/bin/sh", "-c", cmd], stdin, stdout, stderr, cwd, env, options)
+
+
+def _check_binary(*modes: object) -> None:
+    if any(modes):
+        raise ValueError("the streams of a process are bytes: `text`, `encoding` and `errors` are not supported")
 
 
 async def _create(
     host: Host,
-    command: Command,
+    words: Sequence[str | bytes | os.PathLike[str]],
     stdin: int | None,
     stdout: int | None,
     stderr: int | None,
-    cwd: str | None,
-    env: dict[str, str] | None,
-    options: dict[str, Any],
+    cwd: str | os.PathLike[str] | None,
+    env: Mapping[str, str] | None,
+    options: ProcessOptions,
 ) -> Process:
-    for name in ("text", "universal_newlines", "encoding", "errors"):
-        if options.pop(name, None):
-            raise ValueError(f"{name} is not supported: the streams are bytes")
-    # The readers have no limit, and memory is bounded all the same.
-    options.pop("limit", None)
     if stderr == STDOUT:
         # Only a shell can join the two in the order in which they were written.
-        words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
-        command = ["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *words]
+        words = ["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *words]
     if env is not None:
-        options = {"inherit_env": "none", **options}
-    process = await host.start(command, cwd=cwd, env=env, stdin="pipe" if stdin == PIPE else "none", **options)
+        options.setdefault("inherit_env", "none")
+    process = await host.start(words, cwd=cwd, env=env, stdin=PIPE if stdin == PIPE else DEVNULL, **options)
     return Process(process, stdin == PIPE, stdout == PIPE, stderr == PIPE)
 
 
@@ -188,7 +204,7 @@ class Process:
         exit = self.remote.exit
         if exit is None:
             return None
-        return 128 - exit.code if exit.signal is not None and exit.code > 128 else exit.code
+        return 128 - exit.exit_code if exit.signal is not None and exit.exit_code > 128 else exit.exit_code
 
     async def wait(self) -> int:
         """Waits for the exit; output that is piped must be read, or the process may not get there."""

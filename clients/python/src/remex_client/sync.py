@@ -16,26 +16,30 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, overload
+from typing import Any, Literal, TYPE_CHECKING, overload
 
-from . import _files, _host, _http, _observe, _process, _streams, _transfer, agent, models
+from . import _files, _host, _http, _observe, _process, _streams, _text_file, _transfer, agent, models
 from ._codec import StrPath
 from ._event import Chunk, Closed, Event, Exit, Stream
 from ._files import Changes, DirEntry, Metadata, Walk
-from ._host import Command
 from ._http import Headers, Response
 from ._observe import SessionInfo
-from ._options import ConnectionState
+from ._options import ConnectionState, SessionChoice, UNSET, Unset
 from ._portal import Face, Portal
-from ._process import Match, ProcessInfo, Snapshot
+from ._process import ProcessInfo, Snapshot
 from ._queue import WINDOW_BYTES
 from ._result import OutputCallback, Result
+from ._search import Match
+from ._start import Command, DEVNULL, StartOptions, Tty
 from ._streams import Data, Input, Line, MAX_LINE_BYTES
-from ._target import Target
+from ._target import Target, Token
 from ._text import TruncatedText
 from ._transfer import LocalPath, Progress
 from ._tree import SkipUnchanged, TreeCopied
 from .agent import Limits, ListedProcess, Step
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Events(Face[_streams.Events]):
@@ -64,6 +68,14 @@ class PolledEvents(Face[_streams.PolledEvents]):
 
     def __next__(self) -> Event:
         return self._next(self._inner)
+
+    def next(self) -> Event | None:
+        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        return self._run(self._inner.next())
+
+    def close(self) -> None:
+        """Does nothing: a reference holds up no process."""
+        self._call(lambda: self._inner.close())
 
 
 class Chunks(Face[_streams.Chunks]):
@@ -168,7 +180,7 @@ class ProcessRef(Face[_process.ProcessRef]):
     It needs no handle on the process and follows nothing by itself: output is polled.
 
         other = host.process_ref("nightly", "build")
-        for event in other.events():
+        for line in other.lines():
             ...
     """
 
@@ -243,6 +255,55 @@ class ProcessRef(Face[_process.ProcessRef]):
         face: PolledEvents | Events = self._wrap(self._call(lambda: self._inner.events(after)))
         return face
 
+    @property
+    def stdout(self) -> Reader:
+        """Standard output as a stream of bytes."""
+        return Reader(self._portal, self._call(lambda: self._inner.stdout))
+
+    @property
+    def stderr(self) -> Reader:
+        """Standard error as a stream of bytes."""
+        return Reader(self._portal, self._call(lambda: self._inner.stderr))
+
+    @property
+    def terminal(self) -> Reader:
+        """The output of the terminal as a stream of bytes."""
+        return Reader(self._portal, self._call(lambda: self._inner.terminal))
+
+    def chunks(self, stream: Stream | None=None) -> Chunks:
+        """Returns the output from the beginning, of one stream or of all.
+
+        At a gap, it raises `GapError` once, and then continues behind it.
+        """
+        return Chunks(self._portal, self._call(lambda: self._inner.chunks(stream)))
+
+    def lines(self, stream: Stream | None=None, *, max_bytes: int=MAX_LINE_BYTES) -> Lines:
+        """Returns the lines of the output from the beginning; longer ones come in pieces of `max_bytes`.
+
+        At a gap, it raises `GapError` once, and then continues behind it.
+        """
+        return Lines(self._portal, self._call(lambda: self._inner.lines(stream, max_bytes=max_bytes)))
+
+    def wait_for(self, pattern: str | bytes | re.Pattern[bytes], *, after: int | Match=0, timeout: float | None=None) -> Match:
+        """Waits until output matches, and returns the match, with what came before it and its groups.
+
+        Raises `NoMatchError`, which has the exit, if all output ends before that, and `TimedOutError` after
+        `timeout` seconds.
+
+        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are
+        searched separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice,
+        give the last match as `after`: the search begins behind it. The `seq` of an event skips all of that event,
+        also what it has behind a match.
+
+        Background processes that hold the output open may still print a match after the exit, and are waited for: give
+        a `timeout`, or a `linger` to `start`.
+
+            prompt = shell.wait_for(r"\\$ $")
+            shell.stdin.write("make\\n")
+            shell.wait_for(r"\\$ $", after=prompt)
+        """
+        return self._run(self._inner.wait_for(pattern, after=after, timeout=timeout))
+
 
 class Process(ProcessRef):
     """A process of this session.
@@ -283,38 +344,9 @@ class Process(ProcessRef):
         """The last event, if it has arrived: no more output follows."""
         return self._inner.closed
 
-    @property
-    def stdout(self) -> Reader:
-        """Standard output as a stream of bytes."""
-        return Reader(self._portal, self._call(lambda: self._inner.stdout))
-
-    @property
-    def stderr(self) -> Reader:
-        """Standard error as a stream of bytes."""
-        return Reader(self._portal, self._call(lambda: self._inner.stderr))
-
-    @property
-    def terminal(self) -> Reader:
-        """The output of the terminal as a stream of bytes."""
-        return Reader(self._portal, self._call(lambda: self._inner.terminal))
-
     def events(self, after: int=0) -> Events:
         """Returns all events after an event, from the beginning by default; gaps are events, too."""
         return Events(self._portal, self._call(lambda: self._inner.events(after)))
-
-    def chunks(self, stream: Stream | None=None) -> Chunks:
-        """Returns the output from the beginning, of one stream or of all.
-
-        At a gap, it raises `GapError` once, and then continues behind it.
-        """
-        return Chunks(self._portal, self._call(lambda: self._inner.chunks(stream)))
-
-    def lines(self, stream: Stream | None=None, *, max_bytes: int=MAX_LINE_BYTES) -> Lines:
-        """Returns the lines of the output from the beginning; longer ones come in pieces of `max_bytes`.
-
-        At a gap, it raises `GapError` once, and then continues behind it.
-        """
-        return Lines(self._portal, self._call(lambda: self._inner.lines(stream, max_bytes=max_bytes)))
 
     def read(self, after: int=0, *, max_bytes: int=WINDOW_BYTES, wait: float=0.0) -> list[Event]:
         return self._run(self._inner.read(after, max_bytes=max_bytes, wait=wait))
@@ -346,23 +378,6 @@ class Process(ProcessRef):
     def wait_closed(self) -> Exit:
         """Waits until all output has ended, too, also that of background processes."""
         return self._run(self._inner.wait_closed())
-
-    def wait_for(self, pattern: str | bytes | re.Pattern[bytes], *, after: int | Match=0, timeout: float | None=None) -> Match | Exit:
-        """Waits until output matches, and returns the match, or the exit if all output ends before that.
-
-        The pattern is one of `re` over bytes; text stands for its UTF-8. Standard output and standard error are
-        searched separately. `$` also matches at the end of what has arrived. So that a prompt is not matched twice,
-        give the last match as `after`: the search begins behind it. The `seq` of an event skips all of that event,
-        also what it has behind a match. Raises `TimedOutError` after `timeout` seconds.
-
-        Background processes that hold the output open may still print a match after the exit, and are waited for: give
-        a `timeout`, or a `linger` to `start`.
-
-            prompt = shell.wait_for(r"\\$ $")
-            shell.stdin.write(b"make\\n")
-            shell.wait_for(r"\\$ $", after=prompt)
-        """
-        return self._run(self._inner.wait_for(pattern, after=after, timeout=timeout))
 
     def wait_for_silence(self, seconds: float) -> Exit | None:
         """Waits until there was no output for this long; returns the exit if that comes first.
@@ -444,11 +459,55 @@ class RemoteWriter(Face[_transfer.RemoteWriter]):
         return self._run(self._inner.write(data))
 
 
+class RemoteTextReader(Face[_text_file.RemoteTextReader]):
+    """A text file of the remote host, opened for reading: `with host.files.open(path, "r") as file`.
+
+    Line ends become `\\n`, as with `open` of Python. Iterate over its lines.
+    """
+
+    def __enter__(self) -> RemoteTextReader:
+        self._run(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._run(self._inner.__aexit__(kind, error, trace))
+
+    def read(self, n: int=-1) -> str:
+        """Reads up to `n` characters, less only at the end; without `n`, everything up to the end."""
+        return self._run(self._inner.read(n))
+
+    def readline(self) -> str:
+        """Reads a line with its end; less at the end of the file."""
+        return self._run(self._inner.readline())
+
+    def __iter__(self) -> RemoteTextReader:
+        return self
+
+    def __next__(self) -> str:
+        return self._next(self._inner)
+
+
+class RemoteTextWriter(Face[_text_file.RemoteTextWriter]):
+    """A text file of the remote host, opened for writing: `with host.files.open(path, "w") as file`."""
+
+    def __enter__(self) -> RemoteTextWriter:
+        self._run(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._run(self._inner.__aexit__(kind, error, trace))
+
+    def write(self, text: str) -> int:
+        """Writes; returns the number of characters."""
+        return self._run(self._inner.write(text))
+
+
 class Files(Face[_files.Files]):
     """The files of the remote host.
 
-    Paths are absolute, as text, bytes or `PurePosixPath`. An error of the server is a `RefusedError`, and where it fits
-    also a `FileNotFoundError`, `FileExistsError` or `PermissionError`.
+    Paths are text, bytes or `PurePosixPath`; a relative one begins at the working directory of the server, and `~` is
+    the home directory there. An error of the server is a `RefusedError`, and where it fits also a `FileNotFoundError`,
+    `FileExistsError`, `IsADirectoryError`, `PermissionError` or another `OSError`.
 
         host.files.write("/srv/motd", b"hello\\n", atomic=True)
         with host.files.open("/var/log/syslog") as file:
@@ -467,18 +526,19 @@ class Files(Face[_files.Files]):
         """Returns the content of a file as text."""
         return self._run(self._inner.read_text(path, encoding, errors))
 
-    def write(self, path: StrPath, data: bytes, *, atomic: bool=False, if_match: str | None=None, create_mode: int | None=None) -> None:
-        """Replaces the content of a file, or creates it.
+    def write(self, path: StrPath, data: bytes | bytearray | memoryview, *, atomic: bool=False, if_match: str | Unset=UNSET, permissions: int | None=None) -> str:
+        """Replaces the content of a file, or creates it; returns the hash of the new content.
 
         With `atomic`, every reader finds either the old content or the new. With `if_match`, the content must have this
-        hash (see `hash`), or the file must be `"absent"`; otherwise the error is `contentChanged`, and nothing happens.
+        hash, as a `write` or `hash` returned it, or the file must be `"absent"`; otherwise the error is
+        `contentChanged`, and nothing happens. A new file gets `permissions`, less the umask of the server.
         A file of more than about 48 MiB does not fit into a message: use `open` or `upload`.
         """
-        self._run(self._inner.write(path, data, atomic=atomic, if_match=if_match, create_mode=create_mode))
+        return self._run(self._inner.write(path, data, atomic=atomic, if_match=if_match, permissions=permissions))
 
-    def write_text(self, path: StrPath, text: str, encoding: str='utf-8', *, atomic: bool=False) -> None:
-        """Replaces the content of a file by text."""
-        self._run(self._inner.write_text(path, text, encoding, atomic=atomic))
+    def write_text(self, path: StrPath, text: str, encoding: str='utf-8', *, atomic: bool=False, if_match: str | Unset=UNSET, permissions: int | None=None) -> str:
+        """Replaces the content of a file by text, as `write` does."""
+        return self._run(self._inner.write_text(path, text, encoding, atomic=atomic, if_match=if_match, permissions=permissions))
 
     def hash(self, path: StrPath, *, offset: int | None=None, length: int | None=None) -> str:
         """Returns the hash of a file, or of a part of it: `sha256:` and 64 hexadecimal digits."""
@@ -488,22 +548,29 @@ class Files(Face[_files.Files]):
     def open(self, path: StrPath, mode: Literal['rb']='rb') -> RemoteReader: ...
     @overload
     def open(self, path: StrPath, mode: Literal['wb', 'xb']) -> RemoteWriter: ...
-    def open(self, path: StrPath, mode: Literal['rb', 'wb', 'xb']='rb') -> RemoteReader | RemoteWriter:
+    @overload
+    def open(self, path: StrPath, mode: Literal['r', 'rt'], *, encoding: str='utf-8', errors: str='strict') -> RemoteTextReader: ...
+    @overload
+    def open(self, path: StrPath, mode: Literal['w', 'wt', 'x', 'xt'], *, encoding: str='utf-8', errors: str='strict') -> RemoteTextWriter: ...
+    @overload
+    def open(self, path: StrPath, mode: str, *, encoding: str='utf-8', errors: str='strict') -> RemoteReader | RemoteWriter | RemoteTextReader | RemoteTextWriter: ...
+    def open(self, path: StrPath, mode: str='rb', *, encoding: str='utf-8', errors: str='strict') -> RemoteReader | RemoteWriter | RemoteTextReader | RemoteTextWriter:
         """Opens a file of any size, for `async with`; several blocks are in flight, and memory is constant.
 
         `rb` reads. `wb` writes beside the file and replaces it at the end of the block, unless an exception ends that;
-        `xb` does the same and fails if the file exists. Both survive disconnects.
+        `xb` does the same and fails if the file exists. Both survive disconnects. `r`, `w` and `x` are the same for
+        text; unlike that of Python, this `open` is for bytes by default.
         """
-        face: RemoteReader | RemoteWriter = self._wrap(self._call(lambda: self._inner.open(path, mode)))
+        face: RemoteReader | RemoteWriter | RemoteTextReader | RemoteTextWriter = self._wrap(self._call(lambda: self._inner.open(path, mode, encoding=encoding, errors=errors)))
         return face
 
-    def upload(self, source: LocalPath, path: StrPath, *, mode: int | None=None, progress: Callable[[Progress], None] | None=None) -> int:
+    def upload(self, source: LocalPath, path: StrPath, *, permissions: int | None=None, progress: Callable[[Progress], None] | None=None) -> int:
         """Copies a file of this host to the remote one, and returns its size.
 
-        It replaces the destination in one step when everything has arrived, with the permissions and the time of the
-        source. It survives disconnects.
+        It replaces the destination in one step when everything has arrived, with the time of the source, and with its
+        permissions unless others are given. It survives disconnects.
         """
-        return self._run(self._inner.upload(source, path, mode=mode, progress=progress))
+        return self._run(self._inner.upload(source, path, permissions=permissions, progress=progress))
 
     def download(self, path: StrPath, destination: LocalPath, *, progress: Callable[[Progress], None] | None=None) -> int:
         """Copies a file of the remote host to this one, as `upload` does, and returns its size."""
@@ -529,9 +596,9 @@ class Files(Face[_files.Files]):
         """Returns whether there is something at a path; a dangling link is nothing."""
         return self._run(self._inner.exists(path))
 
-    def resolve(self, path: StrPath) -> str:
+    def realpath(self, path: StrPath) -> str:
         """Returns the path with all links resolved; it must exist."""
-        return self._run(self._inner.resolve(path))
+        return self._run(self._inner.realpath(path))
 
     def remove(self, path: StrPath, *, recursive: bool=False, missing_ok: bool=False) -> None:
         """Removes a file, a link or an empty directory; with `recursive`, a directory with everything in it."""
@@ -545,9 +612,9 @@ class Files(Face[_files.Files]):
         """Renames within one file system, in one step."""
         self._run(self._inner.rename(source, destination, overwrite=overwrite))
 
-    def chmod(self, path: StrPath, mode: int) -> None:
+    def chmod(self, path: StrPath, permissions: int) -> None:
         """Sets the permissions."""
-        self._run(self._inner.chmod(path, mode))
+        self._run(self._inner.chmod(path, permissions))
 
     def set_times(self, path: StrPath, *, modified: float | None=None, accessed: float | None=None) -> None:
         """Sets times, in seconds since the Unix epoch."""
@@ -719,7 +786,7 @@ class Host(Face[_host.Host]):
 
     @property
     def session_id(self) -> str:
-        """The id of the session, for `connect(resume=…)`."""
+        """The id of the session, for `Resume(id)`."""
         return self._inner.session_id
 
     @property
@@ -775,7 +842,7 @@ class Host(Face[_host.Host]):
         """
         return ObservedEvents(self._portal, self._run(self._inner.observe(session, from_start=from_start)))
 
-    def run(self, command: Command, *, input: Input | None=None, check: bool=False, merge: bool=False, max_output_bytes: int | None=None, on_stdout: OutputCallback | None=None, on_stderr: OutputCallback | None=None, **options: Any) -> Result:
+    def run(self, command: Command, *, input: Input | None=None, check: bool=False, merge: bool=False, max_output_bytes: int | None=None, on_stdout: OutputCallback | None=None, on_stderr: OutputCallback | None=None, name: str | None=None, **options: Unpack[StartOptions]) -> Result:
         """Runs a command and returns its complete output and how it ended. `options` are those of `start`.
 
             result = host.run(["make", "test"], cwd="/srv/project", timeout=600)
@@ -792,17 +859,19 @@ class Host(Face[_host.Host]):
 
         Cancelling it kills the process.
         """
-        return self._run(self._inner.run(command, input=input, check=check, merge=merge, max_output_bytes=max_output_bytes, on_stdout=on_stdout, on_stderr=on_stderr, **options))
+        return self._run(self._inner.run(command, input=input, check=check, merge=merge, max_output_bytes=max_output_bytes, on_stdout=on_stdout, on_stderr=on_stderr, name=name, **options))
 
-    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: Literal['none', 'pipe']='none', tty: tuple[int, int] | None=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, arg0: str | None=None) -> Process:
+    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: int | Literal['pipe', 'devnull']=DEVNULL, tty: Tty=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, arg0: str | None=None) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
 
-            process = host.start(["python3", "-i"], tty=(24, 80))
+            process = host.start(["python3", "-i"], tty=True)
 
         - A command as text is a line for `/bin/sh`, a list is a program with its arguments.
+        - A relative `cwd` begins at the working directory of the server, and `~` is the home directory there.
         - It inherits the environment of the server, except variables whose names contain KEY, SECRET or TOKEN, and
           nothing of this program's; `env` adds to that.
-        - `stdin="pipe"` makes its input writable; that of a terminal always is. `tty` is `(rows, cols)`.
+        - `stdin=PIPE` makes its input writable; that of a terminal always is, and otherwise there is none.
+        - `tty` is `True`, or `(rows, cols)`.
         - `timeout` and `idle_timeout` (without output) kill it with its descendants, in seconds; with `timeout_grace`
           they get SIGTERM first, and this time to end.
         - `name` is the id of the process; `host.process(name)` finds it again.
@@ -812,12 +881,23 @@ class Host(Face[_host.Host]):
         """
         return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, timeout_grace=timeout_grace, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, arg0=arg0)))
 
+    def attach_or_start(self, command: Command, *, name: str, **options: Unpack[StartOptions]) -> Process:
+        """Returns a handle on the process with this name, which it starts if there is none. `options` are those of
+        `start`.
+
+            with remex_client.connect("build", session="nightly") as host:
+                process = host.attach_or_start(["make"], name="build")
+
+        The process may have ended; then its output and its exit are still there.
+        """
+        return Process(self._portal, self._run(self._inner.attach_or_start(command, name=name, **options)))
+
     def process(self, id: str) -> Process:
-        """Returns a handle on a process of this session by its id, for example after `connect(resume=…)`."""
+        """Returns a handle on a process of this session by its id, for example after `connect(session=Resume(id))`."""
         return Process(self._portal, self._run(self._inner.process(id)))
 
     def process_ref(self, session: str, id: str) -> ProcessRef:
-        """Returns a reference to a process of another session, by the id or name of that."""
+        """Returns a reference to a process of another session, by the id or name of that. It has the same readers."""
         return ProcessRef(self._portal, self._call(lambda: self._inner.process_ref(session, id)))
 
     def processes(self, scope: Literal['session', 'identity']='session') -> list[ProcessInfo]:
@@ -832,12 +912,12 @@ class Host(Face[_host.Host]):
 class Agent(Face[agent.Agent]):
     """Runs the commands of a language model on a host. See the module for an example."""
 
-    def exec(self, command: Command, *, yield_after: float | None=None, max_output_bytes: int | None=None, **options: Any) -> Step:
+    def exec(self, command: Command, *, yield_after: float | None=None, max_output_bytes: int | None=None, name: str | None=None, **options: Unpack[StartOptions]) -> Step:
         """Starts a command, and waits until it has ended or `yield_after` seconds have passed.
 
         `options` are those of `Host.start`; the input is a pipe unless they say otherwise.
         """
-        return self._run(self._inner.exec(command, yield_after=yield_after, max_output_bytes=max_output_bytes, **options))
+        return self._run(self._inner.exec(command, yield_after=yield_after, max_output_bytes=max_output_bytes, name=name, **options))
 
     def write(self, handle: int, data: Data=b'', *, end: bool=False, yield_after: float | None=None, max_output_bytes: int | None=None) -> Step:
         """Writes to a process (nothing: just waits on), closes its input with `end`, and waits as `exec` does."""
@@ -879,14 +959,14 @@ class Agent(Face[agent.Agent]):
         self._run(self._inner.close())
 
 
-def connect(target: str | Sequence[str] | Target, *, token: str | None=None, ca: str | os.PathLike[str] | None=None, client_cert: tuple[str, str] | None=None, ssl_context: ssl.SSLContext | None=None, headers: Mapping[str, str] | None=None, session_name: str | None=None, resume: str | None=None, take_over: str | None=None, resume_or_new: str | None=None, detach_ttl: float | None=None, client_name: str='remex-python', connect_timeout: float=10.0, connect_retry: float=0.0, initialize_timeout: float=10.0, request_timeout: float | None=None, reconnect_timeout: float=60.0, keep_alive_interval: float=15.0, keep_alive_timeout: float=10.0) -> Host:
+def connect(target: str | Sequence[str] | Target, *, session: SessionChoice=None, token: Token | None=None, ca: str | os.PathLike[str] | None=None, pin: str | None=None, client_cert: tuple[str, str] | None=None, ssl_context: ssl.SSLContext | None=None, headers: Mapping[str, str] | None=None, detach_ttl: float | None=None, client_name: str='remex-python', connect_timeout: float | None=None, connect_retry: float=0.0, handshake_timeout: float | None=None, request_timeout: float | None=None, reconnect_timeout: float | None=None, keep_alive_interval: float=15.0, keep_alive_timeout: float=10.0) -> Host:
     """Connects to a server; use it in `with`, or call `close` or `end`.
 
     The arguments are those of `remex_client.connect`.
     """
 
     async def make() -> _host.Host:
-        return await _host.connect(target, token=token, ca=ca, client_cert=client_cert, ssl_context=ssl_context, headers=headers, session_name=session_name, resume=resume, take_over=take_over, resume_or_new=resume_or_new, detach_ttl=detach_ttl, client_name=client_name, connect_timeout=connect_timeout, connect_retry=connect_retry, initialize_timeout=initialize_timeout, request_timeout=request_timeout, reconnect_timeout=reconnect_timeout, keep_alive_interval=keep_alive_interval, keep_alive_timeout=keep_alive_timeout)
+        return await _host.connect(target, session=session, token=token, ca=ca, pin=pin, client_cert=client_cert, ssl_context=ssl_context, headers=headers, detach_ttl=detach_ttl, client_name=client_name, connect_timeout=connect_timeout, connect_retry=connect_retry, handshake_timeout=handshake_timeout, request_timeout=request_timeout, reconnect_timeout=reconnect_timeout, keep_alive_interval=keep_alive_interval, keep_alive_timeout=keep_alive_timeout)
 
     portal = Portal.shared()
     return Host(portal, portal.run(make()))
@@ -906,6 +986,8 @@ __all__ = [
     "ProcessRef",
     "Reader",
     "RemoteReader",
+    "RemoteTextReader",
+    "RemoteTextWriter",
     "RemoteWriter",
     "Stdin",
     "StreamingResponse",
