@@ -152,9 +152,10 @@ class Source:
         """Returns the face of a method, or nothing if it is private."""
         if node.name == "__anext__":
             result = self.note(node.returns)
-            return f"    def __iter__(self) -> {owner}:\n        return self\n\n" + (
-                f"    def __next__(self) -> {result}:\n        return self._next(self._inner)\n"
-            )
+            each = f"    def __iter__(self) -> Iterator[{result}]:\n        return self._each(self._inner)\n\n"
+            self.used.add("Iterator")
+            self.imports.setdefault("Iterator", "from collections.abc import Iterator")
+            return each + (f"    def __next__(self) -> {result}:\n        return self._next(self._inner)\n")
         if node.name == "__aenter__":
             enter = "self._run(self._inner.__aenter__())"
             return f"    def __enter__(self) -> {owner}:\n        {enter}\n        return self\n"

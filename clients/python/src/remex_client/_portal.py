@@ -75,7 +75,7 @@ class Face(Generic[T]):
     def __init__(self, portal: Portal, inner: T) -> None:
         self._portal = portal
         self._inner = inner
-        self._taken: deque[Any] = deque()
+        self._taken: Iterator[Any] = iter(())
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -95,13 +95,19 @@ class Face(Generic[T]):
         return getattr(sync, type(value).__name__)(self._portal, value)
 
     def _next(self, items: AsyncIterator[R]) -> R:
-        if not self._taken:
+        item: R
+        for item in self._each(items):
+            return item
+        raise StopIteration
+
+    def _each(self, items: AsyncIterator[R]) -> Iterator[R]:
+        while True:
+            # Shared by everything that iterates, so that nothing is lost where a loop ends early.
+            yield from self._taken
             try:
-                self._taken.extend(self._portal.run(_pull(items)))
+                self._taken = iter(self._portal.run(_pull(items)))
             except StopAsyncIteration:
-                raise StopIteration from None
-        item: R = self._taken.popleft()
-        return item
+                return
 
     def _iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
         while True:
@@ -112,9 +118,13 @@ class Face(Generic[T]):
 
 
 async def _pull(items: AsyncIterator[R]) -> list[R]:
-    """Takes the next item, and those that are there already: a change of threads costs more than an item."""
+    """Takes the next item, and those that are there already: a change of threads costs more than many items."""
     taken = [await items.__anext__()]
-    ready: deque[Any] | None = getattr(items, "_ready", None)
-    while ready and not isinstance(ready[0], Exception):
-        taken.append(ready.popleft())
+    arrived: Callable[[], list[R]] | None = getattr(items, "_take_arrived", None)
+    if arrived is not None:
+        taken += arrived()
+    else:
+        ready: deque[Any] | None = getattr(items, "_ready", None)
+        while ready and not isinstance(ready[0], Exception):
+            taken.append(ready.popleft())
     return taken

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._errors import GapError, RefusedError, RemexError, StdinClosedError, decoding, is_kind, is_unknown_process
 from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
@@ -36,16 +36,47 @@ Data = str | bytes | bytearray | memoryview
 Input = Data | Iterable[Data] | AsyncIterable[Data]
 
 
-@dataclass(frozen=True, slots=True)
+class Origin(NamedTuple):
+    """Where a line comes from; all lines of an event share it."""
+
+    stream: Stream
+    seq: int
+    is_continued: bool = False
+
+
 class Line:
     """A line of output without its end; invalid UTF-8 is replaced."""
 
-    stream: Stream
-    #: The event that completed it.
-    seq: int
-    text: str
-    #: Whether it is too long, and the next piece of the same stream continues it.
-    is_continued: bool = False
+    # There may be millions of lines in a second, and each attribute takes its time.
+    __slots__ = ("_origin", "text")
+
+    def __init__(self, text: str, origin: Origin) -> None:
+        self.text = text
+        self._origin = origin
+
+    @property
+    def stream(self) -> Stream:
+        """Where it was printed."""
+        return self._origin.stream
+
+    @property
+    def seq(self) -> int:
+        """The event that completed it."""
+        return self._origin.seq
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it is too long, and the next piece of the same stream continues it."""
+        return self._origin.is_continued
+
+    def __repr__(self) -> str:
+        return f"Line({self.text!r}, {self._origin})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Line) and (self.text, self._origin) == (other.text, other._origin)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self._origin))
 
 
 class Events:
@@ -90,6 +121,19 @@ class Events:
             if event.seq > self._after:
                 self._after = event.seq
                 return event
+
+    def _take_one(self) -> Event | None:
+        """Returns the next event if it is there already, and raises nothing."""
+        while not self._past and self._after >= self._past_until and self._queue.failed is None:
+            event = self._queue.take(self._consumer)
+            if event is None or event.seq > self._after:
+                self._after = self._after if event is None else event.seq
+                return event
+        return None
+
+    def _take_arrived(self) -> list[Event]:
+        """Returns the events that are there already."""
+        return list(iter(self._take_one, None))
 
     def close(self) -> None:
         """Lifts the backpressure of this consumer."""
@@ -178,6 +222,10 @@ class PolledEvents:
                 self._after = max(self._after, event.seq)
         return self._ready.popleft()
 
+    def _take_one(self) -> Event | None:
+        """Returns the next event if it is there already."""
+        return self._ready.popleft() if self._ready else None
+
     def close(self) -> None:
         """Does nothing: a reference holds up no process."""
 
@@ -188,20 +236,36 @@ class Chunks:
     def __init__(self, events: Events | PolledEvents, stream: Stream | None = None) -> None:
         self._events = events
         self._stream = stream
+        self._gap: GapError | None = None
 
     def __aiter__(self) -> Chunks:
         return self
 
     async def __anext__(self) -> Chunk:
         while True:
+            if self._gap is not None:
+                gap, self._gap = self._gap, None
+                raise gap
             event = await self._events.next()
-            if isinstance(event, Chunk):
-                if self._stream is None or event.stream == self._stream:
-                    return event
-            elif isinstance(event, Gap):
-                raise GapError(event.bytes)
-            elif event is None:
+            if event is None:
                 raise StopAsyncIteration
+            if (chunk := self._chunk_of(event)) is not None:
+                return chunk
+
+    def _chunk_of(self, event: Event) -> Chunk | None:
+        if isinstance(event, Chunk):
+            return event if self._stream is None or event.stream == self._stream else None
+        if isinstance(event, Gap):
+            self._gap = GapError(event.bytes)
+        return None
+
+    def _take_arrived(self) -> list[Chunk]:
+        """Returns the chunks that are there already."""
+        taken: list[Chunk] = []
+        while self._gap is None and (event := self._events._take_one()) is not None:
+            if (chunk := self._chunk_of(event)) is not None:
+                taken.append(chunk)
+        return taken
 
     def close(self) -> None:
         """Lifts the backpressure of this consumer."""
@@ -217,58 +281,99 @@ class Lines:
         # A character has up to four bytes, and a piece ends between two of them.
         self._max_bytes = max(4, max_bytes)
         self._partial: dict[Stream, bytes] = {}
-        self._ready: deque[Line | GapError] = deque()
+        #: The lines of the last event, made when they are asked for: everything that iterates shares it.
+        self._ready: Iterator[Line] = iter(())
+        #: The gap behind them.
+        self._gap: GapError | None = None
 
-    def __aiter__(self) -> Lines:
-        return self
+    async def __aiter__(self) -> AsyncIterator[Line]:
+        # A generator gives an item in a fraction of the time that a call of `__anext__` takes.
+        while True:
+            for line in self._ready:
+                yield line
+            if not await self._more():
+                return
 
     async def __anext__(self) -> Line:
-        while not self._ready:
-            event = await self._events.next()
-            if event is None:
+        while True:
+            for line in self._ready:
+                return line
+            if not await self._more():
                 raise StopAsyncIteration
-            if isinstance(event, Chunk):
-                if self._stream is None or event.stream == self._stream:
-                    self._take(event)
-            elif isinstance(event, Gap):
-                self._finish(event.seq)
-                self._ready.append(GapError(event.bytes))
-            elif isinstance(event, Closed):
-                self._finish(event.seq)
-        line = self._ready.popleft()
-        if isinstance(line, GapError):
-            raise line
-        return line
 
     def close(self) -> None:
         """Lifts the backpressure of this consumer."""
         self._events.close()
 
-    def _take(self, chunk: Chunk) -> None:
-        *whole, rest = (self._partial.pop(chunk.stream, b"") + chunk.data).split(b"\n")
-        for raw in whole:
-            raw = self._split(chunk, raw)
-            self._ready.append(_line(chunk.stream, chunk.seq, raw[:-1] if raw.endswith(b"\r") else raw))
-        self._partial[chunk.stream] = self._split(chunk, rest)
+    async def _more(self) -> bool:
+        """Raises the gap behind the lines so far, or takes the next event; returns whether there was one."""
+        if self._gap is not None:
+            gap, self._gap = self._gap, None
+            raise gap
+        event = await self._events.next()
+        if event is not None:
+            self._take_event(event)
+        return event is not None
 
-    def _split(self, chunk: Chunk, raw: bytes) -> bytes:
-        """Gives pieces of what is too long for a line, and returns the rest."""
-        while len(raw) > self._max_bytes:
-            end = self._max_bytes
+    def _take_arrived(self) -> list[Line]:
+        """Returns the lines that are there already."""
+        lines = list(self._ready)
+        while self._gap is None and (event := self._events._take_one()) is not None:
+            self._take_event(event)
+            lines += self._ready
+        return lines
+
+    def _take_event(self, event: Event) -> None:
+        if isinstance(event, Chunk):
+            if self._stream is None or event.stream == self._stream:
+                self._ready = self._lines(event)
+        elif isinstance(event, Gap):
+            self._ready = self._finish(event.seq)
+            self._gap = GapError(event.bytes)
+        elif isinstance(event, Closed):
+            self._ready = self._finish(event.seq)
+
+    def _lines(self, chunk: Chunk) -> Iterator[Line]:
+        partial, stream = self._partial.pop(chunk.stream, b""), chunk.stream
+        first, end = chunk.data.find(b"\n"), chunk.data.rfind(b"\n") + 1
+        if not end or len(partial) + first > self._max_bytes or len(chunk.data) > self._max_bytes:
+            return self._lines_of_any_length(chunk, partial + chunk.data)
+        # All at once: no line can be too long, and a line end is never part of a character.
+        text = (partial + chunk.data[:end]).decode("utf-8", "replace")
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        texts = text.split("\n")
+        texts.pop()
+        self._partial[stream] = chunk.data[end:]
+        return map(Line, texts, repeat(Origin(stream, chunk.seq)))
+
+    def _lines_of_any_length(self, chunk: Chunk, data: bytes) -> Iterator[Line]:
+        *whole, rest = data.split(b"\n")
+        lines: list[Line] = []
+        for raw in whole:
+            raw = self._split(chunk, raw, lines)
+            lines.append(_line(chunk.stream, chunk.seq, raw[:-1] if raw.endswith(b"\r") else raw))
+        self._partial[chunk.stream] = self._split(chunk, rest, lines)
+        return iter(lines)
+
+    def _split(self, chunk: Chunk, raw: bytes, lines: list[Line]) -> bytes:
+        """Adds pieces of what is too long for a line, and returns the rest."""
+        at = 0
+        while len(raw) - at > self._max_bytes:
+            end = at + self._max_bytes
             # Back to the beginning of a character, if that is near.
-            while end > self._max_bytes - 3 and raw[end] & 0xC0 == 0x80:
+            while end > at + self._max_bytes - 3 and raw[end] & 0xC0 == 0x80:
                 end -= 1
             if raw[end] & 0xC0 == 0x80:
-                end = self._max_bytes
-            self._ready.append(_line(chunk.stream, chunk.seq, raw[:end], True))
-            raw = raw[end:]
-        return raw
+                end = at + self._max_bytes
+            lines.append(_line(chunk.stream, chunk.seq, raw[at:end], True))
+            at = end
+        return raw[at:] if at else raw
 
-    def _finish(self, seq: int) -> None:
-        for stream, raw in self._partial.items():
-            if raw:
-                self._ready.append(_line(stream, seq, raw))
+    def _finish(self, seq: int) -> Iterator[Line]:
+        lines = [_line(stream, seq, raw) for stream, raw in self._partial.items() if raw]
         self._partial.clear()
+        return iter(lines)
 
 
 class Reader:
@@ -495,7 +600,7 @@ def later(session: Session, work: Callable[[], None]) -> None:
 
 
 def _line(stream: Stream, seq: int, raw: bytes, is_continued: bool = False) -> Line:
-    return Line(stream, seq, raw.decode("utf-8", "replace"), is_continued)
+    return Line(raw.decode("utf-8", "replace"), Origin(stream, seq, is_continued))
 
 
 def write_params(session: Session, data: bytes) -> dict[str, Any]:

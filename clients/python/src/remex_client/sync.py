@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 class Events(Face[_streams.Events]):
     """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
 
-    def __iter__(self) -> Events:
-        return self
+    def __iter__(self) -> Iterator[Event]:
+        return self._each(self._inner)
 
     def __next__(self) -> Event:
         return self._next(self._inner)
@@ -63,8 +63,8 @@ class Events(Face[_streams.Events]):
 class PolledEvents(Face[_streams.PolledEvents]):
     """The events of a process of another session, in order; what was dropped is a `Gap`."""
 
-    def __iter__(self) -> PolledEvents:
-        return self
+    def __iter__(self) -> Iterator[Event]:
+        return self._each(self._inner)
 
     def __next__(self) -> Event:
         return self._next(self._inner)
@@ -81,8 +81,8 @@ class PolledEvents(Face[_streams.PolledEvents]):
 class Chunks(Face[_streams.Chunks]):
     """The output of a process, in order and exactly once. At a gap it raises `GapError`, and can be continued."""
 
-    def __iter__(self) -> Chunks:
-        return self
+    def __iter__(self) -> Iterator[Chunk]:
+        return self._each(self._inner)
 
     def __next__(self) -> Chunk:
         return self._next(self._inner)
@@ -95,8 +95,8 @@ class Chunks(Face[_streams.Chunks]):
 class Lines(Face[_streams.Lines]):
     """The lines of a process. At a gap it raises `GapError`, and can be continued."""
 
-    def __iter__(self) -> Lines:
-        return self
+    def __iter__(self) -> Iterator[Line]:
+        return self._each(self._inner)
 
     def __next__(self) -> Line:
         return self._next(self._inner)
@@ -137,8 +137,8 @@ class Reader(Face[_streams.Reader]):
         """Reads up to a separator, and with it; raises `asyncio.IncompleteReadError` at the end of the stream."""
         return self._run(self._inner.readuntil(separator))
 
-    def __iter__(self) -> Reader:
-        return self
+    def __iter__(self) -> Iterator[bytes]:
+        return self._each(self._inner)
 
     def __next__(self) -> bytes:
         return self._next(self._inner)
@@ -420,8 +420,8 @@ class RemoteReader(Face[_transfer.RemoteReader]):
         """
         return self._run(self._inner.read(n))
 
-    def __iter__(self) -> RemoteReader:
-        return self
+    def __iter__(self) -> Iterator[bytes]:
+        return self._each(self._inner)
 
     def __next__(self) -> bytes:
         return self._next(self._inner)
@@ -480,8 +480,8 @@ class RemoteTextReader(Face[_text_file.RemoteTextReader]):
         """Reads a line with its end; less at the end of the file."""
         return self._run(self._inner.readline())
 
-    def __iter__(self) -> RemoteTextReader:
-        return self
+    def __iter__(self) -> Iterator[str]:
+        return self._each(self._inner)
 
     def __next__(self) -> str:
         return self._next(self._inner)
@@ -658,8 +658,8 @@ class Files(Face[_files.Files]):
 class Watch(Face[_files.Watch]):
     """A watch on files: iterate over its `Changes`."""
 
-    def __iter__(self) -> Watch:
-        return self
+    def __iter__(self) -> Iterator[Changes]:
+        return self._each(self._inner)
 
     def __next__(self) -> Changes:
         return self._next(self._inner)
@@ -722,8 +722,8 @@ class StreamingResponse(Face[_http.StreamingResponse]):
         """Returns the first value of a header."""
         return self._call(lambda: self._inner.header(name))
 
-    def __iter__(self) -> StreamingResponse:
-        return self
+    def __iter__(self) -> Iterator[bytes]:
+        return self._each(self._inner)
 
     def __next__(self) -> bytes:
         return self._next(self._inner)
@@ -751,8 +751,8 @@ class ObservedEvents(Face[_observe.ObservedEvents]):
     raises `RefusedError` (`unknownSession`) when the session has ended.
     """
 
-    def __iter__(self) -> ObservedEvents:
-        return self
+    def __iter__(self) -> Iterator[tuple[str, Event]]:
+        return self._each(self._inner)
 
     def __next__(self) -> tuple[str, Event]:
         return self._next(self._inner)
