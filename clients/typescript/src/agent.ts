@@ -15,9 +15,11 @@ import type { RemexError } from "./errors.js";
 import { RemexError as AnyRemexError, ProtocolError, UsageError } from "./errors.js";
 import type { Exit } from "./events.js";
 import type { Host } from "./host.js";
+import { checkTime, checkWhole } from "./numbers.js";
 import type { Process } from "./process.js";
 import type { ProcessSignalName } from "./protocol.js";
 import type { Argv, StartOptions } from "./start.js";
+import { endOfFile } from "./stdin.js";
 
 /** The limits of an agent; all of them have a default. */
 export interface AgentLimits {
@@ -107,11 +109,16 @@ export class Agent implements AsyncDisposable {
   constructor(host: Host, limits: Partial<AgentLimits> = {}) {
     this.#host = host;
     this.#limits = { ...DEFAULTS, ...limits };
+    const { open, yieldAfterMs, yieldMinMs, yieldMaxMs, outputBytes, collectBytes } = this.#limits;
+    checkWhole("open", open, 1);
+    for (const [name, time] of Object.entries({ yieldAfterMs, yieldMinMs, yieldMaxMs })) checkTime(name, time);
+    for (const [name, bytes] of Object.entries({ outputBytes, collectBytes })) checkWhole(name, bytes);
   }
 
   /** Starts a command, and returns when it has ended or the time has passed. */
   async exec(argv: Argv, options: StartOptions & Window = {}): Promise<Step> {
     const { yieldAfterMs, maxOutputBytes, ...command } = options;
+    checkWindow(options);
     this.#makeRoom();
     const process = await this.#host.start(argv, { ...COMMAND, ...command });
     const handle = ++this.#lastHandle;
@@ -131,6 +138,7 @@ export class Agent implements AsyncDisposable {
     end?: boolean | undefined;
   } = {}): Promise<Step> {
     const opened = this.#find(handle);
+    checkWindow(options);
     if ((input !== undefined || options.end) && isFinal(opened.progress)) {
       throw new UsageError(`process ${handle} has ended`, { hint: "write nothing to get the rest of its output" });
     }
@@ -139,6 +147,7 @@ export class Agent implements AsyncDisposable {
 
   /** Returns the beginning and the end of all output of a process; steps are not affected. */
   async output(handle: number, maxBytes: number): Promise<TruncatedText> {
+    checkWhole("maxBytes", maxBytes);
     const { stdout, stderr, terminal, omittedBytes } = await this.#find(handle).process.snapshot({ maxBytes: this.#limits.collectBytes });
     const text = new Truncator(maxBytes);
     for (const bytes of [stdout, stderr, terminal]) text.push(this.#filtered(toText(bytes)));
@@ -218,7 +227,9 @@ export class Agent implements AsyncDisposable {
         await opened.process.stdin.write(part, { signal: over.signal });
         acceptedBytes += part.length;
       }
-      if (input?.end) await opened.process.stdin.close({ signal: over.signal });
+      if (!input?.end) return;
+      const { stdin } = opened.process;
+      await (opened.isTerminal ? stdin.write(endOfFile(input.bytes.at(-1)), { signal: over.signal }) : stdin.close({ signal: over.signal }));
     };
     const written = write().catch((error: unknown) => {
       if (!over.signal.aborted) failure = error;
@@ -231,6 +242,11 @@ export class Agent implements AsyncDisposable {
     const output = opened.take(Math.min(window.maxOutputBytes ?? outputBytes, collectBytes));
     return { handle, output, progress: opened.progress, acceptedBytes, waitedMs: Math.round(performance.now() - began) };
   }
+}
+
+function checkWindow({ yieldAfterMs, maxOutputBytes }: Window): void {
+  if (yieldAfterMs !== undefined) checkTime("yieldAfterMs", yieldAfterMs);
+  if (maxOutputBytes !== undefined) checkWhole("maxOutputBytes", maxOutputBytes);
 }
 
 function isFinal({ state }: AgentProgress): boolean {

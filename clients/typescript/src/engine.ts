@@ -18,6 +18,7 @@ import type { OutputEvent, ProcessEvent } from "./events.js";
 import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
 import type { Dial, Link, Outgoing } from "./link.js";
 import { outgoingLength } from "./link.js";
+import { checkParams } from "./numbers.js";
 import { fromWirePath, toUri } from "./path.js";
 import type { FsChangedParams, HttpRequestBodyDeltaParams, InitializeResult } from "./protocol.js";
 
@@ -182,6 +183,7 @@ export class Engine {
       const signal = options?.signal;
       if (signal?.aborted) return reject(signal.reason);
       if (this.#lost) return reject(this.#lost);
+      checkParams(params);
       const id = this.#nextId++;
       const message = request(id, method, this.#withPaths(params), binary);
       const [length, limit] = [outgoingLength(message), this.welcome.limits?.messageBytes];
@@ -480,7 +482,7 @@ export class Engine {
         // There is time for an attempt afterwards, however little is left.
         await sleep(Math.min(jittered(backoff), Math.max(0, left()) / 2), this.#closing.signal);
         backoff = Math.min(Math.max(backoff * 2, FIRST_BACKOFF_MS), MAX_BACKOFF_MS);
-        await this.#connectOnce(this.welcome.sessionId, undefined, AbortSignal.timeout(Math.max(1, Math.ceil(left()))));
+        await this.#connectOnce(this.welcome.sessionId, undefined, left() === Infinity ? undefined : AbortSignal.timeout(Math.max(1, Math.ceil(left()))));
         return backoff;
       } catch (error) {
         if (this.#closing.signal.aborted) return closedError();

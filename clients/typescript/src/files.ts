@@ -14,10 +14,9 @@ import { fromWirePath, toWirePath } from "./path.js";
 import type { FsDirectoryEntry, FsHashResult, FsMetadata, FsWalkOptions, FsWalkResult } from "./protocol.js";
 import type { Destination, WriterOptions } from "./remote-file.js";
 import { RemoteReader, RemoteWriter, findDestination } from "./remote-file.js";
+import type { Source } from "./source.js";
+import { checkSource, chunksOf, isWhole } from "./source.js";
 import { Watch } from "./watch.js";
-
-/** Data of any length: bytes, a stream, or anything that yields bytes. */
-export type Source = BytesLike | Blob | AsyncIterable<Uint8Array> | Iterable<Uint8Array> | ReadableStream<Uint8Array>;
 
 /** How far a transfer is. */
 export interface Progress {
@@ -141,12 +140,13 @@ export class Files {
 
   /** Writes a file of any size from bytes or a stream; returns its length. */
   async upload(source: Source, path: Path, options?: WriterOptions & TransferOptions): Promise<number> {
+    checkSource("source", source);
     return this.send(source, await findDestination(this, path, options ?? {}), options);
   }
 
   /** @internal Writes a file; `check` is called before it is put in place. */
   async send(source: Source, destination: Destination, options?: TransferOptions, check?: () => Promise<void>): Promise<number> {
-    const total = typeof source === "string" || source instanceof Uint8Array || source instanceof ArrayBuffer ? toBytes(source).length : undefined;
+    const total = isWhole(source) ? toBytes(source).length : undefined;
     await using writer = await RemoteWriter.open(this, destination, options?.signal);
     for await (const bytes of chunksOf(source)) {
       await writer.write(bytes);
@@ -285,23 +285,3 @@ function toEntry(entry: FsDirectoryEntry): DirectoryEntry {
     metadata: entry.metadata ?? undefined,
   };
 }
-
-/** Returns any source as chunks. */
-async function* chunksOf(source: Source): AsyncGenerator<Uint8Array, void, void> {
-  if (typeof source === "string" || source instanceof Uint8Array || source instanceof ArrayBuffer) yield toBytes(source);
-  else if (source instanceof Blob) yield* readStream(source.stream());
-  else if (Symbol.asyncIterator in source) yield* source;
-  else if (Symbol.iterator in source) yield* source;
-  else yield* readStream(source);
-}
-
-/** Not every browser can iterate over a stream. */
-async function* readStream(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
-  const reader = stream.getReader();
-  try {
-    for (let step = await reader.read(); !step.done; step = await reader.read()) yield step.value;
-  } finally {
-    reader.releaseLock();
-  }
-}
-

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { toBytes } from "./bytes.js";
 import type { Method, Params, Result } from "./calls.js";
 import type { CallOptions, ConnectionState, Engine, EngineOptions } from "./engine.js";
 import { Engine as SessionEngine } from "./engine.js";
@@ -10,9 +11,14 @@ import { UsageError, isRefused } from "./errors.js";
 import { Files } from "./files.js";
 import { Http } from "./http.js";
 import type { Dial } from "./link.js";
+import { checkTime } from "./numbers.js";
 import type { Output } from "./process.js";
 import { Process } from "./process.js";
 import type { EnvironmentInfo, InitializeResult, ProcessEntry, ProcessScope, SessionEntry } from "./protocol.js";
+import type { Source } from "./source.js";
+import { checkSource, chunksOf, isWhole } from "./source.js";
+import type { Stdin } from "./stdin.js";
+import { MAX_UNANSWERED, endOfFile } from "./stdin.js";
 import type { Argv, RunOptions, StartOptions } from "./start.js";
 import { start } from "./start.js";
 
@@ -45,6 +51,11 @@ export interface HostOptions extends CallOptions {
   /** How long to wait for the answer to a ping before the connection counts as lost; 10 s by default. */
   keepAliveTimeoutMs?: number | undefined;
 }
+
+/** The options that are times: any, those that nothing could be done in if they were zero, and those that may be endless. */
+const TIMES = ["detachTtlMs"] as const;
+const TIME_LIMITS = ["connectTimeoutMs", "handshakeTimeoutMs", "requestTimeoutMs", "keepAliveIntervalMs", "keepAliveTimeoutMs"] as const;
+const RETRY_TIMES = ["connectRetryMs", "reconnectTimeoutMs"] as const;
 
 /**
  * One session with one server.
@@ -106,18 +117,22 @@ export class Host implements AsyncDisposable {
    * ```
    */
   async run(argv: Argv, options: RunOptions = {}): Promise<Output> {
-    const { input } = options;
-    const process = await start(this.engine, argv, input === undefined ? options : { ...options, stdin: "pipe" });
+    const { input, ...rest } = options;
+    if (input !== undefined) checkSource("input", input);
+    const process = await start(this.engine, argv, input === undefined ? rest : { ...rest, stdin: "pipe" });
+    const over = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, over.signal]) : over.signal;
     try {
-      const written = input === undefined ? undefined : feed(process, input, Boolean(options.tty));
-      const output = await process.collect({ signal: options.signal });
-      const failure = await written;
-      if (failure !== undefined && output.ok) throw failure;
-      return output;
+      const collected = process.collect({ signal });
+      if (input === undefined) return await collected;
+      // Input that cannot be had or written fails the run; otherwise the end of the process decides.
+      const failed = feed(process, input, { isTerminal: Boolean(options.tty), signal }).then(() => new Promise<never>(() => undefined));
+      return await Promise.race([collected, failed]);
     } catch (error) {
       process.kill().catch(() => undefined);
       throw error;
     } finally {
+      over.abort();
       process.detach();
     }
   }
@@ -196,21 +211,47 @@ export class Host implements AsyncDisposable {
   }
 }
 
-/** Writes all input and closes it; returns a failure, which matters only if the process succeeded. */
-async function feed(process: Process, input: NonNullable<RunOptions["input"]>, isTerminal: boolean): Promise<unknown> {
+/** Writes all input and ends it; fails unless the process has ended without reading it. */
+async function feed(process: Process, input: Source, { isTerminal, signal }: { isTerminal: boolean; signal: AbortSignal }): Promise<void> {
+  const { stdin } = process;
   try {
-    await process.stdin.write(input);
-    await (isTerminal ? process.stdin.write("\x04") : process.stdin.close());
-    return undefined;
+    const last = isWhole(input) ? await writeWhole(stdin, toBytes(input)) : await writeStream(stdin, input, signal);
+    await (isTerminal ? stdin.write(endOfFile(last)) : stdin.close());
   } catch (error) {
     // A process may exit without reading; its exit status says more than the broken pipe.
-    return isRefused(error, "stdinClosed") || isRefused(error, "unknownProcess") ? undefined : error;
+    if (signal.aborted || isRefused(error, "stdinClosed") || isRefused(error, "unknownProcess")) return;
+    throw error;
   }
+}
+
+/** Writes bytes; returns the last one. */
+async function writeWhole(stdin: Stdin, bytes: Uint8Array): Promise<number | undefined> {
+  if (bytes.length > 0) await stdin.write(bytes);
+  return bytes.at(-1);
+}
+
+/** Writes what a source yields, several pieces at once; returns the last byte. */
+async function writeStream(stdin: Stdin, source: Source, signal: AbortSignal): Promise<number | undefined> {
+  const unanswered: Promise<void>[] = [];
+  let last: number | undefined;
+  for await (const bytes of chunksOf(source)) {
+    signal.throwIfAborted();
+    // The source may reuse its buffer.
+    const write = stdin.write(bytes.slice());
+    write.catch(() => undefined);
+    last = bytes.at(-1) ?? last;
+    if (unanswered.push(write) >= MAX_UNANSWERED) await unanswered.shift();
+  }
+  await Promise.all(unanswered);
+  return last;
 }
 
 /** Connects and performs the handshake. */
 export async function openHost<H extends Host>(dial: Dial, options: HostOptions, make: (engine: Engine) => H): Promise<H> {
   const { signal, ...rest } = options;
+  for (const name of TIMES) if (rest[name] !== undefined) checkTime(name, rest[name]);
+  for (const name of TIME_LIMITS) if (rest[name] !== undefined) checkTime(name, rest[name], { min: 1 });
+  for (const name of RETRY_TIMES) if (rest[name] !== undefined) checkTime(name, rest[name], { isEndless: true });
   const defined = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
   const defaults: EngineOptions = {
     clientName: "remex-client",

@@ -15,6 +15,7 @@ import type { Chunk, Exit, ProcessEvent, ReadBatch } from "./events.js";
 import { base64, readBatch, toExit } from "./events.js";
 import type { Line } from "./lines.js";
 import { Lines } from "./lines.js";
+import { checkTime, checkWhole } from "./numbers.js";
 import type { ProcessEntry, ProcessSeekPosition, ProcessSeekResult, ProcessSignalName } from "./protocol.js";
 import { Stdin } from "./stdin.js";
 
@@ -136,6 +137,7 @@ export class Process implements AsyncDisposable {
    */
   events(options?: EventOptions): AsyncIterableIterator<ProcessEvent> {
     const afterSeq = options?.afterSeq ?? 0;
+    checkWhole("afterSeq", afterSeq);
     if (this.#queue) return new Events(this.#engine, this, this.#queue, afterSeq, options?.signal);
     return this.#polledEvents(afterSeq, options?.signal);
   }
@@ -171,6 +173,7 @@ export class Process implements AsyncDisposable {
     /** Longer lines come in pieces; 64 KiB by default. */
     maxLen?: number | undefined;
   }): AsyncIterableIterator<Line> {
+    if (options?.maxLen !== undefined) checkWhole("maxLen", options.maxLen, 1);
     return new Lines(this.events(options), options?.maxLen);
   }
 
@@ -268,6 +271,7 @@ export class Process implements AsyncDisposable {
 
   /** Waits until it has written nothing for this long; returns its exit if that comes first. */
   async waitForSilence(ms: number, options?: CallOptions): Promise<Exit | undefined> {
+    checkTime("ms", ms);
     const queue = this.#queue;
     if (!queue) {
       const reply = await this.#call("process/wait", { until: { idleMs: ms } }, options);

@@ -10,6 +10,7 @@ import { randomWord } from "./engine.js";
 import { ChangedError, InterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
 import type { Files } from "./files.js";
+import { checkParams } from "./numbers.js";
 import type { Path } from "./path.js";
 import { showPath, toWirePath } from "./path.js";
 import type { FsMetadata } from "./protocol.js";
@@ -217,6 +218,8 @@ export async function findDestination(files: Files, asked: Path, options: Writer
   let path = toWirePath(asked);
   if (path.endsWith("/") || path.endsWith("/.")) throw refuse("it names a directory");
   const { signal, permissions, modifiedAtMs } = options;
+  // Nobody wants to learn of them when everything is written.
+  checkParams({ permissions, modifiedAtMs });
   for (let links = 0; links <= MAX_LINKS; links++) {
     const there = await files.find(path, { signal });
     if (there?.isDirectory) throw refuse("it is a directory");
