@@ -9,7 +9,7 @@ export type { CallOptions, ConnectionState } from "./engine.js";
 export * from "./errors.js";
 export type { Chunk, ClosedEvent, Exit, ExitedEvent, GapEvent, OutputEvent, ProcessEvent, ReadBatch } from "./events.js";
 export { Files } from "./files.js";
-export type { DirectoryEntry, Progress, TransferOptions } from "./files.js";
+export type { DirectoryEntry, Progress, TransferOptions, WriteOptions } from "./files.js";
 export { Host } from "./host.js";
 export type { HostOptions } from "./host.js";
 export { Http } from "./http.js";

@@ -121,6 +121,8 @@ export class Engine {
   readonly #routes = new Map<string, Route>();
   readonly #enabled = { cancel: false, consumed: false };
   #protocolErrors: number[] = [];
+  /** When the connection was lost the last time, in milliseconds of `performance.now()`. */
+  #disconnectedAt = 0;
 
   constructor(dial: Dial, options: EngineOptions) {
     this.#dial = dial;
@@ -406,7 +408,7 @@ export class Engine {
             return false;
           }
           if (this.#welcome !== undefined && welcome.sessionId !== this.#welcome.sessionId) {
-            reject(new SessionLostError("forgotten", "the server started another session"));
+            reject(this.#forgotten());
             return false;
           }
           this.#onConnected(connection, welcome);
@@ -461,7 +463,7 @@ export class Engine {
       if (error instanceof SessionLostError) return this.#onLost(error);
       if (!this.hasSessions) {
         const message = `${error.message}; a server of the oldest dialect has no sessions, so its processes have ended`;
-        return this.#onLost(new SessionLostError("notResumable", message, error));
+        return this.#onLost(new SessionLostError("notResumable", message, { cause: error }));
       }
       this.#onDisconnected();
       backoff = Math.max(0, backoff - (performance.now() - connectedAt));
@@ -487,22 +489,34 @@ export class Engine {
       } catch (error) {
         if (this.#closing.signal.aborted) return closedError();
         if (error instanceof SessionLostError) return error;
-        if (isRefused(error, "unknownSession")) return new SessionLostError("forgotten", error.message, error);
+        if (isRefused(error, "unknownSession")) return this.#forgotten(error);
         // The server may not have detected the disconnect yet.
         const isFinal = error instanceof UnauthorizedError || error instanceof ProtocolError || error instanceof UsageError
           || (error instanceof RefusedError && !isRefused(error, "sessionAttached") && !isRefused(error, "shuttingDown"));
-        if (isFinal) return new SessionLostError("rejected", `the server rejected the client: ${error.message}`, error);
+        if (isFinal) return new SessionLostError("rejected", `the server rejected the client: ${error.message}`, { cause: error });
         if (error instanceof RemexError) last = error;
       }
       if (left() <= FIRST_BACKOFF_MS) {
         const message = `cannot reconnect to ${this.target} within ${limit} ms: ${last.message}`;
-        return new SessionLostError("reconnectTimedOut", message, last);
+        const hint = "when the host can be reached again, connect with `session: resume(…)` within its `detachTtlMs`";
+        return new SessionLostError("reconnectTimedOut", message, { hint, cause: last });
       }
     }
   }
 
+  /** Says why the server may not know the session any more. */
+  #forgotten(cause?: unknown): SessionLostError {
+    const { sessionId, detachTtlMs } = this.welcome;
+    const ttl = detachTtlMs == null ? "a while" : `${detachTtlMs} ms`;
+    const message = `the server no longer knows \`${sessionId}\` after ${Math.round(performance.now() - this.#disconnectedAt)} ms without a connection: the session was ended, `
+      + `it expired (it lives ${ttl} without a connection), or the server was restarted without \`--state\``;
+    const hint = "connect again for a new session; `remex serve --state DIR` keeps sessions and processes when the server restarts, and `detachTtlMs` lets sessions live longer";
+    return new SessionLostError("forgotten", message, { hint, cause });
+  }
+
   #onDisconnected(): void {
     this.disconnects += 1;
+    this.#disconnectedAt = performance.now();
     for (const queue of this.#queues.values()) queue.onDisconnect();
     for (const call of [...this.#pending.values()]) {
       if (call.state !== "sent") continue;
@@ -654,7 +668,7 @@ export class Engine {
     const now = performance.now();
     this.#protocolErrors = [...this.#protocolErrors.filter((at) => now - at < 60_000), now];
     if (this.#protocolErrors.length < MAX_PROTOCOL_ERRORS) return error;
-    return new SessionLostError("protocol", error.message, error);
+    return new SessionLostError("protocol", error.message, { cause: error });
   }
 }
 

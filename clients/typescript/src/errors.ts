@@ -188,13 +188,14 @@ export class SessionLostError extends RemexError {
   /** Why it is lost; `cause` has the error behind it, if there is one. */
   readonly reason: SessionLostReason;
 
-  constructor(reason: SessionLostReason, message: string, cause?: unknown) {
-    super(message, { cause });
+  constructor(reason: SessionLostReason, message: string, options?: { hint?: string | undefined; cause?: unknown }) {
+    super(reason === "closed" ? message : `the session is lost: ${message}`, options);
     this.reason = reason;
   }
 
+  /** Whether another client may resume the session later. */
   override get isRetryable(): boolean {
-    return this.reason === "reconnectTimedOut" || this.reason === "forgotten" || this.reason === "notResumable";
+    return this.reason === "reconnectTimedOut";
   }
 
   override get mayHaveHappened(): boolean {

@@ -4,16 +4,17 @@
  * @module
  */
 import type { BytesLike } from "./bytes.js";
-import { encodeBase64, toBytes, toText } from "./bytes.js";
+import { encodeBase64, kindOf, toBytes, toText } from "./bytes.js";
 import type { Params } from "./calls.js";
 import type { CallOptions, Engine } from "./engine.js";
-import { isRefused } from "./errors.js";
+import { ProtocolError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
 import type { Path } from "./path.js";
 import { fromWirePath, toWirePath } from "./path.js";
 import type { FsDirectoryEntry, FsHashResult, FsMetadata, FsWalkOptions, FsWalkResult } from "./protocol.js";
 import type { Destination, WriterOptions } from "./remote-file.js";
 import { RemoteReader, RemoteWriter, findDestination } from "./remote-file.js";
+import { contentHash } from "./sha256.js";
 import type { Source } from "./source.js";
 import { checkSource, chunksOf, isWhole } from "./source.js";
 import { Watch } from "./watch.js";
@@ -29,6 +30,19 @@ export interface Progress {
 /** Options of a transfer. */
 export interface TransferOptions extends CallOptions {
   onProgress?: ((progress: Progress) => void) | undefined;
+}
+
+/** Options of {@link Files.write}. */
+export interface WriteOptions extends CallOptions {
+  /** Replaces the file in one step, so that every reader finds the old content or the new. */
+  atomic?: boolean | undefined;
+  /**
+   * The hash that the content must have, `sha256:…`, or `absent` if there must be no file; otherwise the write fails with
+   * the kind `contentChanged`. `undefined` is refused, because it would write whatever the content is.
+   */
+  ifMatch?: string;
+  /** The permissions of a new file, minus the umask. */
+  createMode?: number | undefined;
 }
 
 /** An entry of a directory. */
@@ -85,22 +99,29 @@ export class Files {
   }
 
   /**
-   * Writes a whole file; {@link Files.create} writes files of any size.
+   * Writes a whole file, and returns the hash of what was written; {@link Files.create} writes files of any size.
    *
-   * Returns the hash of the content if `ifMatch` was given. With `ifMatch` a disconnect meanwhile is an
-   * `InterruptedError`; otherwise the write is repeated.
+   * With `ifMatch` a disconnect meanwhile is a `RequestInterruptedError`; otherwise the write is repeated.
+   *
+   * ```ts
+   * const hash = await host.files.write("/tmp/notes", "one\n");
+   * await host.files.write("/tmp/notes", "two\n", { ifMatch: hash }); // fails if someone else has changed it
+   * ```
    */
-  async write(path: Path, data: BytesLike, options?: CallOptions & {
-    /** Replaces the file in one step, so that every reader finds the old content or the new. */
-    atomic?: boolean | undefined;
-    /** The hash that the content must have, `sha256:…`, or `absent` if there must be no file; otherwise `contentChanged`. */
-    ifMatch?: string | undefined;
-    /** The permissions of a new file, minus the umask. */
-    createMode?: number | undefined;
-  }): Promise<string | undefined> {
-    const { signal, ...rest } = options ?? {};
+  async write(path: Path, data: BytesLike, options: WriteOptions = {}): Promise<string> {
+    const { signal, ...rest } = options;
+    if ("ifMatch" in options && typeof options.ifMatch !== "string") {
+      const hint = "leave it out to write whatever the content is, or pass a hash or `absent`";
+      throw new UsageError(`\`ifMatch\` is ${kindOf(options.ifMatch)}`, { hint });
+    }
+    const bytes = toBytes(data);
     const params = { path: toWirePath(path), ...rest };
-    return (await this.engine.callWithBytes("fs/writeFile", params, "dataBase64", toBytes(data), { signal })).hash ?? undefined;
+    const written = this.engine.callWithBytes("fs/writeFile", params, "dataBase64", bytes, { signal });
+    // The server computes it only for a comparison.
+    if (options.ifMatch === undefined) return (await Promise.all([contentHash(bytes), written]))[0];
+    const { hash } = await written;
+    if (hash == null) throw new ProtocolError("the server has ignored `ifMatch`");
+    return hash;
   }
 
   /** Returns the SHA-256 of a file or of a part of it, computed on the remote host. */
@@ -186,10 +207,14 @@ export class Files {
     return fromWirePath((await this.engine.call("fs/canonicalize", { path: toWirePath(path) }, options)).path);
   }
 
-  /** Removes a file, a link or a directory with everything in it; what does not exist is no error unless `force` is false. */
-  async remove(path: Path, options?: CallOptions & { recursive?: boolean | undefined; force?: boolean | undefined }): Promise<void> {
-    const { signal, ...rest } = options ?? {};
-    await this.engine.call("fs/remove", { path: toWirePath(path), ...rest }, { signal });
+  /**
+   * Removes a file, a link or an empty directory.
+   *
+   * With `recursive` also a directory with everything in it; with `missingOk` it is no error if there is nothing.
+   */
+  async remove(path: Path, options?: CallOptions & { recursive?: boolean | undefined; missingOk?: boolean | undefined }): Promise<void> {
+    const params = { path: toWirePath(path), recursive: options?.recursive ?? false, force: options?.missingOk ?? false };
+    await this.engine.call("fs/remove", params, { signal: options?.signal });
   }
 
   /** Copies a file, a link, or with `recursive` a directory, on the remote host. */

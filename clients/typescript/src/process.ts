@@ -146,14 +146,22 @@ export class Process implements AsyncDisposable {
    * Its output as chunks of bytes; fails with {@link GapError} where output is missing.
    *
    * ```ts
-   * for await (const { stream, seq, bytes } of process.output) console.log(stream, seq, bytes.length);
+   * for await (const { stream, seq, bytes } of build.output()) console.log(stream, seq, bytes.length);
    * ```
+   *
+   * It is a consumer from when it is first read.
    */
-  get output(): AsyncIterableIterator<Chunk> {
-    return chunksOf(this.events());
+  async *output(options?: EventOptions): AsyncGenerator<Chunk, void, void> {
+    for await (const event of this.events(options)) {
+      if (event.type === "gap") throw new GapError(event.bytes);
+      if (event.type === "output") yield event;
+    }
   }
 
-  /** Its standard output as a stream of bytes; read `stderr` concurrently, or not at all. */
+  /**
+   * Its standard output as a stream of bytes; like {@link Process.stderr} and {@link Process.terminal}, a consumer from
+   * when it is first read.
+   */
   get stdout(): ReadableStream<Uint8Array> {
     return this.#stream("stdout");
   }
@@ -344,7 +352,7 @@ export class Process implements AsyncDisposable {
 
   #stream(name: string): ReadableStream<Uint8Array> {
     let stream = this.#streams.get(name);
-    if (!stream) this.#streams.set(name, (stream = streamOf(this.events(), name)));
+    if (!stream) this.#streams.set(name, (stream = streamOf(() => this.events(), name)));
     return stream;
   }
 
@@ -518,17 +526,12 @@ class Events implements AsyncIterableIterator<ProcessEvent> {
   }
 }
 
-async function* chunksOf(events: AsyncIterable<ProcessEvent>): AsyncGenerator<Chunk, void, void> {
-  for await (const event of events) {
-    if (event.type === "gap") throw new GapError(event.bytes);
-    if (event.type === "output") yield event;
-  }
-}
-
-/** Returns one stream of output as a `ReadableStream`; nothing is read ahead. */
-function streamOf(events: AsyncIterableIterator<ProcessEvent>, name: string): ReadableStream<Uint8Array> {
+/** Returns one stream of output as a `ReadableStream`; nothing is read ahead, and nothing before it is read. */
+function streamOf(open: () => AsyncIterableIterator<ProcessEvent>, name: string): ReadableStream<Uint8Array> {
+  let events: AsyncIterableIterator<ProcessEvent> | undefined;
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
+      events ??= open();
       for (;;) {
         const { done, value } = await events.next();
         if (done) return controller.close();
@@ -540,7 +543,7 @@ function streamOf(events: AsyncIterableIterator<ProcessEvent>, name: string): Re
       }
     },
     async cancel() {
-      await events.return?.();
+      await events?.return?.();
     },
   }, { highWaterMark: 0 });
 }

@@ -277,7 +277,7 @@ export class Temporary {
 
   /** Removes the file unless it was put in place. */
   discard(): void {
-    if (!this.#isMoved) inFlight(this.#files.remove(this.path, { recursive: false }));
+    if (!this.#isMoved) inFlight(this.#files.remove(this.path, { missingOk: true }));
   }
 
   /** Returns an error in terms of the path that the caller knows. */

@@ -182,8 +182,9 @@ class Teller {
       case "list":
         return { running: (await this.host.processes()).filter((entry) => entry.state === "running").length };
       case "writeFile": {
-        const ifMatch = step["ifHash"] === undefined ? undefined : hashOf(bytes(step["ifHash"]));
-        return void (await files.write(step["path"], bytes(step["data"]), { ifMatch }));
+        const condition = step["ifHash"] === undefined ? {} : { ifMatch: hashOf(bytes(step["ifHash"])) };
+        assert.equal(await files.write(step["path"], bytes(step["data"]), condition), hashOf(bytes(step["data"])));
+        return undefined;
       }
       case "readFile":
         return { data: await files.read(step["path"]) };
@@ -205,7 +206,7 @@ class Teller {
       case "link":
         return files.symlink(step["path"], step["target"]) as Promise<undefined>;
       case "remove":
-        return files.remove(step["path"]) as Promise<undefined>;
+        return files.remove(step["path"], { recursive: true }) as Promise<undefined>;
       case "hash":
         return { of: (await files.hash(step["path"])).hash };
       case "upload": {

@@ -81,7 +81,11 @@ test("a session that is gone is said to be gone", async () => {
   const host = await connect(server.url);
   const states: string[] = [];
   host.onStateChange((state) => states.push(state));
-  await assert.rejects(within("the loss", host.files.read("/a")), (error: unknown) => error instanceof SessionLostError && error.reason === "forgotten");
+  const lost = await within("the loss", host.files.read("/a").then(() => assert.fail("it is read"), (error: unknown) => error));
+  assert.ok(lost instanceof SessionLostError && lost.reason === "forgotten" && lost.mayHaveHappened, String(lost));
+  assert.equal(lost.isRetryable, false, "nothing brings the session back");
+  assert.match(lost.message, /^the session is lost: the server no longer knows `s` after \d+ ms without a connection: .*30000 ms.* restarted without `--state`$/);
+  assert.match(lost.hint ?? "", /remex serve --state DIR/);
   assert.deepEqual(states, ["reconnecting", "lost"]);
 });
 

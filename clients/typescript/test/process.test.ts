@@ -61,6 +61,31 @@ test("standard streams are web streams", async () => {
   assert.deepEqual([stdout, stderr], ["HELLO WEB STREAMS", "done\n"]);
 });
 
+test("naming the streams of a process does not hold it up", async () => {
+  const ending = await host.start(["sh", "-c", "head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2"]);
+  const { stdin, stdout, stderr, terminal } = ending;
+  ending.output();
+  assert.ok(stdin && stdout && stderr && terminal);
+  assert.equal((await within("the exit", ending.wait())).exitCode, 0);
+  const read = await host.start(["sh", "-c", "head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2"]);
+  let length = 0;
+  const streams = [read.stdout, read.stderr];
+  for await (const bytes of streams[0]!) length += bytes.length;
+  assert.deepEqual([length, (await within("the exit", read.wait())).exitCode], [2_000_000, 0]);
+});
+
+test("streams that are read at once have everything, however much there is", async () => {
+  const both = await host.start(["sh", "-c", "seq 1 200000; seq 1 200000 >&2"]);
+  const chunks = (async () => {
+    let length = 0;
+    for await (const { bytes } of both.output()) length += bytes.length;
+    return length;
+  })();
+  const [stdout, stderr, length] = await within("the output", Promise.all([textOf(both.stdout), textOf(both.stderr), chunks]));
+  assert.ok(stdout === stderr && stdout.endsWith("\n200000\n"));
+  assert.equal(length, stdout.length + stderr.length);
+});
+
 async function textOf(stream: ReadableStream<Uint8Array>): Promise<string> {
   let text = "";
   for await (const chunk of stream.pipeThrough(new TextDecoderStream() as unknown as ReadableWritablePair<string, Uint8Array>)) text += chunk;

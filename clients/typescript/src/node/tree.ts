@@ -385,9 +385,9 @@ class Upload implements Direction<LocalPath, string> {
     const there = await this.#files.find(to, this.#call);
     if (there?.isDirectory && !there.isSymlink) throw exists;
     try {
-      await this.#files.remove(to, { ...this.#call, recursive: false });
+      await this.#files.remove(to, { ...this.#call, missingOk: true });
     } catch (error) {
-      if (!(error instanceof RefusedError) || error.kind !== "notFound") retries.note(error);
+      retries.note(error);
     }
   }
 }
