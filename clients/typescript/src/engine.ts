@@ -10,7 +10,7 @@ import type { Lane, Method, Params, Result } from "./calls.js";
 import { LANE_SLOTS, isRepeatable, laneOf } from "./calls.js";
 import { Connection, HANDSHAKE_ID, asRemexError, closedError, isObject, toRefusal } from "./connection.js";
 import {
-  InterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
+  RequestInterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
   UnreachableError, UsageError, isRefused,
 } from "./errors.js";
 import { EventQueue, READ_BYTES } from "./event-queue.js";
@@ -56,6 +56,8 @@ export interface CallOptions {
 /** Options of a call that are not for users. */
 interface InnerCallOptions<R> extends CallOptions {
   lane?: Lane;
+  /** False for a call that has something better to do after a disconnect than to begin anew. */
+  isRepeatable?: boolean;
   /** Called when the call is aborted after it was sent: it is not cancelled, and its outcome can be awaited. */
   onGivenUp?(outcome: Promise<R>): void;
 }
@@ -194,7 +196,7 @@ export class Engine {
         return reject(new UsageError(`\`${method}\` needs a message of ${length} bytes, but the server accepts at most ${limit}`, { hint }));
       }
       const call: PendingCall = {
-        id, method, message, isRepeatable: isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
+        id, method, message, isRepeatable: options?.isRepeatable ?? isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
         state: "waiting",
         isGivenUp: false,
         resolve: resolve as (result: unknown) => void,
@@ -529,7 +531,7 @@ export class Engine {
 
   #interrupt(call: PendingCall): void {
     this.#complete(call.id);
-    call.reject(new InterruptedError(call.method));
+    call.reject(new RequestInterruptedError(call.method));
   }
 
   #onLost(error: SessionLostError): void {

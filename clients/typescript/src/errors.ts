@@ -163,7 +163,7 @@ export class ProtocolError extends RemexError {
  *
  * Only calls that cannot be repeated safely fail like this; the others are sent again.
  */
-export class InterruptedError extends RemexError {
+export class RequestInterruptedError extends RemexError {
   /** The method of the call. */
   readonly method: string;
 

@@ -7,7 +7,7 @@ import type { BytesLike } from "./bytes.js";
 import { encodeBase64, kindOf, toBytes, toText } from "./bytes.js";
 import type { Params } from "./calls.js";
 import type { CallOptions, Engine } from "./engine.js";
-import { ProtocolError, UsageError, isRefused } from "./errors.js";
+import { ChangedError, ProtocolError, RequestInterruptedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
 import type { Path } from "./path.js";
 import { fromWirePath, toWirePath } from "./path.js";
@@ -58,6 +58,9 @@ export interface DirectoryEntry {
   readonly metadata: FsMetadata | undefined;
 }
 
+/** How often a file that changes is read after a disconnect. */
+const MAX_READS = 8;
+
 /** How many entries one page of a directory has. */
 const PAGE_LEN = 5000;
 
@@ -87,10 +90,28 @@ export class Files {
 
   // Whole files.
 
-  /** Reads a whole file, of at most 512 MiB; {@link Files.open} reads files of any size. */
+  /**
+   * Reads a whole file, of at most 512 MiB; {@link Files.open} reads files of any size.
+   *
+   * After a disconnect it goes on where it was, and begins anew only if the file has changed.
+   */
   async read(path: Path, options?: CallOptions): Promise<Uint8Array> {
-    const { dataBase64 } = await this.engine.call("fs/readFile", { path: toWirePath(path) }, options);
-    return base64(dataBase64, "dataBase64");
+    try {
+      const call = { signal: options?.signal, isRepeatable: false };
+      const { dataBase64 } = await this.engine.call("fs/readFile", { path: toWirePath(path) }, call);
+      return base64(dataBase64, "dataBase64");
+    } catch (error) {
+      if (!(error instanceof RequestInterruptedError)) throw error;
+    }
+    // One answer may be too long for a connection that is lost again and again.
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await using file = await this.open(path, options);
+        return await file.readAll();
+      } catch (error) {
+        if (!(error instanceof ChangedError) || attempt === MAX_READS) throw error;
+      }
+    }
   }
 
   /** Reads a whole file as UTF-8; invalid bytes become U+FFFD. */

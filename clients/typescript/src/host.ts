@@ -61,7 +61,7 @@ const RETRY_TIMES = ["connectRetryMs", "reconnectTimeoutMs"] as const;
  * One session with one server.
  *
  * After a disconnect it reconnects and resumes the session: calls and consumers notice only a pause, unless a call cannot
- * be repeated ({@link InterruptedError}) or the session is lost ({@link SessionLostError}).
+ * be repeated ({@link RequestInterruptedError}) or the session is lost ({@link SessionLostError}).
  *
  * {@link Host.close}, also at the end of `await using`, closes the connection; the session and its processes survive for
  * its time to live. {@link Host.end} ends them.

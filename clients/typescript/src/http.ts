@@ -58,7 +58,7 @@ export class Http {
   /**
    * Makes a request and returns its response with the whole body, of at most 32 MiB; any status is a response.
    *
-   * After a disconnect, GET, HEAD and OPTIONS are sent again; others fail with `InterruptedError`.
+   * After a disconnect, GET, HEAD and OPTIONS are sent again; others fail with `RequestInterruptedError`.
    */
   async request(url: string | URL, request: HttpRequest = {}): Promise<HttpResponse> {
     const reply = await this.#engine.call("http/request", params(url, request, this.#engine.name("h")), request);

@@ -301,7 +301,7 @@ export class Process implements AsyncDisposable {
 
   // Control.
 
-  /** Sends a signal to its process group; never twice, so a disconnect meanwhile is an `InterruptedError`. */
+  /** Sends a signal to its process group; never twice, so a disconnect meanwhile is an `RequestInterruptedError`. */
   async signal(signal: ProcessSignalName, options?: CallOptions): Promise<void> {
     await this.#call("process/signal", { signal }, options);
   }

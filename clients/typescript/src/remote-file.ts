@@ -7,7 +7,7 @@ import type { BytesLike } from "./bytes.js";
 import { concat, toBytes } from "./bytes.js";
 import type { CallOptions, Engine } from "./engine.js";
 import { randomWord } from "./engine.js";
-import { ChangedError, InterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
+import { ChangedError, RequestInterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
 import type { Files } from "./files.js";
 import { checkParams } from "./numbers.js";
@@ -38,7 +38,7 @@ export class RetryBudget {
 
   /** Throws the error, unless it is a disconnect after which a retry may succeed. */
   note(error: unknown): void {
-    const isDisconnect = error instanceof InterruptedError || isRefused(error, "unknownHandle");
+    const isDisconnect = error instanceof RequestInterruptedError || isRefused(error, "unknownHandle");
     if (!isDisconnect || this.#count >= MAX_RETRIES) throw error;
     this.#count += 1;
     this.window = 1;
@@ -108,6 +108,18 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
       await this.#reopen();
     }
     return undefined;
+  }
+
+  /** @internal Returns the rest of the file; fails with `ChangedError` unless it is one version of it. */
+  async readAll(): Promise<Uint8Array> {
+    const blocks: Uint8Array[] = [];
+    for await (const bytes of this) blocks.push(bytes);
+    const whole = concat(blocks);
+    // Files of the kernel, as in `/proc`, have no size, and their time is meaningless.
+    const isKernelFile = this.#metadata.size === 0 && whole.length > 0;
+    const now = isKernelFile ? this.#metadata : await this.#files.metadata(this.#path, { signal: this.#signal });
+    if (!isSameFile(this.#metadata, now)) throw new ChangedError(this.#path);
+    return whole;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, void> {
