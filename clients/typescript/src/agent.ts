@@ -21,7 +21,7 @@ import type { ProcessSignalName } from "./protocol.js";
 import type { Argv, StartOptions } from "./start.js";
 import { endOfFile } from "./stdin.js";
 
-/** The limits of an agent; all of them have a default. */
+/** The limits of an agent; all of them have a default, the same in every language. */
 export interface AgentLimits {
   /** How many processes may be open, including ended ones that can still be asked about; 64. */
   open: number;
@@ -34,7 +34,7 @@ export interface AgentLimits {
   outputBytes: number;
   /** How much output is kept between two steps, at its beginning and at its end; 512 KiB. */
   collectBytes: number;
-  /** What happens to control sequences; `keep`. */
+  /** What happens to control sequences; `remove`: a model reads text. */
   controlSequences: "keep" | "remove";
 }
 
@@ -79,7 +79,7 @@ export interface AgentProcess {
 
 const DEFAULTS: AgentLimits = {
   open: 64, yieldAfterMs: 10_000, yieldMinMs: 250, yieldMaxMs: 30_000, outputBytes: 40 << 10, collectBytes: 512 << 10,
-  controlSequences: "keep",
+  controlSequences: "remove",
 };
 
 /** Defaults of the commands of an agent: a model may ask late, and background processes must not hold a step. */

@@ -5,7 +5,8 @@
  */
 export type { BytesLike } from "./bytes.js";
 export type { Method, Params, Result } from "./calls.js";
-export type { CallOptions, ConnectionState } from "./engine.js";
+export { resume } from "./engine.js";
+export type { CallOptions, ConnectionState, ResumedSession } from "./engine.js";
 export * from "./errors.js";
 export type { Chunk, ClosedEvent, Exit, ExitedEvent, GapEvent, OutputEvent, ProcessEvent, ReadBatch } from "./events.js";
 export { Files } from "./files.js";
@@ -13,12 +14,13 @@ export type { DirectoryEntry, Progress, TransferOptions, WriteOptions } from "./
 export { Host } from "./host.js";
 export type { HostOptions } from "./host.js";
 export { Http } from "./http.js";
-export type { HttpRequest, HttpResponse, HttpStream } from "./http.js";
+export type { HttpHead, HttpRequest, HttpResponse, HttpStream } from "./http.js";
 export type { Line } from "./lines.js";
 export { joinPath } from "./path.js";
 export type { Path } from "./path.js";
 export { Process } from "./process.js";
-export type { EventOptions, Match, Output, Snapshot, TerminalSize, WaitForOptions } from "./process.js";
+export type { EventOptions, Output, Snapshot, TerminalSize, WaitForOptions } from "./process.js";
+export type { Match } from "./search.js";
 export { RemoteReader, RemoteWriter } from "./remote-file.js";
 export type { WriterOptions } from "./remote-file.js";
 export type { Source } from "./source.js";

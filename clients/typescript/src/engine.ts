@@ -19,24 +19,39 @@ import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./eve
 import type { Dial, Link, Outgoing } from "./link.js";
 import { outgoingLength } from "./link.js";
 import { checkParams } from "./numbers.js";
-import { fromWirePath, toUri } from "./path.js";
+import { fromWirePath, resolvePath, toUri } from "./path.js";
 import type { FsChangedParams, HttpRequestBodyDeltaParams, InitializeResult } from "./protocol.js";
 
 /** The state of the connection of a client. */
 export type ConnectionState = "connected" | "reconnecting" | "lost";
 
+/** A session that must exist: see {@link resume}. */
+export interface ResumedSession {
+  /** Its id or name. */
+  readonly resume: string;
+  /** Whether to take it from a client that holds it. */
+  readonly takeover: boolean;
+}
+
+/**
+ * Names a session that must exist, by its id or name, as the `session` of a connection; with `takeover` it is taken from
+ * a client that holds it.
+ *
+ * ```ts
+ * const host = await connect("build", { session: resume("nightly", { takeover: true }) });
+ * ```
+ */
+export function resume(session: string, options?: { takeover?: boolean | undefined }): ResumedSession {
+  if (typeof session !== "string" || session === "") throw new UsageError("the id or name of the session is missing");
+  return { resume: session, takeover: options?.takeover ?? false };
+}
+
 /** Options of the engine; all of them have a default. */
 export interface EngineOptions {
   /** The name that the client sends to the server. */
   clientName: string;
-  /** The session to resume, by id or name. */
-  resumeSessionId?: string | undefined;
-  /** Whether to take the resumed session from a client that holds it. */
-  takeover: boolean;
-  /** The session to resume by name, or to create with this name if there is none. */
-  resumeOrCreate?: string | undefined;
-  /** A name for a new session. */
-  sessionName?: string | undefined;
+  /** The name of the session to resume or to create, or one that must exist; a new one without a name if it is absent. */
+  session?: string | ResumedSession | undefined;
   detachTtlMs?: number | undefined;
   connectTimeoutMs: number;
   handshakeTimeoutMs: number;
@@ -172,12 +187,18 @@ export class Engine {
     });
   }
 
+  /** Returns an absolute path for one that is relative, or begins in the home directory. */
+  absolute(path: string): string {
+    return resolvePath(path, this.welcome.environmentInfo ?? {});
+  }
+
   /** Spells paths as the server knows them: remex knows all, the base dialect URIs only, the oldest none. */
   #withPaths(params: object): object {
-    if (!this.hasSessions) return withPaths(params, fromWirePath);
     const { server, environmentInfo } = this.welcome as Partial<InitializeResult>;
     // A server of the base dialect says what its host is, but not what it is itself.
-    return server == null && environmentInfo != null ? withPaths(params, toUri) : params;
+    const isBase = server == null && environmentInfo != null;
+    const spell = !this.hasSessions ? fromWirePath : isBase ? toUri : (path: string): string => path;
+    return withPaths(params, (path) => spell(this.absolute(path)));
   }
 
   #call<M extends Method>(
@@ -358,8 +379,8 @@ export class Engine {
   }
 
   async #connectSession(signal?: AbortSignal): Promise<void> {
-    const { resumeOrCreate: name, resumeSessionId, sessionName } = this.options;
-    if (name === undefined) return this.#connectOnce(resumeSessionId, sessionName, signal);
+    const { session: name } = this.options;
+    if (typeof name !== "string") return this.#connectOnce(name?.resume, undefined, signal);
     // Between a resume and a start another client may create the session, so a resume may be needed twice.
     for (let isLast = false; ; isLast = true) {
       try {
@@ -379,7 +400,8 @@ export class Engine {
   async #connectOnce(resume: string | undefined, sessionName: string | undefined, signal?: AbortSignal): Promise<void> {
     const { connectTimeoutMs, handshakeTimeoutMs } = this.options;
     const link = await this.#withTimeout(`connecting to ${this.target}`, connectTimeoutMs, signal, (ended) => this.#dial(ended));
-    const isTakeover = this.options.takeover && resume !== undefined && this.#welcome === undefined;
+    const { session } = this.options;
+    const isTakeover = typeof session === "object" && session.takeover && this.#welcome === undefined;
     const params: Params<"initialize"> = {
       clientName: this.options.clientName,
       resumeSessionId: resume ?? null,
@@ -397,6 +419,7 @@ export class Engine {
   }
 
   #handshake(link: Link, params: Params<"initialize">, ended: AbortSignal): Promise<void> {
+    const { session } = this.options;
     return new Promise((resolve, reject) => {
       const stop = onAbort(ended, () => reject(ended.reason));
       const connection = new Connection(this, link, {
@@ -404,7 +427,7 @@ export class Engine {
         onWelcome: (welcome) => {
           stop();
           if (ended.aborted) return false;
-          if (welcome.sessionId === "" && params.resumeSessionId != null && this.options.resumeOrCreate === undefined) {
+          if (welcome.sessionId === "" && params.resumeSessionId != null && typeof session === "object") {
             const message = `cannot resume session \`${params.resumeSessionId}\`: a server of the oldest dialect has no sessions`;
             reject(new UsageError(message, { hint: "start a new session, or use `remex serve` there" }));
             return false;
@@ -676,12 +699,12 @@ export class Engine {
 
 /** Returns params with other spellings of their paths. */
 function withPaths(params: object, spell: (path: string) => string): object {
-  const spelt: Record<string, unknown> = { ...params };
+  let spelt: Record<string, unknown> | undefined;
   for (const name of ["cwd", "path", "sourcePath", "destinationPath"]) {
-    const path = spelt[name];
-    if (typeof path === "string") spelt[name] = spell(path);
+    const path = (params as Record<string, unknown>)[name];
+    if (typeof path === "string") (spelt ??= { ...params })[name] = spell(path);
   }
-  return spelt;
+  return spelt ?? params;
 }
 
 function request(id: number, method: string, params: object, binary: { member: string; bytes: Uint8Array } | undefined): Outgoing {

@@ -4,7 +4,12 @@
  * @module
  */
 
+import type { Exit } from "./events.js";
+import type { Output } from "./process.js";
 import type { RpcErrorKind } from "./protocol.js";
+
+/** How much of what a command said is in the message of its failure, in characters. */
+const SAID_LEN = 1000;
 
 /** The word in `data.kind` of a refusal; a newer server may send others. */
 export type ErrorKind = RpcErrorKind;
@@ -200,6 +205,35 @@ export class SessionLostError extends RemexError {
 
   override get mayHaveHappened(): boolean {
     return true;
+  }
+}
+
+/** A command of a run with `check` failed; the message has the end of what it wrote. */
+export class CommandFailedError extends RemexError {
+  /** Its output, and how it ended. */
+  readonly output: Output;
+
+  constructor(command: string, output: Output) {
+    const { exitCode, signal, stderrText, stdoutText, terminalText } = output;
+    const how = signal === undefined ? `exit code ${exitCode}` : `signal ${signal}`;
+    const said = (stderrText.trim() || terminalText.trim() || stdoutText.trim()).slice(-SAID_LEN);
+    super(`\`${command}\` failed with ${how}${said === "" ? "" : `: ${said}`}`);
+    this.output = output;
+  }
+
+  override get mayHaveHappened(): boolean {
+    return true;
+  }
+}
+
+/** A process ended before its output matched what was waited for. */
+export class NoMatchError extends RemexError {
+  /** How it ended, if the server says so. */
+  readonly exit: Exit | undefined;
+
+  constructor(message: string, exit: Exit | undefined) {
+    super(message, { hint: "look at its output" });
+    this.exit = exit;
   }
 }
 

@@ -72,7 +72,8 @@ const WALK: FsWalkOptions = {
 /**
  * The files of the remote host.
  *
- * Paths are absolute, `file:` URIs, or the bytes of a name that is not UTF-8.
+ * Paths are absolute, relative to the working directory of the session, or below `~`, the home directory; all of them
+ * on the remote host. `file:` URIs and the bytes of a name that is not UTF-8 are paths, too.
  *
  * ```ts
  * await host.files.write("/tmp/greeting", "hello\n", { atomic: true });
@@ -224,7 +225,7 @@ export class Files {
   }
 
   /** Returns the path with all links resolved; it must exist. */
-  async canonicalize(path: Path, options?: CallOptions): Promise<string> {
+  async realpath(path: Path, options?: CallOptions): Promise<string> {
     return fromWirePath((await this.engine.call("fs/canonicalize", { path: toWirePath(path) }, options)).path);
   }
 
@@ -264,9 +265,9 @@ export class Files {
   }
 
   /** Sets permissions, 0 to 0o7777. */
-  async setPermissions(path: Path, mode: number, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<void> {
+  async chmod(path: Path, permissions: number, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<void> {
     const { signal, ...rest } = options ?? {};
-    await this.engine.call("fs/setPermissions", { path: toWirePath(path), mode, ...rest }, { signal });
+    await this.engine.call("fs/setPermissions", { path: toWirePath(path), mode: permissions, ...rest }, { signal });
   }
 
   /** Sets times, in milliseconds since the epoch; one that is absent stays. */
@@ -297,6 +298,13 @@ export class Files {
       for (const entry of page.entries) yield toEntry(entry);
       cursor = page.nextCursor ?? undefined;
     } while (cursor !== undefined);
+  }
+
+  /** Lists a directory in the byte order of names; {@link Files.list} is for directories of any size. */
+  async readdir(path: Path, options?: CallOptions & { details?: boolean | undefined }): Promise<DirectoryEntry[]> {
+    const entries: DirectoryEntry[] = [];
+    for await (const entry of this.list(path, options)) entries.push(entry);
+    return entries;
   }
 
   /** Lists a tree, breadth first, in one answer; `truncated` says that a limit was reached. */

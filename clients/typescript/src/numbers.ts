@@ -6,7 +6,7 @@
 import { UsageError } from "./errors.js";
 
 /** The longest time that timers of JavaScript can measure, 24 days; a longer one would be over at once. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
+export const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Params that may lie before the epoch. */
 const SIGNED = new Set(["modifiedAtMs", "accessedAtMs"]);

@@ -12,7 +12,7 @@ import { base64 } from "./events.js";
 import type { Files } from "./files.js";
 import { checkParams } from "./numbers.js";
 import type { Path } from "./path.js";
-import { showPath, toWirePath } from "./path.js";
+import { joinPath, showPath, toWirePath } from "./path.js";
 import type { FsMetadata } from "./protocol.js";
 
 /** The length of a block, in bytes. */
@@ -26,6 +26,8 @@ const MAX_RETRIES = 8;
 
 /** How many links an upload follows to its destination. */
 const MAX_LINKS = 40;
+
+const SLASH = 0x2f;
 
 /** The permissions of a file until its content is complete. */
 export const PRIVATE_MODE = 0o600;
@@ -227,7 +229,7 @@ export async function findDestination(files: Files, asked: Path, options: Writer
   const shown = showPath(asked);
   const hint = "name the file";
   const refuse = (why: string): UsageError => new UsageError(`cannot upload to \`${shown}\`: ${why}`, { hint });
-  let path = toWirePath(asked);
+  let path = files.engine.absolute(toWirePath(asked));
   if (path.endsWith("/") || path.endsWith("/.")) throw refuse("it names a directory");
   const { signal, permissions, modifiedAtMs } = options;
   // Nobody wants to learn of them when everything is written.
@@ -237,7 +239,7 @@ export async function findDestination(files: Files, asked: Path, options: Writer
     if (there?.isDirectory) throw refuse("it is a directory");
     if (there && !there.isFile) throw refuse("it is a FIFO, socket or device");
     if (there) {
-      if (there.isSymlink) path = await files.canonicalize(path, { signal });
+      if (there.isSymlink) path = await files.realpath(path, { signal });
       return { asked: shown, path, permissions: permissions ?? there.mode ?? undefined, modifiedAtMs };
     }
     let target: Path;
@@ -248,8 +250,8 @@ export async function findDestination(files: Files, asked: Path, options: Writer
       if (error instanceof RefusedError) return { asked: shown, path, permissions, modifiedAtMs };
       throw error;
     }
-    const wire = typeof target === "string" ? target : toWirePath(target);
-    path = typeof target === "string" && !target.startsWith("/") ? `${path.slice(0, path.lastIndexOf("/"))}/${wire}` : wire;
+    const isRelative = toBytes(target)[0] !== SLASH;
+    path = isRelative ? joinPath(path.slice(0, path.lastIndexOf("/")) || "/", target) : toWirePath(target);
   }
   throw refuse("too many levels of symbolic links");
 }
@@ -368,7 +370,7 @@ export class RemoteWriter implements AsyncDisposable {
         this.#closeHandle();
         const { size } = await this.#files.metadata(temporary.path, options);
         if (size !== this.#offset) throw new ChangedError(temporary.path);
-        if (permissions !== undefined) await this.#files.setPermissions(temporary.path, permissions, options);
+        if (permissions !== undefined) await this.#files.chmod(temporary.path, permissions, options);
         if (modifiedAtMs !== undefined) await this.#files.setTimes(temporary.path, { modifiedAtMs }, options);
         await temporary.putInPlace(path, this.#offset, options);
       } finally {

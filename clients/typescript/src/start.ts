@@ -21,7 +21,7 @@ export type Argv = readonly (string | Uint8Array)[];
 export interface StartOptions extends CallOptions {
   /** Its id in the session; a random one by default. */
   id?: string | undefined;
-  /** The working directory; that of the server by default. */
+  /** The working directory, perhaps relative to that of the session or below `~`; that of the session by default. */
   cwd?: Path | undefined;
   /** Variables to set, beyond what is inherited. */
   env?: Record<string, string> | undefined;
@@ -71,6 +71,8 @@ export interface StartOptions extends CallOptions {
 export interface RunOptions extends StartOptions {
   /** What to write to its standard input, which is then closed; a stream is read as the process reads. */
   input?: Source | undefined;
+  /** Whether a command that fails is an error, `CommandFailedError`; otherwise look at `ok` or `exitCode`. */
+  check?: boolean | undefined;
 }
 
 /** What programs on a terminal are told to draw for; nearly every terminal emulator understands it. */
@@ -108,7 +110,7 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
 
 function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<"process/start"> {
   if (typeof argv === "string" || argv.length === 0) {
-    throw new UsageError("a command is an array of the program and its arguments", { hint: 'pass `["sh", "-c", "…"]` for a shell' });
+    throw new UsageError("a command is an array of the program and its arguments", { hint: 'use `host.sh("…")` for a line of a shell' });
   }
   const { tty, stdin } = options;
   if (stdin !== undefined && stdin !== "pipe" && stdin !== "ignore") {

@@ -51,7 +51,7 @@ test("a time, size or count that is none is refused", async () => {
 
 test("a time of a client that no timer can measure is refused", async () => {
   const names = [
-    "detachTtlMs", "connectTimeoutMs", "handshakeTimeoutMs", "requestTimeoutMs", "keepAliveIntervalMs", "keepAliveTimeoutMs",
+    "connectTimeoutMs", "handshakeTimeoutMs", "requestTimeoutMs", "keepAliveIntervalMs", "keepAliveTimeoutMs",
     "connectRetryMs", "reconnectTimeoutMs",
   ] as const;
   for (const name of names) {
@@ -59,6 +59,9 @@ test("a time of a client that no timer can measure is refused", async () => {
       await refuses(`${name}: ${value}`, () => connect(server.url, { [name]: value } as ConnectOptions));
     }
   }
+  await refuses("detachTtlMs: NaN", () => connect(server.url, { detachTtlMs: NaN }));
+  await refuses("an empty name", () => connect(server.url, { session: "" }));
+  await refuses("a session that is none", () => connect(server.url, { session: 5 as unknown as string }));
   const patient = await connect(server.url, { reconnectTimeoutMs: Infinity, connectRetryMs: Infinity });
   await patient.end();
 });

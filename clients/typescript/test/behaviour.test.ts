@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { GapError, RefusedError, connect } from "../src/index.js";
+import { GapError, NoMatchError, RefusedError, connect } from "../src/index.js";
 import type { ConnectOptions, Exit, LocalHost, Process, StartOptions } from "../src/index.js";
 import { RemexServer, TemporaryDirectory, remexProgram, repository, within } from "./server.js";
 import type { Message } from "./server.js";
@@ -157,8 +157,12 @@ class Teller {
       case "exit":
         return exit();
       case "waitFor": {
-        const found = await process!.waitFor(new RegExp(step["pattern"]));
-        return found ? { matched: found.match[0] } : exit();
+        try {
+          return { matched: (await process!.waitFor(new RegExp(step["pattern"]))).match[0] };
+        } catch (error) {
+          if (!(error instanceof NoMatchError)) throw error;
+          return exit();
+        }
       }
       case "waitForSilence": {
         const ended = await process!.waitForSilence(step["ms"]);
@@ -241,7 +245,7 @@ class Teller {
 
   async #http(step: Message): Promise<Message> {
     const request = { method: step["method"], body: step["body"] === undefined ? undefined : bytes(step["body"]) };
-    const method = (headers: readonly { name: string; value: string }[]): string | undefined => headers.find((header) => header.name === "x-method")?.value;
+    const method = (headers: Headers): string | undefined => headers.get("x-method") ?? undefined;
     if (!step["stream"]) {
       const { status, body, headers } = await this.host.http.request(step["url"], request);
       return { status, body, method: method(headers) };

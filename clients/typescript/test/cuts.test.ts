@@ -83,7 +83,7 @@ function tellStories(seed: number): void {
       }
       await Promise.all(writes);
       await process.stdin.close();
-      assert.equal((await process.collect()).text, `${sha256(input)}  -\n`);
+      assert.equal((await process.collect()).stdoutText, `${sha256(input)}  -\n`);
     }));
 
   test(`each start happens once across cuts, seed ${seed}`, () =>
@@ -92,7 +92,7 @@ function tellStories(seed: number): void {
       const started = join(scratch.path, "started");
       await Promise.all(Array.from({ length: 60 }, async (_, index) => {
         const output = await host.run(["sh", "-c", `echo ${index} >> ${started}; seq 1 500`], { overflow: "hold", retainMs: 60_000 });
-        assert.equal(output.text.trim().split("\n").length, 500);
+        assert.equal(output.stdoutText.trim().split("\n").length, 500);
       }));
       const numbers = (await readFile(started, "utf8")).trim().split("\n").map(Number).sort((a, b) => a - b);
       assert.deepEqual(numbers, Array.from({ length: 60 }, (_, index) => index));
@@ -110,8 +110,8 @@ function tellStories(seed: number): void {
       const fetched = await host.files.downloadTree(up, down, { stopAtFirstFailure: true });
       assert.deepEqual([fetched.files, fetched.failures], [41, []]);
       const check = `diff -r ${from} ${up} && diff -r ${from} ${down} && cd ${from} && find . -type f -exec stat -c '%n %Y %a' {} + | sort > ${from}.list && cd ${down} && find . -type f -exec stat -c '%n %Y %a' {} + | sort | cmp - ${from}.list`;
-      const { ok, text, errorText } = await host.run(["sh", "-c", check], { overflow: "hold" });
-      assert.ok(ok, text + errorText);
+      const { ok, stdoutText, stderrText } = await host.run(["sh", "-c", check], { overflow: "hold" });
+      assert.ok(ok, stdoutText + stderrText);
       assert.deepEqual([(await host.files.uploadTree(from, up)).files, (await host.files.downloadTree(up, down)).files], [0, 0]);
     }));
 }

@@ -5,10 +5,11 @@ import { ProtocolError, SessionLostError, TimedOutError, connect } from "../src/
 import type { Message, ScriptedConnection } from "./server.js";
 import { ScriptedServer, welcome, within } from "./server.js";
 
-/** Plays a server that shakes hands, and leaves the rest to the test. */
+/** Plays a server that shakes hands and ends sessions, and leaves the rest to the test. */
 function playing(onMessage: (message: Message, connection: ScriptedConnection, round: number) => void): Promise<ScriptedServer> {
   let round = 0;
   return ScriptedServer.listen((message, connection) => {
+    if (message["method"] === "session/end") return connection.send({ id: message["id"], result: {} });
     if (message["method"] !== "initialize") return onMessage(message, connection, round);
     round += 1;
     connection.send({ id: message["id"], result: welcome("s", round > 1) });
@@ -113,7 +114,9 @@ test("an answer that cannot be used is an error of the call, or of the connectio
 });
 
 test("a session that may live on is not said to be ended", async () => {
-  const server = await playing(() => undefined);
+  const server = await ScriptedServer.listen((message, connection) => {
+    if (message["method"] === "initialize") connection.send({ id: message["id"], result: welcome("s", false) });
+  });
   const host = await connect(server.url, { reconnectTimeoutMs: 100 });
   const end = host.end();
   await server[Symbol.asyncDispose]();

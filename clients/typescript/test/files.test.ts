@@ -1,8 +1,11 @@
 // Files of the real server, beyond what the behaviour suite tells.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { mkdir, readFile, readlink, writeFile } from "node:fs/promises";
+import { homedir } from "node:os";
+import { basename, relative } from "node:path";
 import { after, before, test } from "node:test";
-import { RefusedError, UsageError, connect } from "../src/index.js";
+import { RefusedError, UsageError, connect, joinPath } from "../src/index.js";
 import type { LocalHost } from "../src/index.js";
 import { contentHash, sha256 } from "../src/sha256.js";
 import { RemexServer, TemporaryDirectory, within } from "./server.js";
@@ -66,4 +69,53 @@ test("pages without `crypto.subtle` compute the same hashes", async () => {
     assert.equal(Buffer.from(sha256(bytes)).toString("hex"), hex, `${length} bytes`);
     assert.equal(await contentHash(bytes), `sha256:${hex}`);
   }
+});
+
+test("relative paths begin at the working directory of the session, and `~` in the home directory", async () => {
+  await using directory = await TemporaryDirectory.make();
+  await mkdir(`${directory.path}/tree`);
+  await writeFile(`${directory.path}/tree/file`, "content");
+  const { cwd, userHomeDir } = (await host.info()) as unknown as { cwd: string; userHomeDir: string };
+  const base = relative(cwd.replace("file://", ""), directory.path);
+  const { files } = host;
+  assert.equal(await files.readText(`${base}/tree/file`), "content");
+  assert.equal(await files.realpath("."), await files.realpath(cwd));
+  assert.equal(await files.realpath("~"), await files.realpath(userHomeDir));
+  await files.write(`${base}/new`, "new");
+  await files.rename(`${base}/new`, `${base}/renamed`);
+  await files.copy(`${base}/renamed`, `${base}/copied`);
+  await files.upload("streamed", `${base}/uploaded`);
+  await files.symlink(`${base}/link`, "missing/../dangling");
+  await mkdir(`${directory.path}/missing`);
+  await files.upload("through", `${base}/link`);
+  const bytes = joinPath(Buffer.from(base), Uint8Array.of(0x66, 0xff));
+  await files.write(bytes, "no UTF-8");
+  assert.equal(await files.readText(bytes), "no UTF-8");
+  for (const [name, content] of [["renamed", "new"], ["copied", "new"], ["uploaded", "streamed"], ["dangling", "through"]]) {
+    assert.equal(await readFile(`${directory.path}/${name}`, "utf8"), content);
+  }
+  assert.equal(await readlink(`${directory.path}/link`), "missing/../dangling");
+  assert.equal((await host.run(["pwd", "-P"], { cwd: base })).stdoutText, `${await files.realpath(base)}\n`);
+  assert.equal((await host.run(["pwd", "-P"], { cwd: "~" })).stdoutText, `${await files.realpath("~")}\n`);
+  await assert.rejects(files.remove("", { recursive: true }), UsageError);
+  await assert.rejects(files.read(5 as unknown as string), UsageError);
+
+  const name = `.${basename(directory.path)}`;
+  if (homedir() === userHomeDir.replace("file://", "")) {
+    await files.write(`~/${name}`, "at home");
+    assert.equal(await readFile(`${homedir()}/${name}`, "utf8"), "at home");
+    await files.remove(`~/${name}`);
+  }
+  const report = await files.uploadTree(`${directory.path}/tree`, `${base}/there`);
+  const back = await files.downloadTree(`${base}/there`, `${directory.path}/back`);
+  assert.deepEqual([report.failures, back.failures, await readFile(`${directory.path}/back/file`, "utf8")], [[], [], "content"]);
+});
+
+test("directories are listed at once, and permissions set", async () => {
+  await using directory = await TemporaryDirectory.make();
+  for (const name of ["b", "a"]) await host.files.write(`${directory.path}/${name}`, name);
+  await host.files.chmod(`${directory.path}/a`, 0o640);
+  const entries = await host.files.readdir(directory.path, { details: true });
+  assert.deepEqual(entries.map(({ name }) => name), ["a", "b"]);
+  assert.equal((entries[0]!.metadata!.mode! & 0o777).toString(8), "640");
 });

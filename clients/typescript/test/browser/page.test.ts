@@ -15,12 +15,12 @@ const PAGE = `<!doctype html><script type="module">
   const report = (body) => fetch("/report", { method: "POST", body: JSON.stringify(body) });
   try {
     const host = await connect(new URLSearchParams(location.search).get("target"));
-    const { text, exitCode } = await host.run(["sh", "-c", "echo hello from $0; exit 3"]);
+    const { stdoutText, exitCode } = await host.run(["sh", "-c", "echo hello from $0; exit 3"]);
     const process = await host.start(["head", "-c", "20000000", "/dev/zero"]);
     let length = 0;
     const reader = process.stdout.getReader();
     for (let step = await reader.read(); !step.done; step = await reader.read()) length += step.value.length;
-    const echoed = (await host.run(["cat"], { input: "grüße 🎉" })).text;
+    const echoed = (await host.run(["cat"], { input: "grüße 🎉" })).stdoutText;
     const directory = new URLSearchParams(location.search).get("directory");
     await host.files.upload(new Blob(["a blob"]), directory + "/blob");
     const file = await host.files.readText(directory + "/blob");
