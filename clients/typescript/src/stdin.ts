@@ -29,9 +29,9 @@ interface Queued {
  * Bytes arrive in order and exactly once, also across disconnects.
  *
  * ```ts
- * const process = await host.start(["cat"], { stdin: "pipe" });
- * await process.stdin.write("hello\n");
- * await process.stdin.close();
+ * const upper = await host.start(["tr", "a-z", "A-Z"], { stdin: "pipe" });
+ * await upper.stdin.write("hello\n");
+ * await upper.stdin.close();
  * ```
  */
 export class Stdin {
@@ -69,7 +69,7 @@ export class Stdin {
     await this.#enqueue("close", options?.signal, () => this.#engine.call("process/closeStdin", this.#ids, options));
   }
 
-  /** A `WritableStream` of the input: `await response.body.pipeTo(process.stdin.writable())`. */
+  /** A `WritableStream` of the input: `await response.body.pipeTo(upper.stdin.writable())`. */
   writable(): WritableStream<BytesLike> {
     const unanswered = new Set<Promise<void>>();
     let failure: { error: unknown } | undefined;

@@ -27,7 +27,7 @@ const PAGE = `<!doctype html><script type="module">
     const refused = await connect("ws://127.0.0.1:1").catch((error) => error.name);
     const token = await connect("ws://127.0.0.1:1", { token: "x" }).catch((error) => error.name);
     await host.end();
-    await report({ text, exitCode, length, echoed, file, refused, token, state: host.state });
+    await report({ text: stdoutText, exitCode, length, echoed, file, refused, token, state: host.state });
   } catch (error) {
     await report({ error: String(error), stack: error.stack });
   }
