@@ -18,7 +18,7 @@ const sorted = times.slice(WARM_UP).sort((a, b) => a - b);
 const began = performance.now();
 const child = await host.start(["head", "-c", size, "/dev/zero"]);
 let received = 0;
-for await (const chunk of child.output) received += chunk.bytes.length;
+for await (const chunk of child.output()) received += chunk.bytes.length;
 const seconds = (performance.now() - began) / 1000;
 if (received !== Number(size)) throw new Error(`${received} bytes came`);
 await host.end();

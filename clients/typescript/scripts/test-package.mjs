@@ -18,10 +18,10 @@ import type { ProcessEntry } from "remex-client/protocol";
 const target = process.argv.slice(2);
 await using host = await connect(target, { clientName: "consumer", detachTtlMs: 1000 });
 const result = await host.run(["sh", "-c", "echo hello; exit 3"]);
-if (result.text !== "hello\\n" || result.exitCode !== 3) throw new Error(JSON.stringify(result));
+if (result.stdoutText !== "hello\\n" || result.exitCode !== 3) throw new Error(JSON.stringify(result));
 const child = await host.start(["cat"], { tty: { rows: 24, cols: 80 } });
 await child.stdin.write("typed\\n");
-const match: RegExpExecArray | undefined = (await child.waitFor(/typed/))?.match;
+const match: RegExpExecArray = (await child.waitFor(/typed/)).match;
 await child.kill();
 const exit: Exit = await child.wait();
 for await (const event of child.events()) { const e: ProcessEvent = event; void e; }
@@ -34,7 +34,7 @@ try {
 }
 await using agent = new Agent(host, { outputBytes: 1000 });
 const step = await agent.exec(["true"]);
-console.log(match?.[0], exit.signal, listed.length, step.progress.state);
+console.log(match[0], exit.signal, listed.length, step.progress.state);
 // @ts-expect-error: a command is an array
 host.run("ls").catch(() => undefined);
 await host.end();

@@ -15,11 +15,13 @@ import type { RemexError } from "./errors.js";
 import { RemexError as AnyRemexError, ProtocolError, UsageError } from "./errors.js";
 import type { Exit } from "./events.js";
 import type { Host } from "./host.js";
+import { checkTime, checkWhole } from "./numbers.js";
 import type { Process } from "./process.js";
 import type { ProcessSignalName } from "./protocol.js";
 import type { Argv, StartOptions } from "./start.js";
+import { endOfFile } from "./stdin.js";
 
-/** The limits of an agent; all of them have a default. */
+/** The limits of an agent; all of them have a default, the same in every language. */
 export interface AgentLimits {
   /** How many processes may be open, including ended ones that can still be asked about; 64. */
   open: number;
@@ -32,7 +34,7 @@ export interface AgentLimits {
   outputBytes: number;
   /** How much output is kept between two steps, at its beginning and at its end; 512 KiB. */
   collectBytes: number;
-  /** What happens to control sequences; `keep`. */
+  /** What happens to control sequences; `remove`: a model reads text. */
   controlSequences: "keep" | "remove";
 }
 
@@ -77,7 +79,7 @@ export interface AgentProcess {
 
 const DEFAULTS: AgentLimits = {
   open: 64, yieldAfterMs: 10_000, yieldMinMs: 250, yieldMaxMs: 30_000, outputBytes: 40 << 10, collectBytes: 512 << 10,
-  controlSequences: "keep",
+  controlSequences: "remove",
 };
 
 /** Defaults of the commands of an agent: a model may ask late, and background processes must not hold a step. */
@@ -107,11 +109,16 @@ export class Agent implements AsyncDisposable {
   constructor(host: Host, limits: Partial<AgentLimits> = {}) {
     this.#host = host;
     this.#limits = { ...DEFAULTS, ...limits };
+    const { open, yieldAfterMs, yieldMinMs, yieldMaxMs, outputBytes, collectBytes } = this.#limits;
+    checkWhole("open", open, 1);
+    for (const [name, time] of Object.entries({ yieldAfterMs, yieldMinMs, yieldMaxMs })) checkTime(name, time);
+    for (const [name, bytes] of Object.entries({ outputBytes, collectBytes })) checkWhole(name, bytes);
   }
 
   /** Starts a command, and returns when it has ended or the time has passed. */
   async exec(argv: Argv, options: StartOptions & Window = {}): Promise<Step> {
     const { yieldAfterMs, maxOutputBytes, ...command } = options;
+    checkWindow(options);
     this.#makeRoom();
     const process = await this.#host.start(argv, { ...COMMAND, ...command });
     const handle = ++this.#lastHandle;
@@ -131,6 +138,7 @@ export class Agent implements AsyncDisposable {
     end?: boolean | undefined;
   } = {}): Promise<Step> {
     const opened = this.#find(handle);
+    checkWindow(options);
     if ((input !== undefined || options.end) && isFinal(opened.progress)) {
       throw new UsageError(`process ${handle} has ended`, { hint: "write nothing to get the rest of its output" });
     }
@@ -139,6 +147,7 @@ export class Agent implements AsyncDisposable {
 
   /** Returns the beginning and the end of all output of a process; steps are not affected. */
   async output(handle: number, maxBytes: number): Promise<TruncatedText> {
+    checkWhole("maxBytes", maxBytes);
     const { stdout, stderr, terminal, omittedBytes } = await this.#find(handle).process.snapshot({ maxBytes: this.#limits.collectBytes });
     const text = new Truncator(maxBytes);
     for (const bytes of [stdout, stderr, terminal]) text.push(this.#filtered(toText(bytes)));
@@ -218,7 +227,9 @@ export class Agent implements AsyncDisposable {
         await opened.process.stdin.write(part, { signal: over.signal });
         acceptedBytes += part.length;
       }
-      if (input?.end) await opened.process.stdin.close({ signal: over.signal });
+      if (!input?.end) return;
+      const { stdin } = opened.process;
+      await (opened.isTerminal ? stdin.write(endOfFile(input.bytes.at(-1)), { signal: over.signal }) : stdin.close({ signal: over.signal }));
     };
     const written = write().catch((error: unknown) => {
       if (!over.signal.aborted) failure = error;
@@ -231,6 +242,11 @@ export class Agent implements AsyncDisposable {
     const output = opened.take(Math.min(window.maxOutputBytes ?? outputBytes, collectBytes));
     return { handle, output, progress: opened.progress, acceptedBytes, waitedMs: Math.round(performance.now() - began) };
   }
+}
+
+function checkWindow({ yieldAfterMs, maxOutputBytes }: Window): void {
+  if (yieldAfterMs !== undefined) checkTime("yieldAfterMs", yieldAfterMs);
+  if (maxOutputBytes !== undefined) checkWhole("maxOutputBytes", maxOutputBytes);
 }
 
 function isFinal({ state }: AgentProgress): boolean {

@@ -25,7 +25,7 @@ export interface ConnectOptions extends HostOptions {}
  *
  * ```ts
  * await using host = await connect("wss://build.example:7070");
- * console.log((await host.run(["uname", "-a"])).text);
+ * console.log((await host.run(["uname", "-a"])).stdoutText);
  * ```
  */
 export async function connect(target: string, options: ConnectOptions = {}): Promise<Host> {

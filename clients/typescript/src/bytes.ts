@@ -3,9 +3,10 @@
  *
  * @module
  */
+import { UsageError } from "./errors.js";
 
 /** What can be sent as bytes; text is encoded as UTF-8. */
-export type BytesLike = string | Uint8Array | ArrayBuffer;
+export type BytesLike = string | ArrayBuffer | ArrayBufferView;
 
 const NodeBuffer = (globalThis as { Buffer?: typeof Buffer }).Buffer;
 const encoder = new TextEncoder();
@@ -55,10 +56,20 @@ export function encodeBase64(bytes: Uint8Array): string {
   return btoa(binary);
 }
 
-/** Returns data as bytes, without a copy if it is bytes already. */
+/** Returns data as bytes, without a copy if it is bytes already; fails if it is anything else. */
 export function toBytes(data: BytesLike): Uint8Array {
   if (typeof data === "string") return encoder.encode(data);
-  return data instanceof ArrayBuffer ? new Uint8Array(data) : data;
+  if (data instanceof Uint8Array) return data;
+  if (data instanceof ArrayBuffer) return new Uint8Array(data);
+  if (ArrayBuffer.isView(data)) return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  throw new UsageError(`cannot send ${kindOf(data)} as bytes`, { hint: "pass a string, a `Uint8Array` or an `ArrayBuffer`" });
+}
+
+/** Returns what a value is, for messages to people. */
+export function kindOf(value: unknown): string {
+  if (value === null || value === undefined) return String(value);
+  const name = typeof value === "object" ? value.constructor?.name : undefined;
+  return name === undefined || name === "" ? `a value of type ${typeof value}` : `a value of type ${name}`;
 }
 
 /** Returns UTF-8 as text; invalid bytes become U+FFFD. */

@@ -10,7 +10,7 @@ import type { Lane, Method, Params, Result } from "./calls.js";
 import { LANE_SLOTS, isRepeatable, laneOf } from "./calls.js";
 import { Connection, HANDSHAKE_ID, asRemexError, closedError, isObject, toRefusal } from "./connection.js";
 import {
-  InterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
+  RequestInterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
   UnreachableError, UsageError, isRefused,
 } from "./errors.js";
 import { EventQueue, READ_BYTES } from "./event-queue.js";
@@ -18,24 +18,40 @@ import type { OutputEvent, ProcessEvent } from "./events.js";
 import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
 import type { Dial, Link, Outgoing } from "./link.js";
 import { outgoingLength } from "./link.js";
-import { fromWirePath, toUri } from "./path.js";
+import { checkParams } from "./numbers.js";
+import { fromWirePath, resolvePath, toUri } from "./path.js";
 import type { FsChangedParams, HttpRequestBodyDeltaParams, InitializeResult } from "./protocol.js";
 
 /** The state of the connection of a client. */
 export type ConnectionState = "connected" | "reconnecting" | "lost";
 
+/** A session that must exist: see {@link resume}. */
+export interface ResumedSession {
+  /** Its id or name. */
+  readonly resume: string;
+  /** Whether to take it from a client that holds it. */
+  readonly takeover: boolean;
+}
+
+/**
+ * Names a session that must exist, by its id or name, as the `session` of a connection; with `takeover` it is taken from
+ * a client that holds it.
+ *
+ * ```ts
+ * const host = await connect("build", { session: resume("nightly", { takeover: true }) });
+ * ```
+ */
+export function resume(session: string, options?: { takeover?: boolean | undefined }): ResumedSession {
+  if (typeof session !== "string" || session === "") throw new UsageError("the id or name of the session is missing");
+  return { resume: session, takeover: options?.takeover ?? false };
+}
+
 /** Options of the engine; all of them have a default. */
 export interface EngineOptions {
   /** The name that the client sends to the server. */
   clientName: string;
-  /** The session to resume, by id or name. */
-  resumeSessionId?: string | undefined;
-  /** Whether to take the resumed session from a client that holds it. */
-  takeover: boolean;
-  /** The session to resume by name, or to create with this name if there is none. */
-  resumeOrCreate?: string | undefined;
-  /** A name for a new session. */
-  sessionName?: string | undefined;
+  /** The name of the session to resume or to create, or one that must exist; a new one without a name if it is absent. */
+  session?: string | ResumedSession | undefined;
   detachTtlMs?: number | undefined;
   connectTimeoutMs: number;
   handshakeTimeoutMs: number;
@@ -55,6 +71,8 @@ export interface CallOptions {
 /** Options of a call that are not for users. */
 interface InnerCallOptions<R> extends CallOptions {
   lane?: Lane;
+  /** False for a call that has something better to do after a disconnect than to begin anew. */
+  isRepeatable?: boolean;
   /** Called when the call is aborted after it was sent: it is not cancelled, and its outcome can be awaited. */
   onGivenUp?(outcome: Promise<R>): void;
 }
@@ -120,6 +138,8 @@ export class Engine {
   readonly #routes = new Map<string, Route>();
   readonly #enabled = { cancel: false, consumed: false };
   #protocolErrors: number[] = [];
+  /** When the connection was lost the last time, in milliseconds of `performance.now()`. */
+  #disconnectedAt = 0;
 
   constructor(dial: Dial, options: EngineOptions) {
     this.#dial = dial;
@@ -167,12 +187,18 @@ export class Engine {
     });
   }
 
+  /** Returns an absolute path for one that is relative, or begins in the home directory. */
+  absolute(path: string): string {
+    return resolvePath(path, this.welcome.environmentInfo ?? {});
+  }
+
   /** Spells paths as the server knows them: remex knows all, the base dialect URIs only, the oldest none. */
   #withPaths(params: object): object {
-    if (!this.hasSessions) return withPaths(params, fromWirePath);
     const { server, environmentInfo } = this.welcome as Partial<InitializeResult>;
     // A server of the base dialect says what its host is, but not what it is itself.
-    return server == null && environmentInfo != null ? withPaths(params, toUri) : params;
+    const isBase = server == null && environmentInfo != null;
+    const spell = !this.hasSessions ? fromWirePath : isBase ? toUri : (path: string): string => path;
+    return withPaths(params, (path) => spell(this.absolute(path)));
   }
 
   #call<M extends Method>(
@@ -182,6 +208,7 @@ export class Engine {
       const signal = options?.signal;
       if (signal?.aborted) return reject(signal.reason);
       if (this.#lost) return reject(this.#lost);
+      checkParams(params);
       const id = this.#nextId++;
       const message = request(id, method, this.#withPaths(params), binary);
       const [length, limit] = [outgoingLength(message), this.welcome.limits?.messageBytes];
@@ -190,7 +217,7 @@ export class Engine {
         return reject(new UsageError(`\`${method}\` needs a message of ${length} bytes, but the server accepts at most ${limit}`, { hint }));
       }
       const call: PendingCall = {
-        id, method, message, isRepeatable: isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
+        id, method, message, isRepeatable: options?.isRepeatable ?? isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
         state: "waiting",
         isGivenUp: false,
         resolve: resolve as (result: unknown) => void,
@@ -352,8 +379,8 @@ export class Engine {
   }
 
   async #connectSession(signal?: AbortSignal): Promise<void> {
-    const { resumeOrCreate: name, resumeSessionId, sessionName } = this.options;
-    if (name === undefined) return this.#connectOnce(resumeSessionId, sessionName, signal);
+    const { session: name } = this.options;
+    if (typeof name !== "string") return this.#connectOnce(name?.resume, undefined, signal);
     // Between a resume and a start another client may create the session, so a resume may be needed twice.
     for (let isLast = false; ; isLast = true) {
       try {
@@ -373,7 +400,8 @@ export class Engine {
   async #connectOnce(resume: string | undefined, sessionName: string | undefined, signal?: AbortSignal): Promise<void> {
     const { connectTimeoutMs, handshakeTimeoutMs } = this.options;
     const link = await this.#withTimeout(`connecting to ${this.target}`, connectTimeoutMs, signal, (ended) => this.#dial(ended));
-    const isTakeover = this.options.takeover && resume !== undefined && this.#welcome === undefined;
+    const { session } = this.options;
+    const isTakeover = typeof session === "object" && session.takeover && this.#welcome === undefined;
     const params: Params<"initialize"> = {
       clientName: this.options.clientName,
       resumeSessionId: resume ?? null,
@@ -391,6 +419,7 @@ export class Engine {
   }
 
   #handshake(link: Link, params: Params<"initialize">, ended: AbortSignal): Promise<void> {
+    const { session } = this.options;
     return new Promise((resolve, reject) => {
       const stop = onAbort(ended, () => reject(ended.reason));
       const connection = new Connection(this, link, {
@@ -398,13 +427,13 @@ export class Engine {
         onWelcome: (welcome) => {
           stop();
           if (ended.aborted) return false;
-          if (welcome.sessionId === "" && params.resumeSessionId != null && this.options.resumeOrCreate === undefined) {
+          if (welcome.sessionId === "" && params.resumeSessionId != null && typeof session === "object") {
             const message = `cannot resume session \`${params.resumeSessionId}\`: a server of the oldest dialect has no sessions`;
             reject(new UsageError(message, { hint: "start a new session, or use `remex serve` there" }));
             return false;
           }
           if (this.#welcome !== undefined && welcome.sessionId !== this.#welcome.sessionId) {
-            reject(new SessionLostError("forgotten", "the server started another session"));
+            reject(this.#forgotten());
             return false;
           }
           this.#onConnected(connection, welcome);
@@ -459,7 +488,7 @@ export class Engine {
       if (error instanceof SessionLostError) return this.#onLost(error);
       if (!this.hasSessions) {
         const message = `${error.message}; a server of the oldest dialect has no sessions, so its processes have ended`;
-        return this.#onLost(new SessionLostError("notResumable", message, error));
+        return this.#onLost(new SessionLostError("notResumable", message, { cause: error }));
       }
       this.#onDisconnected();
       backoff = Math.max(0, backoff - (performance.now() - connectedAt));
@@ -480,27 +509,39 @@ export class Engine {
         // There is time for an attempt afterwards, however little is left.
         await sleep(Math.min(jittered(backoff), Math.max(0, left()) / 2), this.#closing.signal);
         backoff = Math.min(Math.max(backoff * 2, FIRST_BACKOFF_MS), MAX_BACKOFF_MS);
-        await this.#connectOnce(this.welcome.sessionId, undefined, AbortSignal.timeout(Math.max(1, Math.ceil(left()))));
+        await this.#connectOnce(this.welcome.sessionId, undefined, left() === Infinity ? undefined : AbortSignal.timeout(Math.max(1, Math.ceil(left()))));
         return backoff;
       } catch (error) {
         if (this.#closing.signal.aborted) return closedError();
         if (error instanceof SessionLostError) return error;
-        if (isRefused(error, "unknownSession")) return new SessionLostError("forgotten", error.message, error);
+        if (isRefused(error, "unknownSession")) return this.#forgotten(error);
         // The server may not have detected the disconnect yet.
         const isFinal = error instanceof UnauthorizedError || error instanceof ProtocolError || error instanceof UsageError
           || (error instanceof RefusedError && !isRefused(error, "sessionAttached") && !isRefused(error, "shuttingDown"));
-        if (isFinal) return new SessionLostError("rejected", `the server rejected the client: ${error.message}`, error);
+        if (isFinal) return new SessionLostError("rejected", `the server rejected the client: ${error.message}`, { cause: error });
         if (error instanceof RemexError) last = error;
       }
       if (left() <= FIRST_BACKOFF_MS) {
         const message = `cannot reconnect to ${this.target} within ${limit} ms: ${last.message}`;
-        return new SessionLostError("reconnectTimedOut", message, last);
+        const hint = "when the host can be reached again, connect with `session: resume(…)` within its `detachTtlMs`";
+        return new SessionLostError("reconnectTimedOut", message, { hint, cause: last });
       }
     }
   }
 
+  /** Says why the server may not know the session any more. */
+  #forgotten(cause?: unknown): SessionLostError {
+    const { sessionId, detachTtlMs } = this.welcome;
+    const ttl = detachTtlMs == null ? "a while" : `${detachTtlMs} ms`;
+    const message = `the server no longer knows \`${sessionId}\` after ${Math.round(performance.now() - this.#disconnectedAt)} ms without a connection: the session was ended, `
+      + `it expired (it lives ${ttl} without a connection), or the server was restarted without \`--state\``;
+    const hint = "connect again for a new session; `remex serve --state DIR` keeps sessions and processes when the server restarts, and `detachTtlMs` lets sessions live longer";
+    return new SessionLostError("forgotten", message, { hint, cause });
+  }
+
   #onDisconnected(): void {
     this.disconnects += 1;
+    this.#disconnectedAt = performance.now();
     for (const queue of this.#queues.values()) queue.onDisconnect();
     for (const call of [...this.#pending.values()]) {
       if (call.state !== "sent") continue;
@@ -513,7 +554,7 @@ export class Engine {
 
   #interrupt(call: PendingCall): void {
     this.#complete(call.id);
-    call.reject(new InterruptedError(call.method));
+    call.reject(new RequestInterruptedError(call.method));
   }
 
   #onLost(error: SessionLostError): void {
@@ -652,18 +693,18 @@ export class Engine {
     const now = performance.now();
     this.#protocolErrors = [...this.#protocolErrors.filter((at) => now - at < 60_000), now];
     if (this.#protocolErrors.length < MAX_PROTOCOL_ERRORS) return error;
-    return new SessionLostError("protocol", error.message, error);
+    return new SessionLostError("protocol", error.message, { cause: error });
   }
 }
 
 /** Returns params with other spellings of their paths. */
 function withPaths(params: object, spell: (path: string) => string): object {
-  const spelt: Record<string, unknown> = { ...params };
+  let spelt: Record<string, unknown> | undefined;
   for (const name of ["cwd", "path", "sourcePath", "destinationPath"]) {
-    const path = spelt[name];
-    if (typeof path === "string") spelt[name] = spell(path);
+    const path = (params as Record<string, unknown>)[name];
+    if (typeof path === "string") (spelt ??= { ...params })[name] = spell(path);
   }
-  return spelt;
+  return spelt ?? params;
 }
 
 function request(id: number, method: string, params: object, binary: { member: string; bytes: Uint8Array } | undefined): Outgoing {

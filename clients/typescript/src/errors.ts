@@ -4,7 +4,12 @@
  * @module
  */
 
+import type { Exit } from "./events.js";
+import type { Output } from "./process.js";
 import type { RpcErrorKind } from "./protocol.js";
+
+/** How much of what a command said is in the message of its failure, in characters. */
+const SAID_LEN = 1000;
 
 /** The word in `data.kind` of a refusal; a newer server may send others. */
 export type ErrorKind = RpcErrorKind;
@@ -163,7 +168,7 @@ export class ProtocolError extends RemexError {
  *
  * Only calls that cannot be repeated safely fail like this; the others are sent again.
  */
-export class InterruptedError extends RemexError {
+export class RequestInterruptedError extends RemexError {
   /** The method of the call. */
   readonly method: string;
 
@@ -188,17 +193,47 @@ export class SessionLostError extends RemexError {
   /** Why it is lost; `cause` has the error behind it, if there is one. */
   readonly reason: SessionLostReason;
 
-  constructor(reason: SessionLostReason, message: string, cause?: unknown) {
-    super(message, { cause });
+  constructor(reason: SessionLostReason, message: string, options?: { hint?: string | undefined; cause?: unknown }) {
+    super(reason === "closed" ? message : `the session is lost: ${message}`, options);
     this.reason = reason;
   }
 
+  /** Whether another client may resume the session later. */
   override get isRetryable(): boolean {
-    return this.reason === "reconnectTimedOut" || this.reason === "forgotten" || this.reason === "notResumable";
+    return this.reason === "reconnectTimedOut";
   }
 
   override get mayHaveHappened(): boolean {
     return true;
+  }
+}
+
+/** A command of a run with `check` failed; the message has the end of what it wrote. */
+export class CommandFailedError extends RemexError {
+  /** Its output, and how it ended. */
+  readonly output: Output;
+
+  constructor(command: string, output: Output) {
+    const { exitCode, signal, stderrText, stdoutText, terminalText } = output;
+    const how = signal === undefined ? `exit code ${exitCode}` : `signal ${signal}`;
+    const said = (stderrText.trim() || terminalText.trim() || stdoutText.trim()).slice(-SAID_LEN);
+    super(`\`${command}\` failed with ${how}${said === "" ? "" : `: ${said}`}`);
+    this.output = output;
+  }
+
+  override get mayHaveHappened(): boolean {
+    return true;
+  }
+}
+
+/** A process ended before its output matched what was waited for. */
+export class NoMatchError extends RemexError {
+  /** How it ended, if the server says so. */
+  readonly exit: Exit | undefined;
+
+  constructor(message: string, exit: Exit | undefined) {
+    super(message, { hint: "look at its output" });
+    this.exit = exit;
   }
 }
 

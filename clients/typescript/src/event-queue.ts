@@ -8,7 +8,7 @@
  * @module
  */
 import type { RemexError } from "./errors.js";
-import { InterruptedError, ProtocolError, isRefused } from "./errors.js";
+import { RequestInterruptedError, ProtocolError, isRefused } from "./errors.js";
 import type { ClosedEvent, Exit, ExitedEvent, GapEvent, ProcessEvent, ReadBatch } from "./events.js";
 
 /** A server with the capability `consumed` streams at most this much beyond what is consumed. */
@@ -267,7 +267,7 @@ export class EventQueue {
   onReadError(error: RemexError): void {
     this.#reads -= 1;
     this.#listens = false;
-    if (error instanceof InterruptedError || isRefused(error, "processStarting")) {
+    if (error instanceof RequestInterruptedError || isRefused(error, "processStarting")) {
       this.#interrupt();
       this.#act();
     } else if (this.#awaitsSilence && error.message.startsWith("unknown process id")) {

@@ -4,20 +4,20 @@
  * @module
  */
 import type { BytesLike } from "./bytes.js";
-import { encodeBase64, toBytes, toText } from "./bytes.js";
+import { encodeBase64, kindOf, toBytes, toText } from "./bytes.js";
 import type { Params } from "./calls.js";
 import type { CallOptions, Engine } from "./engine.js";
-import { isRefused } from "./errors.js";
+import { ChangedError, ProtocolError, RequestInterruptedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
 import type { Path } from "./path.js";
 import { fromWirePath, toWirePath } from "./path.js";
 import type { FsDirectoryEntry, FsHashResult, FsMetadata, FsWalkOptions, FsWalkResult } from "./protocol.js";
 import type { Destination, WriterOptions } from "./remote-file.js";
 import { RemoteReader, RemoteWriter, findDestination } from "./remote-file.js";
+import { contentHash } from "./sha256.js";
+import type { Source } from "./source.js";
+import { checkSource, chunksOf, isWhole } from "./source.js";
 import { Watch } from "./watch.js";
-
-/** Data of any length: bytes, a stream, or anything that yields bytes. */
-export type Source = BytesLike | Blob | AsyncIterable<Uint8Array> | Iterable<Uint8Array> | ReadableStream<Uint8Array>;
 
 /** How far a transfer is. */
 export interface Progress {
@@ -30,6 +30,19 @@ export interface Progress {
 /** Options of a transfer. */
 export interface TransferOptions extends CallOptions {
   onProgress?: ((progress: Progress) => void) | undefined;
+}
+
+/** Options of {@link Files.write}. */
+export interface WriteOptions extends CallOptions {
+  /** Replaces the file in one step, so that every reader finds the old content or the new. */
+  atomic?: boolean | undefined;
+  /**
+   * The hash that the content must have, `sha256:…`, or `absent` if there must be no file; otherwise the write fails with
+   * the kind `contentChanged`. `undefined` is refused, because it would write whatever the content is.
+   */
+  ifMatch?: string;
+  /** The permissions of a new file, minus the umask. */
+  createMode?: number | undefined;
 }
 
 /** An entry of a directory. */
@@ -45,6 +58,9 @@ export interface DirectoryEntry {
   readonly metadata: FsMetadata | undefined;
 }
 
+/** How often a file that changes is read after a disconnect. */
+const MAX_READS = 8;
+
 /** How many entries one page of a directory has. */
 const PAGE_LEN = 5000;
 
@@ -56,7 +72,8 @@ const WALK: FsWalkOptions = {
 /**
  * The files of the remote host.
  *
- * Paths are absolute, `file:` URIs, or the bytes of a name that is not UTF-8.
+ * Paths are absolute, relative to the working directory of the session, or below `~`, the home directory; all of them
+ * on the remote host. `file:` URIs and the bytes of a name that is not UTF-8 are paths, too.
  *
  * ```ts
  * await host.files.write("/tmp/greeting", "hello\n", { atomic: true });
@@ -74,10 +91,28 @@ export class Files {
 
   // Whole files.
 
-  /** Reads a whole file, of at most 512 MiB; {@link Files.open} reads files of any size. */
+  /**
+   * Reads a whole file, of at most 512 MiB; {@link Files.open} reads files of any size.
+   *
+   * After a disconnect it goes on where it was, and begins anew only if the file has changed.
+   */
   async read(path: Path, options?: CallOptions): Promise<Uint8Array> {
-    const { dataBase64 } = await this.engine.call("fs/readFile", { path: toWirePath(path) }, options);
-    return base64(dataBase64, "dataBase64");
+    try {
+      const call = { signal: options?.signal, isRepeatable: false };
+      const { dataBase64 } = await this.engine.call("fs/readFile", { path: toWirePath(path) }, call);
+      return base64(dataBase64, "dataBase64");
+    } catch (error) {
+      if (!(error instanceof RequestInterruptedError)) throw error;
+    }
+    // One answer may be too long for a connection that is lost again and again.
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await using file = await this.open(path, options);
+        return await file.readAll();
+      } catch (error) {
+        if (!(error instanceof ChangedError) || attempt === MAX_READS) throw error;
+      }
+    }
   }
 
   /** Reads a whole file as UTF-8; invalid bytes become U+FFFD. */
@@ -86,22 +121,29 @@ export class Files {
   }
 
   /**
-   * Writes a whole file; {@link Files.create} writes files of any size.
+   * Writes a whole file, and returns the hash of what was written; {@link Files.create} writes files of any size.
    *
-   * Returns the hash of the content if `ifMatch` was given. With `ifMatch` a disconnect meanwhile is an
-   * `InterruptedError`; otherwise the write is repeated.
+   * With `ifMatch` a disconnect meanwhile is a `RequestInterruptedError`; otherwise the write is repeated.
+   *
+   * ```ts
+   * const hash = await host.files.write("/tmp/notes", "one\n");
+   * await host.files.write("/tmp/notes", "two\n", { ifMatch: hash }); // fails if someone else has changed it
+   * ```
    */
-  async write(path: Path, data: BytesLike, options?: CallOptions & {
-    /** Replaces the file in one step, so that every reader finds the old content or the new. */
-    atomic?: boolean | undefined;
-    /** The hash that the content must have, `sha256:…`, or `absent` if there must be no file; otherwise `contentChanged`. */
-    ifMatch?: string | undefined;
-    /** The permissions of a new file, minus the umask. */
-    createMode?: number | undefined;
-  }): Promise<string | undefined> {
-    const { signal, ...rest } = options ?? {};
+  async write(path: Path, data: BytesLike, options: WriteOptions = {}): Promise<string> {
+    const { signal, ...rest } = options;
+    if ("ifMatch" in options && typeof options.ifMatch !== "string") {
+      const hint = "leave it out to write whatever the content is, or pass a hash or `absent`";
+      throw new UsageError(`\`ifMatch\` is ${kindOf(options.ifMatch)}`, { hint });
+    }
+    const bytes = toBytes(data);
     const params = { path: toWirePath(path), ...rest };
-    return (await this.engine.callWithBytes("fs/writeFile", params, "dataBase64", toBytes(data), { signal })).hash ?? undefined;
+    const written = this.engine.callWithBytes("fs/writeFile", params, "dataBase64", bytes, { signal });
+    // The server computes it only for a comparison.
+    if (options.ifMatch === undefined) return (await Promise.all([contentHash(bytes), written]))[0];
+    const { hash } = await written;
+    if (hash == null) throw new ProtocolError("the server has ignored `ifMatch`");
+    return hash;
   }
 
   /** Returns the SHA-256 of a file or of a part of it, computed on the remote host. */
@@ -141,12 +183,13 @@ export class Files {
 
   /** Writes a file of any size from bytes or a stream; returns its length. */
   async upload(source: Source, path: Path, options?: WriterOptions & TransferOptions): Promise<number> {
+    checkSource("source", source);
     return this.send(source, await findDestination(this, path, options ?? {}), options);
   }
 
   /** @internal Writes a file; `check` is called before it is put in place. */
   async send(source: Source, destination: Destination, options?: TransferOptions, check?: () => Promise<void>): Promise<number> {
-    const total = typeof source === "string" || source instanceof Uint8Array || source instanceof ArrayBuffer ? toBytes(source).length : undefined;
+    const total = isWhole(source) ? toBytes(source).length : undefined;
     await using writer = await RemoteWriter.open(this, destination, options?.signal);
     for await (const bytes of chunksOf(source)) {
       await writer.write(bytes);
@@ -182,14 +225,18 @@ export class Files {
   }
 
   /** Returns the path with all links resolved; it must exist. */
-  async canonicalize(path: Path, options?: CallOptions): Promise<string> {
+  async realpath(path: Path, options?: CallOptions): Promise<string> {
     return fromWirePath((await this.engine.call("fs/canonicalize", { path: toWirePath(path) }, options)).path);
   }
 
-  /** Removes a file, a link or a directory with everything in it; what does not exist is no error unless `force` is false. */
-  async remove(path: Path, options?: CallOptions & { recursive?: boolean | undefined; force?: boolean | undefined }): Promise<void> {
-    const { signal, ...rest } = options ?? {};
-    await this.engine.call("fs/remove", { path: toWirePath(path), ...rest }, { signal });
+  /**
+   * Removes a file, a link or an empty directory.
+   *
+   * With `recursive` also a directory with everything in it; with `missingOk` it is no error if there is nothing.
+   */
+  async remove(path: Path, options?: CallOptions & { recursive?: boolean | undefined; missingOk?: boolean | undefined }): Promise<void> {
+    const params = { path: toWirePath(path), recursive: options?.recursive ?? false, force: options?.missingOk ?? false };
+    await this.engine.call("fs/remove", params, { signal: options?.signal });
   }
 
   /** Copies a file, a link, or with `recursive` a directory, on the remote host. */
@@ -218,9 +265,9 @@ export class Files {
   }
 
   /** Sets permissions, 0 to 0o7777. */
-  async setPermissions(path: Path, mode: number, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<void> {
+  async chmod(path: Path, permissions: number, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<void> {
     const { signal, ...rest } = options ?? {};
-    await this.engine.call("fs/setPermissions", { path: toWirePath(path), mode, ...rest }, { signal });
+    await this.engine.call("fs/setPermissions", { path: toWirePath(path), mode: permissions, ...rest }, { signal });
   }
 
   /** Sets times, in milliseconds since the epoch; one that is absent stays. */
@@ -251,6 +298,13 @@ export class Files {
       for (const entry of page.entries) yield toEntry(entry);
       cursor = page.nextCursor ?? undefined;
     } while (cursor !== undefined);
+  }
+
+  /** Lists a directory in the byte order of names; {@link Files.list} is for directories of any size. */
+  async readdir(path: Path, options?: CallOptions & { details?: boolean | undefined }): Promise<DirectoryEntry[]> {
+    const entries: DirectoryEntry[] = [];
+    for await (const entry of this.list(path, options)) entries.push(entry);
+    return entries;
   }
 
   /** Lists a tree, breadth first, in one answer; `truncated` says that a limit was reached. */
@@ -285,23 +339,3 @@ function toEntry(entry: FsDirectoryEntry): DirectoryEntry {
     metadata: entry.metadata ?? undefined,
   };
 }
-
-/** Returns any source as chunks. */
-async function* chunksOf(source: Source): AsyncGenerator<Uint8Array, void, void> {
-  if (typeof source === "string" || source instanceof Uint8Array || source instanceof ArrayBuffer) yield toBytes(source);
-  else if (source instanceof Blob) yield* readStream(source.stream());
-  else if (Symbol.asyncIterator in source) yield* source;
-  else if (Symbol.iterator in source) yield* source;
-  else yield* readStream(source);
-}
-
-/** Not every browser can iterate over a stream. */
-async function* readStream(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
-  const reader = stream.getReader();
-  try {
-    for (let step = await reader.read(); !step.done; step = await reader.read()) yield step.value;
-  } finally {
-    reader.releaseLock();
-  }
-}
-

@@ -3,16 +3,23 @@
  *
  * @module
  */
+import { kindOf, toBytes, toText } from "./bytes.js";
 import type { Method, Params, Result } from "./calls.js";
 import type { CallOptions, ConnectionState, Engine, EngineOptions } from "./engine.js";
-import { Engine as SessionEngine } from "./engine.js";
-import { UsageError, isRefused } from "./errors.js";
+import { Engine as SessionEngine, sleep } from "./engine.js";
+import type { ResumedSession } from "./engine.js";
+import { CommandFailedError, SessionLostError, UsageError, isRefused } from "./errors.js";
 import { Files } from "./files.js";
 import { Http } from "./http.js";
 import type { Dial } from "./link.js";
+import { checkTime, checkWhole } from "./numbers.js";
 import type { Output } from "./process.js";
 import { Process } from "./process.js";
 import type { EnvironmentInfo, InitializeResult, ProcessEntry, ProcessScope, SessionEntry } from "./protocol.js";
+import type { Source } from "./source.js";
+import { checkSource, chunksOf, isWhole } from "./source.js";
+import type { Stdin } from "./stdin.js";
+import { MAX_UNANSWERED, endOfFile } from "./stdin.js";
 import type { Argv, RunOptions, StartOptions } from "./start.js";
 import { start } from "./start.js";
 
@@ -20,14 +27,11 @@ import { start } from "./start.js";
 export interface HostOptions extends CallOptions {
   /** The name that the client sends to the server; `remex-client` by default. */
   clientName?: string | undefined;
-  /** The session to resume, by id or name; a new one by default. */
-  resumeSessionId?: string | undefined;
-  /** With `resumeSessionId`: take the session from a client that is attached to it. */
-  takeover?: boolean | undefined;
-  /** The name of a session to resume, or to create if there is none. */
-  resumeOrCreate?: string | undefined;
-  /** A name for a new session, which can be used instead of its id. */
-  sessionName?: string | undefined;
+  /**
+   * The session: a name for the one with this name, which is created if there is none, or {@link resume} for one that
+   * must exist. By default a new one, which ends at the end of `await using`.
+   */
+  session?: string | ResumedSession | undefined;
   /** How long the session survives without a connection; the server's default, 80 s, unless set. */
   detachTtlMs?: number | undefined;
   /** The timeout for establishing one connection; 10 s by default. */
@@ -46,14 +50,27 @@ export interface HostOptions extends CallOptions {
   keepAliveTimeoutMs?: number | undefined;
 }
 
+/** How long the end of `await using` waits for the end of a session. */
+const END_TIMEOUT_MS = 5000;
+
+/** How much of a command is in a message, in characters. */
+const COMMAND_LEN = 200;
+
+/** How often to look for a process or start it while others do the same. */
+const MAX_ATTEMPTS = 3;
+
+/** The options that are times: those that nothing could be done in if they were zero, and those that may be endless. */
+const TIME_LIMITS = ["connectTimeoutMs", "handshakeTimeoutMs", "requestTimeoutMs", "keepAliveIntervalMs", "keepAliveTimeoutMs"] as const;
+const RETRY_TIMES = ["connectRetryMs", "reconnectTimeoutMs"] as const;
+
 /**
  * One session with one server.
  *
  * After a disconnect it reconnects and resumes the session: calls and consumers notice only a pause, unless a call cannot
- * be repeated ({@link InterruptedError}) or the session is lost ({@link SessionLostError}).
+ * be repeated ({@link RequestInterruptedError}) or the session is lost ({@link SessionLostError}).
  *
- * {@link Host.close}, also at the end of `await using`, closes the connection; the session and its processes survive for
- * its time to live. {@link Host.end} ends them.
+ * {@link Host.close} closes the connection; the session and its processes survive for its time to live. {@link Host.end}
+ * ends them. `await using` ends a new session without a name, to which nobody returns, and closes others.
  */
 export class Host implements AsyncDisposable {
   /** The files of the remote host. */
@@ -70,7 +87,7 @@ export class Host implements AsyncDisposable {
     this.http = new Http(engine);
   }
 
-  /** The id of the session; another client resumes it with `resumeSessionId`. Empty on a server without sessions. */
+  /** The id of the session; another client resumes it with `session: resume(id)`. Empty on a server without sessions. */
   get sessionId(): string {
     return this.engine.welcome.sessionId;
   }
@@ -99,25 +116,48 @@ export class Host implements AsyncDisposable {
   /**
    * Runs a command to its end, and returns its output and how it ended.
    *
-   * A command that fails is not an error: look at `ok` or `exitCode`. A signal kills the process tree.
+   * A command that fails is an error only with `check`; otherwise look at `ok` or `exitCode`. A signal kills the process
+   * tree.
    *
    * ```ts
-   * const { ok, text, errorText } = await host.run(["make", "test"], { cwd: "/src", timeoutMs: 60_000 });
+   * const { ok, stdoutText, stderrText } = await host.run(["make", "test"], { cwd: "src", timeoutMs: 60_000 });
    * ```
    */
   async run(argv: Argv, options: RunOptions = {}): Promise<Output> {
-    const { input } = options;
-    const process = await start(this.engine, argv, input === undefined ? options : { ...options, stdin: "pipe" });
+    const { check, ...unchecked } = options;
+    const output = await this.#run(argv, unchecked);
+    if (check && !output.ok) throw new CommandFailedError(commandOf(argv), output);
+    return output;
+  }
+
+  /**
+   * Runs a line of a shell, `sh -c`, like {@link Host.run}.
+   *
+   * ```ts
+   * const { stdoutText } = await host.sh("git log --oneline | head -3", { cwd: "~/src", check: true });
+   * ```
+   */
+  sh(line: string, options?: RunOptions): Promise<Output> {
+    return this.run(["sh", "-c", line], options);
+  }
+
+  async #run(argv: Argv, options: RunOptions): Promise<Output> {
+    const { input, ...rest } = options;
+    if (input !== undefined) checkSource("input", input);
+    const process = await start(this.engine, argv, input === undefined ? rest : { ...rest, stdin: "pipe" });
+    const over = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, over.signal]) : over.signal;
     try {
-      const written = input === undefined ? undefined : feed(process, input, Boolean(options.tty));
-      const output = await process.collect({ signal: options.signal });
-      const failure = await written;
-      if (failure !== undefined && output.ok) throw failure;
-      return output;
+      const collected = process.collect({ signal });
+      if (input === undefined) return await collected;
+      // Input that cannot be had or written fails the run; otherwise the end of the process decides.
+      const failed = feed(process, input, { isTerminal: Boolean(options.tty), signal }).then(() => new Promise<never>(() => undefined));
+      return await Promise.race([collected, failed]);
     } catch (error) {
       process.kill().catch(() => undefined);
       throw error;
     } finally {
+      over.abort();
       process.detach();
     }
   }
@@ -134,6 +174,32 @@ export class Host implements AsyncDisposable {
    */
   start(argv: Argv, options: StartOptions = {}): Promise<Process> {
     return start(this.engine, argv, options);
+  }
+
+  /**
+   * Returns a handle of the process with this id, running or not, and starts it if there is none.
+   *
+   * ```ts
+   * const host = await connect("build", { session: "nightly" });
+   * const build = await host.attachOrStart("build", ["make", "-j8"]); // the same one, however often this runs
+   * ```
+   */
+  async attachOrStart(id: string, argv: Argv, options: StartOptions = {}): Promise<Process> {
+    // Between an attempt and the next the process may be started by another client, or forgotten.
+    for (let attempt = 1; ; attempt++) {
+      if (!this.engine.queueOf(id)) {
+        try {
+          return await this.start(argv, { ...options, id });
+        } catch (error) {
+          if (!isRefused(error, "processExists") && !isRefused(error, "startIdMismatch")) throw error;
+        }
+      }
+      try {
+        return await this.attach(id, { signal: options.signal });
+      } catch (error) {
+        if (!(error instanceof UsageError) || attempt === MAX_ATTEMPTS) throw error;
+      }
+    }
   }
 
   /**
@@ -191,30 +257,75 @@ export class Host implements AsyncDisposable {
     return this.engine.end();
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.state === "lost" || this.engine.options.session !== undefined) return this.close();
+    const over = new AbortController();
+    try {
+      await Promise.race([this.end(), sleep(END_TIMEOUT_MS, over.signal)]);
+    } catch (error) {
+      if (!(error instanceof SessionLostError)) throw error;
+    } finally {
+      over.abort();
+      // A session that cannot be reached ends when its time to live is over.
+      await this.close();
+    }
   }
 }
 
-/** Writes all input and closes it; returns a failure, which matters only if the process succeeded. */
-async function feed(process: Process, input: NonNullable<RunOptions["input"]>, isTerminal: boolean): Promise<unknown> {
+/** Returns a command for messages to people. */
+function commandOf(argv: Argv): string {
+  const line = argv.map((word) => (typeof word === "string" ? word : toText(word))).join(" ");
+  return line.length > COMMAND_LEN ? `${line.slice(0, COMMAND_LEN)}…` : line;
+}
+
+/** Writes all input and ends it; fails unless the process has ended without reading it. */
+async function feed(process: Process, input: Source, { isTerminal, signal }: { isTerminal: boolean; signal: AbortSignal }): Promise<void> {
+  const { stdin } = process;
   try {
-    await process.stdin.write(input);
-    await (isTerminal ? process.stdin.write("\x04") : process.stdin.close());
-    return undefined;
+    const last = isWhole(input) ? await writeWhole(stdin, toBytes(input)) : await writeStream(stdin, input, signal);
+    await (isTerminal ? stdin.write(endOfFile(last)) : stdin.close());
   } catch (error) {
     // A process may exit without reading; its exit status says more than the broken pipe.
-    return isRefused(error, "stdinClosed") || isRefused(error, "unknownProcess") ? undefined : error;
+    if (signal.aborted || isRefused(error, "stdinClosed") || isRefused(error, "unknownProcess")) return;
+    throw error;
   }
+}
+
+/** Writes bytes; returns the last one. */
+async function writeWhole(stdin: Stdin, bytes: Uint8Array): Promise<number | undefined> {
+  if (bytes.length > 0) await stdin.write(bytes);
+  return bytes.at(-1);
+}
+
+/** Writes what a source yields, several pieces at once; returns the last byte. */
+async function writeStream(stdin: Stdin, source: Source, signal: AbortSignal): Promise<number | undefined> {
+  const unanswered: Promise<void>[] = [];
+  let last: number | undefined;
+  for await (const bytes of chunksOf(source)) {
+    signal.throwIfAborted();
+    // The source may reuse its buffer.
+    const write = stdin.write(bytes.slice());
+    write.catch(() => undefined);
+    last = bytes.at(-1) ?? last;
+    if (unanswered.push(write) >= MAX_UNANSWERED) await unanswered.shift();
+  }
+  await Promise.all(unanswered);
+  return last;
 }
 
 /** Connects and performs the handshake. */
 export async function openHost<H extends Host>(dial: Dial, options: HostOptions, make: (engine: Engine) => H): Promise<H> {
   const { signal, ...rest } = options;
+  const { session } = rest;
+  if (session === "" || (session !== undefined && typeof session !== "string" && typeof session?.resume !== "string")) {
+    throw new UsageError(`\`session\` is ${session === "" ? "empty" : kindOf(session)}`, { hint: "pass a name, or `resume(…)`" });
+  }
+  if (rest.detachTtlMs !== undefined) checkWhole("detachTtlMs", rest.detachTtlMs);
+  for (const name of TIME_LIMITS) if (rest[name] !== undefined) checkTime(name, rest[name], { min: 1 });
+  for (const name of RETRY_TIMES) if (rest[name] !== undefined) checkTime(name, rest[name], { isEndless: true });
   const defined = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
   const defaults: EngineOptions = {
     clientName: "remex-client",
-    takeover: false,
     connectTimeoutMs: 10_000,
     handshakeTimeoutMs: 10_000,
     connectRetryMs: 0,

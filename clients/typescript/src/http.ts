@@ -16,8 +16,8 @@ import type { HttpRequestHeader, HttpRequestResult, HttpResponseHeader } from ".
 export interface HttpRequest extends CallOptions {
   /** `GET` by default. */
   method?: string | undefined;
-  /** A record, or a list of `{name, value, valueEnvVar?}` to repeat names or to append a variable of the server. */
-  headers?: Record<string, string> | readonly HttpRequestHeader[] | undefined;
+  /** `Headers`, a record, or a list of `{name, value, valueEnvVar?}` to repeat names or to append a variable of the server. */
+  headers?: Headers | Record<string, string> | readonly HttpRequestHeader[] | undefined;
   body?: BytesLike | undefined;
   /** The timeout for the whole exchange, including the body. */
   timeoutMs?: number | undefined;
@@ -25,20 +25,26 @@ export interface HttpRequest extends CallOptions {
   redirect?: "follow" | "stop" | undefined;
 }
 
-/** A response whose body is complete. */
-export interface HttpResponse {
+/** The beginning of a response. */
+export interface HttpHead {
   readonly status: number;
-  /** Names are in lower case; order and repeats are kept. */
-  readonly headers: readonly HttpResponseHeader[];
+  /** Whether the status is 200 to 299. */
+  readonly ok: boolean;
+  /** As those of `fetch`: `headers.get("content-type")`, `headers.getSetCookie()`. */
+  readonly headers: Headers;
+  /** The same as they were sent, in their order and with repeats; names are in lower case. */
+  readonly rawHeaders: readonly HttpResponseHeader[];
+}
+
+/** A response whose body is complete. */
+export interface HttpResponse extends HttpHead {
   readonly body: Uint8Array;
   /** The body as text. */
   readonly text: string;
 }
 
 /** A response whose body is read as it arrives. */
-export interface HttpStream {
-  readonly status: number;
-  readonly headers: readonly HttpResponseHeader[];
+export interface HttpStream extends HttpHead {
   /** Read it to its end or cancel it; it fails if the connection to the server is lost. */
   readonly body: ReadableStream<Uint8Array>;
 }
@@ -58,7 +64,7 @@ export class Http {
   /**
    * Makes a request and returns its response with the whole body, of at most 32 MiB; any status is a response.
    *
-   * After a disconnect, GET, HEAD and OPTIONS are sent again; others fail with `InterruptedError`.
+   * After a disconnect, GET, HEAD and OPTIONS are sent again; others fail with `RequestInterruptedError`.
    */
   async request(url: string | URL, request: HttpRequest = {}): Promise<HttpResponse> {
     const reply = await this.#engine.call("http/request", params(url, request, this.#engine.name("h")), request);
@@ -181,17 +187,28 @@ function params(url: string | URL, request: HttpRequest, requestId: string): Par
     method: request.method ?? "GET",
     url: String(url),
     requestId,
-    headers: isList(headers) ? [...headers] : Object.entries(headers ?? {}).map(([name, value]) => ({ name, value })),
+    headers: headers === undefined ? [] : toHeaderList(headers),
     bodyBase64: request.body === undefined ? undefined : encodeBase64(toBytes(request.body)),
     timeoutMs: request.timeoutMs,
     redirectPolicy: request.redirect,
   };
 }
 
-function isList(headers: HttpRequest["headers"]): headers is readonly HttpRequestHeader[] {
-  return Array.isArray(headers);
+function toHeaderList(headers: NonNullable<HttpRequest["headers"]>): HttpRequestHeader[] {
+  if (Array.isArray(headers)) return [...headers];
+  const entries = headers instanceof Headers ? [...headers] : Object.entries(headers as Record<string, string>);
+  return entries.map(([name, value]) => ({ name, value }));
 }
 
-function head(reply: HttpRequestResult): Pick<HttpResponse, "status" | "headers"> {
-  return { status: integer(reply.status, "status"), headers: reply.headers };
+function head(reply: HttpRequestResult): HttpHead {
+  const status = integer(reply.status, "status");
+  const headers = new Headers();
+  for (const { name, value } of reply.headers) headers.append(name, latin1(value));
+  return { status, ok: status >= 200 && status <= 299, headers, rawHeaders: reply.headers };
+}
+
+/** Returns a value as `fetch` shows it: a character for each byte. */
+function latin1(value: string): string {
+  if (/^[\x00-\xff]*$/.test(value)) return value;
+  return Array.from(toBytes(value), (byte) => String.fromCharCode(byte)).join("");
 }

@@ -3,19 +3,46 @@
  *
  * @module
  */
-import { toBytes, toText } from "./bytes.js";
-import { ProtocolError } from "./errors.js";
+import { kindOf, toBytes, toText } from "./bytes.js";
+import { ProtocolError, UsageError } from "./errors.js";
 
-/** An absolute path, a `file:` URI, or the bytes of an absolute path that is not UTF-8. */
+/**
+ * A path of the remote host: absolute, relative to the working directory of the session, or below the home directory
+ * (`~`, `~/…`); a `file:` URI; or the bytes of a path that is not UTF-8.
+ */
 export type Path = string | Uint8Array;
 
 const PLAIN = /[A-Za-z0-9\-._~!$&'()*+,;=:@/]/;
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Returns a path as it is sent. */
+/** Returns a path as it is sent; a relative one is resolved with {@link resolvePath} before that. */
 export function toWirePath(path: Path): string {
   if (typeof path === "string") return path;
-  return `file://${Array.from(path, escapeByte).join("")}`;
+  if (!(path instanceof Uint8Array)) throw new UsageError(`cannot use ${kindOf(path)} as a path`, { hint: "pass a string" });
+  const spelt = Array.from(path, escapeByte).join("");
+  return spelt.startsWith("/") ? `file://${spelt}` : `file:${spelt}`;
+}
+
+/** The directories of a host from which paths begin, as the server spells them. */
+export interface Directories {
+  readonly cwd?: string | null | undefined;
+  readonly userHomeDir?: string | null | undefined;
+}
+
+/** Returns an absolute path for one that is relative, or begins in the home directory. */
+export function resolvePath(path: string, { cwd, userHomeDir }: Directories): string {
+  if (path.startsWith("/") || /^file:\//i.test(path)) return path;
+  if (path === "") throw new UsageError("the path is empty", { hint: "write `.` for the working directory" });
+  const isHome = path === "~" || path.startsWith("~/");
+  const from = isHome ? userHomeDir : cwd;
+  if (from == null) {
+    const what = isHome ? "home directory" : "working directory";
+    throw new UsageError(`cannot use the path \`${path}\`: the server does not say what its ${what} is`, { hint: "pass an absolute path" });
+  }
+  const base = fromWirePath(from);
+  if (path === "~") return base;
+  if (/^file:/i.test(path)) return `${toUri(base).replace(/\/$/, "")}/${path.slice("file:".length)}`;
+  return joinPath(base, isHome ? path.slice("~/".length) : path);
 }
 
 /** Returns a path as a URI. */

@@ -3,19 +3,22 @@
  *
  * @module
  */
-import { onAbort } from "./abort.js";
-import { concat, toText, wholeCharacters } from "./bytes.js";
+import { concat, toText } from "./bytes.js";
 import type { Method, Params, Result } from "./calls.js";
 import type { CallOptions, Engine } from "./engine.js";
 import { sleep } from "./engine.js";
-import { GapError, ProtocolError, isRefused } from "./errors.js";
-import type { Consumer, EventQueue } from "./event-queue.js";
+import { GapError, NoMatchError, ProtocolError, UsageError } from "./errors.js";
+import type { EventQueue } from "./event-queue.js";
 import { READ_BYTES } from "./event-queue.js";
 import type { Chunk, Exit, ProcessEvent, ReadBatch } from "./events.js";
 import { base64, readBatch, toExit } from "./events.js";
 import type { Line } from "./lines.js";
 import { Lines } from "./lines.js";
+import { checkTime, checkWhole } from "./numbers.js";
 import type { ProcessEntry, ProcessSeekPosition, ProcessSeekResult, ProcessSignalName } from "./protocol.js";
+import { Events } from "./process-events.js";
+import type { Match } from "./search.js";
+import { OutputSearch } from "./search.js";
 import { Stdin } from "./stdin.js";
 
 /** The size of a terminal, in characters. */
@@ -32,21 +35,12 @@ export interface Output extends Exit {
   readonly terminal: Uint8Array;
   /** Whether it exited with status 0. */
   readonly ok: boolean;
-  /** `stdout`, or that of the terminal, as text. */
-  readonly text: string;
+  /** `stdout` as text; invalid bytes become U+FFFD. */
+  readonly stdoutText: string;
   /** `stderr` as text. */
-  readonly errorText: string;
-}
-
-/** Output that matched. */
-export interface Match {
-  /** The event whose output completed the match. */
-  readonly seq: number;
-  readonly stream: string;
-  /** The match and its groups. */
-  readonly match: RegExpExecArray;
-  /** What had arrived behind it in its stream: text, and the beginning of a character. */
-  readonly rest: { readonly text: string; readonly bytes: Uint8Array };
+  readonly stderrText: string;
+  /** `terminal` as text. */
+  readonly terminalText: string;
 }
 
 /** The beginning and the end of the output of a process. */
@@ -72,9 +66,6 @@ export interface WaitForOptions extends EventOptions {
   after?: Match | undefined;
 }
 
-/** How much of the output a search for an expression looks at, in characters. */
-const SEARCH_LEN = 128 << 10;
-
 /** How long one read of a process of another session waits for more. */
 const POLL_MS = 20_000;
 
@@ -88,14 +79,14 @@ const handles = new FinalizationRegistry<{ engine: Engine; queue: EventQueue }>(
  *
  * Its output is buffered for the first consumer: {@link Process.events}, {@link Process.stdout} and so on. When the
  * buffer is full, the process waits as on a full pipe; the slowest consumer decides. {@link Process.wait} and
- * {@link Process.release} lift that.
+ * {@link Process.discardOutput} lift that.
  *
  * `await using` kills the process at the end of the scope if it still runs; otherwise it goes on until its session ends.
  *
  * ```ts
- * const process = await host.start(["make", "test"]);
- * for await (const line of process.lines()) console.log(line.stream, line.text);
- * const { exitCode } = await process.wait();
+ * const build = await host.start(["make", "test"]);
+ * for await (const line of build.lines()) console.log(line.stream, line.text);
+ * const { exitCode } = await build.wait();
  * ```
  */
 export class Process implements AsyncDisposable {
@@ -136,6 +127,7 @@ export class Process implements AsyncDisposable {
    */
   events(options?: EventOptions): AsyncIterableIterator<ProcessEvent> {
     const afterSeq = options?.afterSeq ?? 0;
+    checkWhole("afterSeq", afterSeq);
     if (this.#queue) return new Events(this.#engine, this, this.#queue, afterSeq, options?.signal);
     return this.#polledEvents(afterSeq, options?.signal);
   }
@@ -144,14 +136,22 @@ export class Process implements AsyncDisposable {
    * Its output as chunks of bytes; fails with {@link GapError} where output is missing.
    *
    * ```ts
-   * for await (const { stream, seq, bytes } of process.output) console.log(stream, seq, bytes.length);
+   * for await (const { stream, seq, bytes } of build.output()) console.log(stream, seq, bytes.length);
    * ```
+   *
+   * It is a consumer from when it is first read.
    */
-  get output(): AsyncIterableIterator<Chunk> {
-    return chunksOf(this.events());
+  async *output(options?: EventOptions): AsyncGenerator<Chunk, void, void> {
+    for await (const event of this.events(options)) {
+      if (event.type === "gap") throw new GapError(event.bytes);
+      if (event.type === "output") yield event;
+    }
   }
 
-  /** Its standard output as a stream of bytes; read `stderr` concurrently, or not at all. */
+  /**
+   * Its standard output as a stream of bytes; like {@link Process.stderr} and {@link Process.terminal}, a consumer from
+   * when it is first read.
+   */
   get stdout(): ReadableStream<Uint8Array> {
     return this.#stream("stdout");
   }
@@ -171,6 +171,7 @@ export class Process implements AsyncDisposable {
     /** Longer lines come in pieces; 64 KiB by default. */
     maxLen?: number | undefined;
   }): AsyncIterableIterator<Line> {
+    if (options?.maxLen !== undefined) checkWhole("maxLen", options.maxLen, 1);
     return new Lines(this.events(options), options?.maxLen);
   }
 
@@ -189,7 +190,7 @@ export class Process implements AsyncDisposable {
 
   /** Reads retained output once, without consuming it; waits up to `waitMs` if there is none. */
   async read(options?: EventOptions & { maxBytes?: number | undefined; waitMs?: number | undefined }): Promise<ReadBatch> {
-    this.release();
+    this.discardOutput();
     const { afterSeq = 0, maxBytes = READ_BYTES, waitMs, signal } = options ?? {};
     return readBatch(await this.#call("process/read", { afterSeq, maxBytes, waitMs }, { signal }));
   }
@@ -228,46 +229,39 @@ export class Process implements AsyncDisposable {
   /**
    * Waits for output, old or new, that matches an expression, in each stream separately.
    *
-   * Returns `undefined` if the process is closed and nothing matched. The expression is tried whenever output arrives:
-   * `$` is the end of what has arrived. At most the last 128 KiB are searched.
+   * Fails with {@link NoMatchError} if the process is closed and nothing matched. The expression is tried whenever output
+   * arrives: `$` is the end of what has arrived. At most the last 128 KiB are searched.
    *
    * ```ts
    * const prompt = await shell.waitFor(/\$ $/);
    * await shell.stdin.write("make\n");
-   * await shell.waitFor(/\$ $/, { after: prompt });
+   * const { before } = await shell.waitFor(/\$ $/, { after: prompt }); // what make has written
    * ```
    */
-  async waitFor(pattern: RegExp | string, options?: WaitForOptions): Promise<Match | undefined> {
-    const expression = typeof pattern === "string" ? new RegExp(escapeRegExp(pattern)) : new RegExp(pattern.source, pattern.flags.replace(/[gy]/g, ""));
-    const find = (seq: number, stream: string, { text, bytes }: Match["rest"]): Match | undefined => {
-      const match = expression.exec(text);
-      return match ? { seq, stream, match, rest: { text: text.slice(match.index + match[0].length), bytes } } : undefined;
-    };
-    const searched = new Map<string, Match["rest"]>();
-    const { after, signal } = options ?? {};
+  async waitFor(pattern: RegExp | string, options: WaitForOptions = {}): Promise<Match> {
+    const { after, signal } = options;
+    if ("after" in options && after === undefined) {
+      throw new UsageError("`after` is undefined", { hint: "leave it out to search from the beginning" });
+    }
+    const search = new OutputSearch(pattern);
     if (after) {
       signal?.throwIfAborted();
-      const found = find(after.seq, after.stream, after.rest);
+      const found = search.goOnBehind(after);
       if (found) return found;
-      searched.set(after.stream, after.rest);
     }
-    for await (const event of this.events({ signal, afterSeq: after?.seq ?? options?.afterSeq })) {
-      if (event.type === "gap") searched.clear();
-      if (event.type !== "output") continue;
-      const before = searched.get(event.stream);
-      const bytes = before ? concat([before.bytes, event.bytes]) : event.bytes;
-      const whole = wholeCharacters(bytes);
-      const text = ((before?.text ?? "") + toText(bytes.subarray(0, whole))).slice(-SEARCH_LEN);
-      const search = { text, bytes: bytes.subarray(whole) };
-      const found = find(event.seq, event.stream, search);
+    let exit: Exit | undefined;
+    for await (const event of this.events({ signal, afterSeq: after?.seq ?? options.afterSeq })) {
+      if (event.type === "gap") search.onGap();
+      if (event.type === "exited") ({ exit } = event);
+      const found = event.type === "output" ? search.push(event) : undefined;
       if (found) return found;
-      searched.set(event.stream, search);
     }
-    return undefined;
+    throw new NoMatchError(`process \`${this.id}\` ended before its output matched ${String(pattern)}`, exit ?? this.#queue?.exit?.exit);
   }
 
   /** Waits until it has written nothing for this long; returns its exit if that comes first. */
   async waitForSilence(ms: number, options?: CallOptions): Promise<Exit | undefined> {
+    checkTime("ms", ms);
     const queue = this.#queue;
     if (!queue) {
       const reply = await this.#call("process/wait", { until: { idleMs: ms } }, options);
@@ -289,7 +283,7 @@ export class Process implements AsyncDisposable {
 
   // Control.
 
-  /** Sends a signal to its process group; never twice, so a disconnect meanwhile is an `InterruptedError`. */
+  /** Sends a signal to its process group; never twice, so a disconnect meanwhile is an `RequestInterruptedError`. */
   async signal(signal: ProcessSignalName, options?: CallOptions): Promise<void> {
     await this.#call("process/signal", { signal }, options);
   }
@@ -310,7 +304,7 @@ export class Process implements AsyncDisposable {
   }
 
   /** Stops keeping output for a first consumer, so that unread output does not block the process. */
-  release(): void {
+  discardOutput(): void {
     this.#queue?.release();
   }
 
@@ -340,7 +334,7 @@ export class Process implements AsyncDisposable {
 
   #stream(name: string): ReadableStream<Uint8Array> {
     let stream = this.#streams.get(name);
-    if (!stream) this.#streams.set(name, (stream = streamOf(this.events(), name)));
+    if (!stream) this.#streams.set(name, (stream = streamOf(() => this.events(), name)));
     return stream;
   }
 
@@ -371,160 +365,12 @@ export class Process implements AsyncDisposable {
   }
 }
 
-/** The events of a process of this session: first those that have to be read back, then those of the queue. */
-class Events implements AsyncIterableIterator<ProcessEvent> {
-  readonly #engine: Engine;
-  /** Keeps the handle alive while its events are read. */
-  readonly process: Process;
-  readonly #queue: EventQueue;
-  readonly #consumer: Consumer;
-  readonly #signal: AbortSignal | undefined;
-  readonly #stopListening: (() => void) | undefined;
-  readonly #past: ProcessEvent[] = [];
-  #after: number;
-  #historyUpTo: number;
-  #hasEnded = false;
-  /** The latest step, if it is not finished: steps are taken one after the other. */
-  #step: Promise<unknown> | undefined;
-
-  constructor(engine: Engine, process: Process, queue: EventQueue, after: number | "end", signal: AbortSignal | undefined) {
-    this.#engine = engine;
-    this.process = process;
-    this.#queue = queue;
-    this.#signal = signal;
-    if (after === "end") {
-      this.#consumer = queue.subscribeAtEnd();
-      this.#after = this.#historyUpTo = 0;
-    } else {
-      const { consumer, historyUpTo } = queue.subscribe(after);
-      [this.#consumer, this.#historyUpTo, this.#after] = [consumer, historyUpTo, after];
-    }
-    if (signal?.aborted) this.#end();
-    else this.#stopListening = signal && onAbort(signal, () => this.#end());
-  }
-
-  static atEnd(engine: Engine, process: Process, queue: EventQueue, signal: AbortSignal | undefined): Events {
-    return new Events(engine, process, queue, "end", signal);
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  next(): Promise<IteratorResult<ProcessEvent, undefined>> {
-    if (this.#step === undefined && this.#past.length === 0 && this.#historyUpTo <= this.#after && !this.#hasEnded) {
-      // Usually the event is there.
-      try {
-        const event = this.#queue.take(this.#consumer);
-        if (event && event.seq > this.#after) return Promise.resolve({ done: false, value: event });
-        if (event === null) return this.return();
-      } catch (error) {
-        this.#end();
-        return Promise.reject(error as Error);
-      }
-    }
-    const step = (this.#step ?? Promise.resolve()).then(() => this.#next());
-    const clear = (): void => {
-      if (this.#step === settled) this.#step = undefined;
-    };
-    const settled: Promise<void> = step.then(clear, clear);
-    this.#step = settled;
-    return step;
-  }
-
-  return(): Promise<IteratorResult<ProcessEvent, undefined>> {
-    this.#end();
-    return Promise.resolve({ done: true, value: undefined });
-  }
-
-  async #next(): Promise<IteratorResult<ProcessEvent, undefined>> {
-    try {
-      for (;;) {
-        if (this.#signal?.aborted) throw this.#signal.reason;
-        if (this.#hasEnded) return { done: true, value: undefined };
-        const past = this.#past.shift();
-        if (past) return { done: false, value: past };
-        if (this.#historyUpTo > this.#after) {
-          await this.#readPast();
-          continue;
-        }
-        const event = this.#queue.take(this.#consumer);
-        if (event === null) return await this.return();
-        if (event === undefined) await new Promise<void>((resolve) => (this.#consumer.wake = resolve));
-        else if (event.seq > this.#after) return { done: false, value: event };
-      }
-    } catch (error) {
-      this.#end();
-      throw error;
-    }
-  }
-
-  #end(): void {
-    if (this.#hasEnded) return;
-    this.#hasEnded = true;
-    this.#stopListening?.();
-    this.#queue.unsubscribe(this.#consumer);
-    this.#consumer.wake?.();
-  }
-
-  /** Reads events that had left the queue before this consumer came. */
-  async #readPast(): Promise<void> {
-    const upTo = this.#historyUpTo;
-    const began = this.#after;
-    const params = { processId: this.#queue.id, afterSeq: began, maxBytes: READ_BYTES };
-    let batch: ReadBatch;
-    try {
-      batch = readBatch(await this.#engine.call("process/read", params, { signal: this.#signal }));
-    } catch (error) {
-      if (!isRefused(error, "unknownProcess")) throw error;
-      return this.#passUnlisted(upTo);
-    }
-    if (batch.gap) {
-      const toSeq = Math.min(batch.gap.toSeq, upTo);
-      this.#past.push({ ...batch.gap, toSeq, seq: toSeq });
-      this.#after = toSeq;
-    }
-    for (const chunk of batch.chunks) {
-      if (chunk.seq > upTo) break;
-      this.#passUnlisted(chunk.seq - 1);
-      this.#past.push(chunk);
-      this.#after = chunk.seq;
-    }
-    this.#passUnlisted(Math.min(upTo, batch.nextSeq - 1));
-    // The server has no events in this range.
-    if (this.#after === began) this.#passUnlisted(upTo);
-  }
-
-  /** Adds what the server does not list: the exit, the close, and what is lost. */
-  #passUnlisted(upTo: number): void {
-    const { exit, closed } = this.#queue;
-    while (this.#after < upTo) {
-      const next = this.#after + 1;
-      const known = [exit, closed].find((event) => event?.seq === next);
-      if (known) {
-        this.#past.push(known);
-        this.#after = next;
-      } else {
-        const later = [exit, closed].flatMap((event) => (event && event.seq > next ? [event.seq - 1] : []));
-        const toSeq = Math.min(upTo, ...later);
-        this.#past.push({ type: "gap", seq: toSeq, fromSeq: next, toSeq, bytes: undefined, cause: undefined });
-        this.#after = toSeq;
-      }
-    }
-  }
-}
-
-async function* chunksOf(events: AsyncIterable<ProcessEvent>): AsyncGenerator<Chunk, void, void> {
-  for await (const event of events) {
-    if (event.type === "gap") throw new GapError(event.bytes);
-    if (event.type === "output") yield event;
-  }
-}
-
-/** Returns one stream of output as a `ReadableStream`; nothing is read ahead. */
-function streamOf(events: AsyncIterableIterator<ProcessEvent>, name: string): ReadableStream<Uint8Array> {
+/** Returns one stream of output as a `ReadableStream`; nothing is read ahead, and nothing before it is read. */
+function streamOf(open: () => AsyncIterableIterator<ProcessEvent>, name: string): ReadableStream<Uint8Array> {
+  let events: AsyncIterableIterator<ProcessEvent> | undefined;
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
+      events ??= open();
       for (;;) {
         const { done, value } = await events.next();
         if (done) return controller.close();
@@ -536,7 +382,7 @@ function streamOf(events: AsyncIterableIterator<ProcessEvent>, name: string): Re
       }
     },
     async cancel() {
-      await events.return?.();
+      await events?.return?.();
     },
   }, { highWaterMark: 0 });
 }
@@ -546,15 +392,15 @@ function toOutput(exit: Exit, streams: Record<string, Uint8Array[]>): Output {
   return {
     ...exit, stdout, stderr, terminal,
     ok: exit.exitCode === 0 && exit.signal === undefined,
-    get text() {
-      return toText(stdout.length > 0 ? stdout : terminal);
+    get stdoutText() {
+      return toText(stdout);
     },
-    get errorText() {
+    get stderrText() {
       return toText(stderr);
+    },
+    get terminalText() {
+      return toText(terminal);
     },
   };
 }
 
-function escapeRegExp(text: string): string {
-  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-}

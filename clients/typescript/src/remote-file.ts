@@ -7,11 +7,12 @@ import type { BytesLike } from "./bytes.js";
 import { concat, toBytes } from "./bytes.js";
 import type { CallOptions, Engine } from "./engine.js";
 import { randomWord } from "./engine.js";
-import { ChangedError, InterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
+import { ChangedError, RequestInterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
 import type { Files } from "./files.js";
+import { checkParams } from "./numbers.js";
 import type { Path } from "./path.js";
-import { showPath, toWirePath } from "./path.js";
+import { joinPath, showPath, toWirePath } from "./path.js";
 import type { FsMetadata } from "./protocol.js";
 
 /** The length of a block, in bytes. */
@@ -26,6 +27,8 @@ const MAX_RETRIES = 8;
 /** How many links an upload follows to its destination. */
 const MAX_LINKS = 40;
 
+const SLASH = 0x2f;
+
 /** The permissions of a file until its content is complete. */
 export const PRIVATE_MODE = 0o600;
 
@@ -37,7 +40,7 @@ export class RetryBudget {
 
   /** Throws the error, unless it is a disconnect after which a retry may succeed. */
   note(error: unknown): void {
-    const isDisconnect = error instanceof InterruptedError || isRefused(error, "unknownHandle");
+    const isDisconnect = error instanceof RequestInterruptedError || isRefused(error, "unknownHandle");
     if (!isDisconnect || this.#count >= MAX_RETRIES) throw error;
     this.#count += 1;
     this.window = 1;
@@ -107,6 +110,18 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
       await this.#reopen();
     }
     return undefined;
+  }
+
+  /** @internal Returns the rest of the file; fails with `ChangedError` unless it is one version of it. */
+  async readAll(): Promise<Uint8Array> {
+    const blocks: Uint8Array[] = [];
+    for await (const bytes of this) blocks.push(bytes);
+    const whole = concat(blocks);
+    // Files of the kernel, as in `/proc`, have no size, and their time is meaningless.
+    const isKernelFile = this.#metadata.size === 0 && whole.length > 0;
+    const now = isKernelFile ? this.#metadata : await this.#files.metadata(this.#path, { signal: this.#signal });
+    if (!isSameFile(this.#metadata, now)) throw new ChangedError(this.#path);
+    return whole;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, void> {
@@ -214,15 +229,17 @@ export async function findDestination(files: Files, asked: Path, options: Writer
   const shown = showPath(asked);
   const hint = "name the file";
   const refuse = (why: string): UsageError => new UsageError(`cannot upload to \`${shown}\`: ${why}`, { hint });
-  let path = toWirePath(asked);
+  let path = files.engine.absolute(toWirePath(asked));
   if (path.endsWith("/") || path.endsWith("/.")) throw refuse("it names a directory");
   const { signal, permissions, modifiedAtMs } = options;
+  // Nobody wants to learn of them when everything is written.
+  checkParams({ permissions, modifiedAtMs });
   for (let links = 0; links <= MAX_LINKS; links++) {
     const there = await files.find(path, { signal });
     if (there?.isDirectory) throw refuse("it is a directory");
     if (there && !there.isFile) throw refuse("it is a FIFO, socket or device");
     if (there) {
-      if (there.isSymlink) path = await files.canonicalize(path, { signal });
+      if (there.isSymlink) path = await files.realpath(path, { signal });
       return { asked: shown, path, permissions: permissions ?? there.mode ?? undefined, modifiedAtMs };
     }
     let target: Path;
@@ -233,8 +250,8 @@ export async function findDestination(files: Files, asked: Path, options: Writer
       if (error instanceof RefusedError) return { asked: shown, path, permissions, modifiedAtMs };
       throw error;
     }
-    const wire = typeof target === "string" ? target : toWirePath(target);
-    path = typeof target === "string" && !target.startsWith("/") ? `${path.slice(0, path.lastIndexOf("/"))}/${wire}` : wire;
+    const isRelative = toBytes(target)[0] !== SLASH;
+    path = isRelative ? joinPath(path.slice(0, path.lastIndexOf("/")) || "/", target) : toWirePath(target);
   }
   throw refuse("too many levels of symbolic links");
 }
@@ -274,7 +291,7 @@ export class Temporary {
 
   /** Removes the file unless it was put in place. */
   discard(): void {
-    if (!this.#isMoved) inFlight(this.#files.remove(this.path, { recursive: false }));
+    if (!this.#isMoved) inFlight(this.#files.remove(this.path, { missingOk: true }));
   }
 
   /** Returns an error in terms of the path that the caller knows. */
@@ -353,7 +370,7 @@ export class RemoteWriter implements AsyncDisposable {
         this.#closeHandle();
         const { size } = await this.#files.metadata(temporary.path, options);
         if (size !== this.#offset) throw new ChangedError(temporary.path);
-        if (permissions !== undefined) await this.#files.setPermissions(temporary.path, permissions, options);
+        if (permissions !== undefined) await this.#files.chmod(temporary.path, permissions, options);
         if (modifiedAtMs !== undefined) await this.#files.setTimes(temporary.path, { modifiedAtMs }, options);
         await temporary.putInPlace(path, this.#offset, options);
       } finally {

@@ -3,7 +3,6 @@
  *
  * @module
  */
-import type { BytesLike } from "./bytes.js";
 import { encodeBase64, toText } from "./bytes.js";
 import type { Params } from "./calls.js";
 import type { CallOptions, Engine } from "./engine.js";
@@ -12,6 +11,7 @@ import type { Path } from "./path.js";
 import { toWirePath } from "./path.js";
 import type { TerminalSize } from "./process.js";
 import { Process } from "./process.js";
+import type { Source } from "./source.js";
 import type { ProcessEnvInherit, ProcessOverflow, ProcessResourceLimits, ProcessStartResult, SandboxContext } from "./protocol.js";
 
 /** A program and its arguments; bytes for words that are not UTF-8. */
@@ -21,7 +21,7 @@ export type Argv = readonly (string | Uint8Array)[];
 export interface StartOptions extends CallOptions {
   /** Its id in the session; a random one by default. */
   id?: string | undefined;
-  /** The working directory; that of the server by default. */
+  /** The working directory, perhaps relative to that of the session or below `~`; that of the session by default. */
   cwd?: Path | undefined;
   /** Variables to set, beyond what is inherited. */
   env?: Record<string, string> | undefined;
@@ -35,8 +35,8 @@ export interface StartOptions extends CallOptions {
   envIncludeOnly?: readonly string[] | undefined;
   /** A terminal instead of pipes; `true` is one of 24 rows and 80 columns. */
   tty?: boolean | Partial<TerminalSize> | undefined;
-  /** `"pipe"` keeps the standard input writable; it is empty by default. That of a terminal is always writable. */
-  stdin?: "pipe" | "empty" | undefined;
+  /** `"pipe"` keeps the standard input writable; with `"ignore"`, the default, there is none. A terminal always has input. */
+  stdin?: "pipe" | "ignore" | undefined;
   /** The name that the program sees as its own. */
   arg0?: string | undefined;
   /** Kills the process tree after this time. */
@@ -69,8 +69,10 @@ export interface StartOptions extends CallOptions {
 
 /** Options of a run. */
 export interface RunOptions extends StartOptions {
-  /** What to write to its standard input, which is then closed. */
-  input?: BytesLike | undefined;
+  /** What to write to its standard input, which is then closed; a stream is read as the process reads. */
+  input?: Source | undefined;
+  /** Whether a command that fails is an error, `CommandFailedError`; otherwise look at `ok` or `exitCode`. */
+  check?: boolean | undefined;
 }
 
 /** What programs on a terminal are told to draw for; nearly every terminal emulator understands it. */
@@ -108,9 +110,13 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
 
 function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<"process/start"> {
   if (typeof argv === "string" || argv.length === 0) {
-    throw new UsageError("a command is an array of the program and its arguments", { hint: 'pass `["sh", "-c", "…"]` for a shell' });
+    throw new UsageError("a command is an array of the program and its arguments", { hint: 'use `host.sh("…")` for a line of a shell' });
   }
-  const { tty } = options;
+  const { tty, stdin } = options;
+  if (stdin !== undefined && stdin !== "pipe" && stdin !== "ignore") {
+    throw new UsageError(`\`stdin\` is ${JSON.stringify(stdin)}`, { hint: 'write "pipe" or "ignore"; `run` takes `input`' });
+  }
+  if (tty && stdin === "ignore") throw new UsageError("a terminal always has input", { hint: "leave `stdin` out, or leave `tty` out" });
   const size = typeof tty === "object" ? tty : {};
   const isBytes = argv.some((word) => typeof word !== "string");
   return {
@@ -128,7 +134,7 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
       includeOnly: [...(options.envIncludeOnly ?? [])],
     },
     tty: Boolean(tty),
-    pipeStdin: !tty && options.stdin === "pipe",
+    pipeStdin: !tty && stdin === "pipe",
     rows: size.rows,
     cols: size.cols,
     arg0: options.arg0,

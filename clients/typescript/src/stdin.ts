@@ -14,7 +14,7 @@ import type { ProcessWriteResult } from "./protocol.js";
 const WRITE_LEN = 64 << 10;
 
 /** How many writes of one process may be unanswered. */
-const MAX_UNANSWERED = 8;
+export const MAX_UNANSWERED = 8;
 
 /** A write, or the close, that has to wait for those before it. */
 interface Queued {
@@ -29,9 +29,9 @@ interface Queued {
  * Bytes arrive in order and exactly once, also across disconnects.
  *
  * ```ts
- * const process = await host.start(["cat"], { stdin: "pipe" });
- * await process.stdin.write("hello\n");
- * await process.stdin.close();
+ * const upper = await host.start(["tr", "a-z", "A-Z"], { stdin: "pipe" });
+ * await upper.stdin.write("hello\n");
+ * await upper.stdin.close();
  * ```
  */
 export class Stdin {
@@ -69,7 +69,7 @@ export class Stdin {
     await this.#enqueue("close", options?.signal, () => this.#engine.call("process/closeStdin", this.#ids, options));
   }
 
-  /** A `WritableStream` of the input: `await response.body.pipeTo(process.stdin.writable())`. */
+  /** A `WritableStream` of the input: `await response.body.pipeTo(upper.stdin.writable())`. */
   writable(): WritableStream<BytesLike> {
     const unanswered = new Set<Promise<void>>();
     let failure: { error: unknown } | undefined;
@@ -136,6 +136,15 @@ export class Stdin {
     const lane = this.#unanswered === 0 ? "control" : "parked";
     checkAccepted(await this.#engine.callWithBytes("process/write", params, "chunk", bytes, { lane, signal }), this.#ids.processId);
   }
+}
+
+const NEWLINE = 0x0a;
+/** The end-of-file key of a terminal. */
+const END_OF_FILE = "\x04";
+
+/** Returns what to type on a terminal to end its input behind a last byte: the first of these keys only ends a line that has no end. */
+export function endOfFile(last: number | undefined): string {
+  return last === undefined || last === NEWLINE ? END_OF_FILE : END_OF_FILE + END_OF_FILE;
 }
 
 function checkAccepted(reply: ProcessWriteResult, processId: string): void {

@@ -6,7 +6,7 @@
 import { onAbort } from "./abort.js";
 import type { CallOptions, Engine } from "./engine.js";
 import type { RemexError } from "./errors.js";
-import { InterruptedError, ProtocolError, UnreachableError } from "./errors.js";
+import { RequestInterruptedError, ProtocolError, UnreachableError } from "./errors.js";
 import { text } from "./events.js";
 import type { Path } from "./path.js";
 import { fromWirePath, toWirePath } from "./path.js";
@@ -105,7 +105,7 @@ export class Watch implements AsyncIterableIterator<Changes>, AsyncDisposable {
       } catch (error) {
         this.#engine.removeRoute(`watch:${id}`);
         // A watch ends with its connection; the next attempt waits for a new one.
-        if (!(error instanceof InterruptedError)) throw error;
+        if (!(error instanceof RequestInterruptedError)) throw error;
         this.#failure = undefined;
       }
     }

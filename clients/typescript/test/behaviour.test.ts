@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { GapError, RefusedError, connect } from "../src/index.js";
+import { GapError, NoMatchError, RefusedError, connect } from "../src/index.js";
 import type { ConnectOptions, Exit, LocalHost, Process, StartOptions } from "../src/index.js";
 import { RemexServer, TemporaryDirectory, remexProgram, repository, within } from "./server.js";
 import type { Message } from "./server.js";
@@ -157,8 +157,12 @@ class Teller {
       case "exit":
         return exit();
       case "waitFor": {
-        const found = await process!.waitFor(new RegExp(step["pattern"]));
-        return found ? { matched: found.match[0] } : exit();
+        try {
+          return { matched: (await process!.waitFor(new RegExp(step["pattern"]))).match[0] };
+        } catch (error) {
+          if (!(error instanceof NoMatchError)) throw error;
+          return exit();
+        }
       }
       case "waitForSilence": {
         const ended = await process!.waitForSilence(step["ms"]);
@@ -182,8 +186,9 @@ class Teller {
       case "list":
         return { running: (await this.host.processes()).filter((entry) => entry.state === "running").length };
       case "writeFile": {
-        const ifMatch = step["ifHash"] === undefined ? undefined : hashOf(bytes(step["ifHash"]));
-        return void (await files.write(step["path"], bytes(step["data"]), { ifMatch }));
+        const condition = step["ifHash"] === undefined ? {} : { ifMatch: hashOf(bytes(step["ifHash"])) };
+        assert.equal(await files.write(step["path"], bytes(step["data"]), condition), hashOf(bytes(step["data"])));
+        return undefined;
       }
       case "readFile":
         return { data: await files.read(step["path"]) };
@@ -205,7 +210,7 @@ class Teller {
       case "link":
         return files.symlink(step["path"], step["target"]) as Promise<undefined>;
       case "remove":
-        return files.remove(step["path"]) as Promise<undefined>;
+        return files.remove(step["path"], { recursive: true }) as Promise<undefined>;
       case "hash":
         return { of: (await files.hash(step["path"])).hash };
       case "upload": {
@@ -240,7 +245,7 @@ class Teller {
 
   async #http(step: Message): Promise<Message> {
     const request = { method: step["method"], body: step["body"] === undefined ? undefined : bytes(step["body"]) };
-    const method = (headers: readonly { name: string; value: string }[]): string | undefined => headers.find((header) => header.name === "x-method")?.value;
+    const method = (headers: Headers): string | undefined => headers.get("x-method") ?? undefined;
     if (!step["stream"]) {
       const { status, body, headers } = await this.host.http.request(step["url"], request);
       return { status, body, method: method(headers) };

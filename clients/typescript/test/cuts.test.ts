@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { InterruptedError, connect } from "../src/index.js";
+import { RequestInterruptedError, connect } from "../src/index.js";
 import type { ConnectOptions, LocalHost } from "../src/index.js";
 import { FaultProxy, randomFrom } from "./fault-proxy.js";
 import type { Fault } from "./fault-proxy.js";
@@ -83,7 +83,7 @@ function tellStories(seed: number): void {
       }
       await Promise.all(writes);
       await process.stdin.close();
-      assert.equal((await process.collect()).text, `${sha256(input)}  -\n`);
+      assert.equal((await process.collect()).stdoutText, `${sha256(input)}  -\n`);
     }));
 
   test(`each start happens once across cuts, seed ${seed}`, () =>
@@ -92,7 +92,7 @@ function tellStories(seed: number): void {
       const started = join(scratch.path, "started");
       await Promise.all(Array.from({ length: 60 }, async (_, index) => {
         const output = await host.run(["sh", "-c", `echo ${index} >> ${started}; seq 1 500`], { overflow: "hold", retainMs: 60_000 });
-        assert.equal(output.text.trim().split("\n").length, 500);
+        assert.equal(output.stdoutText.trim().split("\n").length, 500);
       }));
       const numbers = (await readFile(started, "utf8")).trim().split("\n").map(Number).sort((a, b) => a - b);
       assert.deepEqual(numbers, Array.from({ length: 60 }, (_, index) => index));
@@ -110,8 +110,8 @@ function tellStories(seed: number): void {
       const fetched = await host.files.downloadTree(up, down, { stopAtFirstFailure: true });
       assert.deepEqual([fetched.files, fetched.failures], [41, []]);
       const check = `diff -r ${from} ${up} && diff -r ${from} ${down} && cd ${from} && find . -type f -exec stat -c '%n %Y %a' {} + | sort > ${from}.list && cd ${down} && find . -type f -exec stat -c '%n %Y %a' {} + | sort | cmp - ${from}.list`;
-      const { ok, text, errorText } = await host.run(["sh", "-c", check], { overflow: "hold" });
-      assert.ok(ok, text + errorText);
+      const { ok, stdoutText, stderrText } = await host.run(["sh", "-c", check], { overflow: "hold" });
+      assert.ok(ok, stdoutText + stderrText);
       assert.deepEqual([(await host.files.uploadTree(from, up)).files, (await host.files.downloadTree(up, down)).files], [0, 0]);
     }));
 }
@@ -129,11 +129,24 @@ test("a call that cannot be repeated says that it was interrupted", async () => 
     const process = await host.start(["sleep", "1000"]);
     const signalled = process.signal("CONT");
     proxy.cutAll();
-    await assert.rejects(within("the signal", signalled), InterruptedError);
+    await assert.rejects(within("the signal", signalled), RequestInterruptedError);
     await process.kill();
     assert.equal((await within("the exit", process.wait())).signal, "SIGKILL");
     assert.equal(host.disconnects, 1);
   } finally {
     await host.end();
   }
+});
+
+test("a file that is longer than any connection lasts is read whole", async () => {
+  await using directory = await TemporaryDirectory.make();
+  const path = join(directory.path, "large");
+  const content = Buffer.from(Uint8Array.from({ length: 12_000_000 }, (_, index) => (index * 7 + (index >> 8)) % 256));
+  await writeFile(path, content);
+  await using proxy = await FaultProxy.start(server.url, () => ({ afterBytes: 4_000_000, kind: "cut" }));
+  const host = await within("a connection", connect(proxy.url, { ...OPTIONS, detachTtlMs: 1000 }));
+  const read = await within("the file", host.files.read(path), 60_000);
+  assert.ok(content.equals(read));
+  assert.ok(host.disconnects > 3, String(host.disconnects));
+  await host.close();
 });

@@ -5,10 +5,11 @@ import { ProtocolError, SessionLostError, TimedOutError, connect } from "../src/
 import type { Message, ScriptedConnection } from "./server.js";
 import { ScriptedServer, welcome, within } from "./server.js";
 
-/** Plays a server that shakes hands, and leaves the rest to the test. */
+/** Plays a server that shakes hands and ends sessions, and leaves the rest to the test. */
 function playing(onMessage: (message: Message, connection: ScriptedConnection, round: number) => void): Promise<ScriptedServer> {
   let round = 0;
   return ScriptedServer.listen((message, connection) => {
+    if (message["method"] === "session/end") return connection.send({ id: message["id"], result: {} });
     if (message["method"] !== "initialize") return onMessage(message, connection, round);
     round += 1;
     connection.send({ id: message["id"], result: welcome("s", round > 1) });
@@ -81,7 +82,11 @@ test("a session that is gone is said to be gone", async () => {
   const host = await connect(server.url);
   const states: string[] = [];
   host.onStateChange((state) => states.push(state));
-  await assert.rejects(within("the loss", host.files.read("/a")), (error: unknown) => error instanceof SessionLostError && error.reason === "forgotten");
+  const lost = await within("the loss", host.files.read("/a").then(() => assert.fail("it is read"), (error: unknown) => error));
+  assert.ok(lost instanceof SessionLostError && lost.reason === "forgotten" && lost.mayHaveHappened, String(lost));
+  assert.equal(lost.isRetryable, false, "nothing brings the session back");
+  assert.match(lost.message, /^the session is lost: the server no longer knows `s` after \d+ ms without a connection: .*30000 ms.* restarted without `--state`$/);
+  assert.match(lost.hint ?? "", /remex serve --state DIR/);
   assert.deepEqual(states, ["reconnecting", "lost"]);
 });
 
@@ -109,7 +114,9 @@ test("an answer that cannot be used is an error of the call, or of the connectio
 });
 
 test("a session that may live on is not said to be ended", async () => {
-  const server = await playing(() => undefined);
+  const server = await ScriptedServer.listen((message, connection) => {
+    if (message["method"] === "initialize") connection.send({ id: message["id"], result: welcome("s", false) });
+  });
   const host = await connect(server.url, { reconnectTimeoutMs: 100 });
   const end = host.end();
   await server[Symbol.asyncDispose]();

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { RefusedError, SessionLostError, UsageError, connect } from "../src/index.js";
+import { RefusedError, SessionLostError, UsageError, connect, resume } from "../src/index.js";
 import { TemporaryDirectory, remexProgram, repository, within } from "./server.js";
 
 const PROGRAM = join(repository, "scripts", "oldest", "server");
@@ -24,7 +24,7 @@ async function check(target: string | string[], directory: string): Promise<void
   await using host = await within("a connection", connect(target));
   assert.equal(host.sessionId, "");
   const done = await within("a run", host.run(["sh", "-c", "echo out; echo err >&2; exit 3"]));
-  assert.deepEqual([done.text, done.errorText, done.exitCode], ["out\n", "err\n", 3]);
+  assert.deepEqual([done.stdoutText, done.stderrText, done.exitCode], ["out\n", "err\n", 3]);
   const much = await within("much output", host.run(["head", "-c", "1000000", "/dev/zero"]));
   assert.equal(much.stdout.length, 1_000_000);
 
@@ -66,7 +66,7 @@ test("the oldest dialect over a WebSocket", async () => {
 test("what needs a session fails in the oldest dialect and says why", async () => {
   const { url, child } = await start("ws");
   const hasNone = /the oldest dialect has no sessions/;
-  await assert.rejects(connect(url, { resumeSessionId: "s" }), (error: unknown) => error instanceof UsageError && hasNone.test(error.message));
+  await assert.rejects(connect(url, { session: resume("s") }), (error: unknown) => error instanceof UsageError && hasNone.test(error.message));
   await using host = await within("a connection", connect(url));
   const process = await host.start(["sleep", "1000"]);
   child.kill("SIGKILL");

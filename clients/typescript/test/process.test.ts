@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import nodeProcess from "node:process";
 import { after, before, test } from "node:test";
-import { GapError, RefusedError, UsageError, connect } from "../src/index.js";
-import type { Line, LocalHost } from "../src/index.js";
+import { GapError, NoMatchError, RefusedError, UsageError, connect } from "../src/index.js";
+import type { Line, LocalHost, Match } from "../src/index.js";
 import { RemexServer, TemporaryDirectory, within } from "./server.js";
 
 let server: RemexServer;
@@ -61,6 +61,31 @@ test("standard streams are web streams", async () => {
   assert.deepEqual([stdout, stderr], ["HELLO WEB STREAMS", "done\n"]);
 });
 
+test("naming the streams of a process does not hold it up", async () => {
+  const ending = await host.start(["sh", "-c", "head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2"]);
+  const { stdin, stdout, stderr, terminal } = ending;
+  ending.output();
+  assert.ok(stdin && stdout && stderr && terminal);
+  assert.equal((await within("the exit", ending.wait())).exitCode, 0);
+  const read = await host.start(["sh", "-c", "head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2"]);
+  let length = 0;
+  const streams = [read.stdout, read.stderr];
+  for await (const bytes of streams[0]!) length += bytes.length;
+  assert.deepEqual([length, (await within("the exit", read.wait())).exitCode], [2_000_000, 0]);
+});
+
+test("streams that are read at once have everything, however much there is", async () => {
+  const both = await host.start(["sh", "-c", "seq 1 200000; seq 1 200000 >&2"]);
+  const chunks = (async () => {
+    let length = 0;
+    for await (const { bytes } of both.output()) length += bytes.length;
+    return length;
+  })();
+  const [stdout, stderr, length] = await within("the output", Promise.all([textOf(both.stdout), textOf(both.stderr), chunks]));
+  assert.ok(stdout === stderr && stdout.endsWith("\n200000\n"));
+  assert.equal(length, stdout.length + stderr.length);
+});
+
 async function textOf(stream: ReadableStream<Uint8Array>): Promise<string> {
   let text = "";
   for await (const chunk of stream.pipeThrough(new TextDecoderStream() as unknown as ReadableWritablePair<string, Uint8Array>)) text += chunk;
@@ -105,7 +130,7 @@ test("an aborted run leaves nothing behind", async () => {
 });
 
 test("an aborted start leaves a process that has its id alone", async () => {
-  await using other = await connect(server.url, { sessionName: "aborted-start" });
+  await using other = await connect(server.url, { session: "aborted-start" });
   const build = await other.start(["cat"], { id: "build", stdin: "pipe" });
   build.detach();
   await assert.rejects(other.start(["true"], { id: "build", signal: AbortSignal.abort() }));
@@ -125,11 +150,14 @@ test("a search behind a match misses nothing", async () => {
   const name = await within("the name", process.waitFor(/name /));
   const ready = await within("the word", process.waitFor("ready"));
   const port = await within("the port", process.waitFor(/port (\d+)/, { after: ready }));
-  assert.equal(port?.match[1], "80");
+  assert.equal(port.match[1], "80");
   await process.stdin.write("\n");
   for (const match of [name, port]) assert.ok(await within("the sign", process.waitFor(/\u20ac/, { after: match })));
   await process.stdin.close();
-  assert.equal(await within("the end", process.waitFor("ready", { after: ready })), undefined);
+  await assert.rejects(within("the end", process.waitFor("ready", { after: ready })), (error: unknown) => error instanceof NoMatchError && error.exit?.exitCode === 0);
+  const gone = undefined as unknown as Match;
+  await assert.rejects(within("the refusal", process.waitFor("ready", { after: gone })), UsageError);
+  assert.deepEqual([ready.before, port.before, name.before], ["", "\n", "ready\nport 80\n"]);
 });
 
 test("one signal can serve any number of calls", async () => {
@@ -165,14 +193,14 @@ test("trees are copied with names that are not UTF-8", { skip: nodeProcess.platf
   }
   for (const copied of [to, back]) {
     const difference = await host.run(["diff", "-r", "--no-dereference", from, copied]);
-    assert.deepEqual([difference.exitCode, difference.text], [0, ""]);
+    assert.deepEqual([difference.exitCode, difference.stdoutText], [0, ""]);
   }
 });
 
 test("a late consumer gets what is retained, and is told what is not", async () => {
   const process = await host.start(["sh", "-c", "seq 1 200000"], { retainBytes: 65536, overflow: "evict" });
   await process.wait();
-  await within("the close", process.waitFor("no such text"));
+  await assert.rejects(within("the close", process.waitFor("no such text")), NoMatchError);
   const events = [];
   for await (const event of process.events()) events.push(event.type);
   assert.deepEqual([events[0], events.at(-2), events.at(-1)], ["gap", "exited", "closed"]);

@@ -7,13 +7,13 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { ProgramEndedError, RefusedError, SessionLostError, UnauthorizedError, UnreachableError, UsageError, connect } from "../src/index.js";
+import { ProgramEndedError, RefusedError, SessionLostError, UnauthorizedError, UnreachableError, UsageError, connect, resume } from "../src/index.js";
 import { RemexServer, TemporaryDirectory, remexProgram, within } from "./server.js";
 
 async function hello(target: string | string[], options: Parameters<typeof connect>[1] = {}): Promise<void> {
   await using host = await within("a connection", connect(target, options));
-  const { text, exitCode } = await within("a run", host.run(["echo", "hello"]));
-  assert.deepEqual([text, exitCode], ["hello\n", 0]);
+  const { stdoutText, exitCode } = await within("a run", host.run(["echo", "hello"]));
+  assert.deepEqual([stdoutText, exitCode], ["hello\n", 0]);
   const { stdout } = await within("much output", host.run(["head", "-c", "5000000", "/dev/zero"]));
   assert.equal(stdout.length, 5_000_000);
 }
@@ -92,6 +92,27 @@ test("TLS with a private CA and client certificates", async () => {
   await assert.rejects(connect(url, { tls: { ca: tls.ca } }), UnreachableError);
 });
 
+test("a WebSocket carries further headers, for proxies on the way", async () => {
+  const heads: string[] = [];
+  const server = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.once("data", (data) => {
+      heads.push(data.toString("latin1"));
+      socket.end("HTTP/1.1 404 Not Found\r\n\r\n");
+    });
+  });
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  const url = `ws://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  await assert.rejects(within("the refusal", connect(url, { headers: { "X-Project": "blue whale" }, token: "secret" })), UnreachableError);
+  assert.match(heads[0]!, /\r\nX-Project: blue whale\r\n/);
+  assert.match(heads[0]!, /\r\nAuthorization: Bearer secret\r\n/);
+  for (const headers of [{ Host: "a" }, { authorization: "Bearer x" }, { "Sec-WebSocket-Key": "a" }, { "a b": "c" }, { a: "b\r\nc: d" }, { a: 5 as unknown as string }]) {
+    await assert.rejects(connect(url, { headers }), UsageError, JSON.stringify(headers));
+  }
+  assert.equal(heads.length, 1);
+  await new Promise((done) => server.close(done));
+});
+
 test("programs on standard streams", async () => {
   await hello([remexProgram(), "serve", "--listen", "stdio"]);
   await assert.rejects(connect(["sh", "-c", "echo no such host >&2; exit 255"]), (error: unknown) =>
@@ -122,26 +143,26 @@ function abortedAfter(ms: number, reason: Error): AbortSignal {
 
 test("sessions are resumed, taken over, named, and ended", async () => {
   await using server = await RemexServer.start(["ws://127.0.0.1:0"]);
-  const first = await connect(server.url, { resumeOrCreate: "nightly", detachTtlMs: 60_000 });
+  const first = await connect(server.url, { session: "nightly", detachTtlMs: 60_000 });
   const process = await first.start(["sh", "-c", "echo one; read x; echo two $x"], { stdin: "pipe", id: "build" });
   await process.waitFor("one");
   await first.close();
   await assert.rejects(process.wait(), (error: unknown) => error instanceof SessionLostError && error.reason === "closed");
 
-  const second = await connect(server.url, { resumeOrCreate: "nightly" });
+  const second = await connect(server.url, { session: "nightly" });
   assert.equal(second.sessionId, first.sessionId);
   const again = await second.attach("build");
-  const third = await connect(server.url, { resumeSessionId: "nightly", takeover: true });
+  const third = await connect(server.url, { session: resume("nightly", { takeover: true }) });
   await assert.rejects(within("the takeover", again.wait()), (error: unknown) => error instanceof SessionLostError && error.reason === "takenOver");
   assert.equal(second.state, "lost");
 
   const other = await connect(server.url);
   const foreign = await other.attach("build", { sessionId: "nightly" });
   await foreign.stdin.write("three\n");
-  assert.equal((await within("the output", foreign.collect())).text, "one\ntwo three\n");
-  assert.equal((await within("the output", (await third.attach("build")).collect())).text, "one\ntwo three\n");
+  assert.equal((await within("the output", foreign.collect())).stdoutText, "one\ntwo three\n");
+  assert.equal((await within("the output", (await third.attach("build")).collect())).stdoutText, "one\ntwo three\n");
   assert.deepEqual((await other.sessions()).map((session) => session.name ?? null), ["nightly", null]);
   await third.end();
   await other.end();
-  await assert.rejects(connect(server.url, { resumeSessionId: "nightly" }), (error: unknown) => error instanceof RefusedError && error.kind === "unknownSession");
+  await assert.rejects(connect(server.url, { session: resume("nightly") }), (error: unknown) => error instanceof RefusedError && error.kind === "unknownSession");
 });

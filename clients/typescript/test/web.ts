@@ -11,7 +11,7 @@ export class WebServer implements AsyncDisposable {
       const path = request.url ?? "/";
       const number = Number(path.split("/")[2]);
       if (path.startsWith("/echo")) {
-        response.writeHead(200, { "x-method": request.method ?? "" });
+        response.writeHead(200, { "x-method": request.method ?? "", "x-sent": request.headers["x-sent"] ?? "", "set-cookie": ["a=1", "b=2"] });
         request.pipe(response);
       } else if (path.startsWith("/status/")) {
         response.writeHead(number).end(`status ${number}`);

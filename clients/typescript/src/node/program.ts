@@ -9,18 +9,19 @@ import { once } from "node:events";
 import { ProgramEndedError, UnreachableError } from "../errors.js";
 import type { Link } from "../link.js";
 import { CLOSE_TIMEOUT_MS } from "../link.js";
+import type { ProgramTarget } from "./dial.js";
 import { LineLink } from "./lines.js";
 
 /** How much of the program's standard error is kept for messages. */
 const STDERR_LEN = 4096;
 
 /** Starts a program and speaks the protocol with it. */
-export async function openProgram(argv: readonly string[], signal: AbortSignal): Promise<Link> {
+export async function openProgram({ argv, env, cwd }: ProgramTarget, signal: AbortSignal): Promise<Link> {
   const [program, ...args] = argv;
   const line = argv.join(" ");
   const isUnix = process.platform !== "win32";
   // In a session of its own it has no terminal, so that ssh fails instead of prompting, and Ctrl-C does not reach it.
-  const child = spawn(program!, args, { stdio: ["pipe", "pipe", "pipe"], detached: isUnix });
+  const child = spawn(program!, args, { stdio: ["pipe", "pipe", "pipe"], detached: isUnix, env: { ...process.env, ...env }, cwd });
   let stderr = "";
   child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr = (stderr + text).slice(-STDERR_LEN)));
   const exited = once(child, "exit").catch(() => undefined);

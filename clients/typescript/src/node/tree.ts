@@ -227,8 +227,8 @@ export async function uploadTree(files: LocalFiles, from: string, to: Path, opti
   const upload = new Upload(files, options);
   const attributes = attributesOf(root);
   // The path of the caller may have links; below it none is followed.
-  const destination = await files.canonicalize(to, options);
-  if (!there) await files.setPermissions(destination, attributes.mode | OWNER, { signal: options.signal });
+  const destination = await files.realpath(to, options);
+  if (!there) await files.chmod(destination, attributes.mode | OWNER, { signal: options.signal });
   const copy = new TreeCopy(upload, options);
   await copy.directory(from, destination, attributes, there ? "existing" : "new", "");
   return copy.report;
@@ -274,13 +274,13 @@ class Upload implements Direction<LocalPath, string> {
     if (there && !there.isDirectory) throw new UsageError(`cannot upload into \`${to}\`: it is not a directory`, { hint: "remove it" });
     if (!there) await this.#files.mkdir(to, { ...this.#call, followSymlinks: false });
     const mode = source.mode! | OWNER;
-    if (there?.mode !== mode) await this.#files.setPermissions(to, mode, { ...this.#call, followSymlinks: false });
+    if (there?.mode !== mode) await this.#files.chmod(to, mode, { ...this.#call, followSymlinks: false });
     return there ? "existing" : "new";
   }
 
   async finishDirectory(to: string, source: Attributes): Promise<void> {
     await this.#files.setTimes(to, { modifiedAtMs: source.modifiedAtMs }, this.#call);
-    if ((source.mode! & OWNER) !== OWNER) await this.#files.setPermissions(to, source.mode!, { ...this.#call, followSymlinks: false });
+    if ((source.mode! & OWNER) !== OWNER) await this.#files.chmod(to, source.mode!, { ...this.#call, followSymlinks: false });
   }
 
   async copyFile({ entry, from, to, directory }: Item<LocalPath, string>): Promise<number | undefined> {
@@ -354,7 +354,7 @@ class Upload implements Direction<LocalPath, string> {
   /** Sets what differs although the content does not. */
   async #update({ attributes }: SourceEntry, to: string, there: FsMetadata): Promise<void> {
     if (attributes.modifiedAtMs !== there.modifiedAtMs) await this.#files.setTimes(to, { modifiedAtMs: attributes.modifiedAtMs }, this.#call);
-    if (attributes.mode !== there.mode) await this.#files.setPermissions(to, attributes.mode!, { ...this.#call, followSymlinks: false });
+    if (attributes.mode !== there.mode) await this.#files.chmod(to, attributes.mode!, { ...this.#call, followSymlinks: false });
   }
 
   async copyLink({ from, to, directory }: Item<LocalPath, string>): Promise<boolean> {
@@ -385,9 +385,9 @@ class Upload implements Direction<LocalPath, string> {
     const there = await this.#files.find(to, this.#call);
     if (there?.isDirectory && !there.isSymlink) throw exists;
     try {
-      await this.#files.remove(to, { ...this.#call, recursive: false });
+      await this.#files.remove(to, { ...this.#call, missingOk: true });
     } catch (error) {
-      if (!(error instanceof RefusedError) || error.kind !== "notFound") retries.note(error);
+      retries.note(error);
     }
   }
 }
@@ -402,7 +402,7 @@ export async function downloadTree(files: LocalFiles, from: Path, to: string, op
   if (!there?.isDirectory()) await local(`write \`${to}\``, mkdir(dirname(to), { recursive: true }));
   const state = there?.isDirectory() ? "existing" : await download.makeDirectory(to, attributes);
   const copy = new TreeCopy(download, options);
-  await copy.directory(toWirePath(from), to, attributes, state, "");
+  await copy.directory(files.engine.absolute(toWirePath(from)), to, attributes, state, "");
   return copy.report;
 }
 

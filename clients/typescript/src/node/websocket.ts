@@ -37,6 +37,8 @@ export interface Upgrade {
   /** Path and query. */
   path: string;
   token: string | undefined;
+  /** Further headers. */
+  headers: Readonly<Record<string, string>>;
 }
 
 /** A WebSocket connection. */
@@ -276,9 +278,10 @@ function mask(bytes: Buffer, start: number, end: number, keyAt: number): void {
   for (at = Math.max(at, end & ~3); at < end; at++) byteAt(at);
 }
 
-function request({ host, path, token }: Upgrade, key: string): string {
+function request({ host, path, token, headers }: Upgrade, key: string): string {
   const authorization = token === undefined ? "" : `Authorization: Bearer ${token}\r\n`;
-  return `GET ${path} HTTP/1.1\r\nHost: ${host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ${key}\r\nSec-WebSocket-Version: 13\r\n${authorization}\r\n`;
+  const further = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  return `GET ${path} HTTP/1.1\r\nHost: ${host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ${key}\r\nSec-WebSocket-Version: 13\r\n${authorization}${further}\r\n`;
 }
 
 function parseHead(head: string): { status: number; field: (name: string) => string | undefined } {

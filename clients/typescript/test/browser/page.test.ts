@@ -15,19 +15,19 @@ const PAGE = `<!doctype html><script type="module">
   const report = (body) => fetch("/report", { method: "POST", body: JSON.stringify(body) });
   try {
     const host = await connect(new URLSearchParams(location.search).get("target"));
-    const { text, exitCode } = await host.run(["sh", "-c", "echo hello from $0; exit 3"]);
+    const { stdoutText, exitCode } = await host.run(["sh", "-c", "echo hello from $0; exit 3"]);
     const process = await host.start(["head", "-c", "20000000", "/dev/zero"]);
     let length = 0;
     const reader = process.stdout.getReader();
     for (let step = await reader.read(); !step.done; step = await reader.read()) length += step.value.length;
-    const echoed = (await host.run(["cat"], { input: "grüße 🎉" })).text;
+    const echoed = (await host.run(["cat"], { input: "grüße 🎉" })).stdoutText;
     const directory = new URLSearchParams(location.search).get("directory");
     await host.files.upload(new Blob(["a blob"]), directory + "/blob");
     const file = await host.files.readText(directory + "/blob");
     const refused = await connect("ws://127.0.0.1:1").catch((error) => error.name);
     const token = await connect("ws://127.0.0.1:1", { token: "x" }).catch((error) => error.name);
     await host.end();
-    await report({ text, exitCode, length, echoed, file, refused, token, state: host.state });
+    await report({ text: stdoutText, exitCode, length, echoed, file, refused, token, state: host.state });
   } catch (error) {
     await report({ error: String(error), stack: error.stack });
   }
