@@ -14,6 +14,9 @@ from ._errors import UsageError
 #: How often a batch of items is added to before it is handed over.
 _ROUNDS = 16
 
+#: How often nothing more has arrived when a batch is handed over.
+_MISSES = 3
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -134,9 +137,12 @@ async def _pull(items: AsyncIterator[R], pulled: list[R]) -> None:
         while ready and not isinstance(ready[0], Exception):
             pulled.append(ready.popleft())
         return
+    misses = 0
     for _ in range(_ROUNDS):
-        if not (more := arrived()):
+        # What the connection receives meanwhile belongs to the same batch.
+        await asyncio.sleep(0)
+        more = arrived()
+        misses = 0 if more else misses + 1
+        if misses > _MISSES:
             return
         pulled += more
-        # What the connection has received meanwhile belongs to the same batch.
-        await asyncio.sleep(0)
