@@ -11,6 +11,7 @@ import json
 import math
 import os
 import signal as signals
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,18 @@ async def test_output_is_told_as_it_arrives(host: Host) -> None:
 
     with pytest.raises(LookupError):
         await within(10, "the failure", host.run("echo out; exec sleep 1000", on_stdout=broken))
+
+
+async def test_a_run_has_its_output_in_memory_once(host: Host) -> None:
+    size = 30_000_000
+    tracemalloc.start()
+    try:
+        result = await within(60, "the output", host.run(f"head -c {size} /dev/zero", retain_bytes=4 << 20))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(result.stdout) == size
+    assert peak < 1.5 * size
 
 
 async def test_output_may_be_merged_and_bounded(host: Host) -> None:

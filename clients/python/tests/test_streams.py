@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from remex_client import Chunk
-from remex_client._streams import Reader
+from remex_client import Chunk, Closed, Event, Gap, GapError, Line
+from remex_client._streams import Lines, Origin, Reader
 
 
 class Pieces:
@@ -53,6 +53,70 @@ async def test_reading_in_parts_gives_what_was_written(size: int) -> None:
     for wrong in (reader([]).readexactly(-1), reader([]).readuntil(b"")):
         with pytest.raises(ValueError):
             await wrong
+
+
+class Source:
+    """What lines are made of."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._events = iter(events)
+
+    async def next(self) -> Event | None:
+        return next(self._events, None)
+
+
+def lines_of(events: Iterable[Event], max_bytes: int = 65536) -> Lines:
+    source: Any = Source(events)
+    return Lines(source, None, max_bytes)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+async def test_lines_are_the_same_however_output_is_split(size: int) -> None:
+    text = b"one\ntwo\r\n\n\r\r\ncaf\xc3\xa9 \xc3\n" + "é".encode() * 5 + b"\nlast\r"
+    chunks: list[Event] = [
+        Chunk(n + 1, "stdout", text[at : at + size]) for n, at in enumerate(range(0, len(text), size))
+    ]
+    found = lines_of([*chunks, Closed(len(chunks) + 1)])
+    assert [line.text async for line in found] == ["one", "two", "", "\r", "café \ufffd", "ééééé", "last\r"]
+    pieces = lines_of([*chunks, Closed(len(chunks) + 1)], 4)
+    assert [line.text async for line in pieces if line.is_continued] == [
+        "café"[:3] if False else "caf",
+        "éé",
+        "éé",
+        "last",
+    ]
+
+
+async def test_lines_go_on_behind_a_gap_and_where_a_loop_ended() -> None:
+    lines = lines_of([Chunk(1, "stdout", b"a\nb\nc\nd"), Gap(2, 3, 5), Chunk(4, "stderr", b"e\nf\n"), Closed(5)])
+    async for line in lines:
+        assert line == Line("a", Origin("stdout", 1))
+        break
+    assert (await lines.__anext__()).text == "b"
+    rest = []
+    with pytest.raises(GapError):
+        async for line in lines:
+            rest.append((line.text, line.seq))
+    assert rest == [("c", 1), ("d", 3)]
+    assert [(line.stream, line.text) async for line in lines] == [("stderr", "e"), ("stderr", "f")]
+
+
+async def test_lines_cost_little_more_than_splitting() -> None:
+    data = (b"x" * 79 + b"\n") * 800
+    best = [10.0, 10.0]
+    for _ in range(5):
+        began, count = time.process_time(), 0
+        for _ in range(100):
+            for _ in data.decode().split("\n"):
+                count += 1
+        best[0] = min(best[0], time.process_time() - began)
+        began, count = time.process_time(), 0
+        async for _ in lines_of(Chunk(n, "stdout", data) for n in range(1, 101)):
+            count += 1
+        best[1] = min(best[1], time.process_time() - began)
+        assert count == 80_000
+    # It was 20 times as much.
+    assert best[1] < 12 * best[0]
 
 
 @pytest.mark.parametrize("method", ["readexactly", "readline", "readuntil"])

@@ -11,6 +11,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from ._errors import UsageError
 
+#: How often a batch of items is added to before it is handed over.
+_ROUNDS = 16
+
+#: How often nothing more has arrived when a batch is handed over.
+_MISSES = 3
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -104,27 +110,39 @@ class Face(Generic[T]):
         while True:
             # Shared by everything that iterates, so that nothing is lost where a loop ends early.
             yield from self._taken
+            pulled: list[R] = []
+            # An interrupt loses nothing either.
+            self._taken = iter(pulled)
             try:
-                self._taken = iter(self._portal.run(_pull(items)))
+                self._portal.run(_pull(items, pulled))
             except StopAsyncIteration:
                 return
 
     def _iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
         while True:
+            pulled: list[R] = []
             try:
-                yield from self._portal.run(_pull(items))
+                self._portal.run(_pull(items, pulled))
             except StopAsyncIteration:
                 return
+            yield from pulled
 
 
-async def _pull(items: AsyncIterator[R]) -> list[R]:
-    """Takes the next item, and those that are there already: a change of threads costs more than many items."""
-    taken = [await items.__anext__()]
+async def _pull(items: AsyncIterator[R], pulled: list[R]) -> None:
+    """Adds the next item, and those that are there already: a change of threads costs more than many items."""
+    pulled.append(await items.__anext__())
     arrived: Callable[[], list[R]] | None = getattr(items, "_take_arrived", None)
-    if arrived is not None:
-        taken += arrived()
-    else:
+    if arrived is None:
         ready: deque[Any] | None = getattr(items, "_ready", None)
         while ready and not isinstance(ready[0], Exception):
-            taken.append(ready.popleft())
-    return taken
+            pulled.append(ready.popleft())
+        return
+    misses = 0
+    for _ in range(_ROUNDS):
+        # What the connection receives meanwhile belongs to the same batch.
+        await asyncio.sleep(0)
+        more = arrived()
+        misses = 0 if more else misses + 1
+        if misses > _MISSES:
+            return
+        pulled += more

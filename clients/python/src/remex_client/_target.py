@@ -16,7 +16,7 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from . import _unix_server
-from ._errors import UnauthorizedError, UnreachableError, UsageError
+from ._errors import RemexError, UnauthorizedError, UnreachableError, UsageError
 from ._link import Link
 from ._pin import parse_pin, pin_of
 
@@ -153,6 +153,9 @@ async def dial(target: Target) -> Connection:
             env=None if target.env is None else {**os.environ, **target.env},
         )
         return Connection(link, program)
+    except RemexError:
+        # Some are of the kind that follows, too.
+        raise
     except OSError as error:
         raise UnreachableError(f"cannot connect to {target}: {error}") from error
 

@@ -166,7 +166,7 @@ fn packages_install_in_clean_environments_and_run_what_the_readme_shows() {
     let environment = place.path().join("environment");
     said(Command::new(python).args(["-m", "venv"]).arg(&environment));
     let python = environment.join("bin/python");
-    let wheels = [package("remex_client-", ".whl"), package("remex_cli-", ".whl")];
+    let wheels = [package("remex_client-", ".whl"), package("remex_program-", ".whl")];
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     said(Command::new(&python).args(pip).args(wheels));
     let version = said(Command::new(environment.join("bin/remex")).arg("--version"));
