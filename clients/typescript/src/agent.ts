@@ -10,7 +10,6 @@ import type { TruncatedText } from "./agent-text.js";
 import { ControlFilter, Truncator } from "./agent-text.js";
 import type { BytesLike } from "./bytes.js";
 import { toBytes, toText } from "./bytes.js";
-import { sleep } from "./engine.js";
 import type { RemexError } from "./errors.js";
 import { RemexError as AnyRemexError, ProtocolError, UsageError } from "./errors.js";
 import type { Exit } from "./events.js";
@@ -20,6 +19,7 @@ import type { Process } from "./process.js";
 import type { ProcessSignalName } from "./protocol.js";
 import type { Argv, StartOptions } from "./start.js";
 import { endOfFile } from "./stdin.js";
+import { sleep } from "./timing.js";
 
 /** The limits of an agent; all of them have a default, the same in every language. */
 export interface AgentLimits {

@@ -5,8 +5,8 @@
  */
 import type { BytesLike } from "./bytes.js";
 import { encodeBase64, kindOf, toBytes, toText } from "./bytes.js";
-import type { Params } from "./calls.js";
-import type { CallOptions, Engine } from "./engine.js";
+import type { CallOptions, Params } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { ChangedError, ProtocolError, RequestInterruptedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
 import type { Path } from "./path.js";

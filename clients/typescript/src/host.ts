@@ -4,10 +4,8 @@
  * @module
  */
 import { kindOf, toBytes, toText } from "./bytes.js";
-import type { Method, Params, Result } from "./calls.js";
-import type { CallOptions, ConnectionState, Engine, EngineOptions } from "./engine.js";
-import { Engine as SessionEngine, sleep } from "./engine.js";
-import type { ResumedSession } from "./engine.js";
+import type { CallOptions, Method, Params, Result } from "./calls.js";
+import { Engine } from "./engine.js";
 import { CommandFailedError, SessionLostError, UsageError, isRefused } from "./errors.js";
 import { Files } from "./files.js";
 import { Http } from "./http.js";
@@ -16,12 +14,14 @@ import { checkTime, checkWhole } from "./numbers.js";
 import type { Output } from "./process.js";
 import { Process } from "./process.js";
 import type { EnvironmentInfo, InitializeResult, ProcessEntry, ProcessScope, SessionEntry } from "./protocol.js";
+import type { ConnectionState, EngineOptions, ResumedSession } from "./session.js";
 import type { Source } from "./source.js";
 import { checkSource, chunksOf, isWhole } from "./source.js";
 import type { Stdin } from "./stdin.js";
 import { MAX_UNANSWERED, endOfFile } from "./stdin.js";
 import type { Argv, RunOptions, StartOptions } from "./start.js";
 import { start } from "./start.js";
+import { sleep } from "./timing.js";
 
 /** Options of a connection, on every platform. */
 export interface HostOptions extends CallOptions {
@@ -333,7 +333,7 @@ export async function openHost<H extends Host>(dial: Dial, options: HostOptions,
     keepAliveIntervalMs: 15_000,
     keepAliveTimeoutMs: 10_000,
   };
-  const engine = new SessionEngine(dial, { ...defaults, ...defined });
+  const engine = new Engine(dial, { ...defaults, ...defined });
   await engine.connect(signal);
   return make(engine);
 }

@@ -4,9 +4,8 @@
  * @module
  */
 import { concat, toText } from "./bytes.js";
-import type { Method, Params, Result } from "./calls.js";
-import type { CallOptions, Engine } from "./engine.js";
-import { sleep } from "./engine.js";
+import type { CallOptions, Method, Params, Result } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { GapError, NoMatchError, ProtocolError, UsageError } from "./errors.js";
 import type { EventQueue } from "./event-queue.js";
 import { READ_BYTES } from "./event-queue.js";
@@ -20,6 +19,7 @@ import { Events } from "./process-events.js";
 import type { Match } from "./search.js";
 import { OutputSearch } from "./search.js";
 import { Stdin } from "./stdin.js";
+import { sleep } from "./timing.js";
 
 /** The size of a terminal, in characters. */
 export interface TerminalSize {

@@ -4,9 +4,9 @@
  * @module
  */
 import type { BytesLike } from "./bytes.js";
-import { concat, toBytes } from "./bytes.js";
-import type { CallOptions, Engine } from "./engine.js";
-import { randomWord } from "./engine.js";
+import { concat, randomWord, toBytes } from "./bytes.js";
+import type { CallOptions } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { ChangedError, RequestInterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
 import type { Files } from "./files.js";

@@ -4,8 +4,8 @@
  * @module
  */
 import { encodeBase64, toText } from "./bytes.js";
-import type { Params } from "./calls.js";
-import type { CallOptions, Engine } from "./engine.js";
+import type { CallOptions, Params } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { UsageError, isRefused } from "./errors.js";
 import type { Path } from "./path.js";
 import { toWirePath } from "./path.js";

@@ -6,7 +6,8 @@
 import { onAbort } from "./abort.js";
 import type { BytesLike } from "./bytes.js";
 import { toBytes } from "./bytes.js";
-import type { CallOptions, Engine } from "./engine.js";
+import type { CallOptions } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { RefusedError } from "./errors.js";
 import type { ProcessWriteResult } from "./protocol.js";
 

@@ -9,7 +9,7 @@ import { constants } from "node:fs";
 import type { FileHandle } from "node:fs/promises";
 import { chmod, lstat, open, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { randomWord } from "../engine.js";
+import { randomWord } from "../bytes.js";
 import { ChangedError, LocalError } from "../errors.js";
 import type { TransferOptions } from "../files.js";
 import { Files } from "../files.js";

@@ -7,7 +7,7 @@ import { isUtf8 } from "node:buffer";
 import { constants } from "node:fs";
 import { mkdir, opendir, readlink, rename, rm, stat, symlink } from "node:fs/promises";
 import { dirname } from "node:path";
-import type { CallOptions } from "../engine.js";
+import type { CallOptions } from "../calls.js";
 import { ChangedError, LocalError, ProtocolError, RefusedError, RemexError, SessionLostError, UsageError } from "../errors.js";
 import type { Path } from "../path.js";
 import { fromWirePath, joinPath, pathBytes, toWirePath } from "../path.js";
