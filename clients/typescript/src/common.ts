@@ -10,7 +10,7 @@ export type { ConnectionState, ResumedSession } from "./session.js";
 export * from "./errors.js";
 export type { Chunk, ClosedEvent, Exit, ExitedEvent, GapEvent, OutputEvent, ProcessEvent, ReadBatch } from "./events.js";
 export { Files } from "./files.js";
-export type { DirectoryEntry, Progress, TransferOptions, WriteOptions } from "./files.js";
+export type { DirectoryEntry, Metadata, Progress, TransferOptions, WriteOptions } from "./files.js";
 export { Host } from "./host.js";
 export type { HostOptions } from "./host.js";
 export { Http } from "./http.js";

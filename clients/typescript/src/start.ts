@@ -105,7 +105,7 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
     started = { replayed: true };
   }
   queue.onStarted({ hasHistory: started.replayed ?? false });
-  return new Process(engine, { processId }, queue, started.pid ?? undefined);
+  return new Process(engine, { processId }, queue, { pid: started.pid ?? undefined, isTerminal: params.tty });
 }
 
 function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<"process/start"> {

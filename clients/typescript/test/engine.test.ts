@@ -124,7 +124,7 @@ test("a session that may live on is not said to be ended", async () => {
 });
 
 test("the end of `await using` does not wait for ever, and does not hide what went wrong in it", async () => {
-  const server = await ScriptedServer.listen((message, connection) => {
+  await using server = await ScriptedServer.listen((message, connection) => {
     if (message["method"] === "initialize") connection.send({ id: message["id"], result: welcome("s", false) });
   });
   const use = async (story: () => Promise<void>): Promise<void> => {
