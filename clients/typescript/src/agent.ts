@@ -10,7 +10,6 @@ import type { TruncatedText } from "./agent-text.js";
 import { ControlFilter, Truncator } from "./agent-text.js";
 import type { BytesLike } from "./bytes.js";
 import { toBytes, toText } from "./bytes.js";
-import { sleep } from "./engine.js";
 import type { RemexError } from "./errors.js";
 import { RemexError as AnyRemexError, ProtocolError, UsageError } from "./errors.js";
 import type { Exit } from "./events.js";
@@ -19,7 +18,7 @@ import { checkTime, checkWhole } from "./numbers.js";
 import type { Process } from "./process.js";
 import type { ProcessSignalName } from "./protocol.js";
 import type { Argv, StartOptions } from "./start.js";
-import { endOfFile } from "./stdin.js";
+import { sleep } from "./timing.js";
 
 /** The limits of an agent; all of them have a default, the same in every language. */
 export interface AgentLimits {
@@ -227,9 +226,7 @@ export class Agent implements AsyncDisposable {
         await opened.process.stdin.write(part, { signal: over.signal });
         acceptedBytes += part.length;
       }
-      if (!input?.end) return;
-      const { stdin } = opened.process;
-      await (opened.isTerminal ? stdin.write(endOfFile(input.bytes.at(-1)), { signal: over.signal }) : stdin.close({ signal: over.signal }));
+      if (input?.end) await opened.process.stdin.close({ signal: over.signal });
     };
     const written = write().catch((error: unknown) => {
       if (!over.signal.aborted) failure = error;

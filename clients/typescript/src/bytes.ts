@@ -103,3 +103,9 @@ export function concat(chunks: readonly Uint8Array[]): Uint8Array {
   }
   return all;
 }
+
+/** Returns a word that no one else has. */
+export function randomWord(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(8));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

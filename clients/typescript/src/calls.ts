@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { Outgoing } from "./link.js";
 import type { Methods } from "./protocol.js";
 
 /** The name of a method. */
@@ -21,6 +22,9 @@ const ALWAYS_REPEATABLE = new Set<Method>([
   "fs/setTimes", "environment/info", "environment/status", "environmentConfig/read", "capabilityRoots/discoverV1",
   "capabilities/discoverV2",
 ]);
+
+/** Waiting for these takes as long as a process, a web server or the end of everything takes. */
+export const WITHOUT_TIMEOUT = new Set<Method>(["process/wait", "process/write", "process/closeStdin", "http/request", "session/end"]);
 
 /** Returns whether carrying out a call twice has the same outcome as once: section 18.1 of the protocol. */
 export function isRepeatable(method: Method, params: object): boolean {
@@ -69,4 +73,34 @@ export function laneOf(method: Method, params: object): Lane {
     default:
       return /^(fs|environmentConfig|capabilit)/.test(method) ? "files" : "control";
   }
+}
+
+/** Options of a call. */
+export interface CallOptions {
+  /** Cancels the call; what has begun on the server may still take effect. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Options of a call that are not for users. */
+export interface InnerCallOptions<R> extends CallOptions {
+  lane?: Lane;
+  /** False for a call that has something better to do after a disconnect than to begin anew. */
+  isRepeatable?: boolean;
+  /** Called when the call is aborted after it was sent: it is not cancelled, and its outcome can be awaited. */
+  onGivenUp?(outcome: Promise<R>): void;
+}
+
+/** A call that is not answered. */
+export interface PendingCall {
+  readonly id: number;
+  readonly method: Method;
+  readonly message: Outgoing;
+  readonly isRepeatable: boolean;
+  readonly lane: Lane;
+  /** An interrupted call was sent on a connection that is lost, and will be repeated. */
+  state: "waiting" | "queued" | "sent" | "interrupted";
+  /** The caller has given it up, so it is not repeated. */
+  isGivenUp: boolean;
+  resolve(result: unknown): void;
+  reject(error: unknown): void;
 }

@@ -4,13 +4,13 @@
  * @module
  */
 export type { BytesLike } from "./bytes.js";
-export type { Method, Params, Result } from "./calls.js";
-export { resume } from "./engine.js";
-export type { CallOptions, ConnectionState, ResumedSession } from "./engine.js";
+export type { CallOptions, Method, Params, Result } from "./calls.js";
+export { resume } from "./session.js";
+export type { ConnectionState, ResumedSession } from "./session.js";
 export * from "./errors.js";
 export type { Chunk, ClosedEvent, Exit, ExitedEvent, GapEvent, OutputEvent, ProcessEvent, ReadBatch } from "./events.js";
 export { Files } from "./files.js";
-export type { DirectoryEntry, Progress, TransferOptions, WriteOptions } from "./files.js";
+export type { DirectoryEntry, Metadata, Progress, TransferOptions, WriteOptions } from "./files.js";
 export { Host } from "./host.js";
 export type { HostOptions } from "./host.js";
 export { Http } from "./http.js";

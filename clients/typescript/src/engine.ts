@@ -6,8 +6,9 @@
  * @module
  */
 import { onAbort } from "./abort.js";
-import type { Lane, Method, Params, Result } from "./calls.js";
-import { LANE_SLOTS, isRepeatable, laneOf } from "./calls.js";
+import { randomWord } from "./bytes.js";
+import type { CallOptions, InnerCallOptions, Lane, Method, Params, PendingCall, Result } from "./calls.js";
+import { LANE_SLOTS, WITHOUT_TIMEOUT, isRepeatable, laneOf } from "./calls.js";
 import { Connection, HANDSHAKE_ID, asRemexError, closedError, isObject, toRefusal } from "./connection.js";
 import {
   RequestInterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
@@ -16,88 +17,16 @@ import {
 import { EventQueue, READ_BYTES } from "./event-queue.js";
 import type { OutputEvent, ProcessEvent } from "./events.js";
 import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
-import type { Dial, Link, Outgoing } from "./link.js";
+import type { Dial, Link } from "./link.js";
 import { outgoingLength } from "./link.js";
 import { checkParams } from "./numbers.js";
 import { fromWirePath, resolvePath, toUri } from "./path.js";
-import type { FsChangedParams, HttpRequestBodyDeltaParams, InitializeResult } from "./protocol.js";
-
-/** The state of the connection of a client. */
-export type ConnectionState = "connected" | "reconnecting" | "lost";
-
-/** A session that must exist: see {@link resume}. */
-export interface ResumedSession {
-  /** Its id or name. */
-  readonly resume: string;
-  /** Whether to take it from a client that holds it. */
-  readonly takeover: boolean;
-}
-
-/**
- * Names a session that must exist, by its id or name, as the `session` of a connection; with `takeover` it is taken from
- * a client that holds it.
- *
- * ```ts
- * const host = await connect("build", { session: resume("nightly", { takeover: true }) });
- * ```
- */
-export function resume(session: string, options?: { takeover?: boolean | undefined }): ResumedSession {
-  if (typeof session !== "string" || session === "") throw new UsageError("the id or name of the session is missing");
-  return { resume: session, takeover: options?.takeover ?? false };
-}
-
-/** Options of the engine; all of them have a default. */
-export interface EngineOptions {
-  /** The name that the client sends to the server. */
-  clientName: string;
-  /** The name of the session to resume or to create, or one that must exist; a new one without a name if it is absent. */
-  session?: string | ResumedSession | undefined;
-  detachTtlMs?: number | undefined;
-  connectTimeoutMs: number;
-  handshakeTimeoutMs: number;
-  connectRetryMs: number;
-  requestTimeoutMs?: number | undefined;
-  reconnectTimeoutMs: number;
-  keepAliveIntervalMs: number;
-  keepAliveTimeoutMs: number;
-}
-
-/** Options of a call. */
-export interface CallOptions {
-  /** Cancels the call; what has begun on the server may still take effect. */
-  signal?: AbortSignal | undefined;
-}
-
-/** Options of a call that are not for users. */
-interface InnerCallOptions<R> extends CallOptions {
-  lane?: Lane;
-  /** False for a call that has something better to do after a disconnect than to begin anew. */
-  isRepeatable?: boolean;
-  /** Called when the call is aborted after it was sent: it is not cancelled, and its outcome can be awaited. */
-  onGivenUp?(outcome: Promise<R>): void;
-}
-
-/** Receives the notifications of a stream, a watch or an observed session until its connection ends. */
-export interface Route {
-  onBody?(delta: HttpRequestBodyDeltaParams): void;
-  onChanged?(changed: FsChangedParams): void;
-  /** It cannot go on: the connection ended, the session is lost, or a notification was invalid. */
-  onFailure(error: RemexError): void;
-}
-
-interface PendingCall {
-  readonly id: number;
-  readonly method: Method;
-  readonly message: Outgoing;
-  readonly isRepeatable: boolean;
-  readonly lane: Lane;
-  /** An interrupted call was sent on a connection that is lost, and will be repeated. */
-  state: "waiting" | "queued" | "sent" | "interrupted";
-  /** The caller has given it up, so it is not repeated. */
-  isGivenUp: boolean;
-  resolve(result: unknown): void;
-  reject(error: unknown): void;
-}
+import type { InitializeResult } from "./protocol.js";
+import { request, withPaths } from "./request.js";
+import { Routes } from "./routes.js";
+import type { ConnectionState, EngineOptions } from "./session.js";
+import { forgotten } from "./session.js";
+import { jittered, sleep } from "./timing.js";
 
 const FIRST_BACKOFF_MS = 50;
 const MAX_BACKOFF_MS = 2000;
@@ -105,9 +34,6 @@ const MAX_BACKOFF_MS = 2000;
 const MAX_PROTOCOL_ERRORS = 8;
 /** A position beyond every event: the server takes it for the newest. */
 const AFTER_EVERYTHING = Number.MAX_SAFE_INTEGER;
-/** Waiting for these takes as long as a process, a web server or the end of everything takes. */
-const WITHOUT_TIMEOUT = new Set<Method>(["process/wait", "process/write", "process/closeStdin", "http/request", "session/end"]);
-
 /** The connection, its calls and its queues. */
 export class Engine {
   readonly options: EngineOptions;
@@ -135,7 +61,7 @@ export class Engine {
   readonly #queues = new Map<string, EventQueue>();
   /** Processes of the session that run without a queue; their output is discarded. */
   readonly #unfollowed = new Set<string>();
-  readonly #routes = new Map<string, Route>();
+  readonly routes = new Routes();
   readonly #enabled = { cancel: false, consumed: false };
   #protocolErrors: number[] = [];
   /** When the connection was lost the last time, in milliseconds of `performance.now()`. */
@@ -349,14 +275,6 @@ export class Engine {
     if (this.#enabled.consumed) this.#notify("flow/bodyConsumed", { requestId, seq });
   }
 
-  addRoute(key: string, route: Route): void {
-    this.#routes.set(key, route);
-  }
-
-  removeRoute(key: string): void {
-    this.#routes.delete(key);
-  }
-
   // Connections.
 
   /** Makes the first connection, with retries if the options ask for them. */
@@ -433,7 +351,7 @@ export class Engine {
             return false;
           }
           if (this.#welcome !== undefined && welcome.sessionId !== this.#welcome.sessionId) {
-            reject(this.#forgotten());
+            reject(forgotten(this.#welcome, performance.now() - this.#disconnectedAt));
             return false;
           }
           this.#onConnected(connection, welcome);
@@ -514,7 +432,7 @@ export class Engine {
       } catch (error) {
         if (this.#closing.signal.aborted) return closedError();
         if (error instanceof SessionLostError) return error;
-        if (isRefused(error, "unknownSession")) return this.#forgotten(error);
+        if (isRefused(error, "unknownSession")) return forgotten(this.welcome, performance.now() - this.#disconnectedAt, error);
         // The server may not have detected the disconnect yet.
         const isFinal = error instanceof UnauthorizedError || error instanceof ProtocolError || error instanceof UsageError
           || (error instanceof RefusedError && !isRefused(error, "sessionAttached") && !isRefused(error, "shuttingDown"));
@@ -529,16 +447,6 @@ export class Engine {
     }
   }
 
-  /** Says why the server may not know the session any more. */
-  #forgotten(cause?: unknown): SessionLostError {
-    const { sessionId, detachTtlMs } = this.welcome;
-    const ttl = detachTtlMs == null ? "a while" : `${detachTtlMs} ms`;
-    const message = `the server no longer knows \`${sessionId}\` after ${Math.round(performance.now() - this.#disconnectedAt)} ms without a connection: the session was ended, `
-      + `it expired (it lives ${ttl} without a connection), or the server was restarted without \`--state\``;
-    const hint = "connect again for a new session; `remex serve --state DIR` keeps sessions and processes when the server restarts, and `detachTtlMs` lets sessions live longer";
-    return new SessionLostError("forgotten", message, { hint, cause });
-  }
-
   #onDisconnected(): void {
     this.disconnects += 1;
     this.#disconnectedAt = performance.now();
@@ -548,7 +456,7 @@ export class Engine {
       if (call.isRepeatable && !call.isGivenUp) call.state = "interrupted";
       else this.#interrupt(call);
     }
-    this.#failRoutes(new UnreachableError("the connection was lost"));
+    this.routes.failAll(new UnreachableError("the connection was lost"));
     this.#setState("reconnecting");
   }
 
@@ -567,14 +475,8 @@ export class Engine {
     for (const call of failed) call.reject(error);
     for (const queue of this.#queues.values()) queue.fail(error);
     this.#queues.clear();
-    this.#failRoutes(error);
+    this.routes.failAll(error);
     this.#setState("lost");
-  }
-
-  #failRoutes(error: RemexError): void {
-    const routes = [...this.#routes.values()];
-    this.#routes.clear();
-    for (const route of routes) route.onFailure(error);
   }
 
   #setState(state: ConnectionState): void {
@@ -657,9 +559,9 @@ export class Engine {
       case "flow/mark":
         return this.#notify("flow/ack", { mark: params["mark"] });
       case "http/request/bodyDelta":
-        return this.#routes.get(`http:${String(params["requestId"])}`)?.onBody?.(params as never);
+        return this.routes.onBody(params as never);
       case "fs/changed":
-        return this.#routes.get(`watch:${String(params["watchId"])}`)?.onChanged?.(params as never);
+        return this.routes.onChanged(params as never);
       default:
         // A newer server may send notifications that this client does not know.
         return undefined;
@@ -675,17 +577,9 @@ export class Engine {
 
   #onInvalid(method: string, params: Record<string, unknown>, error: RemexError): void {
     const wrong = new ProtocolError(`cannot decode \`${method}\`: ${error.message}`);
-    const { processId, requestId, watchId } = params;
-    if (typeof processId === "string") {
-      this.#queues.get(processId)?.fail(wrong);
-    } else if (requestId !== undefined || watchId !== undefined) {
-      const key = requestId === undefined ? `watch:${String(watchId)}` : `http:${String(requestId)}`;
-      const route = this.#routes.get(key);
-      this.#routes.delete(key);
-      route?.onFailure(wrong);
-    } else {
-      throw wrong;
-    }
+    const { processId } = params;
+    if (typeof processId === "string") this.#queues.get(processId)?.fail(wrong);
+    else if (!this.routes.fail(params, wrong)) throw wrong;
   }
 
   /** Counts a message that names nothing that it could fail; returns the error that ends the connection. */
@@ -695,48 +589,4 @@ export class Engine {
     if (this.#protocolErrors.length < MAX_PROTOCOL_ERRORS) return error;
     return new SessionLostError("protocol", error.message, { cause: error });
   }
-}
-
-/** Returns params with other spellings of their paths. */
-function withPaths(params: object, spell: (path: string) => string): object {
-  let spelt: Record<string, unknown> | undefined;
-  for (const name of ["cwd", "path", "sourcePath", "destinationPath"]) {
-    const path = (params as Record<string, unknown>)[name];
-    if (typeof path === "string") (spelt ??= { ...params })[name] = spell(path);
-  }
-  return spelt ?? params;
-}
-
-function request(id: number, method: string, params: object, binary: { member: string; bytes: Uint8Array } | undefined): Outgoing {
-  const json = JSON.stringify(params);
-  const head = `{"id":${id},"method":"${method}","params":`;
-  if (!binary) return `${head}${json}}`;
-  const comma = json === "{}" ? "" : ",";
-  return { head: `${head}${json.slice(0, -1)}${comma}"${binary.member}":"`, bytes: binary.bytes, tail: '"}}' };
-}
-
-/** Returns between half of the pause and all of it, so that the clients of one server do not reconnect at once. */
-function jittered(ms: number): number {
-  return ms * (0.5 + Math.random() / 2);
-}
-
-/** Waits; rejects with the reason of the signal. */
-export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (signal?.aborted) return reject(signal.reason);
-    const timer = setTimeout(() => {
-      stop?.();
-      resolve();
-    }, ms);
-    const stop = signal && onAbort(signal, () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    });
-  });
-}
-
-/** Returns a word that no one else has. */
-export function randomWord(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(8));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -21,6 +21,8 @@ export interface Chunk {
 
 /** How a process ended. */
 export interface Exit {
+  /** Whether it exited with code 0. */
+  readonly ok: boolean;
   /** The exit status, or 128 + the number of the signal. */
   readonly exitCode: number;
   /** The signal that ended it, such as `SIGKILL`. */
@@ -111,8 +113,10 @@ type Loose<T> = { [K in keyof T]?: T[K] | null | undefined };
 
 /** Returns the exit that an answer or a notification describes. */
 export function toExit(state: Loose<Pick<ProcessExitedParams, "exitCode" | "signal" | "cause" | "usage" | "sandboxDenied" | "networkDenied">>): Exit {
+  const exitCode = integer(state.exitCode, "exitCode");
   return {
-    exitCode: integer(state.exitCode, "exitCode"),
+    ok: exitCode === 0 && state.signal == null,
+    exitCode,
     signal: state.signal ?? undefined,
     cause: state.cause ?? undefined,
     usage: state.usage ?? undefined,

@@ -5,8 +5,8 @@
  */
 import type { BytesLike } from "./bytes.js";
 import { encodeBase64, kindOf, toBytes, toText } from "./bytes.js";
-import type { Params } from "./calls.js";
-import type { CallOptions, Engine } from "./engine.js";
+import type { CallOptions, Params } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { ChangedError, ProtocolError, RequestInterruptedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
 import type { Path } from "./path.js";
@@ -45,6 +45,12 @@ export interface WriteOptions extends CallOptions {
   createMode?: number | undefined;
 }
 
+/** What a path leads to. */
+export interface Metadata extends Omit<FsMetadata, "mode"> {
+  /** With set-user-id, set-group-id and sticky: 0 to 0o7777. */
+  readonly permissions: number | undefined;
+}
+
 /** An entry of a directory. */
 export interface DirectoryEntry {
   /** Its name, for people; bytes that are not UTF-8 are replaced. */
@@ -55,7 +61,7 @@ export interface DirectoryEntry {
   readonly isFile: boolean;
   readonly isSymlink: boolean;
   /** Of the entry itself, also if it is a link. */
-  readonly metadata: FsMetadata | undefined;
+  readonly metadata: Metadata | undefined;
 }
 
 /** How often a file that changes is read after a disconnect. */
@@ -204,9 +210,9 @@ export class Files {
   // Names.
 
   /** Returns what a path leads to; of a link, its target. */
-  metadata(path: Path, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<FsMetadata> {
+  async metadata(path: Path, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<Metadata> {
     const { signal, ...rest } = options ?? {};
-    return this.engine.call("fs/getMetadata", { path: toWirePath(path), ...rest }, { signal });
+    return toMetadata(await this.engine.call("fs/getMetadata", { path: toWirePath(path), ...rest }, { signal }));
   }
 
   /** Returns whether a path leads to something. */
@@ -215,7 +221,7 @@ export class Files {
   }
 
   /** Returns what a path leads to, or `undefined` if there is nothing. */
-  async find(path: Path, options?: CallOptions): Promise<FsMetadata | undefined> {
+  async find(path: Path, options?: CallOptions): Promise<Metadata | undefined> {
     try {
       return await this.metadata(path, options);
     } catch (error) {
@@ -329,6 +335,10 @@ export class Files {
   }
 }
 
+function toMetadata({ mode, ...rest }: FsMetadata): Metadata {
+  return { ...rest, permissions: mode ?? undefined };
+}
+
 function toEntry(entry: FsDirectoryEntry): DirectoryEntry {
   return {
     name: entry.fileName,
@@ -336,6 +346,6 @@ function toEntry(entry: FsDirectoryEntry): DirectoryEntry {
     isDirectory: entry.isDirectory,
     isFile: entry.isFile,
     isSymlink: entry.isSymlink ?? false,
-    metadata: entry.metadata ?? undefined,
+    metadata: entry.metadata ? toMetadata(entry.metadata) : undefined,
   };
 }

@@ -3,11 +3,9 @@
  *
  * @module
  */
-import { kindOf, toBytes, toText } from "./bytes.js";
-import type { Method, Params, Result } from "./calls.js";
-import type { CallOptions, ConnectionState, Engine, EngineOptions } from "./engine.js";
-import { Engine as SessionEngine, sleep } from "./engine.js";
-import type { ResumedSession } from "./engine.js";
+import { kindOf, toText } from "./bytes.js";
+import type { CallOptions, Method, Params, Result } from "./calls.js";
+import { Engine } from "./engine.js";
 import { CommandFailedError, SessionLostError, UsageError, isRefused } from "./errors.js";
 import { Files } from "./files.js";
 import { Http } from "./http.js";
@@ -16,12 +14,14 @@ import { checkTime, checkWhole } from "./numbers.js";
 import type { Output } from "./process.js";
 import { Process } from "./process.js";
 import type { EnvironmentInfo, InitializeResult, ProcessEntry, ProcessScope, SessionEntry } from "./protocol.js";
+import type { ConnectionState, EngineOptions, ResumedSession } from "./session.js";
 import type { Source } from "./source.js";
 import { checkSource, chunksOf, isWhole } from "./source.js";
 import type { Stdin } from "./stdin.js";
-import { MAX_UNANSWERED, endOfFile } from "./stdin.js";
+import { MAX_UNANSWERED } from "./stdin.js";
 import type { Argv, RunOptions, StartOptions } from "./start.js";
 import { start } from "./start.js";
+import { sleep } from "./timing.js";
 
 /** Options of a connection, on every platform. */
 export interface HostOptions extends CallOptions {
@@ -151,7 +151,7 @@ export class Host implements AsyncDisposable {
       const collected = process.collect({ signal });
       if (input === undefined) return await collected;
       // Input that cannot be had or written fails the run; otherwise the end of the process decides.
-      const failed = feed(process, input, { isTerminal: Boolean(options.tty), signal }).then(() => new Promise<never>(() => undefined));
+      const failed = feed(process.stdin, input, signal).then(() => new Promise<never>(() => undefined));
       return await Promise.race([collected, failed]);
     } catch (error) {
       process.kill().catch(() => undefined);
@@ -211,14 +211,14 @@ export class Host implements AsyncDisposable {
     const { processes } = await this.engine.call("process/list", { sessionId }, options);
     const entry = processes.find((process) => process.processId === processId);
     if (!entry) throw new UsageError(`there is no process \`${processId}\``, { hint: "list the processes" });
-    const pid = entry.pid ?? undefined;
-    if (sessionId !== undefined) return new Process(this.engine, { processId, sessionId }, undefined, pid);
+    const facts = { pid: entry.pid ?? undefined, isTerminal: entry.tty };
+    if (sessionId !== undefined) return new Process(this.engine, { processId, sessionId }, undefined, facts);
     let queue = this.engine.queueOf(processId);
     if (!queue) {
       queue = this.engine.addQueue(processId);
       queue.onStarted({ hasHistory: true });
     }
-    return new Process(this.engine, { processId }, queue, pid);
+    return new Process(this.engine, { processId }, queue, facts);
   }
 
   /** Lists processes, the oldest first: those of this session, of all sessions of this identity, or of everyone. */
@@ -279,11 +279,11 @@ function commandOf(argv: Argv): string {
 }
 
 /** Writes all input and ends it; fails unless the process has ended without reading it. */
-async function feed(process: Process, input: Source, { isTerminal, signal }: { isTerminal: boolean; signal: AbortSignal }): Promise<void> {
-  const { stdin } = process;
+async function feed(stdin: Stdin, input: Source, signal: AbortSignal): Promise<void> {
   try {
-    const last = isWhole(input) ? await writeWhole(stdin, toBytes(input)) : await writeStream(stdin, input, signal);
-    await (isTerminal ? stdin.write(endOfFile(last)) : stdin.close());
+    if (isWhole(input)) await stdin.write(input);
+    else await writeStream(stdin, input, signal);
+    await stdin.close();
   } catch (error) {
     // A process may exit without reading; its exit status says more than the broken pipe.
     if (signal.aborted || isRefused(error, "stdinClosed") || isRefused(error, "unknownProcess")) return;
@@ -291,26 +291,17 @@ async function feed(process: Process, input: Source, { isTerminal, signal }: { i
   }
 }
 
-/** Writes bytes; returns the last one. */
-async function writeWhole(stdin: Stdin, bytes: Uint8Array): Promise<number | undefined> {
-  if (bytes.length > 0) await stdin.write(bytes);
-  return bytes.at(-1);
-}
-
-/** Writes what a source yields, several pieces at once; returns the last byte. */
-async function writeStream(stdin: Stdin, source: Source, signal: AbortSignal): Promise<number | undefined> {
+/** Writes what a source yields, several pieces at once. */
+async function writeStream(stdin: Stdin, source: Source, signal: AbortSignal): Promise<void> {
   const unanswered: Promise<void>[] = [];
-  let last: number | undefined;
   for await (const bytes of chunksOf(source)) {
     signal.throwIfAborted();
     // The source may reuse its buffer.
     const write = stdin.write(bytes.slice());
     write.catch(() => undefined);
-    last = bytes.at(-1) ?? last;
     if (unanswered.push(write) >= MAX_UNANSWERED) await unanswered.shift();
   }
   await Promise.all(unanswered);
-  return last;
 }
 
 /** Connects and performs the handshake. */
@@ -333,7 +324,7 @@ export async function openHost<H extends Host>(dial: Dial, options: HostOptions,
     keepAliveIntervalMs: 15_000,
     keepAliveTimeoutMs: 10_000,
   };
-  const engine = new SessionEngine(dial, { ...defaults, ...defined });
+  const engine = new Engine(dial, { ...defaults, ...defined });
   await engine.connect(signal);
   return make(engine);
 }

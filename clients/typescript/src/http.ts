@@ -6,8 +6,8 @@
 import { onAbort } from "./abort.js";
 import type { BytesLike } from "./bytes.js";
 import { encodeBase64, toBytes, toText, concat } from "./bytes.js";
-import type { Params } from "./calls.js";
-import type { CallOptions, Engine } from "./engine.js";
+import type { CallOptions, Params } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { ProtocolError, RefusedError } from "./errors.js";
 import { base64, integer } from "./events.js";
 import type { HttpRequestHeader, HttpRequestResult, HttpResponseHeader } from "./protocol.js";
@@ -116,7 +116,7 @@ class Body {
     this.#requestId = requestId;
     this.#callId = callId;
     this.#key = `http:${requestId}`;
-    engine.addRoute(this.#key, {
+    engine.routes.add(this.#key, {
       onBody: (delta) => {
         const [seq, bytes] = [integer(delta.seq, "seq"), base64(delta.deltaBase64, "deltaBase64")];
         // Parts cannot be read again.
@@ -172,7 +172,7 @@ class Body {
     if (this.#state.is !== "open") return;
     this.#state = state;
     this.#stopListening?.();
-    this.#engine.removeRoute(this.#key);
+    this.#engine.routes.remove(this.#key);
     this.#wake?.();
   }
 }

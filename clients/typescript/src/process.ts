@@ -4,9 +4,8 @@
  * @module
  */
 import { concat, toText } from "./bytes.js";
-import type { Method, Params, Result } from "./calls.js";
-import type { CallOptions, Engine } from "./engine.js";
-import { sleep } from "./engine.js";
+import type { CallOptions, Method, Params, Result } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { GapError, NoMatchError, ProtocolError, UsageError } from "./errors.js";
 import type { EventQueue } from "./event-queue.js";
 import { READ_BYTES } from "./event-queue.js";
@@ -20,6 +19,19 @@ import { Events } from "./process-events.js";
 import type { Match } from "./search.js";
 import { OutputSearch } from "./search.js";
 import { Stdin } from "./stdin.js";
+import { sleep } from "./timing.js";
+
+/** Which process it is. */
+interface ProcessIds {
+  readonly processId: string;
+  readonly sessionId?: string | undefined;
+}
+
+/** What is known of a process from its start. */
+interface ProcessFacts {
+  readonly pid: number | undefined;
+  readonly isTerminal: boolean;
+}
 
 /** The size of a terminal, in characters. */
 export interface TerminalSize {
@@ -33,8 +45,6 @@ export interface Output extends Exit {
   readonly stderr: Uint8Array;
   /** The output of a terminal, which has no separate streams. */
   readonly terminal: Uint8Array;
-  /** Whether it exited with status 0. */
-  readonly ok: boolean;
   /** `stdout` as text; invalid bytes become U+FFFD. */
   readonly stdoutText: string;
   /** `stderr` as text. */
@@ -100,18 +110,18 @@ export class Process implements AsyncDisposable {
   readonly stdin: Stdin;
   readonly #engine: Engine;
   readonly #queue: EventQueue | undefined;
-  readonly #ids: { processId: string; sessionId?: string | undefined };
+  readonly #ids: ProcessIds;
   readonly #streams = new Map<string, ReadableStream<Uint8Array>>();
 
   /** @internal */
-  constructor(engine: Engine, ids: { processId: string; sessionId?: string | undefined }, queue: EventQueue | undefined, pid: number | undefined) {
+  constructor(engine: Engine, ids: ProcessIds, queue: EventQueue | undefined, { pid, isTerminal }: ProcessFacts) {
     this.#engine = engine;
     this.#ids = ids;
     this.#queue = queue;
     this.id = ids.processId;
     this.sessionId = ids.sessionId;
     this.pid = pid;
-    this.stdin = new Stdin(engine, ids);
+    this.stdin = new Stdin(engine, ids, isTerminal);
     if (queue) {
       queue.handles += 1;
       handles.register(this, { engine, queue }, this);
@@ -308,6 +318,11 @@ export class Process implements AsyncDisposable {
     this.#queue?.release();
   }
 
+  /** Lets the process go on while this client is away: a full log drops the oldest output. */
+  async release(options?: CallOptions): Promise<void> {
+    await this.#call("process/release", {}, options);
+  }
+
   /** Makes the server forget a closed process and its output now. */
   async forget(options?: CallOptions): Promise<void> {
     await this.#call("process/forget", {}, options);
@@ -391,7 +406,6 @@ function toOutput(exit: Exit, streams: Record<string, Uint8Array[]>): Output {
   const [stdout, stderr, terminal] = [concat(streams["stdout"] ?? []), concat(streams["stderr"] ?? []), concat(streams["pty"] ?? [])];
   return {
     ...exit, stdout, stderr, terminal,
-    ok: exit.exitCode === 0 && exit.signal === undefined,
     get stdoutText() {
       return toText(stdout);
     },

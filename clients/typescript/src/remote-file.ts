@@ -4,16 +4,15 @@
  * @module
  */
 import type { BytesLike } from "./bytes.js";
-import { concat, toBytes } from "./bytes.js";
-import type { CallOptions, Engine } from "./engine.js";
-import { randomWord } from "./engine.js";
+import { concat, randomWord, toBytes } from "./bytes.js";
+import type { CallOptions } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { ChangedError, RequestInterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
-import type { Files } from "./files.js";
+import type { Files, Metadata } from "./files.js";
 import { checkParams } from "./numbers.js";
 import type { Path } from "./path.js";
 import { joinPath, showPath, toWirePath } from "./path.js";
-import type { FsMetadata } from "./protocol.js";
 
 /** The length of a block, in bytes. */
 const BLOCK_LEN = 256 << 10;
@@ -59,7 +58,7 @@ function inFlight<T>(promise: Promise<T>): Promise<T> {
 }
 
 /** Returns whether a file has the same size and time as before. */
-export function isSameFile(before: Pick<FsMetadata, "size" | "modifiedAtMs">, now: Pick<FsMetadata, "size" | "modifiedAtMs">): boolean {
+export function isSameFile(before: Pick<Metadata, "size" | "modifiedAtMs">, now: Pick<Metadata, "size" | "modifiedAtMs">): boolean {
   return before.size === now.size && before.modifiedAtMs === now.modifiedAtMs;
 }
 
@@ -69,7 +68,7 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
   readonly #path: string;
   readonly #signal: AbortSignal | undefined;
   readonly #retries = new RetryBudget();
-  #metadata!: FsMetadata;
+  #metadata!: Metadata;
   #handleId = "";
   #blocks: Promise<{ chunk: string; eof: boolean }>[] = [];
   #asked: number;
@@ -92,7 +91,7 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
   }
 
   /** What the file was when it was opened. */
-  get metadata(): FsMetadata {
+  get metadata(): Metadata {
     return this.#metadata;
   }
 
@@ -181,7 +180,7 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
     this.#asked = this.#got;
   }
 
-  async #open(): Promise<{ before: FsMetadata; after: FsMetadata }> {
+  async #open(): Promise<{ before: Metadata; after: Metadata }> {
     const { engine } = this.#files;
     const options = { signal: this.#signal };
     for (;;) {
@@ -240,7 +239,7 @@ export async function findDestination(files: Files, asked: Path, options: Writer
     if (there && !there.isFile) throw refuse("it is a FIFO, socket or device");
     if (there) {
       if (there.isSymlink) path = await files.realpath(path, { signal });
-      return { asked: shown, path, permissions: permissions ?? there.mode ?? undefined, modifiedAtMs };
+      return { asked: shown, path, permissions: permissions ?? there.permissions, modifiedAtMs };
     }
     let target: Path;
     try {

@@ -4,8 +4,8 @@
  * @module
  */
 import { encodeBase64, toText } from "./bytes.js";
-import type { Params } from "./calls.js";
-import type { CallOptions, Engine } from "./engine.js";
+import type { CallOptions, Params } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { UsageError, isRefused } from "./errors.js";
 import type { Path } from "./path.js";
 import { toWirePath } from "./path.js";
@@ -105,7 +105,7 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
     started = { replayed: true };
   }
   queue.onStarted({ hasHistory: started.replayed ?? false });
-  return new Process(engine, { processId }, queue, started.pid ?? undefined);
+  return new Process(engine, { processId }, queue, { pid: started.pid ?? undefined, isTerminal: params.tty });
 }
 
 function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<"process/start"> {

@@ -6,7 +6,8 @@
 import { onAbort } from "./abort.js";
 import type { BytesLike } from "./bytes.js";
 import { toBytes } from "./bytes.js";
-import type { CallOptions, Engine } from "./engine.js";
+import type { CallOptions } from "./calls.js";
+import type { Engine } from "./engine.js";
 import { RefusedError } from "./errors.js";
 import type { ProcessWriteResult } from "./protocol.js";
 
@@ -37,13 +38,17 @@ interface Queued {
 export class Stdin {
   readonly #engine: Engine;
   readonly #ids: { processId: string; sessionId?: string | undefined };
+  readonly #isTerminal: boolean;
   readonly #queue: Queued[] = [];
   #unanswered = 0;
+  /** The last byte that was written. */
+  #last: number | undefined;
 
   /** @internal */
-  constructor(engine: Engine, ids: { processId: string; sessionId?: string | undefined }) {
+  constructor(engine: Engine, ids: { processId: string; sessionId?: string | undefined }, isTerminal: boolean) {
     this.#engine = engine;
     this.#ids = ids;
+    this.#isTerminal = isTerminal;
   }
 
   /**
@@ -54,6 +59,7 @@ export class Stdin {
    */
   async write(data: BytesLike, options?: CallOptions): Promise<void> {
     const bytes = toBytes(data);
+    this.#last = bytes.at(-1) ?? this.#last;
     const parts: Promise<void>[] = [];
     for (let at = 0; at < bytes.length || at === 0; at += WRITE_LEN) {
       const part = bytes.subarray(at, at + WRITE_LEN);
@@ -64,8 +70,9 @@ export class Stdin {
     if (failed) throw failed.reason;
   }
 
-  /** Closes the input after everything written; a terminal has no such end: write the end-of-file key, `"\x04"`. */
+  /** Closes the input after everything written; on a terminal, which has no such end, types its end-of-file key. */
   async close(options?: CallOptions): Promise<void> {
+    if (this.#isTerminal) return this.write(endOfFile(this.#last), options);
     await this.#enqueue("close", options?.signal, () => this.#engine.call("process/closeStdin", this.#ids, options));
   }
 
@@ -142,9 +149,9 @@ const NEWLINE = 0x0a;
 /** The end-of-file key of a terminal. */
 const END_OF_FILE = "\x04";
 
-/** Returns what to type on a terminal to end its input behind a last byte: the first of these keys only ends a line that has no end. */
-export function endOfFile(last: number | undefined): string {
-  return last === undefined || last === NEWLINE ? END_OF_FILE : END_OF_FILE + END_OF_FILE;
+/** Returns what ends the input of a terminal behind a last byte: the first of these keys only ends a line that has no end. */
+function endOfFile(last: number | undefined): string {
+  return last === undefined || last === NEWLINE || last === END_OF_FILE.charCodeAt(0) ? END_OF_FILE : END_OF_FILE + END_OF_FILE;
 }
 
 function checkAccepted(reply: ProcessWriteResult, processId: string): void {

@@ -4,7 +4,8 @@
  * @module
  */
 import { onAbort } from "./abort.js";
-import type { CallOptions, Engine } from "./engine.js";
+import type { CallOptions } from "./calls.js";
+import type { Engine } from "./engine.js";
 import type { RemexError } from "./errors.js";
 import { RequestInterruptedError, ProtocolError, UnreachableError } from "./errors.js";
 import { text } from "./events.js";
@@ -87,7 +88,7 @@ export class Watch implements AsyncIterableIterator<Changes>, AsyncDisposable {
     for (;;) {
       const id = ++lastWatchId;
       this.#id = id;
-      this.#engine.addRoute(`watch:${id}`, {
+      this.#engine.routes.add(`watch:${id}`, {
         onChanged: (changed) => {
           if (!Array.isArray(changed.changes)) throw new ProtocolError("`changes` is not an array");
           const changes = changed.changes.map(({ path, kind }) => ({ path: fromWirePath(path), kind: text(kind, "kind") }));
@@ -103,7 +104,7 @@ export class Watch implements AsyncIterableIterator<Changes>, AsyncDisposable {
         await this.#engine.call("fs/watch", { ...this.#params, watchId: id }, { signal: this.#signal });
         return;
       } catch (error) {
-        this.#engine.removeRoute(`watch:${id}`);
+        this.#engine.routes.remove(`watch:${id}`);
         // A watch ends with its connection; the next attempt waits for a new one.
         if (!(error instanceof RequestInterruptedError)) throw error;
         this.#failure = undefined;
@@ -115,7 +116,7 @@ export class Watch implements AsyncIterableIterator<Changes>, AsyncDisposable {
     if (this.#isEnded) return;
     this.#isEnded = true;
     this.#stopListening?.();
-    this.#engine.removeRoute(`watch:${this.#id}`);
+    this.#engine.routes.remove(`watch:${this.#id}`);
     this.#engine.call("fs/unwatch", { watchId: this.#id }).catch(() => undefined);
     this.#wake?.();
   }

@@ -82,6 +82,17 @@ test("a step returns in time although the process does not read", async () => {
   assert.equal(progress.state === "ended" && progress.exit.signal, "SIGINT");
 });
 
+test("control sequences are removed by default, and the input of a terminal can be ended", async () => {
+  await using agent = new Agent(host);
+  const red = await within("a step", agent.exec(["printf", "\\033[31mred\\033[0m\\n"], { yieldAfterMs: 20_000 }));
+  assert.equal(red.output.text, "red\n");
+  const { handle } = await within("a step", agent.exec(["cat"], { tty: true, yieldAfterMs: 0 }));
+  const step = await within("the end", agent.write(handle, "no newline", { end: true, yieldAfterMs: 20_000 }));
+  assert.equal(step.progress.state === "ended" && step.progress.exit.exitCode, 0);
+  await using raw = new Agent(host, { controlSequences: "keep" });
+  assert.equal((await within("a step", raw.exec(["printf", "\\033[31mred"], { yieldAfterMs: 20_000 }))).output.text, "\x1b[31mred");
+});
+
 test("much output is truncated to the budget, and no process waits for the next step", async () => {
   await using agent = new Agent(host, { controlSequences: "remove" });
   const step = await within("a step", agent.exec(["seq", "1000000"], { maxOutputBytes: 1000, yieldAfterMs: 30_000 }), 40_000);

@@ -193,8 +193,8 @@ class Teller {
       case "readFile":
         return { data: await files.read(step["path"]) };
       case "metadata": {
-        const { isSymlink, kind, size, mode } = await files.metadata(step["path"]);
-        return { kind: isSymlink ? "symlink" : kind, size, mode: mode?.toString(8) };
+        const { isSymlink, kind, size, permissions } = await files.metadata(step["path"]);
+        return { kind: isSymlink ? "symlink" : kind, size, mode: permissions?.toString(8) };
       }
       case "makeDirectory":
         return files.mkdir(step["path"]) as Promise<undefined>;

@@ -123,6 +123,20 @@ test("a session that may live on is not said to be ended", async () => {
   await assert.rejects(within("the loss", end), (error: unknown) => error instanceof SessionLostError && error.reason === "reconnectTimedOut");
 });
 
+test("the end of `await using` does not wait for ever, and does not hide what went wrong in it", async () => {
+  await using server = await ScriptedServer.listen((message, connection) => {
+    if (message["method"] === "initialize") connection.send({ id: message["id"], result: welcome("s", false) });
+  });
+  const use = async (story: () => Promise<void>): Promise<void> => {
+    await using host = await connect(server.url, { reconnectTimeoutMs: 50 });
+    assert.equal(host.state, "connected");
+    await story();
+    throw new Error("of the scope");
+  };
+  await assert.rejects(within("the end with a server that does not answer", use(async () => {})), /^Error: of the scope$/);
+  await assert.rejects(within("the end without a server", use(() => server[Symbol.asyncDispose]())), /^Error: of the scope$/);
+});
+
 test("a start that is given up ends its own process, and no other", async () => {
   const starts: { id: number; processId: string; connection: ScriptedConnection }[] = [];
   await using server = await playing((message, connection) => {

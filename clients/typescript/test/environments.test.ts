@@ -1,7 +1,7 @@
 // Environments with names, and ssh: how targets that are no addresses of servers become connections.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { randomBytes } from "node:crypto";
+import { X509Certificate, createHash, randomBytes } from "node:crypto";
 import { chmod, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import nodeProcess from "node:process";
@@ -87,9 +87,8 @@ test("an environment of the file is an address, with a token and certificates", 
   const secure = server.urls.find((url) => url.startsWith("wss:"))!.replace("127.0.0.1", "localhost");
   const socket = server.urls.find((url) => url.startsWith("unix:"))!;
   await symlink(socket.slice("unix://".length), at("socket"));
-  const pem = execFileSync("openssl", ["x509", "-in", at("certs/localhost.pem"), "-pubkey", "-noout"]);
-  const der = execFileSync("openssl", ["pkey", "-pubin", "-outform", "der"], { input: pem });
-  const digest = execFileSync("openssl", ["dgst", "-sha256", "-binary"], { input: der });
+  const { publicKey } = new X509Certificate(await readFile(at("certs/localhost.pem")));
+  const digest = createHash("sha256").update(publicKey.export({ type: "spki", format: "der" })).digest();
   const client = 'auth_bearer_token_file = "token"\nclient_cert = "certs/me.pem"\nclient_key = "certs/me.key"';
   const pin = `sha256:${digest.toString("hex")}`;
   await define([

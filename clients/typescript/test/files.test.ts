@@ -117,5 +117,5 @@ test("directories are listed at once, and permissions set", async () => {
   await host.files.chmod(`${directory.path}/a`, 0o640);
   const entries = await host.files.readdir(directory.path, { details: true });
   assert.deepEqual(entries.map(({ name }) => name), ["a", "b"]);
-  assert.equal((entries[0]!.metadata!.mode! & 0o777).toString(8), "640");
+  assert.equal((entries[0]!.metadata!.permissions! & 0o777).toString(8), "640");
 });

@@ -77,6 +77,18 @@ test("input on a terminal ends as on a terminal, also in the middle of a line", 
   }
 });
 
+test("closing the input of a terminal ends it, also of one that was attached", async () => {
+  const typed = await host.start(["cat"], { tty: true });
+  await typed.stdin.write("no newline");
+  await typed.stdin.close();
+  const { exitCode, ok } = await within("the end", typed.wait());
+  assert.deepEqual([exitCode, ok], [0, true]);
+  const other = await host.start(["cat"], { tty: true });
+  const attached = await host.attach(other.id);
+  await attached.stdin.close();
+  assert.ok((await within("the end", other.wait())).ok);
+});
+
 test("a line of a shell is run, and its output is text and bytes", async () => {
   const { stdoutText, stderrText, terminalText, stdout, ok } = await within("the run", host.sh("echo out | tr a-z A-Z; echo err >&2; printf '\\377'"));
   assert.deepEqual([stdoutText, stderrText, terminalText, ok], ["OUT\n\ufffd", "err\n", "", true]);

@@ -9,7 +9,7 @@ import { constants } from "node:fs";
 import type { FileHandle } from "node:fs/promises";
 import { chmod, lstat, open, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { randomWord } from "../engine.js";
+import { randomWord } from "../bytes.js";
 import { ChangedError, LocalError } from "../errors.js";
 import type { TransferOptions } from "../files.js";
 import { Files } from "../files.js";
@@ -66,7 +66,7 @@ export class LocalFiles extends Files {
       // Files of the kernel, as in `/proc`, have no size, and their time is meaningless.
       const isKernelFile = metadata.size === 0 && bytes > 0;
       if (!isKernelFile && !isSameFile(metadata, await this.metadata(from, options))) throw new ChangedError(showPath(from));
-      await temporary.putInPlace(to, { mode: metadata.mode ?? undefined, modifiedAtMs: metadata.modifiedAtMs });
+      await temporary.putInPlace(to, { mode: metadata.permissions, modifiedAtMs: metadata.modifiedAtMs });
       return bytes;
     } finally {
       await temporary.discard();

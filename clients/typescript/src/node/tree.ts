@@ -7,12 +7,12 @@ import { isUtf8 } from "node:buffer";
 import { constants } from "node:fs";
 import { mkdir, opendir, readlink, rename, rm, stat, symlink } from "node:fs/promises";
 import { dirname } from "node:path";
-import type { CallOptions } from "../engine.js";
+import type { CallOptions } from "../calls.js";
 import { ChangedError, LocalError, ProtocolError, RefusedError, RemexError, SessionLostError, UsageError } from "../errors.js";
+import type { Metadata } from "../files.js";
 import type { Path } from "../path.js";
 import { fromWirePath, joinPath, pathBytes, toWirePath } from "../path.js";
 import { toBytes } from "../bytes.js";
-import type { FsMetadata } from "../protocol.js";
 import { PRIVATE_MODE, RetryBudget, Temporary } from "../remote-file.js";
 import type { Attributes, LocalFiles, LocalPath } from "./files.js";
 import { LocalSource, LocalTemporary, attributesOf, findLocal, joinLocal, local, setLocalAttributes } from "./files.js";
@@ -274,7 +274,7 @@ class Upload implements Direction<LocalPath, string> {
     if (there && !there.isDirectory) throw new UsageError(`cannot upload into \`${to}\`: it is not a directory`, { hint: "remove it" });
     if (!there) await this.#files.mkdir(to, { ...this.#call, followSymlinks: false });
     const mode = source.mode! | OWNER;
-    if (there?.mode !== mode) await this.#files.chmod(to, mode, { ...this.#call, followSymlinks: false });
+    if (there?.permissions !== mode) await this.#files.chmod(to, mode, { ...this.#call, followSymlinks: false });
     return there ? "existing" : "new";
   }
 
@@ -308,7 +308,7 @@ class Upload implements Direction<LocalPath, string> {
   }
 
   /** Returns what is at the destination; a link is replaced, whatever it leads to. */
-  async #findFile(to: string): Promise<FsMetadata | undefined> {
+  async #findFile(to: string): Promise<Metadata | undefined> {
     const there = await this.#files.find(to, this.#call);
     if (there?.isDirectory && !there.isSymlink) throw new UsageError(`cannot upload to \`${to}\`: it is a directory`, { hint: "remove it" });
     return there?.isSymlink ? undefined : there;
@@ -337,7 +337,7 @@ class Upload implements Direction<LocalPath, string> {
     }
   }
 
-  async #isUnchanged(entry: SourceEntry, from: LocalPath, to: string, there: FsMetadata): Promise<boolean> {
+  async #isUnchanged(entry: SourceEntry, from: LocalPath, to: string, there: Metadata): Promise<boolean> {
     switch (this.#options.skipUnchanged ?? "sizeAndTime") {
       case "never":
         return false;
@@ -352,9 +352,9 @@ class Upload implements Direction<LocalPath, string> {
   }
 
   /** Sets what differs although the content does not. */
-  async #update({ attributes }: SourceEntry, to: string, there: FsMetadata): Promise<void> {
+  async #update({ attributes }: SourceEntry, to: string, there: Metadata): Promise<void> {
     if (attributes.modifiedAtMs !== there.modifiedAtMs) await this.#files.setTimes(to, { modifiedAtMs: attributes.modifiedAtMs }, this.#call);
-    if (attributes.mode !== there.mode) await this.#files.chmod(to, attributes.mode!, { ...this.#call, followSymlinks: false });
+    if (attributes.mode !== there.permissions) await this.#files.chmod(to, attributes.mode!, { ...this.#call, followSymlinks: false });
   }
 
   async copyLink({ from, to, directory }: Item<LocalPath, string>): Promise<boolean> {
@@ -406,8 +406,8 @@ export async function downloadTree(files: LocalFiles, from: Path, to: string, op
   return copy.report;
 }
 
-function attributesOfRemote(metadata: FsMetadata): Attributes {
-  return { mode: metadata.mode == null ? undefined : metadata.mode & 0o777, modifiedAtMs: metadata.modifiedAtMs };
+function attributesOfRemote(metadata: Metadata): Attributes {
+  return { mode: metadata.permissions === undefined ? undefined : metadata.permissions & 0o777, modifiedAtMs: metadata.modifiedAtMs };
 }
 
 /** Returns the last name of a path that the server sent; bytes if it is not UTF-8. */
