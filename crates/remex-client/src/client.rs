@@ -135,12 +135,19 @@ impl Client {
         R: Request + Into<Call>,
         R::Reply: 'static,
     {
-        let Some(limit) = self.core().options.request_timeout else {
-            return self.call_without_limit(request).await;
-        };
-        timeout(limit, self.call_without_limit(request))
-            .await
-            .unwrap_or(Err(Error::TimedOut { what: R::METHOD, after: limit }))
+        self.within_limit(R::METHOD, self.call_without_limit(request)).await
+    }
+
+    /// Applies [`Options::request_timeout`] to a call of this method.
+    pub(crate) async fn within_limit<T>(
+        &self,
+        what: &'static str,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match self.core().options.request_timeout {
+            Some(limit) => timeout(limit, call).await.unwrap_or(Err(Error::TimedOut { what, after: limit })),
+            None => call.await,
+        }
     }
 
     /// Makes a call without a timeout.

@@ -203,6 +203,11 @@ impl Core {
         self.enqueue(call).await?.await
     }
 
+    /// Makes a call that fails with [`Error::Interrupted`] at a disconnect, even if it could be repeated.
+    pub(crate) async fn call_once(self: &Arc<Self>, call: Call) -> Result<RawReply, Error> {
+        self.enqueue_for(class(&call), AfterDisconnect::Fail, call).await?.await
+    }
+
     /// Queues a call, in the order in which this function is called.
     pub(crate) async fn enqueue(self: &Arc<Self>, call: Call) -> Result<PendingReply, Error> {
         let class = class(&call);
@@ -215,6 +220,16 @@ impl Core {
         class: CallClass,
         call: Call,
     ) -> Result<PendingReply, Error> {
+        let after_disconnect = after_disconnect(&call);
+        self.enqueue_for(class, after_disconnect, call).await
+    }
+
+    async fn enqueue_for(
+        self: &Arc<Self>,
+        class: CallClass,
+        after_disconnect: AfterDisconnect,
+        call: Call,
+    ) -> Result<PendingReply, Error> {
         let slot = match self.slots.of(class) {
             Some(slots) => Arc::clone(slots).acquire_owned().await.ok(),
             None => None,
@@ -223,7 +238,6 @@ impl Core {
             self.on_poll(read);
         }
         let method = call.method();
-        let after_disconnect = after_disconnect(&call);
         let body = self.encode(call);
         self.check_length(method, &body)?;
         let (answer, receiver) = oneshot::channel();

@@ -19,7 +19,7 @@ mod tree_copy;
 mod upload;
 mod watch;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 pub use remex_proto::{
     HostPath,
     fs::{
@@ -27,7 +27,7 @@ pub use remex_proto::{
         MetadataKind, WalkEntry, WalkError, WalkKind, WalkOptions, WalkReply,
     },
 };
-use remex_proto::{error::NOT_FOUND, fs as wire, sandbox::Sandbox};
+use remex_proto::{call::Request as _, error::NOT_FOUND, fs as wire, sandbox::Sandbox};
 
 pub use self::{
     directory::Pages,
@@ -48,6 +48,9 @@ pub use self::{
     },
 };
 use crate::{Client, Error};
+
+/// The largest file that is read as a whole.
+const MAX_READ_BYTES: u64 = 512 << 20;
 
 /// Access to the files of the remote host.
 ///
@@ -110,9 +113,12 @@ pub enum Write {
 impl Fs {
     /// Returns the content of a file of up to 512 MiB; [`Fs::open`] reads any file in constant memory.
     ///
+    /// After a disconnect it continues where it was.
+    ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when it cannot be read, and those of [`Client::call`].
+    /// [`Error::Refused`] when it cannot be read, [`Error::Changed`] when it changed during a disconnect, and those of
+    /// [`Client::call`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -125,8 +131,7 @@ impl Fs {
     /// ```
     pub async fn read(&self, path: impl AsHostPath) -> Result<Bytes, Error> {
         let path = path.as_host_path()?;
-        let request = wire::ReadFile { path, follow_symlinks: None, sandbox: Sandbox::default() };
-        Ok(self.client.call(request).await?.data_base64.0)
+        self.client.within_limit(wire::ReadFile::METHOD, self.read_whole(&path)).await
     }
 
     /// Writes a file in place, or creates it; [`Fs::upload`] writes content of any size.
@@ -260,6 +265,44 @@ impl Fs {
 }
 
 impl Fs {
+    /// Reads a file in one message, which takes one round trip; after a disconnect in blocks, because a long message may
+    /// not get through at all.
+    async fn read_whole(&self, path: &HostPath) -> Result<Bytes, Error> {
+        if !self.has_handles() {
+            return self.read_in_one_message(path).await;
+        }
+        match self.client.core().call_once(read_file(path.clone()).into()).await {
+            Ok(reply) => {
+                let reply: wire::ReadFileReply = reply.decode(wire::ReadFile::METHOD)?;
+                Ok(reply.data_base64.0)
+            }
+            Err(Error::Interrupted { .. }) => match self.read_in_blocks(path).await {
+                // Too many disconnects in a row; this call waits for as long as it takes.
+                Err(Error::Interrupted { .. }) => self.read_in_one_message(path).await,
+                read => read,
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read_in_one_message(&self, path: &HostPath) -> Result<Bytes, Error> {
+        Ok(self.client.call_without_limit(read_file(path.clone())).await?.data_base64.0)
+    }
+
+    async fn read_in_blocks(&self, path: &HostPath) -> Result<Bytes, Error> {
+        let mut file = self.open_at(path.clone(), 0).await?;
+        let size = file.metadata().size;
+        if size > MAX_READ_BYTES {
+            // Refused in the words of the server.
+            return self.read_in_one_message(path).await;
+        }
+        let mut content = BytesMut::with_capacity(usize::try_from(size).unwrap_or_default());
+        while let Some(chunk) = file.chunk().await? {
+            content.extend_from_slice(&chunk);
+        }
+        Ok(content.freeze())
+    }
+
     /// Returns whether files can be opened; in the oldest dialect they are only read and written as a whole.
     fn has_handles(&self) -> bool {
         self.client.welcome().has_sessions()
@@ -276,6 +319,10 @@ fn write_file(path: HostPath, content: Bytes, how: Write) -> wire::WriteFile {
         create_mode: None,
         sandbox: Sandbox::default(),
     }
+}
+
+fn read_file(path: HostPath) -> wire::ReadFile {
+    wire::ReadFile { path, follow_symlinks: None, sandbox: Sandbox::default() }
 }
 
 fn hash_file(path: HostPath) -> wire::HashFile {

@@ -40,7 +40,7 @@ pub use sandbox::Sandbox;
 pub use stdin::Stdin;
 pub use subscription::Subscription;
 pub use terminal_size::TerminalSize;
-pub use wait::{Until, WaitOutcome};
+pub use wait::{Match, Until, WaitOutcome};
 
 use crate::{
     Client, Error,
@@ -78,6 +78,8 @@ pub(crate) struct Handle {
     pub(crate) client: Client,
     pub(crate) queue: Arc<EventQueue>,
     pid: Option<u32>,
+    /// Unknown for a process that others started.
+    has_terminal: Option<bool>,
     on_drop: OnDrop,
     /// Taken by the first caller of [`Process::stdin`].
     stdin: std::sync::Mutex<StdinSlot>,
@@ -513,6 +515,7 @@ impl Process {
             client: client.clone(),
             queue,
             pid: None,
+            has_terminal: None,
             on_drop: OnDrop::Leave,
             stdin: std::sync::Mutex::new(StdinSlot::Foreign),
         })

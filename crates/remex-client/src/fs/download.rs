@@ -65,7 +65,7 @@ impl Fs {
         room: Option<OwnedSemaphorePermit>,
     ) -> Result<Download, Error> {
         if !self.has_handles() {
-            let (metadata, content) = (self.metadata(&path).await?, self.read(&path).await?);
+            let (metadata, content) = (self.metadata(&path).await?, self.read_in_one_message(&path).await?);
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
             return Ok(Download { metadata, state: DownloadState::Ended, rest: content.slice(start..) });
         }

@@ -376,7 +376,7 @@ impl Story {
     async fn wait_for_text(&mut self) -> Result<(), Error> {
         let process = self.start_saying().await?;
         match process.wait_for(&Until::Output("READY-[0-9]+2".to_owned())).await? {
-            WaitOutcome::Matched { bytes, .. } => assert_eq!(bytes, MARKER.as_bytes()),
+            WaitOutcome::Matched(found) => assert_eq!(found.bytes, MARKER.as_bytes()),
             other => panic!("the text was there, but the wait ended with {other:?}"),
         }
         self.seen.exit_code = Some(process.wait().await?.code);

@@ -86,16 +86,15 @@ pub(crate) async fn a_wait_finds_a_text_that_arrives_in_pieces(place: Place) {
     process.wait_for(&Until::Output("not re$".to_owned())).await.unwrap();
     process.stdin().unwrap().write_all(b"\n").await.unwrap();
     match process.wait_for(&Until::Output("re+ady".to_owned())).await.unwrap() {
-        WaitOutcome::Matched { bytes, .. } => assert_eq!(bytes, "ready"),
+        WaitOutcome::Matched(found) => assert_eq!(found.bytes, "ready"),
         other => panic!("{other:?}"),
     }
-    let WaitOutcome::Matched { seq, .. } = process.wait_for(&Until::Output("re".to_owned())).await.unwrap()
-    else {
+    let WaitOutcome::Matched(after) = process.wait_for(&Until::Output("re".to_owned())).await.unwrap() else {
         panic!("it has been said")
     };
-    let later = Until::OutputAfter { seq, pattern: "[a-z]+".to_owned() };
+    let later = Until::OutputAfter { after, pattern: "[a-z]+".to_owned() };
     assert!(
-        matches!(process.wait_for(&later).await.unwrap(), WaitOutcome::Matched { bytes, .. } if bytes == "ady")
+        matches!(process.wait_for(&later).await.unwrap(), WaitOutcome::Matched(found) if found.bytes == "ady")
     );
     let error = process.wait_for(&Until::Output("(".to_owned())).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::InvalidParams));

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use remex_client::{
     Command, ConnectionState, Error, SessionLost,
     process::{
-        Event, ExitCause, Input, OnDrop, Overflow, Retain, SignalName, Stream, TerminalSize, Until,
+        Event, ExitCause, Input, Match, OnDrop, Overflow, Retain, SignalName, Stream, TerminalSize, Until,
         WaitOutcome,
     },
 };
@@ -282,7 +282,7 @@ pub(crate) async fn any_handle_writes_and_continues_where_another_stopped(place:
     let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
     let other = client.process(process.id()).await.unwrap();
     process.write(b"one\n").await.unwrap();
-    let WaitOutcome::Matched { seq, .. } =
+    let WaitOutcome::Matched(Match { seq, .. }) =
         process.wait_for(&Until::Output("one\n".to_owned())).await.unwrap()
     else {
         panic!("it answers")
@@ -303,20 +303,57 @@ pub(crate) async fn any_handle_writes_and_continues_where_another_stopped(place:
     assert!(!error.is_retryable() && !error.may_have_happened(), "{error}");
 }
 
+pub(crate) async fn input_on_a_terminal_ends(place: Place) {
+    let client = place.client().await;
+    let count = Command::new("wc").arg("-c").terminal(TerminalSize::default());
+    let long = [&[b'x'; 10_000][..], b"\n", &[b'y'; 4095]].concat();
+    for input in [&b""[..], b"line\n", b"no line end", &long] {
+        let process = count.start(&client).await.unwrap();
+        // Another handle does not know that it runs on a terminal.
+        let handle = if input.is_empty() { client.process(process.id()).await.unwrap() } else { process };
+        let ended = tokio::time::timeout(Duration::from_secs(20), handle.communicate(input)).await;
+        let screen = ended.expect("the end of the input on a terminal").unwrap().terminal;
+        let (screen, expected) = (String::from_utf8(screen).unwrap(), format!("{}\r\n", input.len()));
+        assert!(screen.ends_with(&expected), "{} bytes: {screen}", input.len());
+    }
+}
+
 pub(crate) async fn a_wait_after_a_match_does_not_find_it_again(place: Place) {
     let client = place.client().await;
     let command = Command::shell("echo ready; read -r _; echo ready").input(Input::Piped);
     let process = command.start(&client).await.unwrap();
     let matched = |outcome| match outcome {
-        WaitOutcome::Matched { seq, .. } => seq,
+        WaitOutcome::Matched(found) => found,
         other => panic!("{other:?}"),
     };
     let first = matched(process.wait_for(&Until::Output("ready".to_owned())).await.unwrap());
-    let again = Until::OutputAfter { seq: first, pattern: "ready".to_owned() };
+    let seq = first.seq;
+    let again = Until::OutputAfter { after: first, pattern: "ready".to_owned() };
     let early = tokio::time::timeout(Duration::from_millis(50), process.wait_for(&again)).await;
     assert!(early.is_err(), "{early:?}");
     process.write(b"\n").await.unwrap();
-    assert!(matched(process.wait_for(&again).await.unwrap()) > first);
+    assert!(matched(process.wait_for(&again).await.unwrap()).seq > seq);
+}
+
+pub(crate) async fn a_wait_after_a_match_finds_what_came_with_it(place: Place) {
+    let client = place.client().await;
+    // One write is one chunk.
+    let command = Command::shell("printf 'one ready two ready three\\n'; read -r _; echo ready");
+    let process = command.input(Input::Piped).start(&client).await.unwrap();
+    let matched = |outcome| match outcome {
+        WaitOutcome::Matched(found) => found,
+        other => panic!("{other:?}"),
+    };
+    let after = |after: &Match| Until::OutputAfter { after: after.clone(), pattern: "ready".to_owned() };
+    let first = matched(process.wait_for(&Until::Output("ready".to_owned())).await.unwrap());
+    let again = after(&first);
+    let second = tokio::time::timeout(Duration::from_secs(10), process.wait_for(&again)).await;
+    let second = matched(second.expect("a second match in the chunk").unwrap());
+    assert_eq!((&first.before[..], &second.before[..]), (&b"one "[..], &b" two "[..]));
+    assert_eq!((first.seq, first.stream), (second.seq, Stream::Stdout));
+    process.write(b"\n").await.unwrap();
+    let third = matched(process.wait_for(&after(&second)).await.unwrap());
+    assert!(third.seq > second.seq && third.before == " three\n", "{third:?}");
 }
 
 pub(crate) async fn everything_in_a_session_is_followed(place: Place) {

@@ -376,7 +376,7 @@ fn exited(exit: &Exit) -> Outcome {
 
 fn waited(outcome: WaitOutcome) -> Outcome {
     match outcome {
-        WaitOutcome::Matched { bytes, .. } => [("matched", Got::Data(bytes.to_vec()))].into(),
+        WaitOutcome::Matched(found) => [("matched", Got::Data(found.bytes.to_vec()))].into(),
         WaitOutcome::Idle => [("silent", true.into())].into(),
         WaitOutcome::Exited(exit) => exited(&exit),
         other => panic!("{other:?}"),

@@ -30,7 +30,7 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use crate::support::{PATIENCE, Server};
 use chance::Chance;
-use course::{Course, Way};
+use course::{Course, Cut, Fault, Way};
 use exact::{Exact, lines};
 use proxy::{Door, Proxy, Tally};
 use scene::Scene;
@@ -66,6 +66,11 @@ fn what_a_server_gives_up_while_its_client_is_away_is_told_to_the_byte() {
 #[test]
 fn an_end_that_was_heard_after_the_cut_is_an_end() {
     run_all(114..115, 1, |_| end::run());
+}
+
+#[test]
+fn a_file_is_read_over_connections_that_each_carry_a_part_of_it() {
+    run_all(115..116, 1, |_| read_in_parts());
 }
 
 #[test]
@@ -192,5 +197,25 @@ async fn give_up(server: Server) {
     stdout.follow(events).await;
     stdout.finish(&scene);
     assert!(stdout.lacking() > 0, "so much is not retained");
+    client.end().await.unwrap();
+}
+
+/// Reads a file of which no connection carries more than a part.
+async fn read_in_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let content: Vec<u8> =
+        (0..16 << 20).map(|number: u32| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    let server = Server::start();
+    let (courses, tally) = (100, Arc::<Tally>::default());
+    let fault = Fault::Cut { after: 4 << 20, how: Cut::Reset };
+    let cut = Course { fault, ..Course::smooth() };
+    let proxy = Proxy::before(server.address(), vec![cut; courses], &tally).await;
+    let client = connect(&proxy).await;
+    let read = client.fs().read(&path).await.unwrap();
+    assert!(read == content, "{} of {} bytes", read.len(), content.len());
+    let cuts = tally.cut.load(Ordering::Relaxed);
+    assert!((4..courses as u64).contains(&cuts), "{cuts} connections were cut");
     client.end().await.unwrap();
 }

@@ -139,8 +139,8 @@ async fn a_text_is_waited_for(mut scene: Scene) {
     let line = "for i in $(seq 1 20); do echo step $i; sleep 0.01; done; exec sleep 1000";
     let process = scene.shell(line).start(&scene.client).await.unwrap();
     let waited = process.wait_for(&Until::Output("step 20\n".to_owned())).await.unwrap();
-    let WaitOutcome::Matched { bytes, .. } = waited else { panic!("{waited:?}") };
-    assert_eq!(&*bytes, b"step 20\n");
+    let WaitOutcome::Matched(found) = waited else { panic!("{waited:?}") };
+    assert_eq!(&*found.bytes, b"step 20\n");
     let signal = scene.chance.pick(&[SignalName::Term, SignalName::Int, SignalName::Kill]);
     // A signal that may have been sent is not sent twice, unless somebody says so.
     while let Err(error) = process.signal(signal).await {

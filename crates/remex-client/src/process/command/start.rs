@@ -54,8 +54,14 @@ impl Command {
         // From here on, dropping the handle removes the queue.
         let stdin =
             if has_stdin { StdinSlot::Owned(Stdin::new(client.clone(), id)) } else { StdinSlot::Empty };
-        let mut handle =
-            Handle { client: client.clone(), queue, pid: None, on_drop, stdin: std::sync::Mutex::new(stdin) };
+        let mut handle = Handle {
+            client: client.clone(),
+            queue,
+            pid: None,
+            has_terminal: Some(self.terminal.is_some()),
+            on_drop,
+            stdin: std::sync::Mutex::new(stdin),
+        };
         let disconnects = core.disconnects();
         let started = match client.call(request).await {
             Ok(started) => started,
