@@ -209,7 +209,7 @@ impl fmt::Display for Cause {
 /// use remex_client::{Command, Error, SessionLost};
 ///
 /// let process = Command::new("sleep").arg("1000").start(&client).await?;
-/// client.disconnect().await;
+/// client.close().await;
 /// assert_eq!(process.wait().await, Err(Error::Lost(SessionLost::Closed)));
 /// # Ok(()) }
 /// ```
@@ -323,7 +323,7 @@ impl Error {
     ///
     /// let refused = Command::new("no-such-program").start(&client).await.unwrap_err();
     /// assert!(!refused.may_have_happened());
-    /// client.clone().disconnect().await;
+    /// client.clone().close().await;
     /// let lost = Command::new("true").start(&client).await.unwrap_err();
     /// assert!(lost.may_have_happened(), "the client cannot tell");
     /// # Ok(()) }

@@ -6,7 +6,7 @@
 //! The crate never reads configuration files or environment variables: the program passes plain values.
 //!
 //! ```
-//! use remex_client::{Client, Command, process::Input};
+//! use remex_client::{Client, Command, process::Stdio};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,7 +16,7 @@
 //! let output = Command::new("uname").arg("-s").output(&client).await?;
 //! assert_eq!(output.stdout, b"Linux\n");
 //!
-//! let process = Command::shell("read name; echo hello, $name").input(Input::Piped).start(&client).await?;
+//! let process = Command::shell("read name; echo hello, $name").stdin(Stdio::Piped).start(&client).await?;
 //! let output = process.communicate(b"world\n").await?;
 //! assert_eq!((output.exit.code, &output.stdout[..]), (0, &b"hello, world\n"[..]));
 //!

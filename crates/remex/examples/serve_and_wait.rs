@@ -12,7 +12,7 @@ use anyhow::bail;
 use remex::Local;
 use remex_client::{
     Client, Command,
-    process::{Input, OnDrop, Until, WaitOutcome},
+    process::{OnDrop, Stdio, Until, WaitOutcome},
 };
 use tokio::{io::AsyncWriteExt as _, time::timeout};
 
@@ -33,7 +33,7 @@ async fn main() -> anyhow::Result<()> {
     // A server in this process; use `Target::parse("ws://host:4000")?` for a remote one. The rest is the same.
     let client = Client::connect(Local::here()?.target()).await?;
     let service =
-        Command::shell(SERVICE).input(Input::Piped).on_drop(OnDrop::Terminate).start(&client).await?;
+        Command::shell(SERVICE).stdin(Stdio::Piped).on_drop(OnDrop::Terminate).start(&client).await?;
 
     // The matching bytes are returned, and may contain details such as a port.
     let ready = Until::Output(r"ready: process [0-9]+\n".to_owned());

@@ -28,13 +28,28 @@ use crate::{Error, error::usage};
 /// assert!(Path::new("relative").as_host_path().is_err());
 /// # Ok::<(), remex_client::Error>(())
 /// ```
-pub trait AsHostPath {
+pub trait AsHostPath: sealed::Sealed {
     /// Returns the path.
     ///
     /// # Errors
     ///
     /// [`Error::Usage`] when it is relative or invalid.
     fn as_host_path(&self) -> Result<HostPath, Error>;
+}
+
+mod sealed {
+    use std::path::{Path, PathBuf};
+
+    use remex_proto::HostPath;
+
+    pub trait Sealed {}
+
+    impl Sealed for str {}
+    impl Sealed for String {}
+    impl Sealed for Path {}
+    impl Sealed for PathBuf {}
+    impl Sealed for HostPath {}
+    impl<P: Sealed + ?Sized> Sealed for &P {}
 }
 
 impl AsHostPath for str {

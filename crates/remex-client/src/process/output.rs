@@ -52,9 +52,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::{Command, process::Input};
+    /// use remex_client::{Command, process::Stdio};
     ///
-    /// let process = Command::new("tr").args(["a-z", "A-Z"]).input(Input::Piped).start(&client).await?;
+    /// let process = Command::new("tr").args(["a-z", "A-Z"]).stdin(Stdio::Piped).start(&client).await?;
     /// assert_eq!(process.communicate(b"hello").await?.stdout, b"HELLO");
     /// # Ok(()) }
     /// ```
@@ -81,7 +81,7 @@ impl Process {
         let (output, written) = tokio::join!(self.collect(), write);
         let output = output?;
         // A process that has exited or was removed accepts no input either.
-        if output.exit.is_success() { written.map(|()| output) } else { Ok(output) }
+        if output.exit.success() { written.map(|()| output) } else { Ok(output) }
     }
 
     /// Closes the standard input, reads all output and waits for the exit.

@@ -58,7 +58,7 @@ impl Sandbox {
     /// use remex_client::{Command, Error, ErrorKind, process::Sandbox};
     ///
     /// match Command::shell("echo x > /tmp/x").sandbox(Sandbox::read_only()).output(&client).await {
-    ///     Ok(output) => assert!(!output.exit.is_success()),
+    ///     Ok(output) => assert!(!output.exit.success()),
     ///     // A host that cannot confine processes starts nothing.
     ///     Err(error) => assert_eq!(error.kind(), Some(ErrorKind::SandboxUnavailable)),
     /// }

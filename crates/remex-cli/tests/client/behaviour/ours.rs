@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use remex_client::{
     Command, ConnectionState, Error, SessionLost,
     process::{
-        Event, ExitCause, Input, Match, OnDrop, Overflow, Retain, SignalName, Stream, TerminalSize, Until,
+        Event, ExitCause, Match, OnDrop, Overflow, Retain, SignalName, Stdio, Stream, TerminalSize, Until,
         WaitOutcome,
     },
 };
@@ -23,7 +23,7 @@ pub(crate) async fn megabytes_arrive_whole_and_in_order(place: Place) {
 
 pub(crate) async fn closing_the_input_ends_a_filter(place: Place) {
     let client = place.client().await;
-    let process = Command::new("wc").arg("-c").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("wc").arg("-c").stdin(Stdio::Piped).start(&client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     for _ in 0..100 {
         stdin.write_all(&[7; 10_000]).await.unwrap();
@@ -37,25 +37,25 @@ pub(crate) async fn closing_the_input_ends_a_filter(place: Place) {
 
 pub(crate) async fn dropping_the_input_closes_it(place: Place) {
     let client = place.client().await;
-    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     stdin.write_all(&vec![b'x'; 300_000]).await.unwrap();
     drop(stdin);
     let mut said = Vec::new();
     process.stdout().read_to_end(&mut said).await.unwrap();
     assert_eq!(said.len(), 300_000);
-    assert!(process.wait().await.unwrap().is_success());
+    assert!(process.wait().await.unwrap().success());
 }
 
 pub(crate) async fn communicate_writes_and_reads_at_the_same_time(place: Place) {
     let client = place.client().await;
     let input: Vec<u8> = (0..3_000_000_u32).map(|byte| (byte % 251) as u8).collect();
-    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let output = process.communicate(&input).await.unwrap();
     assert!(output.stdout == input, "{} of {} bytes", output.stdout.len(), input.len());
     // One that does not read to the end is no failure.
-    let process = Command::new("true").input(Input::Piped).start(&client).await.unwrap();
-    assert!(process.communicate(&input).await.unwrap().exit.is_success());
+    let process = Command::new("true").stdin(Stdio::Piped).start(&client).await.unwrap();
+    assert!(process.communicate(&input).await.unwrap().exit.success());
 }
 
 pub(crate) async fn a_stalled_consumer_holds_up_its_own_process_only(place: Place) {
@@ -279,7 +279,7 @@ pub(crate) async fn polling_consumes_what_it_returns(place: Place) {
 
 pub(crate) async fn any_handle_writes_and_continues_where_another_stopped(place: Place) {
     let client = place.client().await;
-    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let other = client.process(process.id()).await.unwrap();
     process.write(b"one\n").await.unwrap();
     let WaitOutcome::Matched(Match { seq, .. }) =
@@ -320,7 +320,7 @@ pub(crate) async fn input_on_a_terminal_ends(place: Place) {
 
 pub(crate) async fn a_wait_after_a_match_does_not_find_it_again(place: Place) {
     let client = place.client().await;
-    let command = Command::shell("echo ready; read -r _; echo ready").input(Input::Piped);
+    let command = Command::shell("echo ready; read -r _; echo ready").stdin(Stdio::Piped);
     let process = command.start(&client).await.unwrap();
     let matched = |outcome| match outcome {
         WaitOutcome::Matched(found) => found,
@@ -339,7 +339,7 @@ pub(crate) async fn a_wait_after_a_match_finds_what_came_with_it(place: Place) {
     let client = place.client().await;
     // One write is one chunk.
     let command = Command::shell("printf 'one ready two ready three\\n'; read -r _; echo ready");
-    let process = command.input(Input::Piped).start(&client).await.unwrap();
+    let process = command.stdin(Stdio::Piped).start(&client).await.unwrap();
     let matched = |outcome| match outcome {
         WaitOutcome::Matched(found) => found,
         other => panic!("{other:?}"),
@@ -387,6 +387,6 @@ pub(crate) async fn everything_in_a_session_is_followed(place: Place) {
         assert!(*bytes == expected.as_bytes(), "{} bytes", bytes.len());
         assert_eq!(*code, Some(number));
     }
-    client.disconnect().await;
+    client.close().await;
     assert!(matches!(events.next().await, Err(Error::Lost(_))));
 }

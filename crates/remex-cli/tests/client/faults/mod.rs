@@ -106,7 +106,7 @@ fn options() -> Options {
     Options::default()
         .detach_ttl(Duration::from_secs(60))
         .connect_timeout(Duration::from_secs(1))
-        .initialize_timeout(Duration::from_secs(3))
+        .handshake_timeout(Duration::from_secs(3))
         .keep_alive_interval(Duration::from_millis(300))
         .keep_alive_timeout(Duration::from_millis(300))
 }

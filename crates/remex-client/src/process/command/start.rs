@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, sync::Arc};
 
 use remex_proto::{Blob, ErrorKind, HostPath, environment::EnvPolicy, process as wire, sandbox::Sandbox};
 
-use super::{Command, Input, OnDrop, Secrets};
+use super::{Command, OnDrop, Secrets, Stdio};
 use crate::{
     Client, Error,
     error::usage,
@@ -44,7 +44,7 @@ impl Command {
     async fn start_with(&self, client: &Client, on_drop: OnDrop) -> Result<Process, Error> {
         let core = client.core();
         let id = self.id.clone().unwrap_or_else(|| core.name("p"));
-        let has_stdin = self.input == Input::Piped || self.terminal.is_some();
+        let has_stdin = self.stdin == Stdio::Piped || self.terminal.is_some();
         let retain = self.retain;
         let cap = Some(core.welcome().limits.retain_bytes).filter(|cap| *cap > 0);
         let queue =
@@ -107,7 +107,7 @@ impl Command {
     /// use remex_client::Command;
     ///
     /// let output = Command::shell("echo out; echo err >&2").output(&client).await?;
-    /// assert!(output.exit.is_success());
+    /// assert!(output.exit.success());
     /// assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
     /// # Ok(()) }
     /// ```
@@ -150,7 +150,7 @@ impl Command {
             cwd,
             env,
             tty: self.terminal.is_some(),
-            pipe_stdin: self.input == Input::Piped && self.terminal.is_none(),
+            pipe_stdin: self.stdin == Stdio::Piped && self.terminal.is_none(),
             arg0: self.arg0.clone(),
             env_policy: Some(env_policy),
             shell_snapshot: None,
