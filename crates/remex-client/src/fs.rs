@@ -10,7 +10,7 @@ mod directory;
 mod download;
 mod entry;
 mod handle;
-mod path;
+pub(crate) mod path;
 mod progress;
 mod transfer;
 #[cfg(feature = "trees")]
@@ -56,7 +56,7 @@ const MAX_READ_BYTES: u64 = 512 << 20;
 
 /// Access to the files of the remote host.
 ///
-/// A cheap clone of its client, which lives at least as long. Paths are absolute, or `file:` URIs.
+/// A cheap clone of its client, which lives at least as long. Paths are those of [`AsHostPath`].
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

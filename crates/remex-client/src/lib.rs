@@ -26,10 +26,11 @@
 //! # }
 //! ```
 //!
-//! All features are on by default. Without them the crate keeps processes, files, HTTP requests and `ws://`:
+//! All features but one are on by default. Without them the crate keeps processes, files, HTTP requests and `ws://`:
 //!
 //! - `agent`: the module [`agent`].
 //! - `environments`: the module [`environment`], which reads TOML; includes `program` and `tls`.
+//! - `stream`, off by default: `into_stream` of events, lines, watches and bodies, for the combinators of `futures`.
 //! - `program`: [`Target::Program`], connections over the standard streams of a program such as ssh.
 //! - `tls`: `wss://`, with [`tls`].
 //! - `trees`: copies of directory trees, [`fs::TreeCopy`] and [`fs::copy_trees`].
@@ -69,6 +70,8 @@ mod platform;
 mod program;
 mod refusal;
 mod shell_word;
+#[cfg(feature = "stream")]
+mod stream;
 mod trace;
 mod url;
 

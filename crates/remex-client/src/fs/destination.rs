@@ -49,6 +49,7 @@ impl Fs {
         asked: HostPath,
         permissions: Option<u32>,
     ) -> Result<Destination, Error> {
+        let asked = self.client.core().resolve(asked).await?;
         let text = asked.to_string();
         if text.ends_with('/') || text.ends_with("/.") {
             return Err(usage(format!("cannot upload to `{asked}`: it names a directory"), NAME_THE_FILE));

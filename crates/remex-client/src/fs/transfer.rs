@@ -146,7 +146,8 @@ impl Transfer {
     /// # Ok(()) }
     /// ```
     pub fn part(&self) -> Result<HostPath, Error> {
-        let part = path::part(path::native(&self.destination)?).ok_or_else(|| {
+        let destination = path::absolute(self.destination.clone())?;
+        let part = path::part(path::native(&destination)?).ok_or_else(|| {
             usage(format!("cannot copy to `{}`: it has no file name", self.destination), "name the file")
         })?;
         Ok(part.into())

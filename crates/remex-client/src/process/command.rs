@@ -221,7 +221,9 @@ impl Command {
         self
     }
 
-    /// Sets the working directory on the remote host: an absolute path, or a `file:` URI.
+    /// Sets the working directory on the remote host: a path or a `file:` URI.
+    ///
+    /// A relative path begins in the working directory of the server, and `~` is the home of its user.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -180,6 +180,6 @@ mod tests {
         let long = [b'x'; 4096];
         let expected = [&long[..4095], b"\x04", b"x", b"\x04\x04"].concat();
         assert_eq!(typed(&long), expected);
-        assert_eq!(typed(&[b"\r"; 5000].concat()), [&[b'\r'; 5000][..], b"\x04"].concat());
+        assert_eq!(typed(&[b'\r'; 5000]), [&[b'\r'; 5000][..], b"\x04"].concat());
     }
 }

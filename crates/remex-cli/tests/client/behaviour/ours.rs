@@ -303,6 +303,42 @@ pub(crate) async fn any_handle_writes_and_continues_where_another_stopped(place:
     assert!(!error.is_retryable() && !error.may_have_happened(), "{error}");
 }
 
+pub(crate) async fn relative_paths_are_those_of_the_host(place: Place) {
+    let client = place.client().await;
+    let (fs, info) = (client.fs(), client.info().await.unwrap());
+    let (cwd, home) = (info.cwd.unwrap(), info.user_home_dir.unwrap());
+    assert_eq!(fs.canonicalize(".").await, fs.canonicalize(&cwd).await);
+    assert_eq!(fs.canonicalize("~").await, fs.canonicalize(&home).await);
+    assert!(matches!(fs.metadata("~nobody").await, Err(Error::Usage { .. })));
+    let home = fs.canonicalize(&home).await.unwrap();
+    let pwd = Command::new("pwd").arg("-P").cwd("~").output(&client).await.unwrap();
+    assert_eq!(String::from_utf8(pwd.stdout).unwrap().trim_end(), home.native().unwrap().to_str().unwrap());
+
+    let directory = tempfile::tempdir().unwrap();
+    let to_root = "../".repeat(cwd.native().unwrap().components().count() - 1);
+    let relative = |name: &str| format!("{to_root}.{}", directory.path().join(name).display());
+    fs.upload(&b"one"[..], relative("a")).await.unwrap();
+    fs.rename(relative("a"), relative("b")).await.unwrap();
+    assert_eq!(fs.read(relative("b")).await.unwrap(), "one");
+    let here = tempfile::tempdir().unwrap();
+    assert_eq!(fs.download_tree(relative(""), here.path()).await.unwrap().files, 1);
+    assert_eq!(fs.upload_tree(here.path(), relative("tree")).await.unwrap().files, 1);
+    assert_eq!(std::fs::read(directory.path().join("tree/b")).unwrap(), b"one");
+}
+
+pub(crate) async fn a_command_is_attached_to_or_started(place: Place) {
+    let client = place.client().await;
+    let command = Command::shell("echo $$; exec cat").id("cat").stdin(Stdio::Piped);
+    let first = command.attach_or_start(&client).await.unwrap();
+    let again = command.attach_or_start(&client).await.unwrap();
+    again.write(b"hello\n").await.unwrap();
+    first.close_stdin().await.unwrap();
+    let (first, again) = (first.wait_with_output().await.unwrap(), again.wait_with_output().await.unwrap());
+    assert_eq!(first, again);
+    let unnamed = Command::new("true").attach_or_start(&client).await.unwrap_err();
+    assert!(matches!(unnamed, Error::Usage { .. }), "{unnamed}");
+}
+
 pub(crate) async fn input_on_a_terminal_ends(place: Place) {
     let client = place.client().await;
     let count = Command::new("wc").arg("-c").terminal(TerminalSize::default());
