@@ -89,7 +89,7 @@ fn restart(server: &Server, scale: &Scale) -> Result<Figures> {
     let successor = ours.succeed()?;
     let listens = begin.elapsed();
     let (listed, alive) = Runtime::new()?.block_on(async {
-        let options = Options::default().session(Session::Resume(SESSION.to_owned()));
+        let options = Options::default().session(Session::Resume { id: SESSION.to_owned(), takeover: false });
         let client = remex_client::Client::connect_with(Target::unix(ours.socket()), options).await?;
         let processes = client.processes().await?;
         let listed = begin.elapsed();

@@ -59,11 +59,11 @@ use table::Table;
 /// use std::time::Duration;
 /// use remex_client::{
 ///     agent::{Agent, Limits, Progress, Window, Write},
-///     process::Input,
+///     process::Stdio,
 /// };
 ///
 /// let agent = Agent::new(Limits::default());
-/// let command = Command::shell("read name; echo hello, $name").input(Input::Piped);
+/// let command = Command::shell("read name; echo hello, $name").stdin(Stdio::Piped);
 /// let briefly = Window::default().yield_after(Duration::from_millis(250));
 /// let step = agent.exec_command(&client, &command, briefly).await?;
 /// assert_eq!(step.progress, Progress::Running);
@@ -159,7 +159,7 @@ impl Agent {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # use remex_client::agent::*;
-    /// # use remex_client::process::Input;
+    /// # use remex_client::process::Stdio;
     /// # let agent = Agent::new(Limits::default());
     /// use remex_client::Command;
     /// use std::time::Duration;
@@ -202,12 +202,12 @@ impl Agent {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # use remex_client::agent::*;
-    /// # use remex_client::process::Input;
+    /// # use remex_client::process::Stdio;
     /// # let agent = Agent::new(Limits::default());
     /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
     /// use remex_client::Command;
     ///
-    /// let command = Command::new("wc").arg("-c").input(Input::Piped);
+    /// let command = Command::new("wc").arg("-c").stdin(Stdio::Piped);
     /// let handle = agent.exec_command(&client, &command, briefly).await?.handle;
     /// let step = agent.write_stdin(handle, Write::BytesAndEnd(b"hello"), Window::default()).await?;
     /// assert_eq!((step.accepted_bytes, step.output.text.as_str()), (5, "5\n"));
@@ -231,7 +231,7 @@ impl Agent {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # use remex_client::agent::*;
-    /// # use remex_client::process::Input;
+    /// # use remex_client::process::Stdio;
     /// # let agent = Agent::new(Limits::default());
     /// use remex_client::Command;
     ///
@@ -252,7 +252,7 @@ impl Agent {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # use remex_client::agent::*;
-    /// # use remex_client::process::Input;
+    /// # use remex_client::process::Stdio;
     /// # let agent = Agent::new(Limits::default());
     /// use remex_client::Command;
     ///
@@ -313,7 +313,7 @@ impl Agent {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # use remex_client::agent::*;
-    /// # use remex_client::process::Input;
+    /// # use remex_client::process::Stdio;
     /// # let agent = Agent::new(Limits::default());
     /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
     /// use remex_client::Command;
@@ -345,7 +345,7 @@ impl Agent {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # use remex_client::agent::*;
-    /// # use remex_client::process::Input;
+    /// # use remex_client::process::Stdio;
     /// # let agent = Agent::new(Limits::default());
     /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
     ///
@@ -374,7 +374,7 @@ impl Agent {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # use remex_client::agent::*;
-    /// # use remex_client::process::Input;
+    /// # use remex_client::process::Stdio;
     /// # let agent = Agent::new(Limits::default());
     /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
     /// use remex_client::Command;
@@ -404,7 +404,7 @@ impl Agent {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # use remex_client::agent::*;
-    /// # use remex_client::process::Input;
+    /// # use remex_client::process::Stdio;
     /// # let agent = Agent::new(Limits::default());
     /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
     /// use remex_client::Command;

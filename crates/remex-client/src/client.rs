@@ -25,7 +25,7 @@ use crate::{ConnectionState, Error, Options, SessionLost, Target, core::Core, en
 /// ([`Error::Lost`]).
 ///
 /// Dropping the last clone and the last handle made with it closes the connection; the session survives for its time to
-/// live. [`Client::end`] ends the session and its processes, [`Client::disconnect`] waits until the connection is closed.
+/// live. [`Client::end`] ends the session and its processes, [`Client::close`] waits until the connection is closed.
 /// A program that was started for the connection always ends with it.
 ///
 /// ```
@@ -56,7 +56,7 @@ struct Owner {
     closing: watch::Sender<bool>,
     /// Those who are told of every start; each start looks through them, and locks only briefly.
     followers: Mutex<Vec<Weak<dyn Follower>>>,
-    /// Taken by [`Client::disconnect`], which waits for it; otherwise it ends by itself soon after the drop.
+    /// Taken by [`Client::close`], which waits for it; otherwise it ends by itself soon after the drop.
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -97,9 +97,9 @@ impl Client {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use remex_client::{Client, Options};
+    /// use remex_client::{Client, Options, Session};
     ///
-    /// let options = Options::default().session_name("nightly");
+    /// let options = Options::default().session(Session::Named("nightly".to_owned()));
     /// let client = Client::connect_with(remex::Local::here()?.target(), options).await?;
     /// assert!(!client.session_id().is_empty());
     /// # Ok(()) }
@@ -135,12 +135,19 @@ impl Client {
         R: Request + Into<Call>,
         R::Reply: 'static,
     {
-        let Some(limit) = self.core().options.request_timeout else {
-            return self.call_without_limit(request).await;
-        };
-        timeout(limit, self.call_without_limit(request))
-            .await
-            .unwrap_or(Err(Error::TimedOut { what: R::METHOD, after: limit }))
+        self.within_limit(R::METHOD, self.call_without_limit(request)).await
+    }
+
+    /// Applies [`Options::request_timeout`] to a call of this method.
+    pub(crate) async fn within_limit<T>(
+        &self,
+        what: &'static str,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match self.core().options.request_timeout {
+            Some(limit) => timeout(limit, call).await.unwrap_or(Err(Error::TimedOut { what, after: limit })),
+            None => call.await,
+        }
     }
 
     /// Makes a call without a timeout.
@@ -177,8 +184,8 @@ impl Client {
     /// use remex_client::{Client, Options, Session};
     ///
     /// // What another client needs to go on with the same processes.
-    /// let again = Options::default().session(Session::Resume(client.session_id().to_owned()));
-    /// assert!(matches!(again.session, Session::Resume(_)));
+    /// let again = Options::default().session(Session::Resume { id: client.session_id().to_owned(), takeover: false });
+    /// assert!(matches!(again.session, Session::Resume { .. }));
     /// # Ok(()) }
     /// ```
     pub fn session_id(&self) -> &str {
@@ -274,7 +281,7 @@ impl Client {
     /// use remex_client::ConnectionState;
     ///
     /// let mut states = client.connection_states();
-    /// client.disconnect().await;
+    /// client.close().await;
     /// states.wait_for(|state| matches!(state, ConnectionState::Lost(_))).await?;
     /// # Ok(()) }
     /// ```
@@ -341,7 +348,7 @@ impl Client {
         let session_id = self.session_id().to_owned();
         self.core().request_end();
         let ended = self.call(wire_session::End { session_id }).await;
-        self.disconnect().await;
+        self.close().await;
         match ended {
             // The connection was lost after the server had ended the session, so there is nothing to resume.
             Ok(_) | Err(Error::Lost(SessionLost::Forgotten { .. })) => Ok(()),
@@ -361,11 +368,11 @@ impl Client {
     /// use remex_client::Command;
     ///
     /// let other = client.clone();
-    /// client.disconnect().await;
+    /// client.close().await;
     /// assert!(Command::new("true").output(&other).await.is_err());
     /// # Ok(()) }
     /// ```
-    pub async fn disconnect(self) {
+    pub async fn close(self) {
         self.owner.closing.send_replace(true);
         // The task sets this state last, even when it is dropped.
         let _ = self.connection_states().wait_for(|state| matches!(state, ConnectionState::Lost(_))).await;

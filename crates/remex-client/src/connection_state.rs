@@ -15,7 +15,7 @@ use crate::{Error, SessionLost};
 ///
 /// let witness = client.clone();
 /// assert_eq!(witness.connection_state(), ConnectionState::Connected);
-/// client.disconnect().await;
+/// client.close().await;
 /// assert_eq!(witness.connection_state(), ConnectionState::Lost(SessionLost::Closed));
 /// # Ok(()) }
 /// ```

@@ -6,6 +6,7 @@ mod call;
 mod call_class;
 mod confined;
 mod files;
+mod host_paths;
 mod incoming;
 mod oldest;
 mod outgoing;
@@ -26,12 +27,13 @@ use std::{
 
 use remex_proto::{
     Call,
+    environment::Info,
     initialize::{Capability, Reply as Welcome},
     message,
     sandbox::Sandbox,
     state::pending::{self, AfterDisconnect, Pending},
 };
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, OnceCell, oneshot, watch};
 
 use crate::{ConnectionState, Error, Options, SessionLost, Target, event_queue::EventQueue};
 use call::{Admission, PendingCall, ReplyTo};
@@ -39,6 +41,7 @@ pub(crate) use call::{Body, MessageForm, RawReply};
 pub(crate) use call_class::CallClass;
 use call_class::class;
 use files::OpenFiles;
+pub(crate) use host_paths::is_absolute;
 use outgoing::Outgoing;
 pub(crate) use outgoing::OutgoingItem;
 pub(crate) use pending_reply::PendingReply;
@@ -82,6 +85,8 @@ pub(crate) struct Core {
     next_name: AtomicU64,
     /// What confines file requests, see [`Client::confine_files`](crate::Client::confine_files).
     files_sandbox: OnceLock<Sandbox>,
+    /// What a server says about its host that does not say it in the handshake; asked for once.
+    host_info: OnceCell<Info>,
 }
 
 #[derive(Debug)]
@@ -160,6 +165,7 @@ impl Core {
             prefix: random_word(),
             next_name: AtomicU64::new(1),
             files_sandbox: OnceLock::new(),
+            host_info: OnceCell::new(),
         })
     }
 
@@ -203,6 +209,11 @@ impl Core {
         self.enqueue(call).await?.await
     }
 
+    /// Makes a call that fails with [`Error::Interrupted`] at a disconnect, even if it could be repeated.
+    pub(crate) async fn call_once(self: &Arc<Self>, call: Call) -> Result<RawReply, Error> {
+        self.enqueue_for(class(&call), AfterDisconnect::Fail, call).await?.await
+    }
+
     /// Queues a call, in the order in which this function is called.
     pub(crate) async fn enqueue(self: &Arc<Self>, call: Call) -> Result<PendingReply, Error> {
         let class = class(&call);
@@ -215,6 +226,17 @@ impl Core {
         class: CallClass,
         call: Call,
     ) -> Result<PendingReply, Error> {
+        let after_disconnect = after_disconnect(&call);
+        self.enqueue_for(class, after_disconnect, call).await
+    }
+
+    async fn enqueue_for(
+        self: &Arc<Self>,
+        class: CallClass,
+        after_disconnect: AfterDisconnect,
+        mut call: Call,
+    ) -> Result<PendingReply, Error> {
+        self.resolve_paths(&mut call).await?;
         let slot = match self.slots.of(class) {
             Some(slots) => Arc::clone(slots).acquire_owned().await.ok(),
             None => None,
@@ -223,7 +245,6 @@ impl Core {
             self.on_poll(read);
         }
         let method = call.method();
-        let after_disconnect = after_disconnect(&call);
         let body = self.encode(call);
         self.check_length(method, &body)?;
         let (answer, receiver) = oneshot::channel();

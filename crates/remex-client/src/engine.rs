@@ -86,10 +86,10 @@ async fn first_connection(core: &Core) -> Result<(Link, Welcome), Error> {
 
 /// Makes a connection to the session that the options ask for.
 async fn connect_session(core: &Core) -> Result<(Link, Welcome), Error> {
-    let Session::ResumeOrNew(name) = &core.options.session else {
+    let Session::Named(name) = &core.options.session else {
         let (link, welcome) = connect(core, &core.options.session, core.options.prompts).await?;
         return match &core.options.session {
-            Session::Resume(id) | Session::TakeOver(id) if !welcome.has_sessions() => {
+            Session::Resume { id, .. } if !welcome.has_sessions() => {
                 drop_link(link).await;
                 Err(no_session(id))
             }
@@ -118,7 +118,8 @@ fn no_session(id: &str) -> Error {
 
 /// Resumes the session with this name; `None` if there is none.
 async fn resume(core: &Core, name: &str) -> Result<Option<(Link, Welcome)>, Error> {
-    match connect(core, &Session::Resume(name.to_owned()), core.options.prompts).await {
+    let session = Session::Resume { id: name.to_owned(), takeover: false };
+    match connect(core, &session, core.options.prompts).await {
         Ok(connected) => Ok(Some(connected)),
         Err(error) if is_unknown_session(&error) => Ok(None),
         Err(error) => Err(error),
@@ -237,7 +238,7 @@ impl Engine {
             self.core.prompt_permit.send_replace(false);
             self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, MAX_BACKOFF);
             let left = limit.saturating_sub(began.elapsed());
-            let session = Session::Resume(self.session.clone());
+            let session = Session::Resume { id: self.session.clone(), takeover: false };
             match timeout(left, connect(&self.core, &session, prompts)).await {
                 Err(_) => return Err(SessionLost::ReconnectTimedOut { after: limit, last: Box::new(last) }),
                 Ok(Ok((link, welcome))) if welcome.session_id == self.session => {
@@ -303,9 +304,8 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
         .await
         .map_err(|_| too_long(CONNECTING, options.connect_timeout))??;
     let (resume_session_id, takeover) = match session {
-        Session::New | Session::ResumeOrNew(_) => (Resume::New, None),
-        Session::Resume(id) => (Resume::Session(id.clone()), None),
-        Session::TakeOver(id) => (Resume::Session(id.clone()), Some(true)),
+        Session::New | Session::Create(_) | Session::Named(_) => (Resume::New, None),
+        Session::Resume { id, takeover } => (Resume::Session(id.clone()), takeover.then_some(true)),
     };
     let initialize = Initialize {
         client_name: options.name.clone(),
@@ -314,12 +314,11 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
         takeover,
         detach_ttl_ms: options.detach_ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         session_name: match session {
-            Session::New => options.session_name.clone(),
-            Session::ResumeOrNew(name) => Some(name.clone()),
-            Session::Resume(_) | Session::TakeOver(_) => None,
+            Session::Create(name) | Session::Named(name) => Some(name.clone()),
+            Session::New | Session::Resume { .. } => None,
         },
     };
-    let limit = options.initialize_timeout;
+    let limit = options.handshake_timeout;
     let prompt = link.child.as_ref().map(Child::prompt);
     let overdue = async {
         match prompt {

@@ -209,7 +209,7 @@ impl fmt::Display for Cause {
 /// use remex_client::{Command, Error, SessionLost};
 ///
 /// let process = Command::new("sleep").arg("1000").start(&client).await?;
-/// client.disconnect().await;
+/// client.close().await;
 /// assert_eq!(process.wait().await, Err(Error::Lost(SessionLost::Closed)));
 /// # Ok(()) }
 /// ```
@@ -271,7 +271,8 @@ impl Error {
     /// full, or a timeout expired.
     ///
     /// Check [`Error::may_have_happened`] before repeating something that must not happen twice. After [`Error::Lost`]
-    /// only a new client can try again.
+    /// only a new client can try again; a session that the server no longer has ([`SessionLost::Forgotten`]) cannot be
+    /// retried, because everything in it is gone.
     ///
     /// ```
     /// use remex_client::{Error, Target};
@@ -291,9 +292,7 @@ impl Error {
             | Error::Changed { .. }
             | Error::Overrun { .. } => true,
             Error::Lost(loss) => match loss {
-                SessionLost::ReconnectTimedOut { .. }
-                | SessionLost::Forgotten { .. }
-                | SessionLost::NotResumable { .. } => true,
+                SessionLost::ReconnectTimedOut { .. } | SessionLost::NotResumable { .. } => true,
                 SessionLost::Rejected(error) => error.is_retryable(),
                 _ => false,
             },
@@ -324,7 +323,7 @@ impl Error {
     ///
     /// let refused = Command::new("no-such-program").start(&client).await.unwrap_err();
     /// assert!(!refused.may_have_happened());
-    /// client.clone().disconnect().await;
+    /// client.clone().close().await;
     /// let lost = Command::new("true").start(&client).await.unwrap_err();
     /// assert!(lost.may_have_happened(), "the client cannot tell");
     /// # Ok(()) }
@@ -552,7 +551,10 @@ impl SessionLost {
 
     fn why(&self) -> Option<Cow<'_, str>> {
         match self {
-            SessionLost::Forgotten { .. } => Some("it expired, was ended, or the server restarted".into()),
+            SessionLost::Forgotten { .. } => Some(
+                "it expired, was ended, or the server restarted without a state directory, and its processes have ended"
+                    .into(),
+            ),
             SessionLost::ReconnectTimedOut { last: cause, .. } | SessionLost::Rejected(cause) => {
                 Some(cause.message().into())
             }
@@ -569,7 +571,10 @@ impl SessionLost {
             SessionLost::ReconnectTimedOut { last: cause, .. } | SessionLost::Rejected(cause) => {
                 cause.hint().unwrap_or("connect again")
             }
-            SessionLost::Closed | SessionLost::Forgotten { .. } | SessionLost::Stopped => "connect again",
+            SessionLost::Closed | SessionLost::Stopped => "connect again",
+            SessionLost::Forgotten { .. } => {
+                "connect again and start them again; with `remex serve --state DIR` they survive a restart of the server"
+            }
             SessionLost::NotResumable { .. } => "connect again; `remex serve` there keeps processes running",
             SessionLost::TakenOver => "it continues there",
             SessionLost::Protocol { .. } => "check that this is a remex server, and its version",
@@ -689,6 +694,19 @@ mod tests {
     use std::error::Error as _;
 
     use super::*;
+
+    #[test]
+    fn a_session_that_the_server_no_longer_has_is_not_retried() {
+        let message = "unknown session id s".to_owned();
+        let error = Error::Lost(SessionLost::Forgotten { message });
+        assert!(!error.is_retryable() && error.may_have_happened());
+        assert_eq!(
+            error.to_string(),
+            "the session no longer exists on the server (unknown session id s): it expired, was ended, or the server \
+             restarted without a state directory, and its processes have ended; connect again and start them again; \
+             with `remex serve --state DIR` they survive a restart of the server"
+        );
+    }
 
     #[test]
     fn what_the_system_said_is_a_source_and_what_the_server_said_is_the_error() {

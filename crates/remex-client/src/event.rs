@@ -102,8 +102,8 @@ impl Exit {
     ///
     /// ```
     /// let exit = remex_client::process::Exit::new(3);
-    /// assert_eq!((exit.code, exit.signal.as_deref(), exit.is_success()), (3, None, false));
-    /// # assert!(remex_client::process::Exit::new(0).is_success());
+    /// assert_eq!((exit.code, exit.signal.as_deref(), exit.success()), (3, None, false));
+    /// # assert!(remex_client::process::Exit::new(0).success());
     /// ```
     pub fn new(code: i32) -> Self {
         Self {
@@ -123,11 +123,11 @@ impl Exit {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// use remex_client::Command;
     ///
-    /// assert!(Command::new("true").output(&client).await?.exit.is_success());
-    /// assert!(!Command::new("false").output(&client).await?.exit.is_success());
+    /// assert!(Command::new("true").output(&client).await?.exit.success());
+    /// assert!(!Command::new("false").output(&client).await?.exit.success());
     /// # Ok(()) }
     /// ```
-    pub fn is_success(&self) -> bool {
+    pub fn success(&self) -> bool {
         self.code == 0 && self.signal.is_none()
     }
 }

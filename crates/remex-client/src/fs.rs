@@ -4,12 +4,13 @@
 //! [`Fs::download_tree`] for directories. [`Transfer`] and [`copy_trees`] are what `remex cp` consists of: files and
 //! directories from any host to any other, resumable. Paths are those of the remote host.
 
+mod call;
 mod destination;
 mod directory;
 mod download;
 mod entry;
 mod handle;
-mod path;
+pub(crate) mod path;
 mod progress;
 mod transfer;
 #[cfg(feature = "trees")]
@@ -19,7 +20,7 @@ mod tree_copy;
 mod upload;
 mod watch;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 pub use remex_proto::{
     HostPath,
     fs::{
@@ -27,16 +28,17 @@ pub use remex_proto::{
         MetadataKind, WalkEntry, WalkError, WalkKind, WalkOptions, WalkReply,
     },
 };
-use remex_proto::{error::NOT_FOUND, fs as wire, sandbox::Sandbox};
+use remex_proto::{call::Request as _, error::NOT_FOUND, fs as wire, sandbox::Sandbox};
 
 pub use self::{
+    call::FileCall,
     directory::Pages,
-    download::Download,
+    download::{Download, DownloadTo},
     entry::Times,
     path::{AsHostPath, entry_name},
     progress::Progress,
-    transfer::{Transfer, Transferred},
-    upload::Permissions,
+    transfer::{Transfer, TransferRun, Transferred},
+    upload::Upload,
     watch::{Changes, Depth, Watch},
 };
 #[cfg(feature = "trees")]
@@ -49,9 +51,12 @@ pub use self::{
 };
 use crate::{Client, Error};
 
+/// The largest file that is read as a whole.
+const MAX_READ_BYTES: u64 = 512 << 20;
+
 /// Access to the files of the remote host.
 ///
-/// A cheap clone of its client, which lives at least as long. Paths are absolute, or `file:` URIs.
+/// A cheap clone of its client, which lives at least as long. Paths are those of [`AsHostPath`].
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -84,35 +89,15 @@ impl Client {
     }
 }
 
-/// How a whole file is written.
-///
-/// ```
-/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-/// use remex_client::fs::{IfMatch, Write};
-///
-/// let path = directory.path().join("list");
-/// fs.write_if(&path, "one\n", IfMatch::Absent, Write::Atomic).await?;
-/// assert_eq!(fs.read(&path).await?, "one\n");
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Write {
-    /// In place: the file keeps its links and permissions, but concurrent readers may see partial content.
-    #[default]
-    InPlace,
-    /// Atomically, through a temporary file: readers see either the old content or the new.
-    Atomic,
-}
-
 impl Fs {
     /// Returns the content of a file of up to 512 MiB; [`Fs::open`] reads any file in constant memory.
     ///
+    /// After a disconnect it continues where it was.
+    ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when it cannot be read, and those of [`Client::call`].
+    /// [`Error::Refused`] when it cannot be read, [`Error::Changed`] when it changed during a disconnect, and those of
+    /// [`Client::call`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -125,11 +110,13 @@ impl Fs {
     /// ```
     pub async fn read(&self, path: impl AsHostPath) -> Result<Bytes, Error> {
         let path = path.as_host_path()?;
-        let request = wire::ReadFile { path, follow_symlinks: None, sandbox: Sandbox::default() };
-        Ok(self.client.call(request).await?.data_base64.0)
+        self.client.within_limit(wire::ReadFile::METHOD, self.read_whole(&path)).await
     }
 
-    /// Writes a file in place, or creates it; [`Fs::upload`] writes content of any size.
+    /// Writes a file, or creates it, and returns the hash of the content; [`Fs::upload`] writes content of any size.
+    ///
+    /// It is written in place: the file keeps its links and permissions, but concurrent readers may see partial content.
+    /// [`FileCall::atomic`] and [`FileCall::if_match`] change that.
     ///
     /// # Errors
     ///
@@ -140,76 +127,13 @@ impl Fs {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
     /// let path = directory.path().join("greeting");
-    /// fs.write(&path, "hello\n").await?;
-    /// assert_eq!(fs.metadata(&path).await?.size, 6);
+    /// let hash = fs.write(&path, "hello\n").await?;
+    /// assert_eq!(hash, fs.hash(&path).await?.hash);
     /// # Ok(()) }
     /// ```
-    pub async fn write(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.client
-            .call(write_file(path.as_host_path()?, Bytes::copy_from_slice(content.as_ref()), Write::InPlace))
-            .await?;
-        Ok(())
-    }
-
-    /// Writes a file atomically.
-    ///
-    /// # Errors
-    ///
-    /// As [`Fs::write`].
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// let path = directory.path().join("settings");
-    /// fs.write(&path, "old").await?;
-    /// fs.write_atomic(&path, "new").await?;
-    /// assert_eq!(fs.read(&path).await?, "new");
-    /// # Ok(()) }
-    /// ```
-    pub async fn write_atomic(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.client
-            .call(write_file(path.as_host_path()?, Bytes::copy_from_slice(content.as_ref()), Write::Atomic))
-            .await?;
-        Ok(())
-    }
-
-    /// Writes a file if its current content matches the condition; returns the hash of the new content.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Refused`] with [`ErrorKind::ContentChanged`](crate::ErrorKind::ContentChanged) when it does
-    /// not match, [`Error::Interrupted`] when it is unknown after a disconnect whether the file was written.
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// use remex_client::{ErrorKind, fs::{IfMatch, Write}};
-    ///
-    /// let path = directory.path().join("list");
-    /// let hash = fs.write_if(&path, "one\n", IfMatch::Absent, Write::Atomic).await?;
-    /// fs.write_if(&path, "one\ntwo\n", IfMatch::Content(hash), Write::Atomic).await?;
-    ///
-    /// let late = fs.write_if(&path, "one\nthree\n", IfMatch::Content(hash), Write::Atomic).await;
-    /// assert_eq!(late.unwrap_err().kind(), Some(ErrorKind::ContentChanged));
-    /// # Ok(()) }
-    /// ```
-    pub async fn write_if(
-        &self,
-        path: impl AsHostPath,
-        content: impl AsRef<[u8]>,
-        expected: IfMatch,
-        how: Write,
-    ) -> Result<ContentHash, Error> {
-        let mut request = write_file(path.as_host_path()?, Bytes::copy_from_slice(content.as_ref()), how);
-        request.if_match = Some(expected);
-        let reply = self.client.call(request).await?;
-        reply.hash.ok_or_else(|| Error::Protocol {
-            what:
-                "the reply to a conditional write has no hash, so the server may have ignored the condition"
-                    .to_owned(),
-        })
+    pub fn write(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> FileCall<wire::WriteFile> {
+        let content = Bytes::copy_from_slice(content.as_ref());
+        FileCall::new(self, path.as_host_path().map(|path| write_file(path, content)))
     }
 
     /// Returns the hash of a file.
@@ -260,22 +184,65 @@ impl Fs {
 }
 
 impl Fs {
+    /// Reads a file in one message, which takes one round trip; after a disconnect in blocks, because a long message may
+    /// not get through at all.
+    async fn read_whole(&self, path: &HostPath) -> Result<Bytes, Error> {
+        if !self.has_handles() {
+            return self.read_in_one_message(path).await;
+        }
+        match self.client.core().call_once(read_file(path.clone()).into()).await {
+            Ok(reply) => {
+                let reply: wire::ReadFileReply = reply.decode(wire::ReadFile::METHOD)?;
+                Ok(reply.data_base64.0)
+            }
+            Err(Error::Interrupted { .. }) => match self.read_in_blocks(path).await {
+                // Too many disconnects in a row; this call waits for as long as it takes.
+                Err(Error::Interrupted { .. }) => self.read_in_one_message(path).await,
+                read => read,
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read_in_one_message(&self, path: &HostPath) -> Result<Bytes, Error> {
+        Ok(self.client.call_without_limit(read_file(path.clone())).await?.data_base64.0)
+    }
+
+    async fn read_in_blocks(&self, path: &HostPath) -> Result<Bytes, Error> {
+        let mut file = self.open_at(path.clone(), 0).await?;
+        let size = file.metadata().size;
+        if size > MAX_READ_BYTES {
+            // Refused in the words of the server.
+            return self.read_in_one_message(path).await;
+        }
+        let mut content = BytesMut::with_capacity(usize::try_from(size).unwrap_or_default());
+        while let Some(chunk) = file.chunk().await? {
+            content.extend_from_slice(&chunk);
+        }
+        Ok(content.freeze())
+    }
+
     /// Returns whether files can be opened; in the oldest dialect they are only read and written as a whole.
     fn has_handles(&self) -> bool {
         self.client.welcome().has_sessions()
     }
 }
 
-fn write_file(path: HostPath, content: Bytes, how: Write) -> wire::WriteFile {
+/// Writes a file in place.
+fn write_file(path: HostPath, content: Bytes) -> wire::WriteFile {
     wire::WriteFile {
         path,
         data_base64: content.into(),
         follow_symlinks: None,
-        atomic: how == Write::Atomic,
+        atomic: false,
         if_match: None,
         create_mode: None,
         sandbox: Sandbox::default(),
     }
+}
+
+fn read_file(path: HostPath) -> wire::ReadFile {
+    wire::ReadFile { path, follow_symlinks: None, sandbox: Sandbox::default() }
 }
 
 fn hash_file(path: HostPath) -> wire::HashFile {

@@ -6,7 +6,7 @@
 //! The crate never reads configuration files or environment variables: the program passes plain values.
 //!
 //! ```
-//! use remex_client::{Client, Command, process::Input};
+//! use remex_client::{Client, Command, process::Stdio};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,7 +16,7 @@
 //! let output = Command::new("uname").arg("-s").output(&client).await?;
 //! assert_eq!(output.stdout, b"Linux\n");
 //!
-//! let process = Command::shell("read name; echo hello, $name").input(Input::Piped).start(&client).await?;
+//! let process = Command::shell("read name; echo hello, $name").stdin(Stdio::Piped).start(&client).await?;
 //! let output = process.communicate(b"world\n").await?;
 //! assert_eq!((output.exit.code, &output.stdout[..]), (0, &b"hello, world\n"[..]));
 //!
@@ -26,10 +26,11 @@
 //! # }
 //! ```
 //!
-//! All features are on by default. Without them the crate keeps processes, files, HTTP requests and `ws://`:
+//! All features but one are on by default. Without them the crate keeps processes, files, HTTP requests and `ws://`:
 //!
 //! - `agent`: the module [`agent`].
 //! - `environments`: the module [`environment`], which reads TOML; includes `program` and `tls`.
+//! - `stream`, off by default: `into_stream` of events, lines, watches and bodies, for the combinators of `futures`.
 //! - `program`: [`Target::Program`], connections over the standard streams of a program such as ssh.
 //! - `tls`: `wss://`, with [`tls`].
 //! - `trees`: copies of directory trees, [`fs::TreeCopy`] and [`fs::copy_trees`].
@@ -69,6 +70,8 @@ mod platform;
 mod program;
 mod refusal;
 mod shell_word;
+#[cfg(feature = "stream")]
+mod stream;
 mod trace;
 mod url;
 

@@ -11,15 +11,15 @@ use remex_proto::TraceContext;
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
-/// use remex_client::{Client, Command, Options};
+/// use remex_client::{Client, Command, Options, Session};
 ///
 /// let options = Options::default()
-///     .session_name("nightly")
+///     .session(Session::Named("nightly".to_owned()))
 ///     .detach_ttl(Duration::from_secs(3600))
 ///     .connect_retry(Duration::from_secs(60))
 ///     .request_timeout(Duration::from_secs(30));
 /// let client = Client::connect_with(remex::Local::here()?.target(), options).await?;
-/// assert!(Command::new("true").output(&client).await?.exit.is_success());
+/// assert!(Command::new("true").output(&client).await?.exit.success());
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +29,6 @@ pub struct Options {
     pub name: String,
     /// Which session to use; a new one by default.
     pub session: Session,
-    /// A name that can be used instead of the session id; none by default.
-    pub session_name: Option<String>,
     /// How long the session survives without a connection; the server's default (80 s) unless set.
     pub detach_ttl: Option<Duration>,
     /// Timeout for establishing one connection; 10 s by default.
@@ -43,7 +41,7 @@ pub struct Options {
     /// Timeout for the handshake on a new connection; 10 s by default.
     ///
     /// It is suspended while a program prompts the user, see [`Prompts`].
-    pub initialize_timeout: Duration,
+    pub handshake_timeout: Duration,
     /// Whether the program of a connection may prompt the user; refused by default.
     pub prompts: Prompts,
     /// Timeout for a call, including the time spent reconnecting; none by default.
@@ -65,11 +63,10 @@ impl Default for Options {
         Self {
             name: "remex".to_owned(),
             session: Session::New,
-            session_name: None,
             detach_ttl: None,
             connect_timeout: Duration::from_secs(10),
             connect_retry: Duration::ZERO,
-            initialize_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
             prompts: Prompts::Refuse,
             request_timeout: None,
             reconnect_timeout: Duration::from_secs(60),
@@ -97,14 +94,6 @@ impl Options {
         self
     }
 
-    /// Names a new session: [`Options::session_name`](Options#structfield.session_name).
-    ///
-    /// See [`Options`] for an example.
-    pub fn session_name(mut self, name: impl Into<String>) -> Self {
-        self.session_name = Some(name.into());
-        self
-    }
-
     /// Sets how long the session survives without a connection: [`Options::detach_ttl`](Options#structfield.detach_ttl).
     ///
     /// See [`Options`] for an example.
@@ -129,11 +118,11 @@ impl Options {
         self
     }
 
-    /// Sets the timeout for the handshake: [`Options::initialize_timeout`](Options#structfield.initialize_timeout).
+    /// Sets the timeout for the handshake: [`Options::handshake_timeout`](Options#structfield.handshake_timeout).
     ///
     /// See [`Options`] for an example.
-    pub fn initialize_timeout(mut self, timeout: Duration) -> Self {
-        self.initialize_timeout = timeout;
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
         self
     }
 
@@ -197,6 +186,7 @@ impl Options {
 /// assert_ne!(options, Options::default());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Prompts {
     /// The program must not prompt; connecting fails as soon as it tries.
     #[default]
@@ -218,19 +208,19 @@ pub enum Prompts {
 /// use std::time::Duration;
 /// use remex_client::{Client, ErrorKind, Options, Session};
 ///
-/// let options = Options::default().session(Session::Resume("nightly".to_owned()));
+/// let options = Options::default().session(Session::Resume { id: "nightly".to_owned(), takeover: false });
 /// let nobody = Client::connect_with(remex::Local::here()?.target(), options).await;
 /// assert_eq!(nobody.unwrap_err().kind(), Some(ErrorKind::UnknownSession));
 ///
 /// // The same program, started again, goes on where it was.
 /// let local = remex::Local::here()?;
 /// let nightly = || {
-///     let session = Session::ResumeOrNew("nightly".to_owned());
+///     let session = Session::Named("nightly".to_owned());
 ///     Options::default().session(session).detach_ttl(Duration::from_secs(3600))
 /// };
 /// let first = Client::connect_with(local.target(), nightly()).await?;
 /// let id = first.session_id().to_owned();
-/// first.disconnect().await;
+/// first.close().await;
 /// let again = Client::connect_with(local.target(), nightly()).await?;
 /// assert_eq!(again.session_id(), id);
 /// # Ok(()) }
@@ -241,11 +231,16 @@ pub enum Session {
     /// A new session.
     #[default]
     New,
-    /// The session with this id or name; fails while another client is attached to it.
-    Resume(String),
-    /// The session with this id or name; detaches another client that is attached to it.
-    TakeOver(String),
+    /// A new session with this name; fails if one has it already.
+    Create(String),
     /// The session with this name, or a new one with this name if there is none; fails while another client is attached
     /// to it.
-    ResumeOrNew(String),
+    Named(String),
+    /// An existing session.
+    Resume {
+        /// Its id or name.
+        id: String,
+        /// Whether to detach another client that is attached to it; otherwise it fails meanwhile.
+        takeover: bool,
+    },
 }

@@ -21,7 +21,7 @@ use std::{sync::Arc, time::Duration};
 use remex_proto::process as wire;
 
 pub use crate::event::{Chunk, Closed, Event, Exit, Gap};
-pub use command::{Command, Input, OnDrop, Secrets};
+pub use command::{Command, OnDrop, Secrets, Stdio};
 pub use events::{Events, Reader};
 pub use exec_process::{ExecProcess, Executor, ProcessFuture};
 pub use info::ProcessInfo;
@@ -40,7 +40,7 @@ pub use sandbox::Sandbox;
 pub use stdin::Stdin;
 pub use subscription::Subscription;
 pub use terminal_size::TerminalSize;
-pub use wait::{Until, WaitOutcome};
+pub use wait::{Match, Until, WaitOutcome};
 
 use crate::{
     Client, Error,
@@ -78,6 +78,8 @@ pub(crate) struct Handle {
     pub(crate) client: Client,
     pub(crate) queue: Arc<EventQueue>,
     pid: Option<u32>,
+    /// Unknown for a process that others started.
+    has_terminal: Option<bool>,
     on_drop: OnDrop,
     /// Taken by the first caller of [`Process::stdin`].
     stdin: std::sync::Mutex<StdinSlot>,
@@ -255,10 +257,10 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::{Command, process::Input};
+    /// use remex_client::{Command, process::Stdio};
     /// use tokio::io::AsyncWriteExt as _;
     ///
-    /// let process = Command::new("cat").input(Input::Piped).start(&client).await?;
+    /// let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await?;
     /// let mut stdin = process.stdin().expect("it is piped");
     /// stdin.write_all(b"hello").await?;
     /// drop(stdin);
@@ -286,9 +288,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::{Command, process::Input};
+    /// use remex_client::{Command, process::Stdio};
     ///
-    /// let process = Command::new("cat").input(Input::Piped).start(&client).await?;
+    /// let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await?;
     /// let other_handle = process.clone();
     /// process.write(b"one ").await?;
     /// other_handle.write(b"two").await?;
@@ -307,9 +309,9 @@ impl Process {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::{Command, process::Input};
+    /// use remex_client::{Command, process::Stdio};
     ///
-    /// let reference = Command::new("head").args(["-n", "1"]).input(Input::Piped).start(&client).await?.detach();
+    /// let reference = Command::new("head").args(["-n", "1"]).stdin(Stdio::Piped).start(&client).await?.detach();
     /// reference.write(b"later\n").await?;
     /// assert_eq!(reference.wait().await?.code, 0);
     /// # Ok(()) }
@@ -513,6 +515,7 @@ impl Process {
             client: client.clone(),
             queue,
             pid: None,
+            has_terminal: None,
             on_drop: OnDrop::Leave,
             stdin: std::sync::Mutex::new(StdinSlot::Foreign),
         })

@@ -32,7 +32,7 @@ impl fmt::Display for Handle {
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # use remex_client::agent::*;
-/// # use remex_client::process::Input;
+/// # use remex_client::process::Stdio;
 /// # let agent = Agent::new(Limits::default());
 /// use remex_client::{Command, Error};
 ///

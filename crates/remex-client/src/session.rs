@@ -63,6 +63,7 @@ pub struct SessionEvent {
 ///
 /// See [`Client::observe`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ObserveFrom {
     /// With their oldest retained output.
     Start,
@@ -117,10 +118,10 @@ impl Client {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use remex_client::{Client, Command, Options, process::Event, session::ObserveFrom};
+    /// use remex_client::{Client, Command, Options, Session, process::Event, session::ObserveFrom};
     ///
     /// let local = remex::Local::here()?;
-    /// let builder = Client::connect_with(local.target(), Options::default().session_name("build")).await?;
+    /// let builder = Client::connect_with(local.target(), Options::default().session(Session::Named("build".to_owned()))).await?;
     /// Command::shell("echo compiling").start(&builder).await?;
     ///
     /// let viewer = Client::connect(local.target()).await?;
@@ -160,10 +161,10 @@ impl Client {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use remex_client::{Client, Options};
+    /// use remex_client::{Client, Options, Session};
     ///
     /// let local = remex::Local::here()?;
-    /// let _old = Client::connect_with(local.target(), Options::default().session_name("old")).await?;
+    /// let _old = Client::connect_with(local.target(), Options::default().session(Session::Named("old".to_owned()))).await?;
     /// let client = Client::connect(local.target()).await?;
     /// client.end_session("old").await?;
     /// assert_eq!(client.sessions().await?.len(), 1);

@@ -96,7 +96,7 @@ pub struct Custom {
 /// }
 ///
 /// let client = Client::connect(Target::custom("here", Here(remex::Local::here()?))).await?;
-/// assert!(Command::new("true").output(&client).await?.exit.is_success());
+/// assert!(Command::new("true").output(&client).await?.exit.success());
 /// # Ok(()) }
 /// ```
 pub trait Dial: Send + Sync {

@@ -96,11 +96,11 @@ impl Script {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), remex_client::Error> {
-    /// use remex_client::{Client, Command, process::Input, testing::{FakeServer, Script}};
+    /// use remex_client::{Client, Command, process::Stdio, testing::{FakeServer, Script}};
     ///
     /// let server = FakeServer::new().on("login", Script::new().expect_input("ada\n").exit(0));
     /// let client = Client::connect(server.target()).await?;
-    /// let output = Command::new("login").input(Input::Piped).start(&client).await?.communicate(b"ad").await?;
+    /// let output = Command::new("login").stdin(Stdio::Piped).start(&client).await?.communicate(b"ad").await?;
     /// assert_eq!(output.exit.code, 1);
     /// assert_eq!(output.stderr, b"the script expected input `ada\\n`, but the input was closed after `ad`\n");
     /// # Ok(()) }

@@ -1,7 +1,5 @@
 //! The trace that calls belong to.
 
-use std::future::Future;
-
 use remex_proto::TraceContext;
 
 tokio::task_local! {
@@ -19,11 +17,11 @@ tokio::task_local! {
 ///
 /// let trace = TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", None)?;
 /// let output = with_trace(trace, Command::new("date").output(&client)).await?;
-/// assert!(output.exit.is_success());
+/// assert!(output.exit.success());
 /// # Ok(()) }
 /// ```
-pub async fn with_trace<F: Future>(trace: TraceContext, future: F) -> F::Output {
-    TRACE.scope(trace, future).await
+pub async fn with_trace<F: IntoFuture>(trace: TraceContext, future: F) -> F::Output {
+    TRACE.scope(trace, future.into_future()).await
 }
 
 /// Returns the trace of the current task.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use remex_client::{
     Client, Command, Error, ErrorKind, Process,
     process::{
-        Event, ExecProcess, Executor, Exit, ExitCause, Input, ProcessFuture, SignalName, TerminalSize,
+        Event, ExecProcess, Executor, Exit, ExitCause, ProcessFuture, SignalName, Stdio, TerminalSize,
     },
     testing::{FakeProcess, FakeServer, Script},
 };
@@ -144,7 +144,7 @@ async fn a_command_without_input_accepts_none() {
 #[tokio::test]
 async fn pipes_and_terminals_accept_input() {
     for client in both().await {
-        for command in [nap().input(Input::Piped), nap().terminal(TerminalSize::default())] {
+        for command in [nap().stdin(Stdio::Piped), nap().terminal(TerminalSize::default())] {
             command.start(&client).await.unwrap().write(b"hello").await.unwrap();
         }
     }
@@ -190,7 +190,7 @@ async fn a_refused_start_counts_as_none() {
 #[tokio::test]
 async fn clients_have_ids_of_their_own() {
     let server = FakeServer::new().on("login", Script::new().expect_input("ada\n").exit(0));
-    let login = Command::new("login").id("p").input(Input::Piped);
+    let login = Command::new("login").id("p").stdin(Stdio::Piped);
     let (one, other) = (connect(&server).await, connect(&server).await);
     let [one, other] = [login.start(&one).await.unwrap(), login.start(&other).await.unwrap()];
     one.write(b"ada\n").await.unwrap();
@@ -205,14 +205,14 @@ async fn clients_have_ids_of_their_own() {
 async fn input_that_cannot_arrive_ends_the_script() {
     let server = FakeServer::new().on("login", Script::new().stdout("name? ").expect_input("ada\n").exit(0));
     let client = connect(&server).await;
-    let piped = Command::new("login").input(Input::Piped);
+    let piped = Command::new("login").stdin(Stdio::Piped);
     let cases = [
         (&piped, &b""[..], "the input was closed"),
         (&piped, b"ad", "the input was closed after `ad`"),
         (
             &Command::new("login"),
             b"",
-            "the command was started without input; start it with `Input::Piped` or on a terminal",
+            "the command was started without input; start it with `Stdio::Piped` or on a terminal",
         ),
     ];
     for (command, input, reason) in cases {
@@ -265,7 +265,7 @@ async fn output_postpones_the_end_of_an_idle_fake() {
     let server = FakeServer::new().on(NAP, Script::new().expect_input("?").stdout("!"));
     let client = connect(&server).await;
     let began = Instant::now();
-    let command = nap().input(Input::Piped).idle_timeout(Duration::from_secs(20));
+    let command = nap().stdin(Stdio::Piped).idle_timeout(Duration::from_secs(20));
     let process = command.start(&client).await.unwrap();
     sleep(Duration::from_secs(15)).await;
     process.write(b"?").await.unwrap();
@@ -315,7 +315,7 @@ async fn greet(host: &dyn Executor) -> Result<(String, i32), Error> {
 }
 
 fn greeter() -> Command {
-    Command::shell("printf 'name? '; read name; echo hello, $name; exit 3").input(Input::Piped)
+    Command::shell("printf 'name? '; read name; echo hello, $name; exit 3").stdin(Stdio::Piped)
 }
 
 fn greeter_script() -> Script {

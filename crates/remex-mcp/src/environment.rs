@@ -204,7 +204,7 @@ impl Environment {
         if is_idle {
             let _ = client.end().await;
         } else {
-            client.disconnect().await;
+            client.close().await;
         }
     }
 }

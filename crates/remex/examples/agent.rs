@@ -14,7 +14,7 @@ use remex::Local;
 use remex_client::{
     Client, Command, Error,
     agent::{Agent, Limits, Progress, Step, Window, Write},
-    process::Input,
+    process::Stdio,
 };
 
 /// The tool calls of a model; a real one sends them as JSON, and refers to processes by number.
@@ -53,7 +53,7 @@ async fn answer(agent: &Agent, client: &Client, call: Call) -> Result<String, Er
     let window = |time_limit| Window::default().yield_after(time_limit).max_output_bytes(200);
     match call {
         Call::Exec(line, time_limit) => {
-            let command = Command::shell(line).input(Input::Piped);
+            let command = Command::shell(line).stdin(Stdio::Piped);
             agent.exec_command(client, &command, window(time_limit)).await.map(describe)
         }
         Call::Write(process, text) => {

@@ -15,7 +15,7 @@ use remex::Local;
 use remex_client::{
     Client, Command,
     agent::{Agent, ControlSequences, Limits, LiveStep, Progress, Step, StepEvent, Window, Write},
-    process::{Exit, Input},
+    process::{Exit, Stdio},
 };
 
 /// A build as people know it: colours, a progress bar, and a question in between.
@@ -34,14 +34,14 @@ async fn main() -> anyhow::Result<()> {
     let limits = Limits::default().control_sequences(ControlSequences::Remove).live_bytes(256 << 10);
     let agent = Agent::new(limits);
 
-    let command = Command::shell(BUILD).input(Input::Piped);
+    let command = Command::shell(BUILD).stdin(Stdio::Piped);
     let window = Window::default().yield_after(Duration::from_secs(1));
     let mut step = watch(agent.exec_command_live(&client, &command, window).await?).await?;
     if step.progress == Progress::Running {
         let window = Window::default().yield_after(Duration::from_secs(30));
         step = watch(agent.write_stdin_live(step.handle, Write::BytesAndEnd(b"yes\n"), window)?).await?;
     }
-    anyhow::ensure!(step.progress.exit().is_some_and(Exit::is_success), "the build failed");
+    anyhow::ensure!(step.progress.exit().is_some_and(Exit::success), "the build failed");
     Ok(())
 }
 

@@ -45,8 +45,8 @@ async fn main() -> anyhow::Result<()> {
         let report = there.download_tree(&to, &back).progress(tell("back")).await?;
         ensure!(report.is_complete(), "not everything came back: {:?}", report.failures);
     } else {
-        there.upload(tokio::fs::File::open(&from).await?, &to, tell("there")).await?;
-        there.download(&to, &mut tokio::fs::File::create(&back).await?, tell("back")).await?;
+        there.upload(tokio::fs::File::open(&from).await?, &to).progress(tell("there")).await?;
+        there.download(&to, &mut tokio::fs::File::create(&back).await?).progress(tell("back")).await?;
     }
 
     let files = if from.is_dir() {
@@ -64,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
         ensure!(original == here.hash(at(&back)).await?, "{file} is another one back here");
         println!("{} {}", original.hash, at(&from).display());
     }
-    there.remove_all(&to).await?;
+    there.remove(&to).recursive().await?;
     println!("everything is the same");
     Ok(())
 }

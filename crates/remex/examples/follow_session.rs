@@ -7,13 +7,15 @@
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use remex::Local;
-use remex_client::{Client, Command, Options, process::Event, session::ObserveFrom};
+use remex_client::{Client, Command, Options, Session, process::Event, session::ObserveFrom};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let server = Local::here()?;
     // Some program works in a session with a name.
-    let worker = Client::connect_with(server.target(), Options::default().session_name("build")).await?;
+    let worker =
+        Client::connect_with(server.target(), Options::default().session(Session::Named("build".to_owned())))
+            .await?;
 
     // This one looks on.
     let viewer = Client::connect(server.target()).await?;

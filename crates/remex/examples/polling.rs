@@ -9,13 +9,13 @@
 use std::time::Duration;
 
 use remex::Local;
-use remex_client::{Client, Command, process::Input};
+use remex_client::{Client, Command, process::Stdio};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let client = Client::connect(Local::here()?.target()).await?;
     let command =
-        Command::shell("echo ready; read -r answer; echo \"you said: $answer\"").input(Input::Piped);
+        Command::shell("echo ready; read -r answer; echo \"you said: $answer\"").stdin(Stdio::Piped);
     let process = command.start(&client).await?;
 
     let mut after = 0;

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use remex::Local;
 use remex_client::{
     Client, Command, Error, ErrorKind, Options, Process, Session, Target,
-    process::{Input, Until},
+    process::{Stdio, Until},
 };
 
 #[tokio::main]
@@ -24,7 +24,7 @@ async fn main() -> anyhow::Result<()> {
     let job = job(&client).await?;
     job.wait_for(&Until::Output("step 1".to_owned())).await?;
     println!("first run: the job is at work");
-    client.disconnect().await;
+    client.close().await;
 
     let client = connect(server.target()).await?;
     let job = self::job(&client).await?;
@@ -38,7 +38,7 @@ async fn main() -> anyhow::Result<()> {
 /// Resumes the session of the last run, or makes it; it survives an hour without a client.
 async fn connect(target: Target) -> anyhow::Result<Client> {
     let options = Options::default()
-        .session(Session::ResumeOrNew("nightly".to_owned()))
+        .session(Session::Named("nightly".to_owned()))
         .detach_ttl(Duration::from_secs(3600));
     Client::connect_with(target, options).await.context("cannot connect")
 }
@@ -49,7 +49,7 @@ async fn job(client: &Client) -> Result<Process, Error> {
         Err(error) if error.kind() == Some(ErrorKind::UnknownProcess) => {
             println!("starting the job");
             let line = "echo step 1; read -r _; echo step 2";
-            Command::shell(line).id("job").input(Input::Piped).start(client).await
+            Command::shell(line).id("job").stdin(Stdio::Piped).start(client).await
         }
         found => found,
     }

@@ -12,7 +12,7 @@ use anyhow::bail;
 use remex::Local;
 use remex_client::{
     Client, Command,
-    process::{Input, OnDrop, Until, WaitOutcome},
+    process::{OnDrop, Stdio, Until, WaitOutcome},
 };
 use tokio::{io::AsyncWriteExt as _, time::timeout};
 
@@ -33,12 +33,12 @@ async fn main() -> anyhow::Result<()> {
     // A server in this process; use `Target::parse("ws://host:4000")?` for a remote one. The rest is the same.
     let client = Client::connect(Local::here()?.target()).await?;
     let service =
-        Command::shell(SERVICE).input(Input::Piped).on_drop(OnDrop::Terminate).start(&client).await?;
+        Command::shell(SERVICE).stdin(Stdio::Piped).on_drop(OnDrop::Terminate).start(&client).await?;
 
     // The matching bytes are returned, and may contain details such as a port.
     let ready = Until::Output(r"ready: process [0-9]+\n".to_owned());
     match timeout(TIME_LIMIT, service.wait_for(&ready)).await?? {
-        WaitOutcome::Matched { bytes, .. } => print!("it is {}", String::from_utf8_lossy(&bytes)),
+        WaitOutcome::Matched(found) => print!("it is {}", String::from_utf8_lossy(&found.bytes)),
         other => bail!("the service did not get ready: {other:?}"),
     }
 
@@ -46,8 +46,8 @@ async fn main() -> anyhow::Result<()> {
     let mut stdin = service.stdin().expect("the input is piped");
     stdin.write_all(b"hello\n").await?;
     let answer = Until::Output("you said: .*\n".to_owned());
-    if let WaitOutcome::Matched { bytes, .. } = timeout(TIME_LIMIT, service.wait_for(&answer)).await?? {
-        print!("it answers: {}", String::from_utf8_lossy(&bytes));
+    if let WaitOutcome::Matched(found) = timeout(TIME_LIMIT, service.wait_for(&answer)).await?? {
+        print!("it answers: {}", String::from_utf8_lossy(&found.bytes));
     }
 
     // Sends SIGTERM, and kills the service and its descendants if it does not exit in time.

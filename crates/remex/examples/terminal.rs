@@ -52,6 +52,6 @@ async fn main() -> anyhow::Result<()> {
 /// Waits until the terminal output matches an expression.
 async fn appears(process: &Process, pattern: &str) -> anyhow::Result<()> {
     let waited = timeout(TIME_LIMIT, process.wait_for(&Until::Output(pattern.to_owned()))).await??;
-    ensure!(matches!(waited, WaitOutcome::Matched { .. }), "`{pattern}` did not appear: {waited:?}");
+    ensure!(matches!(waited, WaitOutcome::Matched(_)), "`{pattern}` did not appear: {waited:?}");
     Ok(())
 }

@@ -59,7 +59,7 @@ async fn main() -> anyhow::Result<()> {
     let results = project.join("results");
     let download = client.fs().download_tree(format!("{there}/results"), &results);
     let report = download.progress(|so_far| show("down", so_far)).await?;
-    client.fs().remove_all(&there).await?;
+    client.fs().remove(&there).recursive().await?;
     println!("exit code {}, {} files of results in {}", exit.code, report.files, shown(&results));
     Ok(())
 }

@@ -3,10 +3,11 @@
 //! Joins the server and the client, which do not depend on each other. Start at [`Local`].
 //!
 //! Only this library reads environment variables and inspects the host, and only in [`config_from_env`],
-//! [`Local::here`] and [`environments`].
+//! [`Local::here`], [`connect()`] and [`environments`].
 //!
 //! The server needs Linux. Elsewhere only [`environments`] and [`units`] are there.
 
+mod connect;
 pub mod environments;
 pub mod units;
 
@@ -23,6 +24,7 @@ pub mod server_config;
 #[cfg(target_os = "linux")]
 mod web;
 
+pub use connect::{ConnectError, connect, connect_with};
 #[cfg(target_os = "linux")]
 pub use {local::Local, server::config_from_env};
 

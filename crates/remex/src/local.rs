@@ -90,7 +90,7 @@ impl Local {
     /// let local = remex::Local::here()?;
     /// let target = local.target();
     /// let client = remex_client::Client::connect(target).await?;
-    /// assert!(Command::new("true").output(&client).await?.exit.is_success());
+    /// assert!(Command::new("true").output(&client).await?.exit.success());
     /// # Ok(()) }
     /// ```
     pub fn target(&self) -> Target {
@@ -128,7 +128,7 @@ impl Local {
     /// let client = remex_client::Client::connect(local.target()).await?;
     /// let process = Command::new("sleep").arg("1000").start(&client).await?;
     /// local.shut_down().await;
-    /// assert!(!process.wait().await.is_ok_and(|exit| exit.is_success()));
+    /// assert!(!process.wait().await.is_ok_and(|exit| exit.success()));
     /// # Ok(()) }
     /// ```
     pub async fn shut_down(&self) {

@@ -113,7 +113,7 @@ const SERVER_LAYERS: [&str; 50] = [
 ];
 
 /// The modules of the client from the bottom to the top: each uses only those before it.
-const CLIENT_LAYERS: [&str; 25] = [
+const CLIENT_LAYERS: [&str; 26] = [
     "platform",
     "url",
     "trace",
@@ -136,6 +136,7 @@ const CLIENT_LAYERS: [&str; 25] = [
     "http",
     "process",
     "session",
+    "stream",
     "testing",
     "agent",
     "environment",

@@ -54,11 +54,11 @@ fn transfer(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
         let place = |name| directory.path().join(name);
         let begin = Instant::now();
         let mut here = tokio::fs::File::create(place("here")).await?;
-        client.fs().download(place("large"), &mut here, |_| {}).await?;
+        client.fs().download(place("large"), &mut here).await?;
         let download = rate(bytes, begin, &place("here"))?;
         let begin = Instant::now();
         let here = tokio::fs::File::open(place("here")).await?;
-        client.fs().upload(here, place("there"), |_| {}).await?;
+        client.fs().upload(here, place("there")).await?;
         let upload = rate(bytes, begin, &place("there"))?;
         Ok(vec![("download", download), ("upload", upload)])
     })

@@ -41,7 +41,7 @@ pub(crate) fn run(server: &Server, scale: &Scale, way: Way) -> Result<Figures> {
         while samples.begin() {
             let output = Command::new("/bin/true").output(&client).await?;
             samples.end();
-            ensure!(output.exit.is_success(), "`/bin/true` ended with {}", output.exit.code);
+            ensure!(output.exit.success(), "`/bin/true` ended with {}", output.exit.code);
         }
         Ok(samples.figures())
     })

@@ -61,7 +61,7 @@ async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<
     let is_adopted = !flags.read_only && is_given_up(row) && adopt(endpoint, row).await;
     if row.is_running() {
         // A disconnected client may have left the process blocked on its output.
-        process.release().await?;
+        process.discard_output().await?;
     }
     let cursor = process.cursor_before_newest(REPLAYED_CHUNKS).await?;
     let forward =
@@ -117,7 +117,7 @@ fn is_given_up(row: &Row) -> bool {
 ///
 /// If its client returns after all, that asks for the old time again.
 async fn adopt(endpoint: &Endpoint, row: &Row) -> bool {
-    let session = Session::Resume(row.entry.session_id.clone());
+    let session = Session::Resume { id: row.entry.session_id.clone(), takeover: false };
     let adopted = endpoint
         .connect(|options: &mut Options| {
             options.session = session;
@@ -126,7 +126,7 @@ async fn adopt(endpoint: &Endpoint, row: &Row) -> bool {
         .await;
     match adopted {
         Ok(client) => {
-            client.disconnect().await;
+            client.close().await;
             true
         }
         // Its client came back first.

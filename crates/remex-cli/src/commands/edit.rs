@@ -12,7 +12,7 @@ use std::{
 
 use remex_client::{
     Error, ErrorKind,
-    fs::{AsHostPath as _, ContentHash, IfMatch, Write},
+    fs::{AsHostPath as _, ContentHash, IfMatch},
 };
 use remex_proto::{
     fs::{Close, Open, OpenMode},
@@ -250,7 +250,7 @@ fn signal_descendants(pid: Pid, signal: Signal) -> bool {
 async fn write(remote_path: &RemotePath, before: Option<&[u8]>, content: &[u8]) -> Result<(), Failure> {
     let expected = before.map_or(IfMatch::Absent, |before| IfMatch::Content(hash(before)));
     for _ in 0..TRIES {
-        match remote_path.at.fs.write_if(&remote_path.path, content, expected, Write::Atomic).await {
+        match remote_path.at.fs.write(&remote_path.path, content).if_match(expected).atomic().await {
             Ok(_) => return Ok(()),
             Err(Error::Interrupted { .. }) => {
                 // Done if the write took effect before the disconnect; otherwise it is repeated.

@@ -263,8 +263,8 @@ fn pids(pids: &[u32]) -> String {
 /// Waits until the whole tree has exited. There is no notification for that, so the server is polled.
 async fn wait_until_gone(processes: &Processes, row: &Row, mode: Termination) -> Result<(), Failure> {
     let grace = match mode {
-        Termination::Kill => Duration::ZERO,
         Termination::Graceful(grace) => grace,
+        _ => Duration::ZERO,
     };
     let mut looks = tokio::time::interval(POLL_INTERVAL);
     let mut alive = Vec::new();

@@ -14,8 +14,8 @@ use std::{
 };
 
 use remex_client::{
-    Client, Command, ErrorKind, Options, Process,
-    process::{Inherit, Input, Overflow, ResourceLimits, Retain, Secrets, State},
+    Client, Command, ErrorKind, Options, Process, Session,
+    process::{Inherit, Overflow, ResourceLimits, Retain, Secrets, State, Stdio},
 };
 
 use crate::{
@@ -50,7 +50,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) cwd: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) terminal: bool,
-    pub(crate) input: Input,
+    pub(crate) input: Stdio,
     pub(crate) timeout: Option<Duration>,
     /// How long it may take to end after SIGTERM when the timeout has passed; zero kills it at once.
     pub(crate) grace: Duration,
@@ -143,7 +143,9 @@ impl Launch<'_> {
         let kept = self.mode != RunMode::Foreground;
         let window = self.endpoint.reconnect_window(self.reconnect);
         let adapt = |options: &mut Options| {
-            options.session_name = (kept || self.name.is_some()).then(|| name.to_owned());
+            if kept || self.name.is_some() {
+                options.session = Session::Create(name.to_owned());
+            }
             options.detach_ttl = Some(if kept { FOREVER } else { window });
             options.reconnect_timeout = window;
         };
@@ -225,7 +227,7 @@ impl Launch<'_> {
         if let Some(limit) = self.timeout {
             command = command.timeout(limit).timeout_grace(self.grace);
         }
-        let command = command.input(self.input).limits(self.limits).retain(self.retain());
+        let command = command.stdin(self.input).limits(self.limits).retain(self.retain());
         let started = silent_keeper::explained(client, command.start(client)).await;
         started.map_err(|error| {
             let cwd = self.cwd.as_deref().unwrap_or(".");

@@ -143,7 +143,7 @@ async fn rename(fs: &Fs, from: &Path, to: &Path, existing: Existing) -> Result<(
     loop {
         let renamed = match existing {
             Existing::Replace => fs.rename(from, to).await,
-            Existing::Keep => fs.rename_new(from, to).await,
+            Existing::Keep => fs.rename(from, to).keep_existing().await,
         };
         match renamed {
             Err(Error::Interrupted { .. }) if is_gone(fs, from).await? && !is_gone(fs, to).await? => {

@@ -6,7 +6,7 @@ use std::{ffi::OsString, io::IsTerminal as _, time::Duration};
 
 use remex_client::{
     Client, ConnectionState, Options, Session,
-    process::{Input, ProcessRef},
+    process::{ProcessRef, Stdio},
 };
 use serde::Serialize;
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         cwd: flags.cwd.clone(),
         env: variables::read(&flags.variables)?,
         terminal: flags.terminal,
-        input: if piped { Input::Piped } else { Input::None },
+        input: if piped { Stdio::Piped } else { Stdio::Null },
         timeout: flags.timeout,
         grace: flags.grace,
         limits: limit::combined(&flags.limit)?,
@@ -176,7 +176,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
             let kept = match shown.when_ended {
                 // Its session lasts anyway, so one more login can be spared.
                 WhenEnded::Leave if is_connected => release(client, &followed).await,
-                _ => keep(endpoint, &followed, &name).await,
+                _ => keep(endpoint, &followed).await,
             };
             kept.map_err(|failure| {
                 failure.context(&format!(
@@ -187,7 +187,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
             Ok(0)
         }
         Ok(Ending::Left { away }) => {
-            client.disconnect().await;
+            client.close().await;
             say(false, &absence.left(away));
             Ok(130)
         }
@@ -199,7 +199,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
                 say(false, &absence.left(since.elapsed()));
             }
             match (&ended, shown.when_ended) {
-                (Ok(Ending::OutputClosed) | Err(_), WhenEnded::Leave) => client.disconnect().await,
+                (Ok(Ending::OutputClosed) | Err(_), WhenEnded::Leave) => client.close().await,
                 _ => reconnect::end(client).await,
             }
             let explain = |failure| match shown.when_ended {
@@ -217,24 +217,23 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
 
 /// Detaches a process of a session that lasts: its output no longer blocks it.
 async fn release(client: Client, followed: &ProcessRef) -> Result<(), Failure> {
-    followed.release().await?;
-    client.disconnect().await;
+    followed.discard_output().await?;
+    client.close().await;
     Ok(())
 }
 
 /// Detaches a foreground process: its session persists, and its output no longer blocks it.
-async fn keep(endpoint: &Endpoint, followed: &ProcessRef, name: &str) -> Result<(), Failure> {
-    followed.client().clone().disconnect().await;
-    let session = Session::TakeOver(followed.session_id().to_owned());
+async fn keep(endpoint: &Endpoint, followed: &ProcessRef) -> Result<(), Failure> {
+    followed.client().clone().close().await;
+    let session = Session::Resume { id: followed.session_id().to_owned(), takeover: true };
     let client = endpoint
         .connect(|options: &mut Options| {
             options.session = session;
-            options.session_name = Some(name.to_owned());
             options.detach_ttl = Some(Duration::MAX);
         })
         .await?;
-    client.process_ref(followed.session_id(), followed.process_id()).release().await?;
-    client.disconnect().await;
+    client.process_ref(followed.session_id(), followed.process_id()).discard_output().await?;
+    client.close().await;
     Ok(())
 }
 
@@ -268,7 +267,7 @@ async fn leave(endpoint: &Endpoint, launched: Launched, announce: Announce) -> O
         let time = crate::render::text::age(Duration::from_millis(ms));
         print::note(format!("{} keeps it for {time} without a connection", endpoint.name));
     }
-    client.disconnect().await;
+    client.close().await;
     drop(process);
     match announce {
         Announce::Name => print::out(format!("{name}\n"))?,

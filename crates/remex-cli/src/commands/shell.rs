@@ -3,7 +3,7 @@
 
 use std::io::IsTerminal as _;
 
-use remex_client::process::{Input, ResourceLimits};
+use remex_client::process::{ResourceLimits, Stdio};
 
 use super::{
     Outcome,
@@ -40,7 +40,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         cwd: flags.cwd.clone(),
         env: Vec::new(),
         terminal,
-        input: Input::Piped,
+        input: Stdio::Piped,
         timeout: None,
         grace: DEFAULT_GRACE,
         limits: ResourceLimits::default(),

@@ -264,8 +264,8 @@ impl Endpoint {
             options: usual
                 .clone()
                 .connect_timeout(definition.connect_timeout.unwrap_or(usual.connect_timeout))
-                .initialize_timeout(
-                    definition.initialize_timeout.or(of_program).unwrap_or(usual.initialize_timeout),
+                .handshake_timeout(
+                    definition.initialize_timeout.or(of_program).unwrap_or(usual.handshake_timeout),
                 ),
             agent_link: None,
         })

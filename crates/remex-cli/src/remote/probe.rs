@@ -118,7 +118,7 @@ async fn dial(
         adapt(options);
         if may_prompt(endpoint) {
             options.connect_timeout = options.connect_timeout.min(limit);
-            options.initialize_timeout = options.initialize_timeout.min(limit);
+            options.handshake_timeout = options.handshake_timeout.min(limit);
         }
     });
     if may_prompt(endpoint) {
@@ -250,7 +250,7 @@ async fn round_trip(client: &Client) -> CheckOutcome {
 
 async fn command(client: &Client) -> CheckOutcome {
     let output = probe_command("true").output(client).await?;
-    if output.exit.is_success() {
+    if output.exit.success() {
         works("`true` ran")
     } else {
         failed(format!("`true` failed with {:?}", output.exit))
@@ -264,7 +264,7 @@ async fn terminal(client: &Client) -> CheckOutcome {
         .output(client)
         .await?;
     let said = String::from_utf8_lossy(&output.terminal).into_owned();
-    match (output.exit.is_success(), said.trim()) {
+    match (output.exit.success(), said.trim()) {
         (true, "7 77") => works("a shell on a 7 × 77 terminal sees its size"),
         // `stty` may be missing or different.
         (true, _) => works("a shell runs on a terminal"),
@@ -387,9 +387,11 @@ async fn resume(
         if may_prompt(endpoint) && !left.is_zero() { Instant::now() + PROMPT_TIMEOUT } else { deadline };
     let mut resumed_client = None;
     let outcome = async {
-        client.clone().disconnect().await;
-        let again =
-            dial(endpoint, left, |options| options.session = Session::Resume(session.clone())).await?;
+        client.clone().close().await;
+        let again = dial(endpoint, left, |options| {
+            options.session = Session::Resume { id: session.clone(), takeover: false }
+        })
+        .await?;
         let resumed = again.session_id() == session;
         resumed_client = Some(again);
         if resumed {

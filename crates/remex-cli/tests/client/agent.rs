@@ -7,7 +7,7 @@ use remex_client::{
     agent::{
         Agent, ControlSequences, Handle, Limits, Progress, RetainedOutput, Step, StepEvent, Window, Write,
     },
-    process::Input,
+    process::Stdio,
     process::TerminalSize,
 };
 use tokio::time::timeout;
@@ -114,7 +114,7 @@ async fn a_shell_on_a_terminal_is_used_line_by_line() {
 #[tokio::test]
 async fn a_program_on_pipes_answers_until_its_input_ends() {
     let stage = Stage::new().await;
-    let (handle, _) = stage.start(Command::new("cat").input(Input::Piped), "").await;
+    let (handle, _) = stage.start(Command::new("cat").stdin(Stdio::Piped), "").await;
     assert_eq!(stage.write_until(handle, b"hello\n", "hello\n").await, "hello\n");
     let step = stage.write_to_end(handle, Write::BytesAndEnd("grüße\n".as_bytes())).await;
     assert_eq!((step.output.text.as_str(), step.accepted_bytes, code(&step)), ("grüße\n", 8, Some(0)));
@@ -147,7 +147,7 @@ async fn what_runs_between_the_calls_is_not_held_up() {
 #[tokio::test]
 async fn output_that_was_seen_is_there_again() {
     let stage = Stage::new().await;
-    let command = Command::shell("seq 500; read line; seq 501 1000").input(Input::Piped);
+    let command = Command::shell("seq 500; read line; seq 501 1000").stdin(Stdio::Piped);
     let (handle, first) = stage.start(command, "\n500\n").await;
     let all: String = (1..=1000).map(|number| format!("{number}\n")).collect();
     assert!(all.starts_with(&first));
@@ -161,7 +161,7 @@ async fn output_that_was_seen_is_there_again() {
 async fn what_is_terminated_says_so_in_the_next_step() {
     let stage = Stage::new().await;
     let line = "trap 'echo bye; exit 7' TERM; echo ready; read x";
-    let (handle, _) = stage.start(Command::shell(line).input(Input::Piped), "ready\n").await;
+    let (handle, _) = stage.start(Command::shell(line).stdin(Stdio::Piped), "ready\n").await;
     stage.agent.terminate(handle, PATIENCE).await.unwrap();
     let step = stage.write_to_end(handle, Write::Nothing).await;
     assert_eq!((step.output.text.as_str(), code(&step)), ("bye\n", Some(7)));

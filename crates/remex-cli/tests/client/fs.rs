@@ -20,7 +20,7 @@ use std::{
 
 use remex_client::{
     Client, Error, ErrorKind, Link, Target,
-    fs::{ChangeKind, Depth, Fs, IfMatch, Permissions, Progress, Times, WalkOptions, Write},
+    fs::{ChangeKind, Depth, Fs, IfMatch, Progress, Times, WalkOptions},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -56,18 +56,19 @@ async fn whole_files_are_written_as_asked_and_read_back() {
         let path = place.path("a");
         fs.write(&path, "one").await.unwrap();
         let inode = local::metadata(&path).unwrap().ino();
-        fs.write_atomic(&path, "two").await.unwrap();
+        let written = fs.write(&path, "two").atomic().await.unwrap();
+        assert_eq!(written, fs.hash(&path).await.unwrap().hash);
         assert_ne!(local::metadata(&path).unwrap().ino(), inode);
         assert_eq!(&fs.read(&path).await.unwrap()[..], b"two");
-        let refused = fs.write_if(&path, "x", IfMatch::Absent, Write::InPlace).await.unwrap_err();
+        let refused = fs.write(&path, "x").if_match(IfMatch::Absent).await.unwrap_err();
         assert_eq!(refused.kind(), Some(ErrorKind::ContentChanged));
         let hash = fs.hash(&path).await.unwrap().hash;
-        let next = fs.write_if(&path, "three", IfMatch::Content(hash), Write::Atomic).await.unwrap();
+        let next = fs.write(&path, "three").if_match(IfMatch::Content(hash)).atomic().await.unwrap();
         assert_eq!(next, fs.hash_part(&path, 0, 5).await.unwrap().hash);
         assert_eq!(&fs.read(place.uri("a")).await.unwrap()[..], b"three");
         let missing = fs.read(place.path("b")).await.unwrap_err();
         assert_eq!(missing.kind(), Some(ErrorKind::NotFound));
-        assert!(matches!(fs.read("a/b").await, Err(Error::Usage { .. })));
+        assert!(matches!(fs.read("").await, Err(Error::Usage { .. })));
     }
 }
 
@@ -81,14 +82,14 @@ async fn names_directories_and_links_change_as_asked() {
     fs.create_dir_all(path("d/e/f")).await.unwrap();
     fs.write(path("d/file"), "x").await.unwrap();
     fs.copy(path("d/file"), path("d/copy")).await.unwrap();
-    fs.copy_all(path("d"), path("twin")).await.unwrap();
+    fs.copy(path("d"), path("twin")).recursive().await.unwrap();
     fs.rename(path("d/copy"), path("moved")).await.unwrap();
-    let refused = fs.rename_new(path("moved"), path("d/file")).await.unwrap_err();
+    let refused = fs.rename(path("moved"), path("d/file")).keep_existing().await.unwrap_err();
     assert_eq!(refused.kind(), Some(ErrorKind::AlreadyExists));
     fs.symlink("d/file", path("link")).await.unwrap();
     assert_eq!(fs.read_link(path("link")).await.unwrap().target, "d/file");
     assert!(fs.metadata(path("link")).await.unwrap().is_symlink);
-    assert!(fs.metadata_without_links(path("link")).await.is_err());
+    assert!(fs.metadata(path("link")).without_links().await.is_err());
     let canonical = local::canonicalize(path("d/file")).unwrap();
     assert_eq!(fs.canonicalize(path("link")).await.unwrap().native().unwrap(), canonical);
     fs.set_permissions(path("moved"), 0o640).await.unwrap();
@@ -106,8 +107,8 @@ async fn names_directories_and_links_change_as_asked() {
     fs.remove(path("link")).await.unwrap();
     assert!(fs.remove(path("link")).await.is_err());
     assert_eq!(fs.remove(path("d")).await.unwrap_err().kind(), Some(ErrorKind::NotEmpty));
-    fs.remove_all(path("d")).await.unwrap();
-    fs.remove_all(path("d")).await.unwrap();
+    fs.remove(path("d")).recursive().missing_ok().await.unwrap();
+    fs.remove(path("d")).recursive().missing_ok().await.unwrap();
     assert!(!fs.exists(path("d")).await.unwrap());
 }
 
@@ -132,11 +133,11 @@ async fn there_and_back(fs: &Fs, place: &Place, content: &[u8]) {
     let steps = Mutex::new(Vec::<Progress>::new());
     let note = |progress: &Progress| steps.lock().unwrap().push(progress.clone());
     let len = content.len() as u64;
-    assert_eq!(fs.upload(Cursor::new(content), place.path("file"), note).await.unwrap(), len);
+    assert_eq!(fs.upload(Cursor::new(content), place.path("file")).progress(note).await.unwrap(), len);
     check_steps(&steps, len);
     assert!(local::read(place.path("file")).unwrap() == content, "the file has what was sent");
     let mut back = Vec::new();
-    assert_eq!(fs.download(place.path("file"), &mut back, note).await.unwrap(), len);
+    assert_eq!(fs.download(place.path("file"), &mut back).progress(note).await.unwrap(), len);
     check_steps(&steps, len);
     assert!(back == content, "what comes back is what was sent");
     assert_eq!(place.names(""), ["file"], "nothing is left behind");
@@ -182,13 +183,13 @@ async fn an_upload_survives_a_cut_at_any_point() {
     let whole = DisconnectingProxy::start(server.address(), &[]);
     let fs = connect(whole.address()).await;
     let handshake = whole.carried();
-    fs.upload(&b"x"[..], place.path("file"), |_| {}).await.unwrap();
+    fs.upload(&b"x"[..], place.path("file")).await.unwrap();
     for after in (handshake..whole.carried() + 500).step_by(29) {
         let proxy = DisconnectingProxy::start(server.address(), &[after]);
         let client = Client::connect(Target::parse(proxy.address()).unwrap()).await.unwrap();
         let fs = client.fs();
         let content = after.to_string().repeat(50);
-        let uploaded = fs.upload(content.as_bytes(), place.path("file"), |_| {}).await;
+        let uploaded = fs.upload(content.as_bytes(), place.path("file")).await;
         assert_eq!(uploaded, Ok(content.len() as u64), "cut after {after} bytes");
         assert_eq!(place.read("file"), content, "cut after {after} bytes");
         assert_eq!(place.names(""), ["file"], "cut after {after} bytes");
@@ -206,7 +207,7 @@ async fn a_file_that_changed_during_a_cut_is_not_mixed_up() {
         });
         let fs = connect(proxy.address()).await;
         let changed = Error::Changed { path: path.display().to_string() };
-        assert_eq!(fs.download(&path, &mut tokio::io::sink(), |_| {}).await, Err(changed));
+        assert_eq!(fs.download(&path, &mut tokio::io::sink()).await, Err(changed));
     }
 }
 
@@ -216,7 +217,7 @@ async fn a_file_that_changes_under_a_download_is_an_error() {
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.write("file", content(8 * MIB));
     let (mut is_changed, mut nowhere) = (false, tokio::io::sink());
-    let downloaded = fs.download(&path, &mut nowhere, |_| {
+    let downloaded = fs.download(&path, &mut nowhere).progress(|_| {
         if !std::mem::replace(&mut is_changed, true) {
             local::OpenOptions::new().append(true).open(&path).unwrap().set_len(7 * MIB as u64).unwrap();
         }
@@ -232,12 +233,12 @@ async fn an_upload_keeps_the_permissions_of_what_it_replaces() {
     place.link("real/file", "link");
     local::set_permissions(&path, local::Permissions::from_mode(0o751)).unwrap();
     let mode = || local::metadata(&path).unwrap().permissions().mode() & 0o7777;
-    fs.upload(&b"new"[..], place.path("link"), |_| {}).await.unwrap();
+    fs.upload(&b"new"[..], place.path("link")).await.unwrap();
     assert_eq!((place.read("real/file"), mode()), ("new".to_owned(), 0o751));
     assert!(local::symlink_metadata(place.path("link")).unwrap().is_symlink());
-    fs.upload_with(&b"newer"[..], &path, Permissions::Set(0o600), |_| {}).await.unwrap();
+    fs.upload(&b"newer"[..], &path).permissions(0o600).await.unwrap();
     assert_eq!((place.read("real/file"), mode()), ("newer".to_owned(), 0o600));
-    let refused = fs.upload(&b"x"[..], place.path("real"), |_| {}).await;
+    let refused = fs.upload(&b"x"[..], place.path("real")).await;
     assert!(matches!(refused, Err(Error::Usage { .. })), "{refused:?}");
 }
 
@@ -248,7 +249,7 @@ async fn an_upload_replaces_regular_files_only() {
     place.fifo("pipe");
     let _socket = std::os::unix::net::UnixListener::bind(place.path("socket")).unwrap();
     for name in ["pipe", "socket"] {
-        let refused = fs.upload(&b"x"[..], place.path(name), |_| {}).await.unwrap_err();
+        let refused = fs.upload(&b"x"[..], place.path(name)).await.unwrap_err();
         assert_eq!(refused.kind(), Some(ErrorKind::NotAFile), "{refused}");
         for len in [1, MIB] {
             local::create_dir_all(place.path("tree")).unwrap();
@@ -262,7 +263,7 @@ async fn an_upload_replaces_regular_files_only() {
     }
     for name in ["new/", "new/."] {
         let path = format!("{}/{name}", place.path("").display());
-        let refused = fs.upload(&b"x"[..], path.as_str(), |_| {}).await.unwrap_err();
+        let refused = fs.upload(&b"x"[..], path.as_str()).await.unwrap_err();
         assert!(matches!(&refused, Error::Usage { hint, .. } if hint == "name the file"), "{refused}");
     }
     assert_eq!(place.names(""), ["pipe", "socket"]);
@@ -275,11 +276,11 @@ async fn a_link_to_a_file_that_is_yet_to_be_made_is_followed() {
     local::create_dir(place.path("real")).unwrap();
     place.link("second", "first");
     place.link("real/file", "second");
-    fs.upload(&b"new"[..], place.path("first"), |_| {}).await.unwrap();
+    fs.upload(&b"new"[..], place.path("first")).await.unwrap();
     assert_eq!(place.read("real/file"), "new");
     assert_eq!(local::read_link(place.path("second")).unwrap(), Path::new("real/file"));
     place.link("round", "round");
-    assert!(fs.upload(&b"new"[..], place.path("round"), |_| {}).await.is_err());
+    assert!(fs.upload(&b"new"[..], place.path("round")).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -288,7 +289,7 @@ async fn what_others_may_not_read_they_cannot_read_while_it_travels() {
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.write("file", "old");
     local::set_permissions(&path, local::Permissions::from_mode(0o600)).unwrap();
-    for permissions in [Permissions::Keep, Permissions::Set(0o640)] {
+    for permissions in [None, Some(0o640)] {
         let (mut writer, reader) = tokio::io::duplex(MIB);
         let seen = Mutex::new(Vec::new());
         let look = |_: &Progress| {
@@ -300,14 +301,19 @@ async fn what_others_may_not_read_they_cannot_read_while_it_travels() {
             writer.write_all(&content(3 * MIB)).await.unwrap();
             drop(writer);
         };
-        let (sent, ()) = tokio::join!(fs.upload_with(reader, &path, permissions, look), feeding);
+        let upload = fs.upload(reader, &path).progress(look);
+        let upload = match permissions {
+            Some(mode) => upload.permissions(mode),
+            None => upload,
+        };
+        let (sent, ()) = tokio::join!(upload, feeding);
         assert_eq!(sent.unwrap(), 3 * MIB as u64);
         let seen = seen.into_inner().unwrap();
         assert!(!seen.is_empty() && seen.iter().all(|mode| *mode == 0o600), "{seen:?}");
     }
     assert_eq!(local::metadata(&path).unwrap().mode() & 0o777, 0o640);
     let usual = local::metadata(place.write("usual", "")).unwrap().mode();
-    fs.upload(&b"new"[..], place.path("new"), |_| {}).await.unwrap();
+    fs.upload(&b"new"[..], place.path("new")).await.unwrap();
     assert_eq!(local::metadata(place.path("new")).unwrap().mode(), usual);
 }
 
@@ -316,7 +322,7 @@ async fn an_upload_that_is_refused_speaks_of_its_destination() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.path("missing/file");
-    let refused = fs.upload(&b"x"[..], &path, |_| {}).await.unwrap_err();
+    let refused = fs.upload(&b"x"[..], &path).await.unwrap_err();
     assert_eq!(refused.kind(), Some(ErrorKind::NotFound));
     let text = format!("{refused} {:?}", refused.hint());
     assert!(!text.contains(".remex-"), "{text}");
@@ -328,7 +334,7 @@ async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.write("file", "old");
     let broken = broken_reader();
-    let failed = fs.upload(broken, &path, |_| {}).await;
+    let failed = fs.upload(broken, &path).await;
     assert!(matches!(&failed, Err(Error::Local { .. })), "{failed:?}");
     settle(&fs, &place).await;
 
@@ -336,7 +342,7 @@ async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else
     writer.write_all(&content(MIB)).await.unwrap();
     let (begun, has_begun) = tokio::sync::oneshot::channel();
     let begun = Mutex::new(Some(begun));
-    let uploading = fs.upload(reader, &path, |_| {
+    let uploading = fs.upload(reader, &path).progress(|_| {
         begun.lock().unwrap().take().map(|it| it.send(()));
     });
     let feeding = async {
@@ -366,7 +372,7 @@ async fn any_number_of_transfers_may_be_under_way() {
     let mut uploads = tokio::task::JoinSet::new();
     for number in 0..MANY {
         let (fs, path) = (fs.clone(), place.path(&format!("copy-{number}")));
-        uploads.spawn(async move { fs.upload(&b"content"[..], path, |_| {}).await });
+        uploads.spawn(async move { fs.upload(&b"content"[..], path).await });
     }
     let sent = timeout(PATIENCE, uploads.join_all()).await.unwrap();
     assert_eq!(sent, vec![Ok(7); MANY]);
@@ -380,11 +386,11 @@ async fn any_number_of_transfers_may_be_under_way() {
         copies.spawn(async move {
             let (mut writer, reader) = tokio::io::duplex(1024);
             let download = async {
-                let came = fs.download(from, &mut writer, |_| {}).await;
+                let came = fs.download(from, &mut writer).await;
                 drop(writer);
                 came
             };
-            tokio::join!(download, fs.upload(reader, to, |_| {}))
+            tokio::join!(download, fs.upload(reader, to))
         });
     }
     let copied = timeout(PATIENCE, copies.join_all()).await.unwrap();

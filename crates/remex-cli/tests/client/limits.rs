@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use remex_client::{
     Client, Command, ConnectionState, Error, Options, Session, SessionLost, Target,
-    process::{Event, Input, OnDrop, Until},
+    process::{Event, OnDrop, Stdio, Until},
 };
 use remex_proto::process::{List, Read, State, Wait};
 use rustix::process::Signal;
@@ -16,7 +16,7 @@ async fn connect(server: &Server) -> Client {
     Client::connect(Target::parse(server.address()).unwrap()).await.unwrap()
 }
 
-async fn in_time<T>(what: impl Future<Output = T>) -> T {
+async fn in_time<T>(what: impl IntoFuture<Output = T>) -> T {
     timeout(PATIENCE, what).await.expect("it comes to its end in time")
 }
 
@@ -28,7 +28,7 @@ async fn a_message_that_is_too_long_is_refused_before_it_is_sent() {
         let path = directory.path().join("big");
         let error = in_time(client.fs().write(&path, vec![0; 50 << 20])).await.unwrap_err();
         assert!(matches!(error, Error::TooLong { method: "fs/writeFile", limit: 67_108_864, .. }), "{error}");
-        let size = in_time(client.fs().upload(&vec![0; 50 << 20][..], &path, |_| {})).await.unwrap();
+        let size = in_time(client.fs().upload(&vec![0; 50 << 20][..], &path)).await.unwrap();
         assert_eq!(size, 50 << 20, "in parts it goes");
     }
 }
@@ -56,7 +56,7 @@ async fn processes_that_take_no_input_hold_up_nobody_else() {
     let client = connect(&server).await;
     let mut stalled = Vec::new();
     for _ in 0..100 {
-        let process = Command::new("sleep").arg("1000").input(Input::Piped).start(&client).await.unwrap();
+        let process = Command::new("sleep").arg("1000").stdin(Stdio::Piped).start(&client).await.unwrap();
         let mut stdin = process.stdin().unwrap();
         stalled.push((process, tokio::spawn(async move { stdin.write_all(&[0; 4 << 20]).await })));
     }
@@ -74,7 +74,7 @@ async fn processes_that_take_no_input_hold_up_nobody_else() {
             tokio::spawn(async move { client.call(wait).await })
         })
         .collect();
-    let echo = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let echo = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let output = in_time(echo.communicate(b"still here")).await.unwrap();
     assert_eq!(output.stdout, b"still here");
     assert!(in_time(client.fs().exists("/")).await.unwrap());
@@ -138,7 +138,8 @@ async fn taken_over(server: &Server) {
     let process =
         Command::shell("echo here; exec sleep 1000").on_drop(OnDrop::Terminate).start(&first).await.unwrap();
     in_time(process.wait_for(&Until::Output("here".to_owned()))).await.unwrap();
-    let options = Options::default().session(Session::TakeOver(first.session_id().to_owned()));
+    let options =
+        Options::default().session(Session::Resume { id: first.session_id().to_owned(), takeover: true });
     let target = Target::parse(server.address()).unwrap();
     let second = Client::connect_with(target, options).await.unwrap();
     let mut conditions = first.connection_states();
@@ -163,7 +164,7 @@ async fn two_clones_that_leave_both_wait_for_the_end() {
         .map(|client| {
             let watch = Arc::clone(&watch);
             tokio::spawn(async move {
-                client.disconnect().await;
+                client.close().await;
                 assert_eq!(watch.connection_state(), ConnectionState::Lost(SessionLost::Closed));
             })
         })

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command as Program};
 
 use remex_client::{
     Client, Command, Error, Options, Session, SessionLost, Target,
-    process::{Input, Until},
+    process::{Stdio, Until},
 };
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -44,7 +44,7 @@ async fn check_processes(client: &Client) {
     let late = Command::shell("(sleep 0.05; echo late) & echo early");
     assert_eq!(soon("late output", late.output(client)).await.unwrap().stdout, b"early\nlate\n");
 
-    let command = Command::shell("read line; echo got $line; exec sleep 1000").input(Input::Piped);
+    let command = Command::shell("read line; echo got $line; exec sleep 1000").stdin(Stdio::Piped);
     let process = soon("a start", command.start(client)).await.unwrap();
     soon("a write", process.write(b"this\n")).await.unwrap();
     soon("the line", process.wait_for(&Until::Output("got this".to_owned()))).await.unwrap();
@@ -62,9 +62,9 @@ async fn check_files(client: &Client, directory: &Path) {
     fs.write(&path, "one").await.unwrap();
     assert_eq!(fs.read(&path).await.unwrap(), "one");
     assert!(fs.metadata(&path).await.unwrap().is_file);
-    assert_eq!(fs.upload(&b"two"[..], &path, |_| ()).await.unwrap(), 3);
+    assert_eq!(fs.upload(&b"two"[..], &path).await.unwrap(), 3);
     let mut content = Vec::new();
-    fs.download(&path, &mut content, |_| ()).await.unwrap();
+    fs.download(&path, &mut content).await.unwrap();
     assert_eq!(content, b"two");
     assert!(!fs.exists(directory.join("other")).await.unwrap());
 }
@@ -91,12 +91,12 @@ async fn the_oldest_dialect_works_over_a_websocket() {
 async fn what_needs_a_session_fails_in_the_oldest_dialect() {
     let server = start("ws");
     let target = Target::parse(server.address()).unwrap();
-    for session in [Session::Resume("s".to_owned()), Session::TakeOver("s".to_owned())] {
+    for session in [false, true].map(|takeover| Session::Resume { id: "s".to_owned(), takeover }) {
         let options = Options::default().session(session);
         let error = soon("connecting", Client::connect_with(target.clone(), options)).await.unwrap_err();
         assert!(error.to_string().contains("the oldest dialect has no sessions"), "{error}");
     }
-    let named = Options::default().session(Session::ResumeOrNew("s".to_owned()));
+    let named = Options::default().session(Session::Named("s".to_owned()));
     let client = soon("connecting", Client::connect_with(target, named)).await.unwrap();
     let process = Command::new("sleep").arg("1000").start(&client).await.unwrap();
     drop(server);

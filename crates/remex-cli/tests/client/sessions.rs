@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use remex::Local;
 use remex_client::{
     Client, Command, Error, ErrorKind, Options, Process, Session, Target,
-    process::{Event, Input, Retain, Until},
+    process::{Event, Retain, Stdio, Until},
     session::{ObserveFrom, SessionEvents},
 };
 use tokio::{
@@ -56,7 +56,8 @@ impl Seen {
 #[tokio::test]
 async fn another_session_is_observed_exactly_through_disconnects() {
     let server = Server::start();
-    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let worker =
+        connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
     let proxy = DisconnectingProxy::start(server.address(), &[20_000, 60_000, 150_000, 400_000]);
     let viewer = connect(proxy.address(), Options::default()).await;
     let first = Command::shell("seq 1 20000").id("first").start(&worker).await.unwrap();
@@ -75,14 +76,15 @@ async fn another_session_is_observed_exactly_through_disconnects() {
     assert!(viewer.disconnects() >= 4, "{} disconnects", viewer.disconnects());
     // The worker was not disturbed.
     assert_eq!(worker.disconnects(), 0);
-    assert!(in_time("the first process", first.wait()).await.unwrap().is_success());
+    assert!(in_time("the first process", first.wait()).await.unwrap().success());
 }
 
 #[tokio::test]
 async fn an_observer_from_now_on_gets_nothing_earlier_and_cannot_come_twice() {
     let server = Server::unix(&[]);
-    let worker = connect(server.address(), Options::default().session_name("work")).await;
-    let command = Command::shell("echo early; read -r _; echo late").input(Input::Piped);
+    let worker =
+        connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
+    let command = Command::shell("echo early; read -r _; echo late").stdin(Stdio::Piped);
     let process = command.start(&worker).await.unwrap();
     in_time("output", process.wait_for(&Until::Output("early".to_owned()))).await.unwrap();
     let viewer = connect(server.address(), Options::default()).await;
@@ -104,7 +106,8 @@ async fn an_observer_from_now_on_gets_nothing_earlier_and_cannot_come_twice() {
 #[tokio::test]
 async fn a_slow_observer_reads_again_what_did_not_fit() {
     let server = Server::unix(&[]);
-    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let worker =
+        connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
     let viewer = connect(server.address(), Options::default()).await;
     let mut events = viewer.observe("work", ObserveFrom::Start).await.unwrap();
     let retain = Retain::default().bytes(32 << 20);
@@ -120,7 +123,7 @@ async fn a_slow_observer_reads_again_what_did_not_fit() {
 #[tokio::test]
 async fn a_named_session_is_made_once_by_clients_that_come_at_the_same_time() {
     let server = Server::unix(&[]);
-    let name = || Options::default().session(Session::ResumeOrNew("shared".to_owned()));
+    let name = || Options::default().session(Session::Named("shared".to_owned()));
     let first = connect(server.address(), name()).await;
     let process = Command::new("sleep").arg("1000").id("job").start(&first).await.unwrap();
     let id = first.session_id().to_owned();
@@ -128,7 +131,7 @@ async fn a_named_session_is_made_once_by_clients_that_come_at_the_same_time() {
     let attached = Client::connect_with(target.clone(), name()).await.unwrap_err();
     assert_eq!(attached.kind(), Some(ErrorKind::SessionAttached));
     assert!(attached.is_retryable());
-    first.disconnect().await;
+    first.close().await;
     drop(process);
     let again = connect(server.address(), name()).await;
     assert_eq!(again.session_id(), id);
@@ -139,7 +142,7 @@ async fn a_named_session_is_made_once_by_clients_that_come_at_the_same_time() {
         .map(|_| {
             let target = target.clone();
             tokio::spawn(async move {
-                let options = Options::default().session(Session::ResumeOrNew("rush".to_owned()));
+                let options = Options::default().session(Session::Named("rush".to_owned()));
                 Client::connect_with(target, options).await
             })
         })
@@ -175,7 +178,7 @@ async fn a_server_that_comes_up_late_is_tried_again() {
         std::fs::remove_file(&socket).unwrap();
         tokio::task::spawn_blocking(move || Server::serve(&["--listen", &address])).await.unwrap()
     });
-    assert!(Command::new("true").output(&client.unwrap()).await.unwrap().exit.is_success());
+    assert!(Command::new("true").output(&client.unwrap()).await.unwrap().exit.success());
     drop(server);
     // What cannot pass is not tried again.
     let wrong = Target::parse("ws://127.0.0.1:1").unwrap();
@@ -188,7 +191,7 @@ async fn a_server_that_never_answers_the_handshake_is_given_up() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("silent.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    let options = Options::default().initialize_timeout(Duration::from_millis(100));
+    let options = Options::default().handshake_timeout(Duration::from_millis(100));
     let (outcome, received) =
         tokio::join!(in_time("giving up", Client::connect_with(Target::unix(&socket), options)), async {
             let (mut stream, _) = in_time("a connection", listener.accept()).await.unwrap();
@@ -282,7 +285,8 @@ async fn what_starts_while_a_session_begins_to_be_followed_is_seen_once() {
 #[tokio::test]
 async fn an_observer_sees_another_process_with_the_same_id() {
     let server = Server::unix(&[]);
-    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let worker =
+        connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
     let viewer = connect(server.address(), Options::default()).await;
     let mut events = viewer.observe("work", ObserveFrom::Start).await.unwrap();
     for round in ["first", "second"] {
@@ -297,7 +301,8 @@ async fn an_observer_sees_another_process_with_the_same_id() {
 #[tokio::test]
 async fn of_two_that_observe_at_once_one_is_refused() {
     let server = Server::unix(&[]);
-    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let worker =
+        connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
     let viewer = connect(server.address(), Options::default()).await;
     let observe = || viewer.observe("work", ObserveFrom::Start);
     let (one, other) = tokio::join!(observe(), observe());
@@ -313,7 +318,8 @@ async fn of_two_that_observe_at_once_one_is_refused() {
 #[tokio::test]
 async fn an_observer_learns_that_the_session_has_ended_after_its_last_event() {
     let server = Server::unix(&[]);
-    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let worker =
+        connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
     let viewer = connect(server.address(), Options::default()).await;
     Command::new("sleep").arg("1000").start(&worker).await.unwrap();
     Command::shell("head -c 500000 /dev/zero").start(&worker).await.unwrap().wait().await.unwrap();
@@ -329,7 +335,8 @@ async fn an_observer_learns_that_the_session_has_ended_after_its_last_event() {
 #[tokio::test]
 async fn what_starts_while_an_observer_reconnects_has_no_gap() {
     let server = Server::start();
-    let worker = connect(server.address(), Options::default().session_name("work")).await;
+    let worker =
+        connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
     let cuts: Vec<u64> = (1..=12).map(|cut| cut * 3_000).collect();
     let proxy = DisconnectingProxy::start(server.address(), &cuts);
     let viewer = connect(proxy.address(), Options::default()).await;

@@ -19,7 +19,7 @@ fn at(server: &Server, name: &str) -> String {
     server.address().replace("127.0.0.1", name)
 }
 
-async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+async fn in_time<T>(what: &str, work: impl IntoFuture<Output = T>) -> T {
     timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("{what} takes too long"))
 }
 
@@ -183,10 +183,10 @@ async fn identities_are_spiffe_uris_then_dns_names_then_common_names_and_kinds_a
         let client = connect(first, Session::New).await.unwrap();
         let session = client.session_id().to_owned();
         for (other, _, _) in certificates.iter().filter(|(file, ..)| ![first, second].contains(file)) {
-            let refused = connect(other, Session::TakeOver(session.clone())).await;
+            let refused = connect(other, Session::Resume { id: session.clone(), takeover: true }).await;
             assert!(refused.is_err(), "`{other}` is not who `{first}` is");
         }
-        let resumed = connect(second, Session::TakeOver(session.clone())).await.unwrap();
+        let resumed = connect(second, Session::Resume { id: session.clone(), takeover: true }).await.unwrap();
         assert_eq!(resumed.session_id(), session, "`{second}` is who `{first}` is");
     }
 }
@@ -295,7 +295,7 @@ async fn a_hundred_mebibytes_go_through_in_both_directions() {
         chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
     }
     let path = pki.path("large");
-    let sent = in_time("the upload", client.fs().upload(&bytes[..], &path, |_| {})).await.unwrap();
+    let sent = in_time("the upload", client.fs().upload(&bytes[..], &path)).await.unwrap();
     assert_eq!(sent, bytes.len() as u64);
     assert!(fs::read(&path).unwrap() == bytes, "the file is what was sent");
     let process = Command::new("cat").arg(path.to_str().unwrap()).start(&client).await.unwrap();

@@ -22,10 +22,10 @@ const MAX_WAITING: usize = 1024;
 /// # use remex_client::agent::*;
 /// # let agent = Agent::new(Limits::default());
 /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
-/// use remex_client::{Command, process::Input};
+/// use remex_client::{Command, process::Stdio};
 ///
 /// let mut events = agent.events();
-/// let command = Command::new("cat").input(Input::Piped);
+/// let command = Command::new("cat").stdin(Stdio::Piped);
 /// let handle = agent.exec_command(&client, &command, briefly).await?.handle;
 /// agent.write_stdin(handle, Write::Bytes(b"hello"), briefly).await?;
 /// let event = events.next().await.expect("the agent exists");

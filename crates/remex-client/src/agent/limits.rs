@@ -13,7 +13,7 @@ use crate::process::{Overflow, Retain};
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # use remex_client::agent::*;
-/// # use remex_client::process::Input;
+/// # use remex_client::process::Stdio;
 /// # let agent = Agent::new(Limits::default());
 /// use remex_client::Command;
 ///
@@ -85,7 +85,7 @@ impl Default for Limits {
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # use remex_client::agent::*;
-/// # use remex_client::process::Input;
+/// # use remex_client::process::Stdio;
 /// # let agent = Agent::new(Limits::default());
 /// use remex_client::Command;
 /// use std::time::Duration;
@@ -201,7 +201,7 @@ impl Limits {
     ///
     /// let agent = Agent::new(Limits::default().linger(Duration::from_millis(50)));
     /// let step = agent.exec_command(&client, &Command::shell("sleep 1000 & echo started"), Window::default()).await?;
-    /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.is_success()));
+    /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.success()));
     /// # Ok(()) }
     /// ```
     pub fn linger(mut self, time: Duration) -> Self {

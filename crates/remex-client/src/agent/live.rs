@@ -276,12 +276,12 @@ impl Agent {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # use remex_client::agent::*;
-    /// # use remex_client::process::Input;
+    /// # use remex_client::process::Stdio;
     /// # let agent = Agent::new(Limits::default());
     /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
     /// use remex_client::Command;
     ///
-    /// let handle = agent.exec_command(&client, &Command::new("cat").input(Input::Piped), briefly).await?.handle;
+    /// let handle = agent.exec_command(&client, &Command::new("cat").stdin(Stdio::Piped), briefly).await?.handle;
     /// let mut live = agent.write_stdin_live(handle, Write::BytesAndEnd(b"hello"), Window::default())?;
     /// let mut text = String::new();
     /// while let Some(event) = live.next().await? {

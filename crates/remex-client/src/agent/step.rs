@@ -58,13 +58,13 @@ impl FromStr for Handle {
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # use remex_client::agent::*;
-/// # use remex_client::process::Input;
+/// # use remex_client::process::Stdio;
 /// # let agent = Agent::new(Limits::default());
 /// use remex_client::Command;
 ///
 /// let step = agent.exec_command(&client, &Command::new("echo").arg("hello"), Window::default()).await?;
 /// assert_eq!((step.output.text.as_str(), step.output.omitted_bytes), ("hello\n", 0));
-/// assert!(matches!(step.progress, Progress::Ended(exit) if exit.is_success()));
+/// assert!(matches!(step.progress, Progress::Ended(exit) if exit.success()));
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -98,7 +98,7 @@ pub struct Step {
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # use remex_client::agent::*;
-/// # use remex_client::process::Input;
+/// # use remex_client::process::Stdio;
 /// # let agent = Agent::new(Limits::default());
 /// use remex_client::Command;
 ///
@@ -156,12 +156,12 @@ impl Progress {
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # use remex_client::agent::*;
-/// # use remex_client::process::Input;
+/// # use remex_client::process::Stdio;
 /// # let agent = Agent::new(Limits::default());
 /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
 /// use remex_client::Command;
 ///
-/// let step = agent.exec_command(&client, &Command::new("cat").input(Input::Piped), briefly).await?;
+/// let step = agent.exec_command(&client, &Command::new("cat").stdin(Stdio::Piped), briefly).await?;
 /// let step = agent.write_stdin(step.handle, Write::Bytes(b"one\n"), briefly).await?;
 /// let step = agent.write_stdin(step.handle, Write::BytesAndEnd(b"two\n"), Window::default()).await?;
 /// assert!(step.output.text.ends_with("two\n") && step.progress != Progress::Running);
@@ -193,7 +193,7 @@ impl<'a> Write<'a> {
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # use remex_client::agent::*;
-/// # use remex_client::process::Input;
+/// # use remex_client::process::Stdio;
 /// # let agent = Agent::new(Limits::default());
 /// # let briefly = Window::default().yield_after(std::time::Duration::ZERO);
 /// use remex_client::Command;
@@ -228,7 +228,7 @@ pub struct ListedProcess {
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # use remex_client::agent::*;
-/// # use remex_client::process::Input;
+/// # use remex_client::process::Stdio;
 /// # let agent = Agent::new(Limits::default());
 /// use remex_client::Command;
 ///

@@ -82,6 +82,7 @@ pub struct TruncatedText {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum Count {
     /// The exact number.
     #[default]

@@ -109,6 +109,7 @@ pub struct Definitions {
 /// assert_eq!(definitions.local, LocalInclusion::Excluded);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LocalInclusion {
     /// It is, with the id `local`.
     Included,

@@ -259,7 +259,7 @@ fn environment(definition: Definition, options: &Options) -> Environment {
     let mut options = options
         .clone()
         .connect_timeout(connect_timeout.unwrap_or(options.connect_timeout))
-        .initialize_timeout(initialize_timeout.unwrap_or(options.initialize_timeout));
+        .handshake_timeout(initialize_timeout.unwrap_or(options.handshake_timeout));
     if let Some(timeout) = reconnect_timeout {
         options.reconnect_timeout = timeout;
         // The session has to be there for as long as the client may come back.

@@ -3,7 +3,7 @@
 use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
 
 use super::{
-    Fs, Metadata, Permissions,
+    Fs, Metadata,
     entry::{remove, rename},
     handle::RetryBudget,
     is_not_found, path,
@@ -47,30 +47,32 @@ impl Fs {
     pub(super) async fn destination(
         &self,
         asked: HostPath,
-        permissions: Permissions,
+        permissions: Option<u32>,
     ) -> Result<Destination, Error> {
+        let asked = self.client.core().resolve(asked).await?;
         let text = asked.to_string();
         if text.ends_with('/') || text.ends_with("/.") {
             return Err(usage(format!("cannot upload to `{asked}`: it names a directory"), NAME_THE_FILE));
         }
-        let set = match permissions {
-            Permissions::Set(mode) => Some(mode),
-            Permissions::Keep => None,
-        };
         let mut path = asked.clone();
         for _ in 0..=MAX_LINKS {
             match self.metadata(&path).await {
                 Ok(there) => {
                     Destination::check(&path, &there)?;
                     let path = if there.is_symlink { self.canonicalize(&path).await? } else { path };
-                    return Ok(Destination { asked, path, mode: set.or(there.mode), modified_at_ms: None });
+                    return Ok(Destination {
+                        asked,
+                        path,
+                        mode: permissions.or(there.mode),
+                        modified_at_ms: None,
+                    });
                 }
                 Err(error) if !is_not_found(&error) => return Err(error),
                 Err(_) => {}
             }
             match self.dangling(&path).await? {
                 Some(target) => path = target,
-                None => return Ok(Destination { asked, path, mode: set, modified_at_ms: None }),
+                None => return Ok(Destination { asked, path, mode: permissions, modified_at_ms: None }),
             }
         }
         Err(usage(format!("cannot upload to `{asked}`: too many levels of symbolic links"), NAME_THE_FILE))
@@ -166,7 +168,7 @@ pub(super) fn hide(own: &HostPath, error: Error, asked: &HostPath) -> Error {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.is_moved {
-            let remove = wire::Remove { recursive: Some(false), ..remove(self.path.clone()) };
+            let remove = wire::Remove { force: None, ..remove(self.path.clone()) };
             self.client.core().enqueue_unbounded(remove.into());
         }
     }

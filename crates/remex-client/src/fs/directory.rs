@@ -2,7 +2,7 @@
 
 use remex_proto::{HostPath, fs as wire, sandbox::Sandbox};
 
-use super::{AsHostPath, DirectoryEntry, Fs, WalkOptions, WalkReply};
+use super::{AsHostPath, DirectoryEntry, FileCall, Fs, WalkOptions, WalkReply};
 use crate::Error;
 
 /// The most entries of the first page.
@@ -27,10 +27,9 @@ impl Fs {
     /// assert!(fs.create_dir(&path).await.is_err());
     /// # Ok(()) }
     /// ```
-    pub async fn create_dir(&self, path: impl AsHostPath) -> Result<(), Error> {
-        let request = create_directory(path.as_host_path()?);
-        self.client.call(wire::CreateDirectory { recursive: Some(false), ..request }).await?;
-        Ok(())
+    pub fn create_dir(&self, path: impl AsHostPath) -> FileCall<wire::CreateDirectory> {
+        let request = path.as_host_path().map(create_directory);
+        FileCall::new(self, request.map(|all| wire::CreateDirectory { recursive: Some(false), ..all }))
     }
 
     /// Creates a directory with all its parents; it may already exist.
@@ -48,31 +47,8 @@ impl Fs {
     /// assert!(fs.metadata(&path).await?.is_directory);
     /// # Ok(()) }
     /// ```
-    pub async fn create_dir_all(&self, path: impl AsHostPath) -> Result<(), Error> {
-        self.client.call(create_directory(path.as_host_path()?)).await?;
-        Ok(())
-    }
-
-    /// Creates a directory as [`Fs::create_dir_all`], and refuses symbolic links anywhere in its path.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Refused`] for a link, and those of [`Fs::create_dir_all`].
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// let link = directory.path().join("link");
-    /// fs.symlink("/", &link).await?;
-    /// fs.create_dir_all(&link).await?;
-    /// assert!(fs.create_dir_all_without_links(&link).await.is_err());
-    /// # Ok(()) }
-    /// ```
-    pub async fn create_dir_all_without_links(&self, path: impl AsHostPath) -> Result<(), Error> {
-        let request = create_directory(path.as_host_path()?);
-        self.client.call(wire::CreateDirectory { follow_symlinks: Some(false), ..request }).await?;
-        Ok(())
+    pub fn create_dir_all(&self, path: impl AsHostPath) -> FileCall<wire::CreateDirectory> {
+        FileCall::new(self, path.as_host_path().map(create_directory))
     }
 
     /// Returns the entries of a directory, sorted by name, with their metadata.

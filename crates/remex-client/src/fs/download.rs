@@ -65,7 +65,7 @@ impl Fs {
         room: Option<OwnedSemaphorePermit>,
     ) -> Result<Download, Error> {
         if !self.has_handles() {
-            let (metadata, content) = (self.metadata(&path).await?, self.read(&path).await?);
+            let (metadata, content) = (self.metadata(&path).await?, self.read_in_one_message(&path).await?);
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
             return Ok(Download { metadata, state: DownloadState::Ended, rest: content.slice(start..) });
         }
@@ -86,7 +86,7 @@ impl Fs {
         Ok(Download { metadata, state: DownloadState::Idle(Box::new(blocks)), rest: Bytes::new() })
     }
 
-    /// Writes the content of a file into `writer`, and returns its size.
+    /// Writes the content of a file into `writer`, and returns its size; starts when it is awaited.
     ///
     /// Any number may run concurrently; those beyond the server's limit of open files wait, including for files opened with
     /// [`Fs::open`].
@@ -103,17 +103,20 @@ impl Fs {
     /// # let path = directory.path().join("greeting");
     /// # fs.write(&path, "hello\n").await?;
     /// let mut here = Vec::new();
-    /// let bytes = fs.download(&path, &mut here, |progress| println!("{} bytes", progress.bytes)).await?;
+    /// let bytes = fs.download(&path, &mut here).progress(|progress| println!("{} bytes", progress.bytes)).await?;
     /// assert_eq!((bytes, &here[..]), (6, &b"hello\n"[..]));
     /// # Ok(()) }
     /// ```
-    pub async fn download(
+    pub fn download<'a, W: AsyncWrite + Unpin>(&self, path: impl AsHostPath, writer: W) -> DownloadTo<'a, W> {
+        DownloadTo { fs: self.clone(), path: path.as_host_path(), writer, progress: Box::new(|_| ()) }
+    }
+
+    pub(super) async fn receive(
         &self,
-        path: impl AsHostPath,
-        writer: &mut (impl AsyncWrite + Unpin),
+        path: HostPath,
+        mut writer: impl AsyncWrite + Unpin,
         mut progress: impl FnMut(&Progress),
     ) -> Result<u64, Error> {
-        let path = path.as_host_path()?;
         let failed = |error| Error::local(format!("write the content of `{path}`"), error);
         let mut file = self.open_at(path.clone(), 0).await?;
         let mut so_far = Progress::of_file(path.to_string(), Some(file.metadata.size));
@@ -130,6 +133,52 @@ impl Fs {
         so_far.files = 1;
         progress(&so_far);
         Ok(so_far.bytes)
+    }
+}
+
+/// A download, from [`Fs::download`]; starts when it is awaited.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// # let path = directory.path().join("greeting");
+/// # fs.write(&path, "hello\n").await?;
+/// let mut here = tokio::fs::File::create(directory.path().join("here")).await?;
+/// assert_eq!(fs.download(&path, &mut here).await?, 6);
+/// # Ok(()) }
+/// ```
+#[must_use = "a download starts when it is awaited"]
+pub struct DownloadTo<'a, W> {
+    fs: Fs,
+    path: Result<HostPath, Error>,
+    writer: W,
+    progress: Box<dyn FnMut(&Progress) + Send + 'a>,
+}
+
+impl<'a, W> DownloadTo<'a, W> {
+    /// Calls `progress` after each block, and once at the end.
+    ///
+    /// See [`Fs::download`] for an example.
+    pub fn progress(mut self, progress: impl FnMut(&Progress) + Send + 'a) -> Self {
+        self.progress = Box::new(progress);
+        self
+    }
+}
+
+impl<'a, W: AsyncWrite + Unpin + Send + 'a> IntoFuture for DownloadTo<'a, W> {
+    type Output = Result<u64, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { fs, path, writer, progress } = self;
+        Box::pin(async move { fs.receive(path?, writer, progress).await })
+    }
+}
+
+impl<W> std::fmt::Debug for DownloadTo<'_, W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DownloadTo").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use remex_proto::{Blob, ErrorKind, HostPath, fs as wire, sandbox::Sandbox};
 
-use super::{AsHostPath, Fs, LinkTarget, Metadata, handle::RetryBudget, is_not_found};
+use super::{AsHostPath, FileCall, Fs, LinkTarget, handle::RetryBudget, is_not_found};
 use crate::Error;
 
 /// Which times of a file to change; absent ones stay.
@@ -78,30 +78,8 @@ impl Fs {
     /// assert!(metadata.is_file && metadata.size == 6);
     /// # Ok(()) }
     /// ```
-    pub async fn metadata(&self, path: impl AsHostPath) -> Result<Metadata, Error> {
-        self.client.call(get_metadata(path.as_host_path()?)).await
-    }
-
-    /// Returns the metadata of a path, and refuses symbolic links anywhere in it.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::SymbolicLink`] or
-    /// [`ErrorKind::NotADirectory`] for a link.
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// let link = directory.path().join("link");
-    /// fs.symlink("/", &link).await?;
-    /// assert!(fs.metadata(&link).await?.is_directory);
-    /// assert!(fs.metadata_without_links(&link).await.is_err());
-    /// # Ok(()) }
-    /// ```
-    pub async fn metadata_without_links(&self, path: impl AsHostPath) -> Result<Metadata, Error> {
-        let request = get_metadata(path.as_host_path()?);
-        self.client.call(wire::GetMetadata { follow_symlinks: Some(false), ..request }).await
+    pub fn metadata(&self, path: impl AsHostPath) -> FileCall<wire::GetMetadata> {
+        FileCall::new(self, path.as_host_path().map(get_metadata))
     }
 
     /// Returns whether a path exists; a dangling link does not.
@@ -147,11 +125,11 @@ impl Fs {
         Ok(self.client.call(request).await?.path)
     }
 
-    /// Removes an existing file, link or empty directory.
+    /// Removes an existing file, link or empty directory; see [`FileCall::missing_ok`] and [`recursive`](FileCall#method.recursive) for the options.
     ///
     /// # Errors
     ///
-    /// When it does not exist, or is a directory that is not empty.
+    /// When it does not exist, or is a directory that is not empty, unless an option allows it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -163,48 +141,15 @@ impl Fs {
     /// assert!(!fs.exists(&path).await?);
     /// # Ok(()) }
     /// ```
-    pub async fn remove(&self, path: impl AsHostPath) -> Result<(), Error> {
-        let (path, recursive, force) = (path.as_host_path()?, Some(false), Some(false));
-        self.client.call(wire::Remove { recursive, force, ..remove(path) }).await?;
-        Ok(())
-    }
-
-    /// Removes as [`Fs::remove`], but refuses symbolic links anywhere in the path.
-    #[cfg(feature = "trees")]
-    pub(super) async fn remove_without_links(&self, path: impl AsHostPath) -> Result<(), Error> {
-        let (path, recursive, force) = (path.as_host_path()?, Some(false), Some(false));
-        let follow_symlinks = Some(false);
-        self.client.call(wire::Remove { recursive, force, follow_symlinks, ..remove(path) }).await?;
-        Ok(())
-    }
-
-    /// Removes a file, link or directory tree; does nothing if the path does not exist.
-    ///
-    /// # Errors
-    ///
-    /// When a part of it cannot be removed.
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// let tree = directory.path().join("tree");
-    /// fs.create_dir_all(tree.join("a/b")).await?;
-    /// fs.remove_all(&tree).await?;
-    /// fs.remove_all(&tree).await?;
-    /// assert!(!fs.exists(&tree).await?);
-    /// # Ok(()) }
-    /// ```
-    pub async fn remove_all(&self, path: impl AsHostPath) -> Result<(), Error> {
-        self.client.call(remove(path.as_host_path()?)).await?;
-        Ok(())
+    pub fn remove(&self, path: impl AsHostPath) -> FileCall<wire::Remove> {
+        FileCall::new(self, path.as_host_path().map(remove))
     }
 
     /// Copies a file with its permissions, or a link as a link, on the remote host.
     ///
     /// # Errors
     ///
-    /// When the source is a directory; [`Fs::copy_all`] copies those.
+    /// When the source is a directory, unless the copy is `recursive`.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -216,31 +161,8 @@ impl Fs {
     /// assert_eq!(fs.read(&to).await?, "hello\n");
     /// # Ok(()) }
     /// ```
-    pub async fn copy(&self, from: impl AsHostPath, to: impl AsHostPath) -> Result<(), Error> {
-        self.client.call_without_limit(copy(from, to)?).await?;
-        Ok(())
-    }
-
-    /// Copies a file, link or directory tree on the remote host.
-    ///
-    /// # Errors
-    ///
-    /// When a directory would be copied into itself, or the copy fails.
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// let (from, to) = (directory.path().join("from"), directory.path().join("to"));
-    /// fs.create_dir(&from).await?;
-    /// fs.write(from.join("greeting"), "hello\n").await?;
-    /// fs.copy_all(&from, &to).await?;
-    /// assert_eq!(fs.read(to.join("greeting")).await?, "hello\n");
-    /// # Ok(()) }
-    /// ```
-    pub async fn copy_all(&self, from: impl AsHostPath, to: impl AsHostPath) -> Result<(), Error> {
-        self.client.call_without_limit(wire::Copy { recursive: true, ..copy(from, to)? }).await?;
-        Ok(())
+    pub fn copy(&self, from: impl AsHostPath, to: impl AsHostPath) -> FileCall<wire::Copy> {
+        FileCall::new(self, copy(from, to))
     }
 
     /// Renames atomically within one file system, and replaces an existing file.
@@ -260,34 +182,9 @@ impl Fs {
     /// assert!(fs.exists(&to).await? && !fs.exists(&from).await?);
     /// # Ok(()) }
     /// ```
-    pub async fn rename(&self, from: impl AsHostPath, to: impl AsHostPath) -> Result<(), Error> {
-        self.client.call(rename(from.as_host_path()?, to.as_host_path()?)).await?;
-        Ok(())
-    }
-
-    /// Renames as [`Fs::rename`], but never replaces an existing file.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::AlreadyExists`], and those of [`Fs::rename`].
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// use remex_client::ErrorKind;
-    ///
-    /// let (from, to) = (directory.path().join("from"), directory.path().join("to"));
-    /// fs.write(&from, "new").await?;
-    /// fs.write(&to, "old").await?;
-    /// let error = fs.rename_new(&from, &to).await.unwrap_err();
-    /// assert_eq!(error.kind(), Some(ErrorKind::AlreadyExists));
-    /// # Ok(()) }
-    /// ```
-    pub async fn rename_new(&self, from: impl AsHostPath, to: impl AsHostPath) -> Result<(), Error> {
-        let request = rename(from.as_host_path()?, to.as_host_path()?);
-        self.client.call(wire::Rename { overwrite: Some(false), ..request }).await?;
-        Ok(())
+    pub fn rename(&self, from: impl AsHostPath, to: impl AsHostPath) -> FileCall<wire::Rename> {
+        let paths = from.as_host_path().and_then(|from| Ok((from, to.as_host_path()?)));
+        FileCall::new(self, paths.map(|(from, to)| rename(from, to)))
     }
 
     /// Creates a symbolic link at `path`; a relative `target` is relative to its directory.
@@ -407,30 +304,8 @@ impl Fs {
     /// assert_eq!(fs.metadata(&script).await?.mode.map(|mode| mode & 0o777), Some(0o755));
     /// # Ok(()) }
     /// ```
-    pub async fn set_permissions(&self, path: impl AsHostPath, mode: u32) -> Result<(), Error> {
-        self.client.call(set_permissions(path.as_host_path()?, mode)).await?;
-        Ok(())
-    }
-
-    /// Sets the permission bits as [`Fs::set_permissions`], and refuses symbolic links anywhere in the path.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Refused`] for a link, and those of [`Fs::set_permissions`].
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// let link = directory.path().join("link");
-    /// fs.symlink(".", &link).await?;
-    /// assert!(fs.set_permissions_without_links(&link, 0o700).await.is_err());
-    /// # Ok(()) }
-    /// ```
-    pub async fn set_permissions_without_links(&self, path: impl AsHostPath, mode: u32) -> Result<(), Error> {
-        let request = set_permissions(path.as_host_path()?, mode);
-        self.client.call(wire::SetPermissions { follow_symlinks: Some(false), ..request }).await?;
-        Ok(())
+    pub fn set_permissions(&self, path: impl AsHostPath, mode: u32) -> FileCall<wire::SetPermissions> {
+        FileCall::new(self, path.as_host_path().map(|path| set_permissions(path, mode)))
     }
 
     /// Sets the times of a file, with millisecond precision.
@@ -468,9 +343,10 @@ pub(super) fn get_metadata(path: HostPath) -> wire::GetMetadata {
     wire::GetMetadata { path, follow_symlinks: None, sandbox: Sandbox::default() }
 }
 
-/// Removes any kind of entry.
+/// Removes an existing entry that is no directory with entries.
 pub(super) fn remove(path: HostPath) -> wire::Remove {
-    wire::Remove { path, recursive: None, force: None, follow_symlinks: None, sandbox: Sandbox::default() }
+    let (recursive, force) = (Some(false), Some(false));
+    wire::Remove { path, recursive, force, follow_symlinks: None, sandbox: Sandbox::default() }
 }
 
 pub(super) fn rename(source_path: HostPath, destination_path: HostPath) -> wire::Rename {

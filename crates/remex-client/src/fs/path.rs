@@ -8,15 +8,22 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use remex_proto::{HostPath, path::from_bytes};
+use remex_proto::{
+    HostPath,
+    path::{PathError, from_bytes},
+};
 use sha2::{Digest as _, Sha256};
 
 use super::DirectoryEntry;
-use crate::{Error, error::usage};
+use crate::{Error, core::is_absolute, error::usage};
 
 /// A path on the remote host: a string, a [`Path`], or a [`HostPath`].
 ///
-/// A string is an absolute path or a `file:` URI. Names that are not UTF-8 need a [`Path`] or a URI with escapes.
+/// A string is a path or a `file:` URI. Names that are not UTF-8 need a [`Path`] or a URI with escapes.
+///
+/// A relative path begins in the working directory of the server, where commands run unless
+/// [`Command::cwd`](crate::Command::cwd) says otherwise, and `~` or `~/…` in the home of its user; calls ask the server
+/// for both. [`Transfer`](super::Transfer) and [`CopyPath`](super::CopyPath) need absolute paths.
 ///
 /// Slashes separate the components, also in a client on Windows; there, a [`Path`] with a backslash is refused.
 ///
@@ -25,23 +32,42 @@ use crate::{Error, error::usage};
 /// use remex_client::fs::AsHostPath;
 ///
 /// assert_eq!("file:///a%20b".as_host_path()?.native().unwrap(), Path::new("/a b"));
-/// assert!(Path::new("relative").as_host_path().is_err());
+/// assert_eq!("notes/today".as_host_path()?.to_string(), "notes/today");
 /// # Ok::<(), remex_client::Error>(())
 /// ```
-pub trait AsHostPath {
+pub trait AsHostPath: sealed::Sealed {
     /// Returns the path.
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] when it is relative or invalid.
+    /// [`Error::Usage`] when it is empty or invalid.
     fn as_host_path(&self) -> Result<HostPath, Error>;
+}
+
+mod sealed {
+    use std::path::{Path, PathBuf};
+
+    use remex_proto::HostPath;
+
+    pub trait Sealed {}
+
+    impl Sealed for str {}
+    impl Sealed for String {}
+    impl Sealed for Path {}
+    impl Sealed for PathBuf {}
+    impl Sealed for HostPath {}
+    impl<P: Sealed + ?Sized> Sealed for &P {}
 }
 
 impl AsHostPath for str {
     fn as_host_path(&self) -> Result<HostPath, Error> {
-        HostPath::parse(self).map_err(|error| {
-            usage(format!("cannot use `{self}` as a path: {error}"), "give an absolute path or a `file:` URI")
-        })
+        match HostPath::parse(self) {
+            Err(PathError::Relative) if !self.starts_with("file:") => Path::new(self).as_host_path(),
+            parsed => parsed.map_err(|error| {
+                let hint = "give a path or a `file:` URI; write `./` before a relative path with a colon";
+                usage(format!("cannot use `{self}` as a path: {error}"), hint)
+            }),
+        }
     }
 }
 
@@ -58,12 +84,12 @@ impl AsHostPath for Path {
             Err(usage(format!("cannot use `{}` as a path: it {reason}", self.display()), hint))
         };
         if bytes.contains(&0) {
-            refused("contains a NUL byte", "give an absolute path")
+            refused("contains a NUL byte", "remove it")
         } else if cfg!(windows) && (self.to_str().is_none() || bytes.contains(&b'\\')) {
             // `Path::join` has put it there.
             refused("is a path of Windows", "write it as a string with slashes")
-        } else if !bytes.starts_with(b"/") {
-            refused("is relative", "give an absolute path")
+        } else if bytes.is_empty() {
+            refused("is empty", "give a path, or `.` for the working directory")
         } else {
             Ok(HostPath::from(self.to_owned()))
         }
@@ -92,6 +118,14 @@ impl<P: AsHostPath + ?Sized> AsHostPath for &P {
 pub(super) fn native(path: &HostPath) -> Result<&Path, Error> {
     path.native()
         .map_err(|error| usage(format!("cannot use `{path}`: {error}"), "trees and uploads need Unix paths"))
+}
+
+/// Checks that a path is absolute where nobody can be asked what it is relative to.
+pub(crate) fn absolute(path: HostPath) -> Result<HostPath, Error> {
+    if is_absolute(&path) {
+        return Ok(path);
+    }
+    Err(usage(format!("cannot use `{path}` as a path: it is relative"), "give an absolute path"))
 }
 
 /// Returns the remote path of an entry of a remote directory; an absolute `name` replaces all.
@@ -215,16 +249,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_paths_are_refused_with_the_remedy() {
-        for error in [
-            "a/b".as_host_path().unwrap_err(),
-            Path::new("a/b").as_host_path().unwrap_err(),
-            "".as_host_path().unwrap_err(),
-        ] {
-            assert!(
-                matches!(&error, Error::Usage { hint, .. } if hint.starts_with("give an absolute path")),
-                "{error}"
-            );
+    fn relative_paths_are_paths_and_nothing_is_none() {
+        for relative in ["a/b", ".", "~", "~/a"] {
+            assert_eq!(relative.as_host_path().unwrap(), Path::new(relative).as_host_path().unwrap());
+            assert_eq!(relative.as_host_path().unwrap().to_string(), relative);
+            let error = absolute(relative.as_host_path().unwrap()).unwrap_err();
+            assert_eq!(error.hint(), Some("give an absolute path"), "{error}");
+        }
+        for invalid in ["", "file:a", "a:b", "a\0b"] {
+            assert!(matches!(invalid.as_host_path(), Err(Error::Usage { .. })), "{invalid}");
         }
         assert_eq!("file:///a%20b".as_host_path().unwrap().native().unwrap(), Path::new("/a b"));
     }

@@ -7,7 +7,7 @@
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
 /// let (mut last, path) = (0, directory.path().join("image"));
-/// fs.upload(&[0; 1 << 20][..], &path, |progress| last = progress.bytes).await?;
+/// fs.upload(&[0; 1 << 20][..], &path).progress(|progress| last = progress.bytes).await?;
 /// assert_eq!(last, 1 << 20);
 /// # Ok(()) }
 /// ```

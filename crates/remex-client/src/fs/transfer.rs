@@ -2,11 +2,13 @@
 //!
 //! Start at [`Transfer`].
 
+use std::{fmt, pin::Pin};
+
 use remex_proto::{ErrorKind, HostPath};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ContentHash, Fs, IfMatch, Metadata, Write,
+    ContentHash, Fs, IfMatch, Metadata,
     destination::{Temporary, hide},
     download::is_same,
     entry::{rename, set_permissions, set_times},
@@ -111,45 +113,12 @@ impl Transfer {
     ///     to: fs.clone(),
     ///     destination: destination.as_host_path()?,
     /// };
-    /// assert_eq!(transfer.run(|_| ()).await?.found, 1000);
+    /// assert_eq!(transfer.run().await?.found, 1000);
     /// assert_eq!(fs.hash(&source).await?, fs.hash(&destination).await?);
     /// # Ok(()) }
     /// ```
-    pub async fn run(&self, progress: impl FnMut(u64)) -> Result<Transferred, Error> {
-        self.run_through(SmallFile::OneMessage, progress).await
-    }
-
-    /// Copies the file like [`run`](Self::run), but uses the [`part`](Self::part) file for small files as well.
-    ///
-    /// That takes more round trips, but if this process is killed, it leaves only a file that the next transfer to the same
-    /// destination resumes.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`run`](Self::run).
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// use remex_client::fs::{AsHostPath as _, Transfer};
-    ///
-    /// let (source, destination) = (directory.path().join("a"), directory.path().join("b"));
-    /// fs.write(&source, "hello\n").await?;
-    /// let transfer = Transfer {
-    ///     metadata: fs.metadata(&source).await?,
-    ///     from: fs.clone(),
-    ///     source: source.as_host_path()?,
-    ///     to: fs.clone(),
-    ///     destination: destination.as_host_path()?,
-    /// };
-    /// transfer.run_with_part(|_| ()).await?;
-    /// assert_eq!(fs.read(&destination).await?, "hello\n");
-    /// assert!(!fs.exists(transfer.part()?).await?);
-    /// # Ok(()) }
-    /// ```
-    pub async fn run_with_part(&self, progress: impl FnMut(u64)) -> Result<Transferred, Error> {
-        self.run_through(SmallFile::Part, progress).await
+    pub fn run(&self) -> TransferRun<'_> {
+        TransferRun { transfer: self, small_file: SmallFile::OneMessage, progress: Box::new(|_| ()) }
     }
 
     /// Returns the partial file, which holds the content until it is complete and stays behind after a failure.
@@ -177,7 +146,8 @@ impl Transfer {
     /// # Ok(()) }
     /// ```
     pub fn part(&self) -> Result<HostPath, Error> {
-        let part = path::part(path::native(&self.destination)?).ok_or_else(|| {
+        let destination = path::absolute(self.destination.clone())?;
+        let part = path::part(path::native(&destination)?).ok_or_else(|| {
             usage(format!("cannot copy to `{}`: it has no file name", self.destination), "name the file")
         })?;
         Ok(part.into())
@@ -232,6 +202,72 @@ impl Transfer {
     }
 }
 
+/// A transfer that starts when it is awaited, from [`Transfer::run`].
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use remex_client::fs::{AsHostPath as _, Transfer};
+///
+/// let (source, destination) = (directory.path().join("a"), directory.path().join("b"));
+/// fs.write(&source, "hello\n").await?;
+/// let transfer = Transfer {
+///     metadata: fs.metadata(&source).await?,
+///     from: fs.clone(),
+///     source: source.as_host_path()?,
+///     to: fs.clone(),
+///     destination: destination.as_host_path()?,
+/// };
+/// let mut copied = 0;
+/// transfer.run().with_part().progress(|bytes| copied = bytes).await?;
+/// assert_eq!(copied, 6);
+/// assert!(!fs.exists(transfer.part()?).await?);
+/// # Ok(()) }
+/// ```
+#[must_use = "a transfer starts when it is awaited"]
+pub struct TransferRun<'a> {
+    transfer: &'a Transfer,
+    small_file: SmallFile,
+    progress: Box<dyn FnMut(u64) + Send + 'a>,
+}
+
+impl<'a> TransferRun<'a> {
+    /// Uses the [`part`](Transfer::part) file for small files as well.
+    ///
+    /// That takes more round trips, but if this process is killed, it leaves only a file that the next transfer to the same
+    /// destination resumes.
+    ///
+    /// See [`TransferRun`] for an example.
+    pub fn with_part(mut self) -> Self {
+        self.small_file = SmallFile::Part;
+        self
+    }
+
+    /// Calls `progress` with the number of bytes at the destination.
+    ///
+    /// See [`TransferRun`] for an example.
+    pub fn progress(mut self, progress: impl FnMut(u64) + Send + 'a) -> Self {
+        self.progress = Box::new(progress);
+        self
+    }
+}
+
+impl<'a> IntoFuture for TransferRun<'a> {
+    type Output = Result<Transferred, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.transfer.run_through(self.small_file, self.progress))
+    }
+}
+
+impl fmt::Debug for TransferRun<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TransferRun").field("transfer", self.transfer).finish_non_exhaustive()
+    }
+}
+
 /// How a small file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SmallFile {
@@ -268,7 +304,7 @@ impl RunningTransfer<'_> {
         if size != self.metadata.size && self.metadata.size != 0 {
             return self.changed();
         }
-        let mut write = write_file(part, content, Write::InPlace);
+        let mut write = write_file(part, content);
         (write.if_match, write.create_mode) = (Some(IfMatch::Absent), Some(PRIVATE));
         let (written, now) = tokio::try_join!(to.client.call_without_limit(write), from.metadata(source))?;
         if !is_same(&self.metadata, &now) {
@@ -359,7 +395,7 @@ impl RunningTransfer<'_> {
         if !is_open || self.own.is_some() || std::mem::replace(&mut self.is_reclaimed, true) {
             return false;
         }
-        let is_complete = to.metadata_without_links(&self.part).await.is_ok_and(|part| {
+        let is_complete = to.metadata(&self.part).without_links().await.is_ok_and(|part| {
             part.is_file && part.size == self.metadata.size && part.mode.is_some_and(|mode| mode & 0o077 != 0)
         });
         if !is_complete {
@@ -367,7 +403,7 @@ impl RunningTransfer<'_> {
         }
         let hashes = tokio::join!(from.hash(source), to.hash(&self.part));
         matches!(hashes, (Ok(here), Ok(there)) if here.hash == there.hash)
-            && to.set_permissions_without_links(&self.part, PRIVATE).await.is_ok()
+            && to.set_permissions(&self.part, PRIVATE).without_links().await.is_ok()
     }
 
     fn changed<T>(&self) -> Result<T, Error> {

@@ -95,6 +95,13 @@ impl Fs {
     }
 }
 
+impl Fs {
+    /// Makes a path on the remote host absolute.
+    async fn resolve(&self, path: PathBuf) -> Result<PathBuf, Error> {
+        Ok(native(&self.client.core().resolve(path.into()).await?)?.to_owned())
+    }
+}
+
 fn remote(path: &impl AsHostPath) -> Result<PathBuf, Error> {
     Ok(native(&path.as_host_path()?)?.to_owned())
 }
@@ -325,9 +332,11 @@ impl<'a> TreeCopy<'a> {
         let settings = Settings { rules, predicate, skip, on_failure };
         match self.route? {
             Route::Upload { from, to } => {
+                let to = self.fs.resolve(to).await?;
                 Box::pin(copy(Upload { fs: self.fs }, &settings, from, to, self.progress)).await
             }
             Route::Download { from, to } => {
+                let from = self.fs.resolve(from).await?;
                 Box::pin(copy(Download { fs: self.fs }, &settings, from, to, self.progress)).await
             }
         }

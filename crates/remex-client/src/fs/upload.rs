@@ -1,6 +1,6 @@
 //! Writing files of any size in constant memory.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, fmt, pin::Pin};
 
 use bytes::{Bytes, BytesMut};
 use remex_proto::{Blob, ErrorKind, HostPath, fs as wire};
@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    AsHostPath, Fs, Progress, Write,
+    AsHostPath, Fs, Progress,
     destination::{Destination, Temporary, hide},
     entry::set_times,
     handle::{Access, BLOCK, Handle, RetryBudget, WINDOW},
@@ -28,31 +28,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// There is no notification when a file is unlocked, so it is polled.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Which permissions an uploaded file gets.
-///
-/// ```
-/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-/// use remex_client::fs::Permissions;
-///
-/// let path = directory.path().join("key");
-/// fs.upload_with(&b"s3cret"[..], &path, Permissions::Set(0o600), |_| ()).await?;
-/// assert_eq!(fs.metadata(&path).await?.mode.map(|mode| mode & 0o777), Some(0o600));
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Permissions {
-    /// Those of the file that it replaces; the server's default for a new file.
-    #[default]
-    Keep,
-    /// These bits: 0 to octal 7777.
-    Set(u32),
-}
-
 impl Fs {
-    /// Writes everything from `reader` to a file, and returns the number of bytes.
+    /// Writes everything from `reader` to a file, and returns the number of bytes; starts when it is awaited.
     ///
     /// The content is written to a temporary file beside the destination, which then replaces it atomically: readers see
     /// either the old content or the new. If the permissions are known, the temporary file is private. A link is
@@ -75,46 +52,18 @@ impl Fs {
     /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
     /// let path = directory.path().join("image");
     /// let image = &b"any reader will do"[..];
-    /// let bytes = fs.upload(image, &path, |progress| println!("{} bytes", progress.bytes)).await?;
+    /// let bytes = fs.upload(image, &path).progress(|progress| println!("{} bytes", progress.bytes)).await?;
     /// assert_eq!((bytes, fs.read(&path).await?), (18, image.into()));
     /// # Ok(()) }
     /// ```
-    pub async fn upload(
-        &self,
-        reader: impl AsyncRead + Unpin,
-        path: impl AsHostPath,
-        progress: impl FnMut(&Progress),
-    ) -> Result<u64, Error> {
-        self.upload_with(reader, path, Permissions::Keep, progress).await
-    }
-
-    /// Writes as [`Fs::upload`], with these permissions.
-    ///
-    /// # Errors
-    ///
-    /// As [`Fs::upload`].
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
-    /// use remex_client::{Command, fs::Permissions};
-    ///
-    /// let script = directory.path().join("script");
-    /// fs.upload_with(&b"#!/bin/sh\nexit 3\n"[..], &script, Permissions::Set(0o755), |_| ()).await?;
-    /// let output = Command::new(script.display().to_string()).output(&client).await?;
-    /// assert_eq!(output.exit.code, 3);
-    /// # Ok(()) }
-    /// ```
-    pub async fn upload_with(
-        &self,
-        reader: impl AsyncRead + Unpin,
-        path: impl AsHostPath,
-        permissions: Permissions,
-        progress: impl FnMut(&Progress),
-    ) -> Result<u64, Error> {
-        let destination = self.destination(path.as_host_path()?, permissions).await?;
-        self.send(reader, std::future::ready(Ok(())), destination, progress).await
+    pub fn upload<'a, R: AsyncRead + Unpin>(&self, reader: R, path: impl AsHostPath) -> Upload<'a, R> {
+        Upload {
+            fs: self.clone(),
+            path: path.as_host_path(),
+            reader,
+            permissions: None,
+            progress: Box::new(|_| ()),
+        }
     }
 
     /// Writes all data from `reader` to its destination, if `check` succeeds once everything is read.
@@ -159,7 +108,7 @@ impl Fs {
         read.map_err(|error| Error::local(format!("read the new content of `{path}`"), error))?;
         check.await?;
         let len = content.len() as u64;
-        self.client.call(write_file(path, content.into(), Write::InPlace)).await?;
+        self.client.call(write_file(path, content.into())).await?;
         Ok(len)
     }
 
@@ -184,6 +133,67 @@ impl Fs {
             self.client.call(set_times(temporary.path.clone(), ms)).await?;
         }
         temporary.put_in_place(&destination.path, reporter.so_far.bytes).await
+    }
+}
+
+/// An upload, from [`Fs::upload`]; starts when it is awaited.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use remex_client::Command;
+///
+/// let script = directory.path().join("script");
+/// fs.upload(&b"#!/bin/sh\nexit 3\n"[..], &script).permissions(0o755).await?;
+/// let output = Command::new(script.display().to_string()).output(&client).await?;
+/// assert_eq!(output.exit.code, 3);
+/// # Ok(()) }
+/// ```
+#[must_use = "an upload starts when it is awaited"]
+pub struct Upload<'a, R> {
+    fs: Fs,
+    path: Result<HostPath, Error>,
+    reader: R,
+    permissions: Option<u32>,
+    progress: Box<dyn FnMut(&Progress) + Send + 'a>,
+}
+
+impl<'a, R> Upload<'a, R> {
+    /// Sets the permission bits of the file, 0 to octal 7777; otherwise it has those of the file that it replaces, and a new
+    /// file the server's default.
+    ///
+    /// See [`Upload`] for an example.
+    pub fn permissions(mut self, mode: u32) -> Self {
+        self.permissions = Some(mode);
+        self
+    }
+
+    /// Calls `progress` from time to time, and once at the end.
+    ///
+    /// See [`Fs::upload`] for an example.
+    pub fn progress(mut self, progress: impl FnMut(&Progress) + Send + 'a) -> Self {
+        self.progress = Box::new(progress);
+        self
+    }
+}
+
+impl<'a, R: AsyncRead + Unpin + Send + 'a> IntoFuture for Upload<'a, R> {
+    type Output = Result<u64, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { fs, path, reader, permissions, progress } = self;
+        Box::pin(async move {
+            let destination = fs.destination(path?, permissions).await?;
+            fs.send(reader, std::future::ready(Ok(())), destination, progress).await
+        })
+    }
+}
+
+impl<R> fmt::Debug for Upload<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Command {
     env_exclude: Vec<String>,
     env_include_only: Vec<String>,
     terminal: Option<TerminalSize>,
-    input: Input,
+    stdin: Stdio,
     timeout: Option<Duration>,
     idle_timeout: Option<Duration>,
     timeout_grace: Option<Duration>,
@@ -61,20 +61,20 @@ pub struct Command {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::{Command, process::Input};
+/// use remex_client::{Command, process::Stdio};
 ///
-/// let nothing = Command::new("cat").input(Input::None).start(&client).await?;
+/// let nothing = Command::new("cat").stdin(Stdio::Null).start(&client).await?;
 /// assert_eq!(nothing.communicate(b"unread").await?.stdout, b"");
-/// let piped = Command::new("cat").input(Input::Piped).start(&client).await?;
+/// let piped = Command::new("cat").stdin(Stdio::Piped).start(&client).await?;
 /// assert_eq!(piped.communicate(b"read").await?.stdout, b"read");
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Input {
+pub enum Stdio {
     /// Empty: end of file at once.
     #[default]
-    None,
+    Null,
     /// A pipe that [`Process::stdin`](super::Process::stdin) writes to.
     Piped,
 }
@@ -87,6 +87,7 @@ pub enum Input {
 /// assert_eq!(Secrets::default(), Secrets::Withheld);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Secrets {
     /// They are removed from its environment.
     #[default]
@@ -142,7 +143,7 @@ impl Command {
             env_exclude: Vec::new(),
             env_include_only: Vec::new(),
             terminal: None,
-            input: Input::None,
+            stdin: Stdio::Null,
             timeout: None,
             idle_timeout: None,
             timeout_grace: None,
@@ -220,7 +221,9 @@ impl Command {
         self
     }
 
-    /// Sets the working directory on the remote host: an absolute path, or a `file:` URI.
+    /// Sets the working directory on the remote host: a path or a `file:` URI.
+    ///
+    /// A relative path begins in the working directory of the server, and `~` is the home of its user.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -363,14 +366,14 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::{Command, process::Input};
+    /// use remex_client::{Command, process::Stdio};
     ///
-    /// let process = Command::new("wc").arg("-c").input(Input::Piped).start(&client).await?;
+    /// let process = Command::new("wc").arg("-c").stdin(Stdio::Piped).start(&client).await?;
     /// assert_eq!(process.communicate(b"hello").await?.stdout, b"5\n");
     /// # Ok(()) }
     /// ```
-    pub fn input(mut self, input: Input) -> Self {
-        self.input = input;
+    pub fn stdin(mut self, stdin: Stdio) -> Self {
+        self.stdin = stdin;
         self
     }
 
@@ -505,7 +508,7 @@ impl Command {
     ///
     /// let retain = Retain::default().bytes(16 << 20);
     /// let process = Command::new("seq").arg("1000").retain(retain).start(&client).await?;
-    /// assert!(process.wait().await?.is_success());
+    /// assert!(process.wait().await?.success());
     /// # Ok(()) }
     /// ```
     pub fn retain(mut self, retain: Retain) -> Self {

@@ -37,7 +37,7 @@ use crate::{
 ///     match event {
 ///         Event::Output(chunk) => bytes += chunk.bytes.len(),
 ///         Event::Gap(gap) => panic!("{:?} bytes are gone", gap.bytes),
-///         Event::Exited { exit, .. } => assert!(exit.is_success()),
+///         Event::Exited { exit, .. } => assert!(exit.success()),
 ///         Event::Closed(_) => assert_eq!(bytes, 6),
 ///         _ => {}
 ///     }

@@ -90,6 +90,7 @@ impl TimedChunk {
 
 /// How a process is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Termination {
     /// SIGKILL to the whole tree.
     Kill,
@@ -243,7 +244,7 @@ impl ProcessRef {
     /// # Errors
     ///
     /// Those of [`Client::call`].
-    pub async fn release(&self) -> Result<(), Error> {
+    pub async fn discard_output(&self) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
         self.client.call(wire::Release { process_id, session_id }).await.map(drop)
     }

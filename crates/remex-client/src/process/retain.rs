@@ -16,7 +16,7 @@ use super::Overflow;
 /// let retain =
 ///     Retain::default().bytes(1 << 20).after_close(Duration::from_secs(600)).overflow(Overflow::Evict);
 /// let process = Command::shell("seq 1000000").retain(retain).start(&client).await?;
-/// assert!(process.wait().await?.is_success());
+/// assert!(process.wait().await?.success());
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

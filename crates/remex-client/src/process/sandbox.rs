@@ -10,7 +10,11 @@ use remex_proto::{
     },
 };
 
-use crate::{Client, Error, error::usage, fs::AsHostPath};
+use crate::{
+    Client, Error,
+    error::usage,
+    fs::{AsHostPath, path::absolute},
+};
 
 /// What a process may read, write and reach, for [`Command::sandbox`](super::Command::sandbox).
 ///
@@ -58,7 +62,7 @@ impl Sandbox {
     /// use remex_client::{Command, Error, ErrorKind, process::Sandbox};
     ///
     /// match Command::shell("echo x > /tmp/x").sandbox(Sandbox::read_only()).output(&client).await {
-    ///     Ok(output) => assert!(!output.exit.is_success()),
+    ///     Ok(output) => assert!(!output.exit.success()),
     ///     // A host that cannot confine processes starts nothing.
     ///     Err(error) => assert_eq!(error.kind(), Some(ErrorKind::SandboxUnavailable)),
     /// }
@@ -227,7 +231,7 @@ pub(super) fn host_path(path: &OsString) -> Result<HostPath, Error> {
         Some(text) => HostPath::parse(text).map_err(|error| {
             usage(format!("cannot use the path `{text}`: {error}"), "give an absolute path")
         }),
-        None => Path::new(path).as_host_path(),
+        None => absolute(Path::new(path).as_host_path()?),
     }
 }
 
@@ -252,7 +256,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn confine_files(&self, sandbox: &Sandbox, directory: impl AsHostPath) -> Result<(), Error> {
-        self.core().confine_files(sandbox.to_wire(&directory.as_host_path()?)?);
+        self.core().confine_files(sandbox.to_wire(&absolute(directory.as_host_path()?)?)?);
         Ok(())
     }
 }

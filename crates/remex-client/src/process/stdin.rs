@@ -34,15 +34,15 @@ pub(super) const WRITE_BYTES: usize = 64 << 10;
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::{Command, process::{Input, Until}};
+/// use remex_client::{Command, process::{Stdio, Until}};
 /// use tokio::io::AsyncWriteExt as _;
 ///
-/// let process = Command::new("cat").input(Input::Piped).start(&client).await?;
+/// let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await?;
 /// let mut stdin = process.stdin().expect("it is piped");
 /// stdin.write_all(b"hello\n").await?;
 /// process.wait_for(&Until::Output("hello".to_owned())).await?;
 /// stdin.shutdown().await?;
-/// assert!(process.wait().await?.is_success());
+/// assert!(process.wait().await?.success());
 /// # Ok(()) }
 /// ```
 pub struct Stdin {

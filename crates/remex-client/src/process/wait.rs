@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use remex_proto::state::matcher::Search;
+use remex_proto::state::matcher::{Found, Search};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Event, Events, Exit, Process};
+use super::{Event, Events, Exit, Process, Stream};
 use crate::Error;
 
 /// The condition of a [`Process::wait_for`].
@@ -27,10 +27,11 @@ pub enum Until {
     /// Output, retained or new, that matches this regular expression: over bytes, in the syntax of the `regex` crate,
     /// in each stream separately.
     Output(String),
-    /// The same, but only in output after an event, so that a prompt is not matched twice.
+    /// The same, but only in output after an earlier match, so that a prompt is not matched twice, and nothing that
+    /// arrived together with it is missed.
     OutputAfter {
-        /// The number of that event, such as the `seq` of the last match.
-        seq: u64,
+        /// That match.
+        after: Match,
         /// The expression.
         pattern: String,
     },
@@ -48,26 +49,60 @@ pub enum Until {
 /// use remex_client::{Command, process::{Until, WaitOutcome}};
 ///
 /// let process = Command::shell("echo port 4000; exit 3").start(&client).await?;
-/// let WaitOutcome::Matched { bytes, .. } = process.wait_for(&Until::Output("port [0-9]+".to_owned())).await? else {
+/// let WaitOutcome::Matched(found) = process.wait_for(&Until::Output("port [0-9]+".to_owned())).await? else {
 ///     panic!("it has ended without telling its port");
 /// };
-/// assert_eq!(bytes, "port 4000");
+/// assert_eq!(found.bytes, "port 4000");
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitOutcome {
     /// Output matched.
-    Matched {
-        /// The chunk that completed the match.
-        seq: u64,
-        /// The bytes that matched.
-        bytes: Bytes,
-    },
+    Matched(Match),
     /// There was no output for the requested time.
     Idle,
     /// The process exited; with [`Until::Output`], none of its output matched.
     Exited(Exit),
+}
+
+/// Output that a [`Process::wait_for`] has found.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::{Command, process::{Until, WaitOutcome}};
+///
+/// let process = Command::shell(r"printf 'user: \npassword: '").start(&client).await?;
+/// let prompt = Until::Output("[a-z]+: ".to_owned());
+/// let WaitOutcome::Matched(user) = process.wait_for(&prompt).await? else { panic!("it asks for a user") };
+/// assert_eq!(user.bytes, "user: ");
+/// let next = Until::OutputAfter { after: user, pattern: "[a-z]+: ".to_owned() };
+/// let WaitOutcome::Matched(password) = process.wait_for(&next).await? else { panic!("it asks for a password") };
+/// assert_eq!((&password.before[..], &password.bytes[..]), (&b"\n"[..], &b"password: "[..]));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Match {
+    /// The event whose output completed it.
+    pub seq: u64,
+    /// The stream that it was found in.
+    pub stream: Stream,
+    /// The bytes that matched.
+    pub bytes: Bytes,
+    /// The output of the stream before it, from where the search began; at most the last 256 KiB.
+    pub before: Bytes,
+    /// The output of the stream after it, up to the event `seq`.
+    rest: Bytes,
+}
+
+impl Match {
+    fn new(seq: u64, stream: Stream, found: &Found) -> Self {
+        let copy = Bytes::copy_from_slice;
+        let (before, bytes, rest) = (copy(found.before()), copy(found.bytes()), copy(found.rest()));
+        Self { seq, stream, bytes, before, rest }
+    }
 }
 
 impl Process {
@@ -125,21 +160,27 @@ impl Process {
     pub async fn wait_for(&self, until: &Until) -> Result<WaitOutcome, Error> {
         match until {
             Until::Exit => self.wait().await.map(WaitOutcome::Exited),
-            Until::Output(pattern) => self.wait_for_output(pattern, 0).await,
-            Until::OutputAfter { seq, pattern } => self.wait_for_output(pattern, *seq).await,
+            Until::Output(pattern) => self.wait_for_output(pattern, None).await,
+            Until::OutputAfter { after, pattern } => self.wait_for_output(pattern, Some(after)).await,
             Until::Idle(silence) => self.wait_for_silence(*silence).await,
         }
     }
 
-    async fn wait_for_output(&self, pattern: &str, after_seq: u64) -> Result<WaitOutcome, Error> {
+    async fn wait_for_output(&self, pattern: &str, after: Option<&Match>) -> Result<WaitOutcome, Error> {
         let mut search = Search::new(pattern)?;
-        let mut events = self.events_after(after_seq);
+        // Nothing may have followed the match, and then even an expression that matches nothing has to wait.
+        if let Some(Match { seq, stream, rest, .. }) = after.filter(|after| !after.rest.is_empty())
+            && let Some(found) = search.look_at(*stream, rest)
+        {
+            return Ok(WaitOutcome::Matched(Match::new(*seq, *stream, &found)));
+        }
+        let mut events = self.events_after(after.map_or(0, |after| after.seq));
         let mut exit = None;
         loop {
             match events.next().await? {
                 Some(Event::Output(chunk)) => {
                     if let Some(found) = search.look_at(chunk.stream, &chunk.bytes) {
-                        return Ok(WaitOutcome::Matched { seq: chunk.seq, bytes: found.into() });
+                        return Ok(WaitOutcome::Matched(Match::new(chunk.seq, chunk.stream, &found)));
                     }
                 }
                 Some(Event::Gap(_)) => search.restart(),

@@ -33,7 +33,7 @@ use crate::{
 /// let batch = process.read(0, 1024, Duration::ZERO).await?;
 /// assert_eq!(batch.chunks[0].bytes, "name? ");
 /// process.write(b"ada\n").await?;
-/// assert!(process.wait().await?.is_success());
+/// assert!(process.wait().await?.success());
 /// assert_eq!(process.written(), b"ada\n");
 /// # Ok(()) }
 /// ```
@@ -105,7 +105,7 @@ impl State {
         let shown = |bytes| String::from_utf8_lossy(bytes).escape_debug().to_string();
         let reason = match (self.input, &self.written[self.expected..]) {
             (InputState::Missing, _) => {
-                "the command was started without input; start it with `Input::Piped` or on a terminal"
+                "the command was started without input; start it with `Stdio::Piped` or on a terminal"
                     .to_owned()
             }
             (_, []) => "the input was closed".to_owned(),

@@ -22,7 +22,7 @@ use connection::Connection;
 ///   [`Process::signal`](crate::Process::signal) with every signal whose default action that is.
 /// - [`Command::timeout`](crate::Command::timeout) and [`Command::idle_timeout`](crate::Command::idle_timeout) kill it. The
 ///   time is that of tokio, which a test can pause.
-/// - Only a command with [`Input::Piped`](crate::process::Input::Piped) or a terminal accepts input.
+/// - Only a command with [`Stdio::Piped`](crate::process::Stdio::Piped) or a terminal accepts input.
 /// - A second start with the id of a process is refused. Each client has a session, and so ids, of its own, unless it
 ///   resumes the session of another.
 ///
@@ -125,11 +125,11 @@ impl FakeServer {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), remex_client::Error> {
-    /// use remex_client::{Client, Command, process::Input, testing::{FakeServer, Script}};
+    /// use remex_client::{Client, Command, process::Stdio, testing::{FakeServer, Script}};
     ///
     /// let server = FakeServer::new().on("bc", Script::new().expect_input("1+1\n").stdout("2\n").exit(0));
     /// let client = Client::connect(server.target()).await?;
-    /// let process = Command::new("bc").id("sum").input(Input::Piped).start(&client).await?;
+    /// let process = Command::new("bc").id("sum").stdin(Stdio::Piped).start(&client).await?;
     /// assert_eq!(process.communicate(b"1+1\n").await?.stdout, b"2\n");
     /// assert_eq!(server.written("sum"), b"1+1\n");
     /// # Ok(()) }

@@ -183,7 +183,7 @@ async fn the_process_behind_a_handle_is_followed_beside_the_steps() {
     drop(events);
     drop(stage.agent);
     stage.server.end(&mut running, 0).await;
-    assert!(process.wait().await.unwrap().is_success());
+    assert!(process.wait().await.unwrap().success());
 }
 
 #[tokio::test]

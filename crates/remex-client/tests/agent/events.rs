@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use remex_client::{
     agent::{AgentEvent, AgentEvents, Limits, Progress, Write},
-    process::Input,
+    process::Stdio,
 };
 use serde_json::{Value, json, to_value};
 use tokio::time::timeout;
@@ -75,7 +75,7 @@ async fn an_end_during_a_step_that_is_dropped_is_told() {
 async fn input_is_told_as_far_as_it_was_accepted() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
-    let (handle, _process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::Bytes(b"yes\n")).await;
     assert_eq!(stage.server.take_write().await, "yes\n");
     let told = next(&mut events).await;
@@ -91,7 +91,7 @@ async fn input_is_told_as_far_as_it_was_accepted() {
 async fn a_slow_subscriber_is_told_what_it_misses_and_a_dropped_agent_tells_nothing_more() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
-    let (handle, _process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     for _ in 0..1030 {
         let step = stage.step(handle, Write::Bytes(b"x")).await;
         stage.server.take_write().await;

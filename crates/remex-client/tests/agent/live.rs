@@ -10,7 +10,7 @@ use std::{
 use remex_client::{
     ErrorKind,
     agent::{ControlSequences, Count, Delta, Handle, Limits, LiveStep, Progress, Step, StepEvent, Write},
-    process::{Input, Stream},
+    process::{Stdio, Stream},
 };
 use serde_json::{json, to_value};
 use tokio::time::timeout;
@@ -114,7 +114,7 @@ async fn a_step_that_nobody_finishes_consumes_nothing() {
 #[tokio::test]
 async fn deltas_begin_with_what_was_printed_since_the_last_step() {
     let mut stage = Stage::new(Limits::default()).await;
-    let (handle, mut process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     stage.server.say(&mut process, "seen").await;
     stage.unseen(4).await;
     assert_eq!(stage.step_and_yield(handle).await.output, whole("seen"));
@@ -233,7 +233,7 @@ async fn a_character_is_whole_in_a_delta_and_control_sequences_are_removed_on_re
 #[tokio::test]
 async fn an_error_of_the_step_is_told_and_its_output_stays() {
     let mut stage = Stage::new(Limits::default()).await;
-    let (handle, mut process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     stage.server.say(&mut process, "kept").await;
     stage.unseen(4).await;
     let mut live = stage.agent.write_stdin_live(handle, Write::Bytes(b"hello"), window(SECOND)).unwrap();

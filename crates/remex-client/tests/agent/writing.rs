@@ -3,7 +3,7 @@
 use remex_client::{
     Error, ErrorKind,
     agent::{Limits, Progress, Refusal, Write},
-    process::Input,
+    process::Stdio,
 };
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use super::{SECOND, Stage, ended, server::written, whole, window};
 #[tokio::test]
 async fn input_is_written_and_the_step_waits_for_what_comes_of_it() {
     let mut stage = Stage::new(Limits::default()).await;
-    let (handle, mut process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::Bytes(b"1+1\n")).await;
     assert_eq!(stage.server.take_write().await, "1+1\n");
     stage.server.say(&mut process, "2\n").await;
@@ -25,7 +25,7 @@ async fn input_is_written_and_the_step_waits_for_what_comes_of_it() {
 #[tokio::test]
 async fn the_end_of_the_input_comes_after_all_of_it_and_is_the_last() {
     let mut stage = Stage::new(Limits::default()).await;
-    let (handle, mut process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::BytesAndEnd(b"all")).await;
     assert_eq!(stage.server.take_write().await, "all");
     let (id, _) = stage.server.expect("process/closeStdin").await;
@@ -42,7 +42,7 @@ async fn the_end_of_the_input_comes_after_all_of_it_and_is_the_last() {
 #[tokio::test]
 async fn the_end_of_the_input_arrives_though_its_step_is_over() {
     let mut stage = Stage::new(Limits::default()).await;
-    let (handle, _process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::BytesAndEnd(b"all")).await;
     let (id, write) = stage.server.expect("process/write").await;
     stage.clock.advance(SECOND);
@@ -57,7 +57,7 @@ async fn the_end_of_the_input_arrives_though_its_step_is_over() {
 async fn a_process_that_does_not_read_holds_up_no_step() {
     static INPUT: [u8; 4 << 20] = [b'x'; 4 << 20];
     let mut stage = Stage::new(Limits::default()).await;
-    let (handle, _process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::Bytes(&INPUT)).await;
     let mut writes = 0;
     while writes < 8 {
@@ -89,7 +89,7 @@ async fn a_process_without_input_takes_none_and_says_so() {
 #[tokio::test]
 async fn a_process_that_has_closed_its_input_refuses_and_its_output_stays() {
     let mut stage = Stage::new(Limits::default()).await;
-    let (handle, mut process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     stage.server.say(&mut process, "kept").await;
     let step = stage.step(handle, Write::Bytes(b"hello")).await;
     let (id, _) = stage.server.expect("process/write").await;
@@ -102,7 +102,7 @@ async fn a_process_that_has_closed_its_input_refuses_and_its_output_stays() {
 #[tokio::test]
 async fn writing_to_one_that_has_ended_is_refused_and_the_rest_of_its_output_stays() {
     let mut stage = Stage::new(Limits::default()).await;
-    let (handle, mut process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     stage.server.say(&mut process, "goodbye\n").await;
     stage.server.end(&mut process, 1).await;
     stage.running(0).await;
@@ -120,7 +120,7 @@ async fn writing_to_one_that_has_ended_is_refused_and_the_rest_of_its_output_sta
 #[tokio::test]
 async fn an_end_while_the_input_is_written_is_the_end_of_the_step() {
     let mut stage = Stage::new(Limits::default()).await;
-    let (handle, mut process) = stage.exec_and_yield(stage.command().input(Input::Piped)).await;
+    let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::Bytes(b"exit\n")).await;
     stage.server.expect("process/write").await;
     stage.server.end(&mut process, 0).await;

@@ -144,7 +144,7 @@ async fn null_means_absent_where_a_member_is_optional() {
     let exit = json!({"processId": "p", "sessionId": null, "seq": 1, "exitCode": 0, "sandboxDenied": null,
         "signal": null, "cause": null, "usage": null, "networkDenied": null});
     server.send(json!({"method": "process/exited", "params": exit})).await;
-    assert!(soon("the exit", process.wait()).await.unwrap().is_success());
+    assert!(soon("the exit", process.wait()).await.unwrap().success());
 }
 
 #[tokio::test]
@@ -350,7 +350,7 @@ async fn a_write_with_a_new_status_goes_by_what_was_accepted() {
     use tokio::io::AsyncWriteExt as _;
 
     let (client, mut server) = Server::connect().await;
-    let command = Command::new("prog").id("p").input(remex_client::process::Input::Piped);
+    let command = Command::new("prog").id("p").stdin(remex_client::process::Stdio::Piped);
     let (process, ()) = tokio::join!(command.start(&client), server.start());
     let process = process.unwrap();
     let mut stdin = process.stdin().unwrap();

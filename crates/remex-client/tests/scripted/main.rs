@@ -23,7 +23,7 @@ use server::Server;
 const OVERDUE: Duration = Duration::from_secs(30);
 
 /// Waits for something that has to happen.
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+async fn soon<T>(what: &str, future: impl IntoFuture<Output = T>) -> T {
     tokio::time::timeout(OVERDUE, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 

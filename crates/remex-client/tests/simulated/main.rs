@@ -185,7 +185,7 @@ async fn live(seed: u64) -> Run {
         if random.chance(50) {
             return client.end().await;
         }
-        client.disconnect().await;
+        client.close().await;
         Ok(())
     });
     let ended = ended.await.expect("a client can be left");

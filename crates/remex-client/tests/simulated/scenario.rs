@@ -6,7 +6,7 @@ use std::{future::poll_fn, task::Poll, time::Duration};
 
 use remex_client::{
     Client, Command, Error, Process,
-    process::{Event, Input, OnDrop, Overflow, Retain, SignalName, Until, WaitOutcome},
+    process::{Event, OnDrop, Overflow, Retain, SignalName, Stdio, Until, WaitOutcome},
 };
 use remex_proto::environment;
 use tokio::{
@@ -282,7 +282,7 @@ impl Story {
 
     async fn start_echo(&mut self, limit: usize) -> Result<Process, Error> {
         let process =
-            Command::new("echo").arg(limit.to_string()).input(Input::Piped).start(&self.client).await?;
+            Command::new("echo").arg(limit.to_string()).stdin(Stdio::Piped).start(&self.client).await?;
         self.seen.process = Some(process.id().to_owned());
         Ok(process)
     }
@@ -376,7 +376,7 @@ impl Story {
     async fn wait_for_text(&mut self) -> Result<(), Error> {
         let process = self.start_saying().await?;
         match process.wait_for(&Until::Output("READY-[0-9]+2".to_owned())).await? {
-            WaitOutcome::Matched { bytes, .. } => assert_eq!(bytes, MARKER.as_bytes()),
+            WaitOutcome::Matched(found) => assert_eq!(found.bytes, MARKER.as_bytes()),
             other => panic!("the text was there, but the wait ended with {other:?}"),
         }
         self.seen.exit_code = Some(process.wait().await?.code);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use remex_client::{
     Command,
-    process::{Input, Overflow, ProcessRef, Retain, SignalName, TerminalSize, Termination},
+    process::{Overflow, ProcessRef, Retain, SignalName, Stdio, TerminalSize, Termination},
 };
 use remex_proto::state::matcher::Search;
 use schemars::JsonSchema;
@@ -192,7 +192,7 @@ impl Tools {
         }
         command = match (params.input, &params.stdin) {
             (InputKind::None, None) => command,
-            (InputKind::Pipe, _) | (InputKind::None, Some(_)) => command.input(Input::Piped),
+            (InputKind::Pipe, _) | (InputKind::None, Some(_)) => command.stdin(Stdio::Piped),
             (InputKind::Terminal, _) => {
                 command.terminal(TerminalSize::default()).env("TERM", "xterm-256color")
             }

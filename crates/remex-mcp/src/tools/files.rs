@@ -11,7 +11,7 @@ use remex_client::{
     agent::{ControlSequences, Excerpt},
     fs::{
         ContentHash, CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask,
-        IfMatch, WalkOptions, Write, copy_trees,
+        IfMatch, WalkOptions, copy_trees,
     },
     process::{ExitCause, Termination},
 };
@@ -275,10 +275,10 @@ impl Tools {
         }
         match expected {
             Some(expected) => {
-                let written = fs.write_if(&path, &params.content, expected, Write::Atomic).await;
+                let written = fs.write(&path, &params.content).if_match(expected).atomic().await;
                 written.map_err(|error| changed(error, &path))?;
             }
-            None => fs.write_atomic(&path, &params.content).await?,
+            None => drop(fs.write(&path, &params.content).atomic().await?),
         }
         Ok(written(&path, &params.content, 0))
     }
@@ -332,7 +332,7 @@ impl Tools {
             text = text.replace(&edit.old, &edit.new);
             replacements += count;
         }
-        let edited = fs.write_if(&path, &text, IfMatch::Content(hash), Write::Atomic).await;
+        let edited = fs.write(&path, &text).if_match(IfMatch::Content(hash)).atomic().await;
         edited.map_err(|error| changed(error, &path))?;
         Ok(written(&path, &text, replacements))
     }
@@ -445,7 +445,7 @@ impl Tools {
             self.at(params.from_environment.as_deref(), Some(&params.from_path)).await?;
         let (to_environment, to_client, to) =
             self.at(params.to_environment.as_deref(), Some(&params.to_path)).await?;
-        let metadata = from_client.fs().metadata_without_links(&from).await?;
+        let metadata = from_client.fs().metadata(&from).without_links().await?;
         let is_same_host = from_environment.name() == to_environment.name();
         if metadata.is_directory && is_same_host && is_within(&to_client, &to, &from).await {
             return Err(Problem::new(format!("`{}` is in `{}` itself", to.display(), from.display()))
@@ -461,7 +461,7 @@ impl Tools {
         let marker = format!("{}:{}", from_environment.name(), from.display()).into_bytes();
         let from = end(from_environment, &from_client, from);
         let to = end(to_environment, &to_client, to);
-        let there = to.fs.metadata_without_links(&to.path).await.ok();
+        let there = to.fs.metadata(&to.path).without_links().await.ok();
         let mut task = CopyTask::new(from, metadata, to, CopyMarker::new(marker));
         task.contents_only =
             there.as_ref().is_some_and(|there| there.is_directory) && task.metadata.is_directory;

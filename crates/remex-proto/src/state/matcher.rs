@@ -3,6 +3,8 @@
 //! Each byte is processed once: a lazy DFA keeps its state from one piece to the next. Only after it
 //! reports a match is the text searched for the position of the match. Start at [`Search`].
 
+use std::ops::Range;
+
 use regex_automata::{
     Anchored, MatchKind,
     hybrid::{
@@ -33,13 +35,38 @@ const KEPT_BYTES: usize = 256 << 10;
 /// let mut search = Search::new("rea+dy")?;
 /// assert_eq!(search.look_at(Stream::Stdout, b"not re"), None);
 /// assert_eq!(search.look_at(Stream::Stderr, b"ady"), None);
-/// assert_eq!(search.look_at(Stream::Stdout, b"ady"), Some(b"ready".to_vec()));
+/// let found = search.look_at(Stream::Stdout, b"ady to go").expect("it is complete");
+/// assert_eq!((found.before(), found.bytes(), found.rest()), (&b"not "[..], &b"ready"[..], &b" to go"[..]));
 /// # Ok::<(), remex_proto::RpcError>(())
 /// ```
 #[derive(Debug)]
 pub struct Search {
     /// Standard output or the terminal, and standard error.
     streams: [(Matcher, Vec<u8>); 2],
+}
+
+/// A match, and the output of its stream around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    text: Vec<u8>,
+    range: Range<usize>,
+}
+
+impl Found {
+    /// Returns what precedes the match, as far as it was kept.
+    pub fn before(&self) -> &[u8] {
+        &self.text[..self.range.start]
+    }
+
+    /// Returns the match; empty if its beginning was no longer kept.
+    pub fn bytes(&self) -> &[u8] {
+        &self.text[self.range.clone()]
+    }
+
+    /// Returns what follows the match in the last piece.
+    pub fn rest(&self) -> &[u8] {
+        &self.text[self.range.end..]
+    }
 }
 
 impl Search {
@@ -62,8 +89,9 @@ impl Search {
         }
     }
 
-    /// Processes the next piece and returns the match once it is complete. Unknown streams are not searched.
-    pub fn look_at(&mut self, stream: Stream, bytes: &[u8]) -> Option<Vec<u8>> {
+    /// Processes the next piece and returns the match once it is complete; the search is then over. Unknown streams are
+    /// not searched.
+    pub fn look_at(&mut self, stream: Stream, bytes: &[u8]) -> Option<Found> {
         if stream == Stream::Unknown {
             return None;
         }
@@ -71,7 +99,8 @@ impl Search {
         text.extend_from_slice(bytes);
         if matcher.feed(bytes) == MatchStatus::Match {
             // A match that began before the kept text still counts.
-            return Some(matcher.find(text).unwrap_or_default().to_vec());
+            let range = matcher.find_range(text).unwrap_or(text.len()..text.len());
+            return Some(Found { text: std::mem::take(text), range });
         }
         if text.len() > KEPT_BYTES {
             text.drain(..text.len() - KEPT_BYTES / 2);
@@ -171,7 +200,11 @@ impl Matcher {
 
     /// Returns the leftmost match in `text`.
     pub fn find<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
-        self.regex.find(text).map(|found| &text[found.range()])
+        self.find_range(text).map(|range| &text[range])
+    }
+
+    fn find_range(&self, text: &[u8]) -> Option<Range<usize>> {
+        self.regex.find(text).map(|found| found.range())
     }
 }
 
@@ -220,6 +253,17 @@ mod tests {
         assert_eq!(pieces("^two", &[b"one\n", b"two"]), None);
         assert_eq!(pieces("(?m)^two", &[b"one\n", b"two"]), Some((1, b"two".to_vec())));
         assert_eq!(pieces("\\$ $", &[b"host", b":~$ "]), Some((1, b"$ ".to_vec())));
+    }
+
+    #[test]
+    fn a_match_leaves_the_rest_of_its_piece() {
+        let mut search = Search::new("a+").unwrap();
+        assert_eq!(search.look_at(Stream::Stdout, b"one "), None);
+        let found = search.look_at(Stream::Stdout, b"two aa three aa").unwrap();
+        assert_eq!(
+            (found.before(), found.bytes(), found.rest()),
+            (&b"one two "[..], &b"aa"[..], &b" three aa"[..])
+        );
     }
 
     #[test]

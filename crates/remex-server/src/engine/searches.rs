@@ -338,8 +338,8 @@ impl Search {
             match next {
                 Next::Output { seq, stream, bytes, .. } => {
                     self.first_look.bytes += bytes.len() as u64;
-                    if let Some(text) = self.text.look_at(stream, bytes) {
-                        self.found = Some((seq, text));
+                    if let Some(found) = self.text.look_at(stream, bytes) {
+                        self.found = Some((seq, found.bytes().to_vec()));
                         break;
                     }
                 }

@@ -64,7 +64,7 @@ async fn remove_one(path: &RemotePath, directories: Directories) -> Result<(), F
     let mut tries = 0;
     loop {
         let removed = match kind {
-            EntryKind::Directory => path.at.fs.remove_all(&path.path).await,
+            EntryKind::Directory => path.at.fs.remove(&path.path).recursive().missing_ok().await,
             EntryKind::Link | EntryKind::Other => path.at.fs.remove(&path.path).await,
         };
         match removed {

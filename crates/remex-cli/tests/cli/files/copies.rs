@@ -285,7 +285,7 @@ fn a_file_that_grew_since_somebody_looked_arrives_whole() {
                 to: fs.clone(),
                 destination: destination.as_host_path().unwrap(),
             };
-            assert_eq!(transfer.run(|_| ()).await.unwrap().bytes, content.len() as u64);
+            assert_eq!(transfer.run().await.unwrap().bytes, content.len() as u64);
             assert_same_content(&source, &destination);
             let mtime = |path: &Path| path.metadata().unwrap().modified().unwrap();
             let apart = mtime(&source).duration_since(mtime(&destination)).unwrap();

@@ -2,7 +2,7 @@
 
 use remex_client::{
     Command, ErrorKind,
-    process::{Event, Input, OnDrop, Stream, TerminalSize, Until, WaitOutcome},
+    process::{Event, OnDrop, Stdio, Stream, TerminalSize, Until, WaitOutcome},
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -16,19 +16,19 @@ pub(crate) async fn a_command_tells_its_output_and_how_it_ends(place: Place) {
     let client = place.client().await;
     let output = Command::shell("echo out; echo err >&2; exit 3").output(&client).await.unwrap();
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
-    assert_eq!((output.exit.code, output.exit.is_success()), (3, false));
-    assert!(Command::new("true").output(&client).await.unwrap().exit.is_success());
+    assert_eq!((output.exit.code, output.exit.success()), (3, false));
+    assert!(Command::new("true").output(&client).await.unwrap().exit.success());
 }
 
 pub(crate) async fn a_signal_is_told_as_a_shell_tells_it(place: Place) {
     let client = place.client().await;
     let exit = Command::shell("kill -9 $$").output(&client).await.unwrap().exit;
-    assert_eq!((exit.code, exit.is_success()), (137, false));
+    assert_eq!((exit.code, exit.success()), (137, false));
 }
 
 pub(crate) async fn what_is_written_comes_back_once_and_in_order(place: Place) {
     let client = place.client().await;
-    let process = Command::shell("head -n 2000").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::shell("head -n 2000").stdin(Stdio::Piped).start(&client).await.unwrap();
     let (mut stdin, mut stdout) = (process.stdin().unwrap(), process.stdout());
     assert!(process.stdin().is_none(), "there is one input, and somebody has it");
     let expected: String = (0..2000).map(|line| format!("line {line}\n")).collect();
@@ -75,27 +75,26 @@ pub(crate) async fn a_program_that_is_not_there_is_named(place: Place) {
     let error = Command::new("/nowhere/at-all").start(&client).await.unwrap_err();
     assert!(error.kind().is_some(), "{error:?}");
     let output = Command::new("true").output(&client).await.unwrap();
-    assert!(output.exit.is_success(), "the session goes on");
+    assert!(output.exit.success(), "the session goes on");
 }
 
 pub(crate) async fn a_wait_finds_a_text_that_arrives_in_pieces(place: Place) {
     let client = place.client().await;
     let command = "printf 'not re'; read -r _; printf 'ady\\n'; exec sleep 1000";
     let process =
-        Command::shell(command).input(Input::Piped).on_drop(OnDrop::Terminate).start(&client).await.unwrap();
+        Command::shell(command).stdin(Stdio::Piped).on_drop(OnDrop::Terminate).start(&client).await.unwrap();
     process.wait_for(&Until::Output("not re$".to_owned())).await.unwrap();
     process.stdin().unwrap().write_all(b"\n").await.unwrap();
     match process.wait_for(&Until::Output("re+ady".to_owned())).await.unwrap() {
-        WaitOutcome::Matched { bytes, .. } => assert_eq!(bytes, "ready"),
+        WaitOutcome::Matched(found) => assert_eq!(found.bytes, "ready"),
         other => panic!("{other:?}"),
     }
-    let WaitOutcome::Matched { seq, .. } = process.wait_for(&Until::Output("re".to_owned())).await.unwrap()
-    else {
+    let WaitOutcome::Matched(after) = process.wait_for(&Until::Output("re".to_owned())).await.unwrap() else {
         panic!("it has been said")
     };
-    let later = Until::OutputAfter { seq, pattern: "[a-z]+".to_owned() };
+    let later = Until::OutputAfter { after, pattern: "[a-z]+".to_owned() };
     assert!(
-        matches!(process.wait_for(&later).await.unwrap(), WaitOutcome::Matched { bytes, .. } if bytes == "ady")
+        matches!(process.wait_for(&later).await.unwrap(), WaitOutcome::Matched(found) if found.bytes == "ady")
     );
     let error = process.wait_for(&Until::Output("(".to_owned())).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::InvalidParams));
@@ -115,7 +114,7 @@ pub(crate) async fn a_wait_ends_with_the_process(place: Place) {
 pub(crate) async fn a_late_consumer_sees_what_is_retained(place: Place) {
     let client = place.client().await;
     let process = Command::shell("echo first; echo second >&2; echo third").start(&client).await.unwrap();
-    assert!(process.wait().await.unwrap().is_success());
+    assert!(process.wait().await.unwrap().success());
     for _ in 0..2 {
         let mut events = process.events();
         let (mut said, mut ends) = (Vec::new(), Vec::new());
@@ -167,13 +166,13 @@ pub(crate) async fn a_kill_ends_the_process(place: Place) {
 pub(crate) async fn a_dropped_handle_can_end_its_process(place: Place) {
     let client = place.client().await;
     let fifo = place.name("fifo");
-    assert!(Command::new("mkfifo").arg(&fifo).output(&client).await.unwrap().exit.is_success());
+    assert!(Command::new("mkfifo").arg(&fifo).output(&client).await.unwrap().exit.success());
     let command = format!("exec > '{fifo}'; echo here; exec sleep 1000");
     let process = Command::shell(command).on_drop(OnDrop::Terminate).start(&client).await.unwrap();
     let reader = Command::new("cat").arg(&fifo).start(&client).await.unwrap();
     reader.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     drop(process);
-    assert!(reader.wait().await.unwrap().is_success(), "the pipe is at its end when nobody holds it open");
+    assert!(reader.wait().await.unwrap().success(), "the pipe is at its end when nobody holds it open");
 }
 
 pub(crate) async fn a_process_whose_handle_is_dropped_goes_on(place: Place) {

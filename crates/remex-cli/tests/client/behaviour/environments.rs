@@ -50,7 +50,7 @@ async fn a_place_that_was_lost_is_connected_anew() {
     let process = Command::shell("echo here; exec sleep 1000").start(&first).await.unwrap();
     process.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     let gone = first.clone();
-    first.disconnect().await;
+    first.close().await;
     assert!(matches!(gone.connection_state(), ConnectionState::Lost(_)));
     assert!(matches!(process.wait().await, Err(Error::Lost(_))), "what was in the old session is told so");
     assert_eq!(
@@ -74,7 +74,7 @@ async fn a_place_that_cannot_be_reached_says_so_and_is_tried_again() {
     }
     let address = format!("unix://{}", socket.display());
     let _server = crate::support::Server::serve(&["--listen", &address]);
-    assert!(Command::new("true").output(&place.client().await.unwrap()).await.unwrap().exit.is_success());
+    assert!(Command::new("true").output(&place.client().await.unwrap()).await.unwrap().exit.success());
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use remex_client::{
     ErrorKind,
-    fs::{Depth, IfMatch, Write},
+    fs::{Depth, IfMatch},
 };
 use remex_proto::error::NOT_FOUND;
 
@@ -44,9 +44,9 @@ pub(crate) async fn directories_are_made_listed_copied_and_removed(place: Place)
         fs.read_dir(place.path("one")).await.unwrap().into_iter().map(|entry| entry.file_name).collect();
     names.sort();
     assert_eq!(names, ["file", "two"]);
-    fs.copy_all(place.path("one"), place.path("copy")).await.unwrap();
+    fs.copy(place.path("one"), place.path("copy")).recursive().await.unwrap();
     assert_eq!(fs.read(place.path("copy/file")).await.unwrap(), "x");
-    fs.remove_all(place.path("one")).await.unwrap();
+    fs.remove(place.path("one")).recursive().missing_ok().await.unwrap();
     assert!(!place.path("one").exists() && place.path("copy/two").is_dir());
 }
 
@@ -56,12 +56,13 @@ pub(crate) async fn a_large_file_goes_up_and_comes_down_whole(place: Place) {
         (0..5_000_003_u32).map(|byte| (byte.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let path = place.path("large");
     let mut steps = Vec::new();
-    let size = fs.upload(content.as_slice(), &path, |progress| steps.push(progress.bytes)).await.unwrap();
+    let size =
+        fs.upload(content.as_slice(), &path).progress(|progress| steps.push(progress.bytes)).await.unwrap();
     assert_eq!(size, content.len() as u64);
     assert!(steps.is_sorted() && steps.last() == Some(&size), "{steps:?}");
     assert!(std::fs::read(&path).unwrap() == content);
     let mut back = Vec::new();
-    let size = fs.download(&path, &mut back, |_| {}).await.unwrap();
+    let size = fs.download(&path, &mut back).await.unwrap();
     assert!(size == content.len() as u64 && back == content);
     assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 1, "nothing else is left");
 }
@@ -69,9 +70,9 @@ pub(crate) async fn a_large_file_goes_up_and_comes_down_whole(place: Place) {
 pub(crate) async fn a_file_is_replaced_only_if_it_is_what_was_believed(place: Place) {
     let fs = place.client().await.fs();
     let path = place.path("list");
-    let hash = fs.write_if(&path, "one", IfMatch::Absent, Write::Atomic).await.unwrap();
+    let hash = fs.write(&path, "one").if_match(IfMatch::Absent).atomic().await.unwrap();
     std::fs::write(&path, "somebody else").unwrap();
-    let error = fs.write_if(&path, "two", IfMatch::Content(hash), Write::Atomic).await.unwrap_err();
+    let error = fs.write(&path, "two").if_match(IfMatch::Content(hash)).atomic().await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::ContentChanged));
     assert_eq!(fs.read(&path).await.unwrap(), "somebody else");
 }

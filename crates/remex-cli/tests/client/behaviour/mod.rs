@@ -78,7 +78,11 @@ everywhere! {
         lines_come_whole_tagged_and_in_order
         polling_consumes_what_it_returns
         any_handle_writes_and_continues_where_another_stopped
+        input_on_a_terminal_ends
+        relative_paths_are_those_of_the_host
+        a_command_is_attached_to_or_started
         a_wait_after_a_match_does_not_find_it_again
+        a_wait_after_a_match_finds_what_came_with_it
         everything_in_a_session_is_followed
         a_file_is_replaced_only_if_it_is_what_was_believed
         a_tree_goes_up_and_comes_down_the_same

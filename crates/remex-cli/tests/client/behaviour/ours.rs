@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use remex_client::{
     Command, ConnectionState, Error, SessionLost,
     process::{
-        Event, ExitCause, Input, OnDrop, Overflow, Retain, SignalName, Stream, TerminalSize, Until,
+        Event, ExitCause, Match, OnDrop, Overflow, Retain, SignalName, Stdio, Stream, TerminalSize, Until,
         WaitOutcome,
     },
 };
@@ -23,7 +23,7 @@ pub(crate) async fn megabytes_arrive_whole_and_in_order(place: Place) {
 
 pub(crate) async fn closing_the_input_ends_a_filter(place: Place) {
     let client = place.client().await;
-    let process = Command::new("wc").arg("-c").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("wc").arg("-c").stdin(Stdio::Piped).start(&client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     for _ in 0..100 {
         stdin.write_all(&[7; 10_000]).await.unwrap();
@@ -37,25 +37,25 @@ pub(crate) async fn closing_the_input_ends_a_filter(place: Place) {
 
 pub(crate) async fn dropping_the_input_closes_it(place: Place) {
     let client = place.client().await;
-    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     stdin.write_all(&vec![b'x'; 300_000]).await.unwrap();
     drop(stdin);
     let mut said = Vec::new();
     process.stdout().read_to_end(&mut said).await.unwrap();
     assert_eq!(said.len(), 300_000);
-    assert!(process.wait().await.unwrap().is_success());
+    assert!(process.wait().await.unwrap().success());
 }
 
 pub(crate) async fn communicate_writes_and_reads_at_the_same_time(place: Place) {
     let client = place.client().await;
     let input: Vec<u8> = (0..3_000_000_u32).map(|byte| (byte % 251) as u8).collect();
-    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let output = process.communicate(&input).await.unwrap();
     assert!(output.stdout == input, "{} of {} bytes", output.stdout.len(), input.len());
     // One that does not read to the end is no failure.
-    let process = Command::new("true").input(Input::Piped).start(&client).await.unwrap();
-    assert!(process.communicate(&input).await.unwrap().exit.is_success());
+    let process = Command::new("true").stdin(Stdio::Piped).start(&client).await.unwrap();
+    assert!(process.communicate(&input).await.unwrap().exit.success());
 }
 
 pub(crate) async fn a_stalled_consumer_holds_up_its_own_process_only(place: Place) {
@@ -279,10 +279,10 @@ pub(crate) async fn polling_consumes_what_it_returns(place: Place) {
 
 pub(crate) async fn any_handle_writes_and_continues_where_another_stopped(place: Place) {
     let client = place.client().await;
-    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let other = client.process(process.id()).await.unwrap();
     process.write(b"one\n").await.unwrap();
-    let WaitOutcome::Matched { seq, .. } =
+    let WaitOutcome::Matched(Match { seq, .. }) =
         process.wait_for(&Until::Output("one\n".to_owned())).await.unwrap()
     else {
         panic!("it answers")
@@ -303,20 +303,93 @@ pub(crate) async fn any_handle_writes_and_continues_where_another_stopped(place:
     assert!(!error.is_retryable() && !error.may_have_happened(), "{error}");
 }
 
+pub(crate) async fn relative_paths_are_those_of_the_host(place: Place) {
+    let client = place.client().await;
+    let (fs, info) = (client.fs(), client.info().await.unwrap());
+    let (cwd, home) = (info.cwd.unwrap(), info.user_home_dir.unwrap());
+    assert_eq!(fs.canonicalize(".").await, fs.canonicalize(&cwd).await);
+    assert_eq!(fs.canonicalize("~").await, fs.canonicalize(&home).await);
+    assert!(matches!(fs.metadata("~nobody").await, Err(Error::Usage { .. })));
+    let home = fs.canonicalize(&home).await.unwrap();
+    let pwd = Command::new("pwd").arg("-P").cwd("~").output(&client).await.unwrap();
+    assert_eq!(String::from_utf8(pwd.stdout).unwrap().trim_end(), home.native().unwrap().to_str().unwrap());
+
+    let directory = tempfile::tempdir().unwrap();
+    let to_root = "../".repeat(cwd.native().unwrap().components().count() - 1);
+    let relative = |name: &str| format!("{to_root}.{}", directory.path().join(name).display());
+    fs.upload(&b"one"[..], relative("a")).await.unwrap();
+    fs.rename(relative("a"), relative("b")).await.unwrap();
+    assert_eq!(fs.read(relative("b")).await.unwrap(), "one");
+    let here = tempfile::tempdir().unwrap();
+    assert_eq!(fs.download_tree(relative(""), here.path()).await.unwrap().files, 1);
+    assert_eq!(fs.upload_tree(here.path(), relative("tree")).await.unwrap().files, 1);
+    assert_eq!(std::fs::read(directory.path().join("tree/b")).unwrap(), b"one");
+}
+
+pub(crate) async fn a_command_is_attached_to_or_started(place: Place) {
+    let client = place.client().await;
+    let command = Command::shell("echo $$; exec cat").id("cat").stdin(Stdio::Piped);
+    let first = command.attach_or_start(&client).await.unwrap();
+    let again = command.attach_or_start(&client).await.unwrap();
+    again.write(b"hello\n").await.unwrap();
+    first.close_stdin().await.unwrap();
+    let (first, again) = (first.wait_with_output().await.unwrap(), again.wait_with_output().await.unwrap());
+    assert_eq!(first, again);
+    let unnamed = Command::new("true").attach_or_start(&client).await.unwrap_err();
+    assert!(matches!(unnamed, Error::Usage { .. }), "{unnamed}");
+}
+
+pub(crate) async fn input_on_a_terminal_ends(place: Place) {
+    let client = place.client().await;
+    let count = Command::new("wc").arg("-c").terminal(TerminalSize::default());
+    let long = [&[b'x'; 10_000][..], b"\n", &[b'y'; 4095]].concat();
+    for input in [&b""[..], b"line\n", b"no line end", &long] {
+        let process = count.start(&client).await.unwrap();
+        // Another handle does not know that it runs on a terminal.
+        let handle = if input.is_empty() { client.process(process.id()).await.unwrap() } else { process };
+        let ended = tokio::time::timeout(Duration::from_secs(20), handle.communicate(input)).await;
+        let screen = ended.expect("the end of the input on a terminal").unwrap().terminal;
+        let (screen, expected) = (String::from_utf8(screen).unwrap(), format!("{}\r\n", input.len()));
+        assert!(screen.ends_with(&expected), "{} bytes: {screen}", input.len());
+    }
+}
+
 pub(crate) async fn a_wait_after_a_match_does_not_find_it_again(place: Place) {
     let client = place.client().await;
-    let command = Command::shell("echo ready; read -r _; echo ready").input(Input::Piped);
+    let command = Command::shell("echo ready; read -r _; echo ready").stdin(Stdio::Piped);
     let process = command.start(&client).await.unwrap();
     let matched = |outcome| match outcome {
-        WaitOutcome::Matched { seq, .. } => seq,
+        WaitOutcome::Matched(found) => found,
         other => panic!("{other:?}"),
     };
     let first = matched(process.wait_for(&Until::Output("ready".to_owned())).await.unwrap());
-    let again = Until::OutputAfter { seq: first, pattern: "ready".to_owned() };
+    let seq = first.seq;
+    let again = Until::OutputAfter { after: first, pattern: "ready".to_owned() };
     let early = tokio::time::timeout(Duration::from_millis(50), process.wait_for(&again)).await;
     assert!(early.is_err(), "{early:?}");
     process.write(b"\n").await.unwrap();
-    assert!(matched(process.wait_for(&again).await.unwrap()) > first);
+    assert!(matched(process.wait_for(&again).await.unwrap()).seq > seq);
+}
+
+pub(crate) async fn a_wait_after_a_match_finds_what_came_with_it(place: Place) {
+    let client = place.client().await;
+    // One write is one chunk.
+    let command = Command::shell("printf 'one ready two ready three\\n'; read -r _; echo ready");
+    let process = command.stdin(Stdio::Piped).start(&client).await.unwrap();
+    let matched = |outcome| match outcome {
+        WaitOutcome::Matched(found) => found,
+        other => panic!("{other:?}"),
+    };
+    let after = |after: &Match| Until::OutputAfter { after: after.clone(), pattern: "ready".to_owned() };
+    let first = matched(process.wait_for(&Until::Output("ready".to_owned())).await.unwrap());
+    let again = after(&first);
+    let second = tokio::time::timeout(Duration::from_secs(10), process.wait_for(&again)).await;
+    let second = matched(second.expect("a second match in the chunk").unwrap());
+    assert_eq!((&first.before[..], &second.before[..]), (&b"one "[..], &b" two "[..]));
+    assert_eq!((first.seq, first.stream), (second.seq, Stream::Stdout));
+    process.write(b"\n").await.unwrap();
+    let third = matched(process.wait_for(&after(&second)).await.unwrap());
+    assert!(third.seq > second.seq && third.before == " three\n", "{third:?}");
 }
 
 pub(crate) async fn everything_in_a_session_is_followed(place: Place) {
@@ -350,6 +423,6 @@ pub(crate) async fn everything_in_a_session_is_followed(place: Place) {
         assert!(*bytes == expected.as_bytes(), "{} bytes", bytes.len());
         assert_eq!(*code, Some(number));
     }
-    client.disconnect().await;
+    client.close().await;
     assert!(matches!(events.next().await, Err(Error::Lost(_))));
 }

@@ -10,9 +10,9 @@ use std::{
 
 use remex_client::{
     Client, Command, Error, Process,
-    fs::{ContentHash, Depth, IfMatch, Write},
+    fs::{ContentHash, Depth, IfMatch},
     process::{
-        Event, Exit, Input, Output, Overflow, Retain, SignalName, State, Stream, TerminalSize, Until,
+        Event, Exit, Output, Overflow, Retain, SignalName, State, Stdio, Stream, TerminalSize, Until,
         WaitOutcome,
     },
 };
@@ -172,7 +172,7 @@ impl Teller {
             command = command.env(name, text(value));
         }
         if about["input"] == "pipe" || about.get("stdin").is_some() {
-            command = command.input(Input::Piped);
+            command = command.stdin(Stdio::Piped);
         }
         if let Some(size) = about.get("tty") {
             command = command.terminal(terminal_size(size));
@@ -272,9 +272,9 @@ impl Teller {
         match name {
             "writeFile" if about.get("ifHash").is_some() => {
                 let believed = IfMatch::Content(ContentHash(sha256(&bytes(&about["ifHash"]))));
-                fs.write_if(of("path"), bytes(&about["data"]), believed, Write::Atomic).await?;
+                fs.write(of("path"), bytes(&about["data"])).if_match(believed).atomic().await?;
             }
-            "writeFile" => fs.write(of("path"), bytes(&about["data"])).await?,
+            "writeFile" => drop(fs.write(of("path"), bytes(&about["data"])).await?),
             "readFile" => return Ok([("data", Got::Data(fs.read(of("path")).await?.to_vec()))].into()),
             "metadata" => {
                 let metadata = fs.metadata(of("path")).await?;
@@ -293,17 +293,17 @@ impl Teller {
                 names.sort();
                 return Ok([("names", names.into())].into());
             }
-            "copy" => fs.copy_all(of("from"), of("to")).await?,
+            "copy" => fs.copy(of("from"), of("to")).recursive().await?,
             "rename" => fs.rename(of("from"), of("to")).await?,
             "link" => fs.symlink(of("target"), of("path")).await?,
-            "remove" => fs.remove_all(of("path")).await?,
+            "remove" => fs.remove(of("path")).recursive().missing_ok().await?,
             "hash" => return Ok([("of", Got::Hash(fs.hash(of("path")).await?.hash.0))].into()),
             "upload" => {
-                fs.upload(&bytes(&about["data"])[..], of("path"), |_| ()).await?;
+                fs.upload(&bytes(&about["data"])[..], of("path")).await?;
             }
             "download" => {
                 let mut data = Vec::new();
-                fs.download(of("path"), &mut data, |_| ()).await?;
+                fs.download(of("path"), &mut data).await?;
                 return Ok([("data", Got::Data(data))].into());
             }
             "uploadTree" | "downloadTree" => {
@@ -376,7 +376,7 @@ fn exited(exit: &Exit) -> Outcome {
 
 fn waited(outcome: WaitOutcome) -> Outcome {
     match outcome {
-        WaitOutcome::Matched { bytes, .. } => [("matched", Got::Data(bytes.to_vec()))].into(),
+        WaitOutcome::Matched(found) => [("matched", Got::Data(found.bytes.to_vec()))].into(),
         WaitOutcome::Idle => [("silent", true.into())].into(),
         WaitOutcome::Exited(exit) => exited(&exit),
         other => panic!("{other:?}"),

@@ -13,7 +13,7 @@ use std::{
 
 use remex_client::{
     Client, Command, Options, Process,
-    process::{Event, ExitCause, Input, TerminalSize},
+    process::{Event, ExitCause, Stdio, TerminalSize},
 };
 use tokio::task::JoinSet;
 
@@ -86,7 +86,7 @@ async fn follow(process: Process, code: i32) {
 
 /// Writes numbers to `cat` until `stop`, and expects each once.
 async fn echo(client: Client, stop: Arc<AtomicBool>) {
-    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let writing = async {
         let mut number = 0_u64;
         while !stop.load(Ordering::Relaxed) {

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use remex_client::{
     Command, Options,
-    process::{Input, Process, Sandbox, Termination, Until},
+    process::{Process, Sandbox, Stdio, Termination, Until},
 };
 use rustix::process::test_kill_process;
 
@@ -24,8 +24,8 @@ async fn echo(process: &Process, line: &str) {
 async fn a_cut_link_ends_no_process_and_clients_notice_nothing() {
     let host = DurableHost::with(&["--log", "info"]);
     let client = host.connect(lasting()).await;
-    let durable = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
-    let ephemeral = Command::new("cat").input(Input::Piped).durable(false).start(&client).await.unwrap();
+    let durable = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
+    let ephemeral = Command::new("cat").stdin(Stdio::Piped).durable(false).start(&client).await.unwrap();
     for round in 0..3 {
         for process in [&durable, &ephemeral] {
             echo(process, &format!("before {round}")).await;
@@ -53,7 +53,7 @@ async fn a_cut_link_ends_no_process_and_clients_notice_nothing() {
 async fn what_a_server_with_a_cut_link_has_started_ends_with_it() {
     let mut host = DurableHost::start();
     let client = host.connect(lasting()).await;
-    let durable = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let durable = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let ephemeral = Command::new("sleep").arg("1000").durable(false).start(&client).await.unwrap();
     echo(&durable, "before").await;
     let listed = client.processes().await.unwrap();
@@ -94,7 +94,7 @@ async fn relative_paths_on_the_command_line_and_in_the_configuration_harm_no_pro
             command
         });
         let client = host.connect(lasting()).await;
-        let bystander = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+        let bystander = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
         echo(&bystander, "before").await;
         let script = "cat audit token secret server.toml; echo ran";
         let command = Command::shell(script).cwd(&place).sandbox(Sandbox::read_only());

@@ -10,7 +10,7 @@ use std::{
 
 use remex_client::{
     Command, Options,
-    process::{Input, Lines, Sandbox, TerminalSize, Until},
+    process::{Lines, Sandbox, Stdio, TerminalSize, Until},
 };
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
@@ -58,10 +58,12 @@ pub(super) fn read_all(client: &Client, process_id: &str) -> (Vec<u8>, Value) {
 #[tokio::test]
 async fn a_stopped_server_leaves_durable_processes_running() {
     let mut host = DurableHost::start();
-    let options = Options::default().session_name("work").detach_ttl(Duration::from_secs(3600));
+    let options = Options::default()
+        .session(remex_client::Session::Create("work".to_owned()))
+        .detach_ttl(Duration::from_secs(3600));
     let client = host.connect(options).await;
-    let durable = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
-    let ephemeral = Command::new("cat").input(Input::Piped).durable(false).start(&client).await.unwrap();
+    let durable = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
+    let ephemeral = Command::new("cat").stdin(Stdio::Piped).durable(false).start(&client).await.unwrap();
     for process in [&durable, &ephemeral] {
         // The kernel counts no memory for a process that has just begun.
         in_time("a write", process.write(b"ready\n")).await.unwrap();
@@ -318,7 +320,7 @@ async fn the_upgrade_command_replaces_server_and_keeper_and_every_process_goes_o
     let host = DurableHost::renewable(&[]);
     let client = host.connect(Options::default().detach_ttl(Duration::from_secs(3600))).await;
     let script = "stty -echo 2>/dev/null; echo ready; while read line; do echo \"got $line\"; done; exit 7";
-    let piped = || Command::shell(script).input(Input::Piped);
+    let piped = || Command::shell(script).stdin(Stdio::Piped);
     let commands = [
         piped(),
         Command::shell(script).terminal(TerminalSize::new(24, 80).unwrap()),

@@ -4,7 +4,7 @@ use std::{fs, process::Command as Program};
 
 use remex_client::{
     Command, Options,
-    process::{Event, GapCause, Input, Overflow, Retain},
+    process::{Event, GapCause, Overflow, Retain, Stdio},
 };
 
 use super::{PATIENCE, host::DurableHost, in_time};
@@ -44,7 +44,7 @@ async fn ten_floods_on_a_full_disk_wait_and_lose_nothing() {
         let command = Command::shell(format!("until [ -e go ]; do sleep 0.01; done; exec seq 1 {LAST}"));
         floods.push(command.cwd(work.path()).start(&client).await.unwrap());
     }
-    let echo = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let echo = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     fs::write(work.path().join("go"), "").unwrap();
     // Nobody reads, so the disk fills, and all of them wait.
     let total = async |floods: &[remex_client::Process]| {
@@ -80,7 +80,7 @@ async fn ten_floods_on_a_full_disk_wait_and_lose_nothing() {
             }
         };
         assert!(output.stdout == expected, "flood {number}: {} bytes", output.stdout.len());
-        assert!(output.exit.is_success());
+        assert!(output.exit.success());
     }
     let output = in_time("an echo", echo.communicate(b"still here")).await.unwrap();
     assert_eq!(output.stdout, b"still here");
@@ -97,7 +97,7 @@ async fn logs_of_closed_processes_make_room_for_a_start_on_a_full_disk() {
     assert_eq!(output.stdout.len(), 1_000_000);
     // The rest of the disk is used up by others.
     let fill = Command::shell("cat /dev/zero > others").durable(false).cwd(host.state());
-    assert!(!fill.output(&client).await.unwrap().exit.is_success());
+    assert!(!fill.output(&client).await.unwrap().exit.success());
     for number in 0..3 {
         let output = in_time("a start", Command::shell("echo fine").durable(true).output(&client)).await;
         assert_eq!(output.unwrap().stdout, b"fine\n", "start {number}");

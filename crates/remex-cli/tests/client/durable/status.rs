@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use remex_client::{
     Client, Command, Options, Target, WebSocket,
-    process::{Input, Overflow, Retain},
+    process::{Overflow, Retain, Stdio},
 };
 use remex_proto::environment::State;
 use rustix::process::{Signal, kill_process};
@@ -39,7 +39,11 @@ fn counts(state: &State) -> (Option<u64>, Option<u64>) {
 #[tokio::test]
 async fn a_durable_server_says_what_it_keeps() {
     let mut host = DurableHost::start();
-    let options = || Options::default().session_name("kept").detach_ttl(Duration::from_secs(3600));
+    let options = || {
+        Options::default()
+            .session(remex_client::Session::Create("kept".to_owned()))
+            .detach_ttl(Duration::from_secs(3600))
+    };
     let client = host.connect(options()).await;
     let empty = state(&client).await;
     assert_eq!(empty.directory.as_ref().unwrap().native().unwrap(), host.state());
@@ -51,8 +55,8 @@ async fn a_durable_server_says_what_it_keeps() {
     assert_eq!(i32::try_from(keeper.pid).unwrap(), host.keeper().as_raw_nonzero().get());
     assert_eq!((keeper.version.as_deref(), keeper.responds), (Some(env!("CARGO_PKG_VERSION")), true));
 
-    let _running = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
-    let _not_durable = Command::new("cat").input(Input::Piped).durable(false).start(&client).await.unwrap();
+    let _running = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
+    let _not_durable = Command::new("cat").stdin(Stdio::Piped).durable(false).start(&client).await.unwrap();
     let retain = Retain::default().after_close(Duration::from_secs(3600));
     let ended = Command::new("head").arg("-c").arg("1000000").arg("/dev/zero").retain(retain);
     in_time("the output", ended.output(&client)).await.unwrap();

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Command, Options, process::Input};
+use remex_client::{Command, Options, process::Stdio};
 use tempfile::TempDir;
 
 use super::{host::DurableHost, in_time};
@@ -57,9 +57,11 @@ fn wrapped(command: &Program, fake: &Path) -> Program {
 
 /// Kills the server; its successor must find the same process, with its input.
 async fn assert_survives(host: &mut DurableHost) {
-    let options = Options::default().session_name("unit").detach_ttl(Duration::from_secs(3600));
+    let options = Options::default()
+        .session(remex_client::Session::Create("unit".to_owned()))
+        .detach_ttl(Duration::from_secs(3600));
     let client = host.connect(options).await;
-    let process = Command::new("cat").input(Input::Piped).start(&client).await.unwrap();
+    let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     host.kill();
     host.launch();
     in_time("a write", process.write(b"still here")).await.unwrap();

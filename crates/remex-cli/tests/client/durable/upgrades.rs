@@ -177,7 +177,7 @@ async fn a_full_disk_keeps_nobody_from_resuming_looking_and_collecting() {
     let session = client.session_id().to_owned();
     let process = remex_client::Command::shell("echo done").start(&client).await.unwrap();
     super::in_time("the process", process.wait_with_output()).await.unwrap();
-    client.disconnect().await;
+    client.close().await;
     // As the server sees it.
     let state = format!("/proc/{}/root{}", host.server().as_raw_nonzero(), host.state().display());
     let filled = std::process::Command::new("sh")
@@ -185,7 +185,7 @@ async fn a_full_disk_keeps_nobody_from_resuming_looking_and_collecting() {
         .output()
         .unwrap();
     assert!(!filled.status.success(), "the disk is full");
-    let resuming = options().session(remex_client::Session::Resume(session.clone()));
+    let resuming = options().session(remex_client::Session::Resume { id: session.clone(), takeover: false });
     let client = host.connect(resuming).await;
     assert_eq!(client.session_id(), session);
     let other = host.connect(options()).await;

@@ -30,7 +30,7 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use crate::support::{PATIENCE, Server};
 use chance::Chance;
-use course::{Course, Way};
+use course::{Course, Cut, Fault, Way};
 use exact::{Exact, lines};
 use proxy::{Door, Proxy, Tally};
 use scene::Scene;
@@ -69,6 +69,11 @@ fn an_end_that_was_heard_after_the_cut_is_an_end() {
 }
 
 #[test]
+fn a_file_is_read_over_connections_that_each_carry_a_part_of_it() {
+    run_all(115..116, 1, |_| read_in_parts());
+}
+
+#[test]
 fn a_minute_of_faults_loses_and_doubles_nothing() {
     let (websocket, unix) = (Server::start(), Server::unix(&[]));
     let tally = Arc::new(Tally::default());
@@ -101,7 +106,7 @@ fn options() -> Options {
     Options::default()
         .detach_ttl(Duration::from_secs(60))
         .connect_timeout(Duration::from_secs(1))
-        .initialize_timeout(Duration::from_secs(3))
+        .handshake_timeout(Duration::from_secs(3))
         .keep_alive_interval(Duration::from_millis(300))
         .keep_alive_timeout(Duration::from_millis(300))
 }
@@ -192,5 +197,25 @@ async fn give_up(server: Server) {
     stdout.follow(events).await;
     stdout.finish(&scene);
     assert!(stdout.lacking() > 0, "so much is not retained");
+    client.end().await.unwrap();
+}
+
+/// Reads a file of which no connection carries more than a part.
+async fn read_in_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let content: Vec<u8> =
+        (0..16 << 20).map(|number: u32| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    let server = Server::start();
+    let (courses, tally) = (100, Arc::<Tally>::default());
+    let fault = Fault::Cut { after: 4 << 20, how: Cut::Reset };
+    let cut = Course { fault, ..Course::smooth() };
+    let proxy = Proxy::before(server.address(), vec![cut; courses], &tally).await;
+    let client = connect(&proxy).await;
+    let read = client.fs().read(&path).await.unwrap();
+    assert!(read == content, "{} of {} bytes", read.len(), content.len());
+    let cuts = tally.cut.load(Ordering::Relaxed);
+    assert!((4..courses as u64).contains(&cuts), "{cuts} connections were cut");
     client.end().await.unwrap();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remex_client::{
     Client, Command, Error, SessionLost,
-    process::{Event, Input, Process, Until},
+    process::{Event, Process, Stdio, Until},
 };
 use rustix::process::Signal;
 use tokio::{io::AsyncWriteExt as _, task::JoinSet};
@@ -22,7 +22,7 @@ pub(crate) async fn run(seed: u64, start: fn() -> Server) {
     let scene = Scene::new(client.clone(), chance.branch());
     let mut waiting = JoinSet::new();
     for line in ["exec yes", "echo here; exec sleep 1000", "echo here; exec cat"] {
-        let process = scene.shell(line).input(Input::Piped).start(&scene.client).await.unwrap();
+        let process = scene.shell(line).stdin(Stdio::Piped).start(&scene.client).await.unwrap();
         process.wait_for(&Until::Output("\n".to_owned())).await.unwrap();
         waiting.spawn(read(process.clone()));
         waiting.spawn(write(process.clone()));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use remex_client::{
     Error,
-    process::{Input, OnDrop, SignalName, TerminalSize, Until, WaitOutcome},
+    process::{OnDrop, SignalName, Stdio, TerminalSize, Until, WaitOutcome},
 };
 use remex_proto::process::List;
 use tokio::io::AsyncWriteExt as _;
@@ -82,7 +82,7 @@ async fn both_pipes_are_followed(mut scene: Scene) {
 
 async fn thousands_of_writes_come_back(mut scene: Scene) {
     let last = scene.chance.within(100, 3000);
-    let process = scene.shell("exec cat").input(Input::Piped).start(&scene.client).await.unwrap();
+    let process = scene.shell("exec cat").stdin(Stdio::Piped).start(&scene.client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     let write = async {
         for number in 1..=last {
@@ -92,14 +92,14 @@ async fn thousands_of_writes_come_back(mut scene: Scene) {
     };
     let mut stdout = Exact::new(lines(last));
     let (exit, ()) = tokio::join!(stdout.follow(process.events()), write);
-    assert!(exit.is_success(), "{exit:?}");
+    assert!(exit.success(), "{exit:?}");
     stdout.finish(&scene);
 }
 
 async fn every_line_is_answered(mut scene: Scene) {
     let last = scene.chance.within(5, 60);
     let line = "n=0; while read -r word; do n=$((n + 1)); echo $n:$word; done";
-    let process = scene.shell(line).input(Input::Piped).start(&scene.client).await.unwrap();
+    let process = scene.shell(line).stdin(Stdio::Piped).start(&scene.client).await.unwrap();
     let mut stdin = process.stdin().unwrap();
     let mut stdout = process.stdout();
     for number in 1..=last {
@@ -112,7 +112,7 @@ async fn every_line_is_answered(mut scene: Scene) {
     }
     drop(stdin);
     assert_eq!(stdout.chunk().await, Ok(None));
-    assert!(process.wait().await.unwrap().is_success());
+    assert!(process.wait().await.unwrap().success());
 }
 
 async fn a_terminal_echoes(mut scene: Scene) {
@@ -132,15 +132,15 @@ async fn a_terminal_echoes(mut scene: Scene) {
     let mut terminal = Exact::new([b"ready", &*input].concat());
     tokio::join!(terminal.read(process.terminal(), 1 << 16), write);
     terminal.finish(&scene);
-    assert!(process.wait().await.unwrap().is_success());
+    assert!(process.wait().await.unwrap().success());
 }
 
 async fn a_text_is_waited_for(mut scene: Scene) {
     let line = "for i in $(seq 1 20); do echo step $i; sleep 0.01; done; exec sleep 1000";
     let process = scene.shell(line).start(&scene.client).await.unwrap();
     let waited = process.wait_for(&Until::Output("step 20\n".to_owned())).await.unwrap();
-    let WaitOutcome::Matched { bytes, .. } = waited else { panic!("{waited:?}") };
-    assert_eq!(&*bytes, b"step 20\n");
+    let WaitOutcome::Matched(found) = waited else { panic!("{waited:?}") };
+    assert_eq!(&*found.bytes, b"step 20\n");
     let signal = scene.chance.pick(&[SignalName::Term, SignalName::Int, SignalName::Kill]);
     // A signal that may have been sent is not sent twice, unless somebody says so.
     while let Err(error) = process.signal(signal).await {
@@ -202,10 +202,10 @@ async fn handles_are_dropped(mut scene: Scene) {
 
 async fn much_is_written_and_read(mut scene: Scene) {
     let input = lines(scene.chance.within(1, 100_000));
-    let process = scene.shell("exec cat").input(Input::Piped).start(&scene.client).await.unwrap();
+    let process = scene.shell("exec cat").stdin(Stdio::Piped).start(&scene.client).await.unwrap();
     let output = process.communicate(&input).await.unwrap();
     assert!(output.stdout == input, "{} of {} bytes come back", output.stdout.len(), input.len());
-    assert!(output.exit.is_success() && output.stderr.is_empty());
+    assert!(output.exit.success() && output.stderr.is_empty());
     let waited = process.wait_for(&Until::Idle(Duration::from_secs(1000))).await.unwrap();
     assert!(matches!(waited, WaitOutcome::Exited(_)), "{waited:?}");
 }

@@ -66,7 +66,7 @@ async fn on_a_server_of_the_base_dialect_an_upload_is_written_in_place() {
         }
     });
     let client = Client::connect(target).await.unwrap();
-    let sent = client.fs().upload(Cursor::new(content(300 << 10)), "/w/file", |_| {}).await.unwrap();
+    let sent = client.fs().upload(Cursor::new(content(300 << 10)), "/w/file").await.unwrap();
     assert_eq!(sent, 300 << 10);
     client.end().await.unwrap();
     let row = |method: &str, mode: Value, offset: Value| (method.to_owned(), mode, offset);

@@ -54,6 +54,6 @@ async fn a_watch_of_nothing_is_refused_and_a_lost_session_ends_one() {
     let refused = fs.watch(place.path("nothing"), Depth::Everything).await.unwrap_err();
     assert_eq!(refused.kind(), Some(ErrorKind::NotFound));
     let mut watch = fs.watch(place.path(""), Depth::Everything).await.unwrap();
-    let (ended, ()) = tokio::join!(watch.next(), client.disconnect());
+    let (ended, ()) = tokio::join!(watch.next(), client.close());
     assert!(matches!(ended, Err(Error::Lost(_))), "{ended:?}");
 }

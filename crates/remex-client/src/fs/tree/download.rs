@@ -224,7 +224,10 @@ impl Download {
         let made = blocking(move || Temporary::file(&to, &attributes)).await;
         let (temporary, file) = made.map_err(&failed)?;
         let mut file = tokio::fs::File::from_std(file);
-        let bytes = self.fs.download(&item.from, &mut file, |progress| meter.note(progress.bytes)).await?;
+        let bytes = self
+            .fs
+            .receive(item.from.clone().into(), &mut file, |progress| meter.note(progress.bytes))
+            .await?;
         file.flush().await.map_err(&failed)?;
         // If the file changed after it was listed, its time tells the next copy that it is outdated.
         let (to, attributes) = (item.to.clone(), item.attributes.clone());

@@ -19,7 +19,7 @@ use crate::{
     Error,
     error::usage,
     fs::{
-        Fs, Metadata, Write,
+        Fs, Metadata,
         destination::{Destination, Temporary, hide},
         entry::{set_permissions, set_times},
         is_not_found,
@@ -115,7 +115,7 @@ impl Direction for Upload {
             }
             Some(there) if !there.is_directory => return Err(not_a_directory(to)),
             Some(_) => {}
-            None => self.fs.create_dir_all_without_links(to).await?,
+            None => self.fs.create_dir_all(to).without_links().await?,
         }
         self.open_permissions(to, source, there.as_ref()).await?;
         Ok(if there.is_some() { DirectoryState::Existing } else { DirectoryState::New })
@@ -129,7 +129,7 @@ impl Direction for Upload {
             self.fs.client.call(set_times(to.to_owned().into(), ms)).await?;
         }
         match source.mode {
-            Some(mode) if mode & OWNER != OWNER => self.fs.set_permissions_without_links(to, mode).await,
+            Some(mode) if mode & OWNER != OWNER => self.fs.set_permissions(to, mode).without_links().await,
             _ => Ok(()),
         }
     }
@@ -206,14 +206,14 @@ impl Upload {
         if self.fs.is_base() || there.is_some_and(|there| there.mode == Some(mode)) {
             return Ok(());
         }
-        self.fs.set_permissions_without_links(to, mode).await
+        self.fs.set_permissions(to, mode).without_links().await
     }
 
     /// Writes a file in one message.
     async fn send_small(&self, content: Bytes, destination: &Destination) -> Result<(), Error> {
         let client = &self.fs.client;
         if self.fs.is_base() {
-            let write = write_file(destination.path.clone(), content, Write::InPlace);
+            let write = write_file(destination.path.clone(), content);
             client.call_without_limit(write).await?;
             return Ok(());
         }
@@ -229,7 +229,7 @@ impl Upload {
         destination: &Destination,
     ) -> Result<(), Error> {
         let (size, path) = (content.len() as u64, &temporary.path);
-        let mut write = write_file(path.clone(), content, Write::InPlace);
+        let mut write = write_file(path.clone(), content);
         write.create_mode = destination.mode.map(|_| PRIVATE);
         let mut steps = vec![Call::from(write)];
         steps.extend(destination.mode.map(|mode| set_permissions(path.clone(), mode).into()));
@@ -279,7 +279,7 @@ impl Upload {
         }
         match source.mode {
             Some(mode) if there.mode != Some(mode) => {
-                self.fs.set_permissions_without_links(&item.to, mode).await
+                self.fs.set_permissions(&item.to, mode).without_links().await
             }
             _ => Ok(()),
         }

@@ -272,10 +272,10 @@ impl<O: CopyObserver> Copier<O> {
                 (true, _) => return Ok(()),
                 (false, Some(marker)) => make_marked(&to, marker).await?,
                 // The root path is already resolved, and below it no link is followed, even one created meanwhile.
-                (false, None) => to.fs.create_dir_all_without_links(&to.path).await?,
+                (false, None) => to.fs.create_dir_all(&to.path).without_links().await?,
             }
             let mode = directory_permissions(&metadata) | OWNER;
-            to.fs.set_permissions_without_links(&to.path, mode).await
+            to.fs.set_permissions(&to.path, mode).without_links().await
         };
         let reading = async {
             match read {
@@ -384,10 +384,10 @@ impl Directory {
         }
         let done = async {
             if self.is_marked && !is_unfinished {
-                fs.remove_all(join(path, CopyMarker::NAME)).await?;
+                fs.remove(join(path, CopyMarker::NAME)).recursive().missing_ok().await?;
             }
             if !self.is_kept {
-                fs.set_permissions_without_links(path, directory_permissions(&self.metadata)).await?;
+                fs.set_permissions(path, directory_permissions(&self.metadata)).without_links().await?;
             }
             fs.set_times(path, times).await
         };
@@ -447,8 +447,8 @@ impl Item {
             // The next copy of a tree cleans up after a killed one; a file that was named explicitly has no such cleanup.
             let done = async {
                 match self.directory {
-                    Some(_) => transfer.run(progress).await,
-                    None => transfer.run_with_part(progress).await,
+                    Some(_) => transfer.run().progress(progress).await,
+                    None => transfer.run().with_part().progress(progress).await,
                 }
             };
             if let Err(error) = done.await {

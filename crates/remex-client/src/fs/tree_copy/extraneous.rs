@@ -285,7 +285,7 @@ async fn remove(path: &CopyPath, kind: EntryKind) -> Result<(), Error> {
         let removed = match kind {
             // A request that follows no links refuses this one too; a link is never followed to be removed.
             EntryKind::Link => path.fs.remove(&path.path).await,
-            EntryKind::Directory | EntryKind::Other => path.fs.remove_without_links(&path.path).await,
+            EntryKind::Directory | EntryKind::Other => path.fs.remove(&path.path).without_links().await,
         };
         match removed {
             Ok(()) => return Ok(()),

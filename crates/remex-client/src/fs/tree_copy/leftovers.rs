@@ -26,10 +26,10 @@ pub(super) async fn make_marked(to: &CopyPath, marker: &CopyMarker) -> Result<()
     let path = join(&new, CopyMarker::NAME);
     let made = async {
         // It may already exist, left by a killed copy.
-        fs.create_dir_all_without_links(&new).await?;
+        fs.create_dir_all(&new).without_links().await?;
         fs.write(&path, &marker.text).await?;
         fs.set_permissions(&path, PRIVATE).await?;
-        fs.rename_new(&new, &to.path).await
+        fs.rename(&new, &to.path).keep_existing().await
     };
     let Err(error) = made.await else { return Ok(()) };
     // Never recursive, so that foreign files are kept.
@@ -43,7 +43,7 @@ pub(super) async fn make_marked(to: &CopyPath, marker: &CopyMarker) -> Result<()
 pub(super) async fn take_up(from: &CopyPath, to: &CopyPath, there: Option<&Metadata>) -> Result<(), Error> {
     let fs = &to.fs;
     if let Some(mode) = there.and_then(|there| there.mode).filter(|mode| mode & OWNER != OWNER) {
-        fs.set_permissions_without_links(&to.path, mode & (PERMISSIONS | STICKY) | OWNER).await?;
+        fs.set_permissions(&to.path, mode & (PERMISSIONS | STICKY) | OWNER).without_links().await?;
     }
     let mut pages = fs.read_dir_pages(&to.path)?;
     let mut leftovers = Vec::new();

@@ -1,15 +1,16 @@
 //! Starts a command.
 
-use std::{collections::BTreeMap, ffi::OsString, sync::Arc};
+use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
 use remex_proto::{Blob, ErrorKind, HostPath, environment::EnvPolicy, process as wire, sandbox::Sandbox};
 
-use super::{Command, Input, OnDrop, Secrets};
+use super::{Command, OnDrop, Secrets, Stdio};
 use crate::{
     Client, Error,
     error::usage,
     event_queue::{EventQueue, History},
-    process::{Handle, Output, Process, Stdin, StdinSlot, millis, sandbox::host_path},
+    fs::AsHostPath,
+    process::{Handle, Output, Process, Stdin, StdinSlot, millis},
 };
 
 /// The terminal that programs are told to draw for; nearly every terminal emulator understands it.
@@ -44,18 +45,28 @@ impl Command {
     async fn start_with(&self, client: &Client, on_drop: OnDrop) -> Result<Process, Error> {
         let core = client.core();
         let id = self.id.clone().unwrap_or_else(|| core.name("p"));
-        let has_stdin = self.input == Input::Piped || self.terminal.is_some();
+        let has_stdin = self.stdin == Stdio::Piped || self.terminal.is_some();
         let retain = self.retain;
         let cap = Some(core.welcome().limits.retain_bytes).filter(|cap| *cap > 0);
         let queue =
             Arc::new(EventQueue::new(id.clone(), retain.bytes.into_iter().chain(cap).min(), core.close()));
-        let request = self.request(client, id.clone())?;
+        let cwd = match &self.cwd {
+            Some(directory) => Some(core.resolve(host_directory(directory)?).await?),
+            None => None,
+        };
+        let request = self.request(client, id.clone(), cwd)?;
         core.add_queue(&queue)?;
         // From here on, dropping the handle removes the queue.
         let stdin =
             if has_stdin { StdinSlot::Owned(Stdin::new(client.clone(), id)) } else { StdinSlot::Empty };
-        let mut handle =
-            Handle { client: client.clone(), queue, pid: None, on_drop, stdin: std::sync::Mutex::new(stdin) };
+        let mut handle = Handle {
+            client: client.clone(),
+            queue,
+            pid: None,
+            has_terminal: Some(self.terminal.is_some()),
+            on_drop,
+            stdin: std::sync::Mutex::new(stdin),
+        };
         let disconnects = core.disconnects();
         let started = match client.call(request).await {
             Ok(started) => started,
@@ -101,7 +112,7 @@ impl Command {
     /// use remex_client::Command;
     ///
     /// let output = Command::shell("echo out; echo err >&2").output(&client).await?;
-    /// assert!(output.exit.is_success());
+    /// assert!(output.exit.success());
     /// assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
     /// # Ok(()) }
     /// ```
@@ -109,7 +120,47 @@ impl Command {
         self.start_with(client, OnDrop::Terminate).await?.wait_with_output().await
     }
 
-    fn request(&self, client: &Client, process_id: String) -> Result<wire::Start, Error> {
+    /// Attaches to the process with the id of this command if the session has one, and starts it otherwise.
+    ///
+    /// One that has ended counts as long as the server retains its output. [`Session::Named`](crate::Session::Named) lets
+    /// the next run of a program find the session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] for a command without an [`id`](Command::id), and those of [`Command::start`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Command;
+    ///
+    /// let watcher = Command::shell("echo $$; exec sleep 1000").id("watcher");
+    /// let first = watcher.attach_or_start(&client).await?;
+    /// let again = watcher.attach_or_start(&client).await?;
+    /// assert_eq!(again.lines().next().await?, first.lines().next().await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn attach_or_start(&self, client: &Client) -> Result<Process, Error> {
+        let Some(id) = &self.id else {
+            return Err(usage("cannot attach to a process without an id", "set the `id` of the command"));
+        };
+        if let Some(process) = Process::shared(client, id) {
+            return Ok(process);
+        }
+        match self.start(client).await {
+            Err(error) if is_taken(&error) => client.process(id.clone()).await,
+            // Another task of this program is starting it.
+            Err(error) => Process::shared(client, id).ok_or(error),
+            started => started,
+        }
+    }
+
+    fn request(
+        &self,
+        client: &Client,
+        process_id: String,
+        cwd: Option<HostPath>,
+    ) -> Result<wire::Start, Error> {
         let info = client.welcome().environment_info.as_ref();
         if !self.limits.is_empty() && info.is_none_or(|info| info.process_limits.is_none()) {
             return Err(usage(
@@ -117,8 +168,8 @@ impl Command {
                 "omit the limits, or use a current `remex serve` there",
             ));
         }
-        let cwd = match &self.cwd {
-            Some(directory) => host_path(directory)?,
+        let cwd = match cwd {
+            Some(directory) => directory,
             None => info
                 .and_then(|info| info.cwd.clone())
                 .unwrap_or_else(|| HostPath::from(std::path::PathBuf::from("/"))),
@@ -144,7 +195,7 @@ impl Command {
             cwd,
             env,
             tty: self.terminal.is_some(),
-            pipe_stdin: self.input == Input::Piped && self.terminal.is_none(),
+            pipe_stdin: self.stdin == Stdio::Piped && self.terminal.is_none(),
             arg0: self.arg0.clone(),
             env_policy: Some(env_policy),
             shell_snapshot: None,
@@ -191,6 +242,11 @@ impl Client {
         let bytes = argv.iter().map(|word| Blob(word.clone().into_encoded_bytes().into())).collect();
         Ok((text, Some(bytes)))
     }
+}
+
+/// Returns a working directory as it was given.
+fn host_directory(directory: &OsString) -> Result<HostPath, Error> {
+    directory.to_str().map_or_else(|| Path::new(directory).as_host_path(), AsHostPath::as_host_path)
 }
 
 fn is_taken(error: &Error) -> bool {
