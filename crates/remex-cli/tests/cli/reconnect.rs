@@ -261,6 +261,22 @@ fn a_login_that_prompts_is_asked_again_after_a_disconnect_and_the_screen_comes_b
     asked(&screen, 1);
     screen.keys(&format!("{PASSPHRASE}\r"));
     screen.wait_for("line 3 of drawing 0");
+#[test]
+fn what_is_pasted_with_ctrl_c_without_a_connection_arrives() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0]);
+    let script = "stty -echo; echo ready; read -r a; read -r b; read -r c; echo \"got $a $b $c\"";
+    let screen = Screen::remex(&home, &["run", "--on", proxy.address(), "-t", "--", "sh", "-c", script]);
+    screen.wait_for("ready");
+    proxy.cut();
+    screen.wait_for("connection lost");
+    screen.keys("first\rsec\x03ond\r");
+    screen.wait_for("not connected; Ctrl-C again leaves");
+    screen.keys("third\r");
+    screen.wait_for("got first second third");
+}
+
     far.cut();
     let shown = asked(&screen, 2);
     assert!(shown.contains("log in again to go on with `sh-"), "{shown}");
