@@ -2,7 +2,7 @@
 
 use std::{io::IsTerminal as _, time::Duration};
 
-use remex_client::{Client, Options, Session};
+use remex_client::{Client, Options, Session, process::ProcessRef};
 
 use super::Outcome;
 use crate::{
@@ -58,8 +58,8 @@ async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<
         None => processes.only_running()?,
     };
     let process = processes.process_ref(row);
-    let is_adopted = !flags.read_only && is_given_up(row) && adopt(endpoint, row).await;
-    if row.is_running() {
+    let is_adopted = !flags.read_only && is_given_up(row) && adopt(client, endpoint, row, &process).await?;
+    if row.is_running() && !is_adopted {
         // A disconnected client may have left the process blocked on its output.
         process.release().await?;
     }
@@ -108,15 +108,30 @@ async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<
     })
 }
 
-/// Returns whether it is the process of a `remex run` that has lost its connection, so that its session expires.
+/// Returns whether it runs for a `remex run` that has lost its connection, so that its session expires.
 fn is_given_up(row: &Row) -> bool {
-    row.client_name == CLIENT_NAME && !row.attached && row.expires_at_ms.is_some()
+    row.is_running() && row.client_name == CLIENT_NAME && !row.attached && row.expires_at_ms.is_some()
 }
 
 /// Keeps the session of a process that its client may have left, and returns whether that succeeded.
 ///
 /// If its client returns after all, that asks for the old time again.
-async fn adopt(endpoint: &Endpoint, row: &Row) -> bool {
+async fn adopt(
+    client: &Client,
+    endpoint: &Endpoint,
+    row: &Row,
+    process: &ProcessRef,
+) -> Result<bool, Failure> {
+    process.release_for(FOREVER).await?;
+    let sessions = client.sessions().await?;
+    let session = sessions.iter().find(|session| session.session_id == row.entry.session_id);
+    let is_kept = session.is_some_and(|session| session.expires_at_ms != row.expires_at_ms);
+    // A server of an earlier version cannot do that for the session of another connection.
+    Ok(is_kept || take_up(endpoint, row).await)
+}
+
+/// Keeps the session of a process by resuming it for a moment, which needs a connection of its own.
+async fn take_up(endpoint: &Endpoint, row: &Row) -> bool {
     let session = Session::Resume(row.entry.session_id.clone());
     let adopted = endpoint
         .connect(|options: &mut Options| {
