@@ -192,7 +192,11 @@ pub(crate) fn is_ours() -> bool {
         .write(true)
         .custom_flags(OFlags::NOCTTY.bits().cast_signed())
         .open("/dev/tty");
-    terminal.is_ok_and(|terminal| tcgetpgrp(&terminal) == Ok(getpgrp()))
+    match terminal {
+        Ok(terminal) if tcgetpgrp(&terminal) == Ok(getpgrp()) => Ground::Foreground,
+        Ok(_) => Ground::Background,
+        Err(_) => Ground::None,
+    }
 }
 
 /// Returns the rows and columns of the terminal on any of the standard streams; 24 × 80 without a terminal.
@@ -201,3 +205,18 @@ pub(crate) fn size() -> TerminalSize {
     let mut sizes = sizes.into_iter().flatten().flat_map(|size| TerminalSize::new(size.ws_row, size.ws_col));
     sizes.next().unwrap_or_default()
 }
+/// Where this program is on its terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    Foreground,
+    /// A shell or another program has the terminal.
+    Background,
+    /// It has no terminal.
+    None,
+}
+
+    ground() == Ground::Foreground
+}
+
+/// Returns where this program is on its terminal.
+pub(crate) fn ground() -> Ground {
