@@ -20,7 +20,9 @@ mod view;
 
 pub(crate) use self::{
     end::{EndNotices, LOST_NOTICE, code},
+    output::gap_notice,
     process::ShownProcess,
     status::say,
-    view::{Console, Ending, Interrupts, WhenEnded, gap_notice},
+    stopping::Grace,
+    view::{Console, Ending, Interrupts, WhenEnded},
 };

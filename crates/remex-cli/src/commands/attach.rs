@@ -8,8 +8,8 @@ use super::Outcome;
 use crate::{
     args::attach::{CtrlC, Flags},
     console::{
-        Console, EndNotices, Ending, Interrupts, ShownProcess, WhenEnded, escape::Character, interrupt,
-        redraw, say,
+        Console, EndNotices, Ending, Grace, Interrupts, ShownProcess, WhenEnded, escape::Character,
+        interrupt, redraw, say,
     },
     remote::{
         endpoint::{CLIENT_NAME, DefaultEndpoint, Endpoint},
@@ -97,8 +97,7 @@ async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<
         },
         redraw,
         end_notices: EndNotices::default(),
-        // A signal to this program does not reach the process.
-        grace: Duration::ZERO,
+        grace: Grace::NONE,
         interrupts: match flags.ctrl_c {
             _ if flags.read_only => Interrupts::Leave,
             CtrlC::Detach => Interrupts::Leave,

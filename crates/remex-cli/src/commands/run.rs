@@ -18,7 +18,7 @@ use crate::{
         sandbox::{Confine, Profile},
     },
     commands::launch::{CommandLine, Launch, Launched, RunMode, variables},
-    console::{Console, EndNotices, Ending, Interrupts, ShownProcess, WhenEnded, escape, say},
+    console::{Console, EndNotices, Ending, Grace, Interrupts, ShownProcess, WhenEnded, escape, say},
     remote::{
         endpoint::{self, DefaultEndpoint, Endpoint, EndpointKind},
         reconnect::{self, Absence},
@@ -94,7 +94,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         when_ended: WhenEnded::End,
         escape: flags.escape.escape,
         end_notices,
-        grace: flags.grace,
+        grace: Grace { time: flags.grace, flag: Some("--grace") },
         reconnect: flags.reconnect.reconnect,
     };
     show(&endpoint, launched, shown).await
@@ -133,7 +133,7 @@ pub(super) struct ConsoleOptions {
     /// What to say about some of its ends.
     pub(super) end_notices: EndNotices,
     /// How long it may take to end after SIGTERM or SIGHUP to this program, or after its timeout.
-    pub(super) grace: Duration,
+    pub(super) grace: Grace,
     /// How long to try to reconnect, if the user says so.
     pub(super) reconnect: Option<Duration>,
 }

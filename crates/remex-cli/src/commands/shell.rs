@@ -12,7 +12,7 @@ use super::{
 use crate::{
     args::{run::DEFAULT_GRACE, sandbox::Confine, shell::Flags},
     commands::launch::{CommandLine, Launch, RunMode},
-    console::{EndNotices, WhenEnded},
+    console::{EndNotices, Grace, WhenEnded},
     remote::{
         endpoint::{DefaultEndpoint, EndpointKind},
         local_server,
@@ -57,7 +57,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         when_ended: if terminal { WhenEnded::Leave } else { WhenEnded::End },
         escape: flags.escape.escape,
         end_notices: EndNotices::default(),
-        grace: DEFAULT_GRACE,
+        grace: Grace { time: DEFAULT_GRACE, flag: None },
         reconnect: flags.reconnect.reconnect,
     };
     show(&endpoint, launched, shown).await
