@@ -19,7 +19,7 @@ pub(crate) mod terminal;
 mod view;
 
 pub(crate) use self::{
-    end::{EndNotices, LOST_NOTICE, code},
+    end::{ConfinedBy, EndNotices, LOST_NOTICE, code},
     output::gap_notice,
     process::ShownProcess,
     status::say,

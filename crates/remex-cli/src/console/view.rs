@@ -244,7 +244,8 @@ impl Console {
                         continue;
                     }
                     let ended_by = if presses.killed { EndedBy::ThisProgram } else { EndedBy::Another };
-                    return self.finish(&exit, ended_by, (&mut output, writes), &mut signals, raw).await;
+                    let output = (&mut output, writes);
+                    return self.finish(&exit, ended_by, output, &mut signals, raw.then_some(modes)).await;
                 }
                 ConsoleEvent::Event(Ok(Some(Event::Closed(_)))) if stopping.has_exited() => {
                     stopping.on_closed(tokio::spawn(self.process.tree_gone()));
@@ -367,7 +368,8 @@ impl Console {
                 ConsoleEvent::Due(Due::Finish) => {
                     if let Some(exit) = stopping.take_exit() {
                         let output = (&mut output, writes);
-                        return self.finish(&exit, EndedBy::ThisProgram, output, &mut signals, raw).await;
+                        let (by, modes) = (EndedBy::ThisProgram, raw.then_some(modes));
+                        return self.finish(&exit, by, output, &mut signals, modes).await;
                     }
                 }
             }
@@ -381,12 +383,20 @@ impl Console {
         ended_by: EndedBy,
         (output, writes): (&mut Output, Writes),
         signals: &mut Signals,
-        raw: bool,
+        raw: Option<&mut Modes>,
     ) -> Result<Ending, Failure> {
         let broken = output.finish(&mut signals.interrupt).await;
         // Not before: they would be in the middle of what is still to be written.
-        for notice in self.end_notices.of(exit, ended_by) {
-            say(raw, &notice);
+        let notices = self.end_notices.of(exit, ended_by);
+        let is_raw = raw.is_some();
+        if let Some(modes) = raw.filter(|_| !notices.is_empty()) {
+            // The screen of a program that has left it as it was would hide them.
+            RawTerminal::undo(modes);
+            *modes = Modes::default();
+            status::follow(modes);
+        }
+        for notice in notices {
+            say(is_raw, &notice);
         }
         let code = code(exit.code, exit.cause);
         match broken.filter(|_| writes == Writes::Yes) {
