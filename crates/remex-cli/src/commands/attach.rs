@@ -12,6 +12,7 @@ use crate::{
         interrupt, redraw, say,
     },
     remote::{
+        agent_link::LentAgent,
         endpoint::{CLIENT_NAME, DefaultEndpoint, Endpoint},
         processes::{Processes, Row},
         reconnect::{self, Absence, FOREVER},
@@ -26,10 +27,13 @@ use crate::{
 const REPLAYED_CHUNKS: u64 = 32;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
+    let mut endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
+    if flags.forward_agent {
+        endpoint.forward_agent()?;
+    }
     let window = endpoint.reconnect_window(flags.reconnect.reconnect);
     let client = interrupt::during(endpoint.connect(reconnect::keep_session_for(window))).await?;
-    let console = Box::pin(interrupt::during(console(flags, &client, &endpoint))).await?;
+    let (console, agent) = Box::pin(interrupt::during(console(flags, &client, &endpoint))).await?;
     let absence = console.absence.clone();
     let name = absence.name.clone();
     let ending = console.show().await;
@@ -46,18 +50,26 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         }
         Err(failure) => Err(reconnect::explain_left(failure, &name, &super::run::reattach(&endpoint, &name))),
     };
+    if let Some(agent) = agent {
+        agent.give_back().await;
+    }
     reconnect::end(client).await;
     outcome
 }
 
-/// Finds the process, and returns its console; makes it redraw its screen.
-async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<Console, Failure> {
+/// Finds the process, and returns its console and the agent that it may use; makes it redraw its screen.
+async fn console(
+    flags: &Flags,
+    client: &Client,
+    endpoint: &Endpoint,
+) -> Result<(Console, Option<LentAgent>), Failure> {
     let processes = Processes::list(client).await?;
     let row = match &flags.name {
         Some(name) => processes.find(name)?,
         None => processes.only_running()?,
     };
     let process = processes.process_ref(row);
+    let agent = if row.is_running() { endpoint.lend_agent(client, &row.entry).await? } else { None };
     let is_adopted = !flags.read_only && is_given_up(row) && adopt(client, endpoint, row, &process).await?;
     if row.is_running() && !is_adopted {
         // A disconnected client may have left the process blocked on its output.
@@ -81,7 +93,7 @@ async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<
     let redraw = (row.entry.has_terminal && forward).then(|| redraw::start(process.clone()));
     // The session of the process, not that of this client; one that lasts has no end that is known here.
     let kept = row.expires_at_ms.filter(|_| !is_adopted);
-    Ok(Console {
+    let console = Console {
         process: ShownProcess::observed(process, cursor),
         terminal: row.entry.has_terminal,
         forward,
@@ -104,7 +116,8 @@ async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<
             CtrlC::Ask if is_typed => Interrupts::Ask,
             CtrlC::Ask | CtrlC::Interrupt => Interrupts::Pass,
         },
-    })
+    };
+    Ok((console, agent))
 }
 
 /// Returns whether it runs for a `remex run` that has lost its connection, so that its session expires.

@@ -261,6 +261,22 @@ fn ctrl_c_in_a_shell_without_a_connection_leaves_it() {
     );
 }
 
+#[test]
+fn what_is_pasted_with_ctrl_c_without_a_connection_arrives() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0]);
+    let script = "stty -echo; echo ready; read -r a; read -r b; read -r c; echo \"got $a $b $c\"";
+    let screen = Screen::remex(&home, &["run", "--on", proxy.address(), "-t", "--", "sh", "-c", script]);
+    screen.wait_for("ready");
+    proxy.cut();
+    screen.wait_for("connection lost");
+    screen.keys("first\rsec\x03ond\r");
+    screen.wait_for("not connected; Ctrl-C again leaves");
+    screen.keys("third\r");
+    screen.wait_for("got first second third");
+}
+
 /// A full-screen program that says how often it has drawn.
 const FULL_SCREEN: &str = r#"
 n=0
@@ -321,22 +337,6 @@ fn a_login_that_prompts_is_asked_again_after_a_disconnect_and_the_screen_comes_b
     asked(&screen, 1);
     screen.keys(&format!("{PASSPHRASE}\r"));
     screen.wait_for("line 3 of drawing 0");
-#[test]
-fn what_is_pasted_with_ctrl_c_without_a_connection_arrives() {
-    let home = Home::new();
-    let server = Server::start();
-    let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0]);
-    let script = "stty -echo; echo ready; read -r a; read -r b; read -r c; echo \"got $a $b $c\"";
-    let screen = Screen::remex(&home, &["run", "--on", proxy.address(), "-t", "--", "sh", "-c", script]);
-    screen.wait_for("ready");
-    proxy.cut();
-    screen.wait_for("connection lost");
-    screen.keys("first\rsec\x03ond\r");
-    screen.wait_for("not connected; Ctrl-C again leaves");
-    screen.keys("third\r");
-    screen.wait_for("got first second third");
-}
-
     far.cut();
     let shown = asked(&screen, 2);
     assert!(shown.contains("log in again to go on with `sh-"), "{shown}");
@@ -358,6 +358,32 @@ fn what_is_pasted_with_ctrl_c_without_a_connection_arrives() {
     screen.keys("\r");
     screen.wait_for("bye");
     assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn a_login_that_prompts_waits_until_a_command_is_in_the_foreground() {
+    let Some(far) = SshHost::start() else { return };
+    let screen = Screen::open(&far.near, "bash", &["--norc", "--noediting", "-i"]);
+    let script = "echo rea''dy; until [ -e go ]; do sleep 0.05; done; echo fini''shed";
+    screen.keys(&format!("PS1='$ '; remex run --on far -- sh -c \"{script}\" &\r"));
+    screen.wait_for("ready");
+    far.set_passphrase(PASSPHRASE);
+    far.cut();
+    screen.wait_until("what to do", |screen| {
+        screen
+            .replace('\n', "")
+            .contains("in the background; bring it to the foreground, as with `fg`, to log in")
+    });
+    // The shell has the terminal: it is not drawn over.
+    screen.keys("echo mi''ne\r");
+    screen.wait_for("\nmine");
+    screen.keys("fg\r");
+    asked(&screen, 1);
+    screen.keys(&format!("{PASSPHRASE}\r"));
+    screen.wait_for("reconnected after");
+    fs::write(far.home.path("go"), "").unwrap();
+    screen.wait_for("finished");
+    assert!(!screen.raw().contains(PASSPHRASE));
 }
 
 #[test]
