@@ -265,7 +265,7 @@ fn ctrl_c_in_a_shell_without_a_connection_leaves_it() {
 fn what_is_pasted_with_ctrl_c_without_a_connection_arrives() {
     let home = Home::new();
     let server = Server::start();
-    let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0]);
+    let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let script = "stty -echo; echo ready; read -r a; read -r b; read -r c; echo \"got $a $b $c\"";
     let screen = Screen::remex(&home, &["run", "--on", proxy.address(), "-t", "--", "sh", "-c", script]);
     screen.wait_for("ready");
