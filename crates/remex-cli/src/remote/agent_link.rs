@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Client, Error, Program, Target};
+use remex_client::{Client, ConnectionState, Error, Program, Target};
 
 use crate::render::{
     failure::{Failure, InvalidArg},
@@ -35,7 +35,7 @@ pub(crate) const LABEL: &str = "remex.agent";
 const ALIAS_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How long giving an agent back may take.
-const END_TIMEOUT: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The variable that leads to an agent.
 const VARIABLE: &str = "SSH_AUTH_SOCK";
@@ -185,6 +185,10 @@ impl LentAgent {
 
     /// Gives the link back to the client that had it before, if that is still there.
     pub(crate) async fn give_back(self) {
+        if self.client.connection_state() != ConnectionState::Connected {
+            // It leads nowhere without this login.
+            return;
+        }
         let work = async {
             let there = self.client.fs().read_link(&self.path).await?;
             if there.target_base64[..] != *self.own.as_bytes() {
