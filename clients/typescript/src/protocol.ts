@@ -1401,6 +1401,8 @@ export interface ProcessReadResult {
 
 /** `process/release`: no longer holds output for the controlling client while it is disconnected, until it reconnects. Idempotent. */
 export interface ProcessReleaseParams {
+  /** How long its session lives from now on without a connection, if it has none and would end sooner; at most as long as the server allows. Absent: as before. */
+  detachTtlMs?: number | null | undefined;
   /** The process. */
   processId: string;
   /** The session it is in; the connection's own if absent. */

@@ -19,8 +19,10 @@ pub(crate) mod terminal;
 mod view;
 
 pub(crate) use self::{
-    end::{EndNotices, LOST_NOTICE, code},
+    end::{ConfinedBy, EndNotices, LOST_NOTICE, code},
+    output::gap_notice,
     process::ShownProcess,
     status::say,
-    view::{Console, Ending, Interrupts, WhenEnded, gap_notice},
+    stopping::Grace,
+    view::{Console, Ending, Interrupts, WhenEnded},
 };

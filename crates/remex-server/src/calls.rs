@@ -221,8 +221,14 @@ impl Calls {
                 self.order(&own, request.session_id.as_deref(), &request.process_id, order);
             }
             Call::ProcessRelease(request) => {
-                let session = self.session(&own, request.session_id.as_deref());
-                responder.answer(session.and_then(|session| session.release(&request.process_id)));
+                let released = self.session(&own, request.session_id.as_deref()).and_then(|session| {
+                    let released = session.release(&request.process_id)?;
+                    if let Some(ttl) = request.detach_ttl_ms {
+                        self.sessions.prolong(&session, ttl);
+                    }
+                    Ok(released)
+                });
+                responder.answer(released);
             }
             Call::ProcessForget(request) => {
                 let session = self.session(&own, request.session_id.as_deref());

@@ -1391,6 +1391,9 @@ class _ProcessReleaseParams(TypedDict):
 class ProcessReleaseParams(_ProcessReleaseParams, total=False):
     """`process/release`: no longer holds output for the controlling client while it is disconnected, until
     it reconnects. Idempotent."""
+    #: How long its session lives from now on without a connection, if it has none and would end sooner; at
+    #: most as long as the server allows. Absent: as before.
+    detachTtlMs: int | None
     #: The session it is in; the connection's own if absent.
     sessionId: str | None
 

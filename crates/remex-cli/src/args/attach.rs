@@ -19,6 +19,10 @@ pub(crate) struct Flags {
     #[arg(short, long, conflicts_with = "interactive")]
     pub(crate) read_only: bool,
 
+    /// Let the process use your ssh agent while you are attached; it must have been started with `-A`
+    #[arg(short = 'A', long)]
+    pub(crate) forward_agent: bool,
+
     #[command(flatten)]
     pub(crate) escape: Escape,
 
@@ -53,6 +57,8 @@ Examples:
     remex attach build
   On an environment, without sending input:
     remex attach --on build --read-only work
+  With your ssh agent, to a shell that was started with it:
+    remex attach --on far -A work
 
 `~.` at the start of a line detaches and leaves the process running; so do closing this terminal, and Ctrl-C with `--read-only`.
 After a disconnect, remex reconnects for an hour, or as long as `--reconnect` says; the process runs on in any case.

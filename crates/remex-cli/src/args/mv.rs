@@ -34,4 +34,4 @@ Examples:
     remex mv build:notes.txt build:site
 
 An existing file at the destination is replaced in one step; a directory only if it is empty.
-Between two hosts or two file systems, copy with `remex cp` and remove the source with `remex rm`.";
+Between two hosts, copy with `remex cp` and remove the source with `remex rm`; between two file systems of one host, run `mv` there.";

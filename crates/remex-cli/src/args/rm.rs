@@ -88,7 +88,7 @@ Examples:
   On an environment:
     remex prune --on build
 
-Processes of clients that are connected, or may reconnect within an hour, are kept.";
+Processes of clients that are connected, or may reconnect, are kept.";
 
 #[cfg(test)]
 mod tests {

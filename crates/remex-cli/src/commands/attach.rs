@@ -2,16 +2,17 @@
 
 use std::{io::IsTerminal as _, time::Duration};
 
-use remex_client::{Client, Options, Session};
+use remex_client::{Client, Options, Session, process::ProcessRef};
 
 use super::Outcome;
 use crate::{
     args::attach::{CtrlC, Flags},
     console::{
-        Console, EndNotices, Ending, Interrupts, ShownProcess, WhenEnded, escape::Character, interrupt,
-        redraw, say,
+        Console, EndNotices, Ending, Grace, Interrupts, ShownProcess, WhenEnded, escape::Character,
+        interrupt, redraw, say,
     },
     remote::{
+        agent_link::LentAgent,
         endpoint::{CLIENT_NAME, DefaultEndpoint, Endpoint},
         processes::{Processes, Row},
         reconnect::{self, Absence, FOREVER},
@@ -26,10 +27,13 @@ use crate::{
 const REPLAYED_CHUNKS: u64 = 32;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
+    let mut endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
+    if flags.forward_agent {
+        endpoint.forward_agent()?;
+    }
     let window = endpoint.reconnect_window(flags.reconnect.reconnect);
     let client = interrupt::during(endpoint.connect(reconnect::keep_session_for(window))).await?;
-    let console = Box::pin(interrupt::during(console(flags, &client, &endpoint))).await?;
+    let (console, agent) = Box::pin(interrupt::during(console(flags, &client, &endpoint))).await?;
     let absence = console.absence.clone();
     let name = absence.name.clone();
     let ending = console.show().await;
@@ -46,20 +50,28 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         }
         Err(failure) => Err(reconnect::explain_left(failure, &name, &super::run::reattach(&endpoint, &name))),
     };
+    if let Some(agent) = agent {
+        agent.give_back().await;
+    }
     reconnect::end(client).await;
     outcome
 }
 
-/// Finds the process, and returns its console; makes it redraw its screen.
-async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<Console, Failure> {
+/// Finds the process, and returns its console and the agent that it may use; makes it redraw its screen.
+async fn console(
+    flags: &Flags,
+    client: &Client,
+    endpoint: &Endpoint,
+) -> Result<(Console, Option<LentAgent>), Failure> {
     let processes = Processes::list(client).await?;
     let row = match &flags.name {
         Some(name) => processes.find(name)?,
         None => processes.only_running()?,
     };
     let process = processes.process_ref(row);
-    let is_adopted = !flags.read_only && is_given_up(row) && adopt(endpoint, row).await;
-    if row.is_running() {
+    let agent = if row.is_running() { endpoint.lend_agent(client, &row.entry).await? } else { None };
+    let is_adopted = !flags.read_only && is_given_up(row) && adopt(client, endpoint, row, &process).await?;
+    if row.is_running() && !is_adopted {
         // A disconnected client may have left the process blocked on its output.
         process.discard_output().await?;
     }
@@ -81,7 +93,7 @@ async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<
     let redraw = (row.entry.has_terminal && forward).then(|| redraw::start(process.clone()));
     // The session of the process, not that of this client; one that lasts has no end that is known here.
     let kept = row.expires_at_ms.filter(|_| !is_adopted);
-    Ok(Console {
+    let console = Console {
         process: ShownProcess::observed(process, cursor),
         terminal: row.entry.has_terminal,
         forward,
@@ -97,26 +109,41 @@ async fn console(flags: &Flags, client: &Client, endpoint: &Endpoint) -> Result<
         },
         redraw,
         end_notices: EndNotices::default(),
-        // A signal to this program does not reach the process.
-        grace: Duration::ZERO,
+        grace: Grace::NONE,
         interrupts: match flags.ctrl_c {
             _ if flags.read_only => Interrupts::Leave,
             CtrlC::Detach => Interrupts::Leave,
             CtrlC::Ask if is_typed => Interrupts::Ask,
             CtrlC::Ask | CtrlC::Interrupt => Interrupts::Pass,
         },
-    })
+    };
+    Ok((console, agent))
 }
 
-/// Returns whether it is the process of a `remex run` that has lost its connection, so that its session expires.
+/// Returns whether it runs for a `remex run` that has lost its connection, so that its session expires.
 fn is_given_up(row: &Row) -> bool {
-    row.client_name == CLIENT_NAME && !row.attached && row.expires_at_ms.is_some()
+    row.is_running() && row.client_name == CLIENT_NAME && !row.attached && row.expires_at_ms.is_some()
 }
 
 /// Keeps the session of a process that its client may have left, and returns whether that succeeded.
 ///
 /// If its client returns after all, that asks for the old time again.
-async fn adopt(endpoint: &Endpoint, row: &Row) -> bool {
+async fn adopt(
+    client: &Client,
+    endpoint: &Endpoint,
+    row: &Row,
+    process: &ProcessRef,
+) -> Result<bool, Failure> {
+    process.discard_output_for(FOREVER).await?;
+    let sessions = client.sessions().await?;
+    let session = sessions.iter().find(|session| session.session_id == row.entry.session_id);
+    let is_kept = session.is_some_and(|session| session.expires_at_ms != row.expires_at_ms);
+    // A server of an earlier version cannot do that for the session of another connection.
+    Ok(is_kept || take_up(endpoint, row).await)
+}
+
+/// Keeps the session of a process by resuming it for a moment, which needs a connection of its own.
+async fn take_up(endpoint: &Endpoint, row: &Row) -> bool {
     let session = Session::Resume { id: row.entry.session_id.clone(), takeover: false };
     let adopted = endpoint
         .connect(|options: &mut Options| {

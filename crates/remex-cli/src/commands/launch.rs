@@ -218,6 +218,9 @@ impl Launch<'_> {
         for (label, value) in &self.labels {
             command = command.label(label, value);
         }
+        if let Some((label, value)) = self.endpoint.agent_label() {
+            command = command.label(label, value);
+        }
         if let Some(directory) = self.directory(client)? {
             command = command.cwd(directory);
         }

@@ -11,7 +11,7 @@ use crate::{
     render::{
         failure::{Failure, Kind},
         print,
-        text::plain,
+        text::{plain, quoted},
     },
 };
 
@@ -127,14 +127,22 @@ async fn move_one(from: &RemotePath, to: &RemotePath, existing: Existing) -> Res
         Some(there) => to.check_slash(there, "move to")?,
     }
     rename(&from.at.fs, &from.path, &to.path, existing).await.map_err(|error| match error.kind() {
-        Some(ErrorKind::CrossDevice) => from
-            .failed("move", error)
-            .with_hint("copy it with `remex cp`, and then remove the source with `remex rm`"),
+        Some(ErrorKind::CrossDevice) => from.failed("move", error).with_hint(across_file_systems(from, to)),
         Some(ErrorKind::AlreadyExists | ErrorKind::NotEmpty) => {
             from.failed("move", error).with_hint("remove what is at the destination, or choose another name")
         }
         _ => from.failed("move", error),
     })
+}
+
+/// Returns the command that moves between file systems: only there can it keep owners, hard links and pipes.
+fn across_file_systems(from: &RemotePath, to: &RemotePath) -> String {
+    let quoted = |path: &RemotePath| quoted(&path.path.to_string_lossy());
+    let mut command = format!("mv -T {} {}", quoted(from), quoted(to));
+    if !from.at.is_here {
+        command = format!("remex run --on {} -- {command}", plain(&from.at.name));
+    }
+    format!("it has to be copied and then removed, which `{command}` does")
 }
 
 /// Renames; after a disconnect, finds out whether that was done.

@@ -18,6 +18,7 @@ use crate::{
     remote::{
         endpoint::{CLIENT_NAME, DefaultEndpoint},
         processes::{Action, Processes, Row},
+        reconnect::FOREVER,
         user_server,
     },
     render::{
@@ -123,11 +124,16 @@ pub(crate) async fn prune(flags: &Prune) -> Outcome {
         }
         return Ok(0);
     };
-    let client = endpoint.connect(|_| {}).await?;
+    // The answer is the longest time that the server allows.
+    let client = endpoint.connect(|options| options.detach_ttl = Some(FOREVER)).await?;
+    let longest = client.welcome().detach_ttl_ms;
     let processes = Processes::list(&client).await?;
     let soon = now_ms().saturating_add(SOON_MS);
-    // A foreground command without a name of its own is there for nobody but its client.
-    let is_awaited = |row: &Row| row.client_name == CLIENT_NAME && row.session_name.is_none();
+    // A foreground command without a name of its own is there for nobody but its client, and so is one whose client has
+    // asked for some time to reconnect, and not for the longest, as for a command in the background.
+    let has_window = |row: &Row| row.detach_ttl_ms.is_some_and(|ttl| longest.is_none_or(|most| ttl < most));
+    let is_awaited =
+        |row: &Row| row.client_name == CLIENT_NAME && (row.session_name.is_none() || has_window(row));
     let may_return =
         |row: &Row| row.attached || is_awaited(row) || row.expires_at_ms.is_some_and(|at| at <= soon);
     let is_left = |row: &&Row| row.entry.state == State::Closed && !may_return(row);

@@ -18,7 +18,9 @@ use crate::{
         sandbox::{Confine, Profile},
     },
     commands::launch::{CommandLine, Launch, Launched, RunMode, variables},
-    console::{Console, EndNotices, Ending, Interrupts, ShownProcess, WhenEnded, escape, say},
+    console::{
+        ConfinedBy, Console, EndNotices, Ending, Grace, Interrupts, ShownProcess, WhenEnded, escape, say,
+    },
     remote::{
         endpoint::{self, DefaultEndpoint, Endpoint, EndpointKind},
         reconnect::{self, Absence},
@@ -78,7 +80,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         launch.limits.cpu_seconds.is_some().then(|| {
             format!("ended `{}`: it used its CPU time (`--limit cpu`)", shown_program(&flags.command))
         });
-    end_notices.sandbox = sandbox_notice(&flags.confine).map(str::to_owned);
+    end_notices.confined_by = confined_by(&flags.confine);
     let is_typed = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if let Some(lack) = interactive::lack(&flags.command).filter(|_| is_typed && !forward && !flags.detach) {
         print::note(lack);
@@ -94,16 +96,18 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         when_ended: WhenEnded::End,
         escape: flags.escape.escape,
         end_notices,
-        grace: flags.grace,
+        grace: Grace { time: flags.grace, flag: Some("--grace") },
         reconnect: flags.reconnect.reconnect,
     };
     show(&endpoint, launched, shown).await
 }
 
-/// Returns the notice for a command whose sandbox probably made it fail. Which of its calls was refused, nobody is told:
-/// the kernel refuses it as it would without a sandbox.
-fn sandbox_notice(confine: &Confine) -> Option<&'static str> {
-    Some(match confine.sandbox? {
+/// Returns who confines a command, with the notice for one whose sandbox probably made it fail.
+fn confined_by(confine: &Confine) -> ConfinedBy {
+    let Some(profile) = confine.sandbox else {
+        return if confine.net.is_empty() { ConfinedBy::Server } else { ConfinedBy::Flags(None) };
+    };
+    ConfinedBy::Flags(Some(match profile {
         Profile::ReadOnly => {
             "the sandbox may be the reason: `read-only` lets the command write nowhere; add `--write PATH` for what it may write"
         }
@@ -115,7 +119,7 @@ fn sandbox_notice(confine: &Confine) -> Option<&'static str> {
             "the sandbox may be the reason: `minimal` shows the command only system directories; add `--read PATH` or `--write \
              PATH` for more"
         }
-    })
+    }))
 }
 
 /// Returns the program of a command, for messages.
@@ -133,7 +137,7 @@ pub(super) struct ConsoleOptions {
     /// What to say about some of its ends.
     pub(super) end_notices: EndNotices,
     /// How long it may take to end after SIGTERM or SIGHUP to this program, or after its timeout.
-    pub(super) grace: Duration,
+    pub(super) grace: Grace,
     /// How long to try to reconnect, if the user says so.
     pub(super) reconnect: Option<Duration>,
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     args::{run::DEFAULT_GRACE, sandbox::Confine, shell::Flags},
     commands::launch::{CommandLine, Launch, RunMode},
-    console::{EndNotices, WhenEnded},
+    console::{ConfinedBy, EndNotices, Grace, WhenEnded},
     remote::{
         endpoint::{DefaultEndpoint, EndpointKind},
         local_server,
@@ -56,8 +56,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         forward: true,
         when_ended: if terminal { WhenEnded::Leave } else { WhenEnded::End },
         escape: flags.escape.escape,
-        end_notices: EndNotices::default(),
-        grace: DEFAULT_GRACE,
+        end_notices: EndNotices { confined_by: ConfinedBy::Server, ..EndNotices::default() },
+        grace: Grace { time: DEFAULT_GRACE, flag: None },
         reconnect: flags.reconnect.reconnect,
     };
     show(&endpoint, launched, shown).await

@@ -19,7 +19,7 @@ use super::{
     modes::{Modes, Screen},
     redraw,
     status::{self, CursorAt, StatusLine, say},
-    terminal::{self, RawTerminal},
+    terminal::{self, Ground, RawTerminal},
 };
 use crate::{
     remote::reconnect::{Absence, reason, remedy},
@@ -28,6 +28,10 @@ use crate::{
 
 /// How often the status line is brought up to date.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is said about a login that prompts while a shell has the terminal.
+const IN_BACKGROUND: &str =
+    "this command is in the background; bring it to the foreground, as with `fg`, to log in";
 
 /// How long a note stays on the alternate screen before the program is asked to redraw.
 const NOTE_TIME: Duration = Duration::from_secs(4);
@@ -149,9 +153,14 @@ impl<'a> Disconnection<'a> {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
         self.lost = Some(Lost { since, is_interrupted: false, remedy: None, ticks });
-        if self.status.is_none() {
+        if self.status_line().is_none() {
             say(self.raw.is_some(), &self.absence.notice(cause));
         }
+    }
+
+    /// Returns the status line, unless a shell has the terminal.
+    fn status_line(&self) -> Option<&StatusLine> {
+        self.status.as_ref().filter(|_| terminal::ground() != Ground::Background)
     }
 
     /// Handles a failed attempt to reconnect: where a login prompts, the terminal is lent to it.
@@ -169,7 +178,8 @@ impl<'a> Disconnection<'a> {
             Login::Waiting { .. } => return,
             Login::None => {}
         }
-        if matches!(cause, Error::PromptRefused { .. }) && terminal::is_ours() {
+        let prompts = matches!(cause, Error::PromptRefused { .. });
+        if prompts && terminal::is_ours() {
             if let Some(status) = &self.status {
                 status.erase();
             }
@@ -185,7 +195,9 @@ impl<'a> Disconnection<'a> {
             self.client.permit_prompt();
             return;
         }
-        if let Some(remedy) = remedy(cause)
+        let waits = prompts && terminal::ground() == Ground::Background;
+        let remedy = if waits { Some(IN_BACKGROUND.to_owned()) } else { remedy(cause) };
+        if let Some(remedy) = remedy
             && lost.remedy.as_ref() != Some(&remedy)
         {
             say(self.raw.is_some(), &format!("cannot reconnect: {}; {remedy}", reason(cause)));
@@ -222,7 +234,7 @@ impl<'a> Disconnection<'a> {
     }
 
     fn draw(&self, cause: &Error, modes: &Modes, at: CursorAt) {
-        if let (Some(status), Some(lost), Login::None) = (&self.status, &self.lost, &self.login) {
+        if let (Some(status), Some(lost), Login::None) = (self.status_line(), &self.lost, &self.login) {
             let away = lost.since.elapsed();
             let is_covered = lost.is_interrupted && modes.screen() == Screen::Other;
             // Elsewhere, what was said after Ctrl-C stays on a line of its own.

@@ -21,7 +21,7 @@ pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
 }
 
 /// Formats notices about hosts that the sandbox has refused.
-pub(super) fn denial_notices(denied: &[DeniedHost]) -> Vec<String> {
+fn denial_notices(denied: &[DeniedHost], confined_by: ConfinedBy) -> Vec<String> {
     let hosts = denied.iter().map(|DeniedHost { host, port, count, .. }| match count {
         // All that are not listed one by one.
         _ if *port == 0 => format!("the sandbox refused more hosts ({count} times)"),
@@ -30,9 +30,16 @@ pub(super) fn denial_notices(denied: &[DeniedHost]) -> Vec<String> {
     });
     let mut notices: Vec<_> = hosts.collect();
     if let Some(DeniedHost { host, port, .. }) = denied.first() {
-        notices.push(format!(
-            "hint: `--net allow={host}:{port}` allows it; private and local addresses need an entry of their own"
-        ));
+        let way = match confined_by {
+            ConfinedBy::Flags(_) => format!("`--net allow={host}:{port}` allows it"),
+            ConfinedBy::Server => format!(
+                "`{host}:{port}` in `network` of a profile allows it, with which its server is run (`remex serve --sandbox`)"
+            ),
+            ConfinedBy::Unknown => format!(
+                "`remex run --net allow={host}:{port}` allows it, unless the profile of its server forbids it"
+            ),
+        };
+        notices.push(format!("hint: {way}; private and local addresses need an entry of their own"));
     }
     notices
 }
@@ -44,6 +51,35 @@ pub(super) enum EndedBy {
     Another,
 }
 
+/// Who confines a process that has a sandbox, which decides what allows it more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConfinedBy {
+    /// The flags with which it was started; the notice, if any, names what they let it do.
+    Flags(Option<&'static str>),
+    /// Its server: the command has no such flags, or they were not given.
+    Server,
+    /// Another client has started it.
+    Unknown,
+}
+
+impl ConfinedBy {
+    /// Returns the notice for a process whose sandbox probably made it fail. Which of its calls was refused, nobody is
+    /// told: the kernel refuses it as it would without a sandbox.
+    fn notice(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Flags(notice) => notice?,
+            Self::Server => {
+                "the sandbox may be the reason: its server confines what it starts; `remex serve --sandbox` with a profile \
+                 that has more in `read` and `write` allows more"
+            }
+            Self::Unknown => {
+                "the sandbox may be the reason; `--write PATH` and `--read PATH` of `remex run` allow more, or a profile of \
+                 its server (`remex serve --sandbox`) does"
+            }
+        })
+    }
+}
+
 /// What to say about some ends.
 #[derive(Clone, Debug)]
 pub(crate) struct EndNotices {
@@ -51,13 +87,13 @@ pub(crate) struct EndNotices {
     pub(crate) timeout: String,
     /// If it used up its CPU time, in case that is limited.
     pub(crate) cpu: Option<String>,
-    /// If its sandbox probably made it fail, in case it has one.
-    pub(crate) sandbox: Option<String>,
+    /// Who confines it, if it has a sandbox, which probably made it fail.
+    pub(crate) confined_by: ConfinedBy,
 }
 
 impl Default for EndNotices {
     fn default() -> Self {
-        Self { timeout: TIMED_OUT.to_owned(), cpu: None, sandbox: None }
+        Self { timeout: TIMED_OUT.to_owned(), cpu: None, confined_by: ConfinedBy::Unknown }
     }
 }
 
@@ -78,9 +114,9 @@ impl EndNotices {
         }
         // What the proxy refused is known, the rest is a guess.
         if exit.sandbox_denied && exit.network_denied.is_empty() {
-            notices.extend(self.sandbox.clone());
+            notices.extend(self.confined_by.notice().map(str::to_owned));
         }
-        notices.extend(denial_notices(&exit.network_denied));
+        notices.extend(denial_notices(&exit.network_denied, self.confined_by));
         notices
     }
 }

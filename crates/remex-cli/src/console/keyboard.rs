@@ -81,6 +81,9 @@ pub(super) async fn forward(mut input: Input, mut sink: InputSink, keyboard: Key
             // Without a connection it would reach the process too late.
             Key::Bytes(bytes) if terminal && bytes.contains(&INTERRUPT) && is_disconnected(&client) => {
                 let _ = orders.send(Key::Interrupt).await;
+                if let Some(rest) = without_interrupt(&bytes) {
+                    held.push_front(rest);
+                }
             }
             // A process that accepts no input can still be detached.
             Key::Bytes(_) if !wanted => {}
@@ -98,6 +101,7 @@ pub(super) async fn forward(mut input: Input, mut sink: InputSink, keyboard: Key
                                 match key {
                                     Key::Bytes(bytes) if terminal && bytes.contains(&INTERRUPT) => {
                                         let _ = orders.send(Key::Interrupt).await;
+                                        held.extend(without_interrupt(&bytes));
                                     }
                                     Key::Bytes(_) => held.push_back(key),
                                     Key::Detach if leaves => {
@@ -137,6 +141,12 @@ pub(super) async fn forward(mut input: Input, mut sink: InputSink, keyboard: Key
         (true, b'\n' | b'\r') => sink.write(b"\x04").await,
         (true, _) => sink.write(b"\x04\x04").await,
     }
+}
+
+/// Returns what was typed or pasted together with Ctrl-C, which is for the process.
+fn without_interrupt(bytes: &[u8]) -> Option<Key> {
+    let rest: Vec<_> = bytes.iter().copied().filter(|byte| *byte != INTERRUPT).collect();
+    (!rest.is_empty()).then_some(Key::Bytes(rest))
 }
 
 /// Returns whether a line is an answer to the question what Ctrl-C means.

@@ -3,7 +3,7 @@
 use std::{io, thread};
 
 use bytes::Bytes;
-use remex_client::process::Stream;
+use remex_client::process::{GapCause, Stream};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     render::{
         failure::Failure,
         line_state::{self, LineState},
+        text::amount,
     },
 };
 
@@ -83,6 +84,19 @@ impl Output {
             WriterState::Open => None,
             WriterState::Broken(broken) => Some(broken),
         }
+    }
+}
+
+/// Formats a notice about output that cannot be read.
+pub(crate) fn gap_notice(bytes: Option<u64>, cause: Option<GapCause>) -> String {
+    let amount = bytes.map_or_else(|| "some".to_owned(), |bytes| format!("{} of", amount(bytes)));
+    match cause {
+        None | Some(GapCause::Evicted) => format!("[{amount} older output discarded]"),
+        Some(GapCause::Quota) => format!("[{amount} output dropped: the disk quota was used up]"),
+        Some(GapCause::DiskFull) => format!("[{amount} output dropped: the disk was full]"),
+        Some(GapCause::Io) => format!("[{amount} output dropped: the disk failed]"),
+        Some(GapCause::Damaged) => format!("[{amount} output lost: the log on disk is damaged]"),
+        Some(_) => format!("[{amount} output lost]"),
     }
 }
 

@@ -18,10 +18,23 @@ const REPEATED_WITHIN: Duration = Duration::from_secs(1);
 /// How long the wait is not mentioned.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// How long a process may take to end after SIGTERM or SIGHUP to this program, or after its timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grace {
+    pub(crate) time: Duration,
+    /// The flag of the command that chooses it, if it has one.
+    pub(crate) flag: Option<&'static str>,
+}
+
+impl Grace {
+    /// A signal to this program does not reach the process.
+    pub(crate) const NONE: Self = Self { time: Duration::ZERO, flag: None };
+}
+
 /// The end of a process, from the first request on.
 #[derive(Debug)]
 pub(super) struct Stopping {
-    grace: Duration,
+    grace: Grace,
     request: Option<Request>,
     /// The exit of the process itself, while others of its tree have time to end.
     exit: Option<Box<Exit>>,
@@ -69,7 +82,7 @@ pub(super) enum Due {
 }
 
 impl Stopping {
-    pub(super) fn new(grace: Duration) -> Self {
+    pub(super) fn new(grace: Grace) -> Self {
         Self { grace, request: None, exit: None, rest: None }
     }
 
@@ -149,8 +162,8 @@ impl Stopping {
     fn due_at(&self) -> Option<Instant> {
         let request = self.request.as_ref()?;
         let time = match request.phase {
-            Phase::Silent => SILENCE.min(self.grace),
-            Phase::Waiting => self.grace,
+            Phase::Silent => SILENCE.min(self.grace.time),
+            Phase::Waiting => self.grace.time,
             Phase::Killed { at } => return Some(at + KILLED_TIMEOUT),
         };
         // A grace period may be longer than the clock runs.
@@ -161,22 +174,23 @@ impl Stopping {
         let Some(request) = &mut self.request else { return Due::Nothing };
         let signal = if request.code == 129 { "SIGHUP" } else { "SIGTERM" };
         match request.phase {
-            Phase::Silent if self.grace > SILENCE => {
+            Phase::Silent if self.grace.time > SILENCE => {
                 request.phase = Phase::Waiting;
                 if self.exit.is_some() {
                     return Due::Nothing;
                 }
                 Due::Tell(format!(
                     "passed {signal} on; the command has {} to end, Ctrl-C ends it at once",
-                    span(self.grace)
+                    span(self.grace.time)
                 ))
             }
             _ if self.exit.is_some() => Due::Finish,
             Phase::Silent | Phase::Waiting => {
                 request.phase = Phase::Killed { at: now };
+                let flag = self.grace.flag.map(|flag| format!(" (`{flag}`)")).unwrap_or_default();
                 Due::Kill(format!(
-                    "killed the command with everything it started: it did not end within {} of {signal} (`--grace`)",
-                    span(self.grace)
+                    "killed the command with everything it started: it did not end within {} of {signal}{flag}",
+                    span(self.grace.time)
                 ))
             }
             Phase::Killed { .. } => Due::GiveUp(request.code),
@@ -196,7 +210,7 @@ impl Drop for Stopping {
 mod tests {
     use super::*;
 
-    const GRACE: Duration = Duration::from_secs(10);
+    const GRACE: Grace = Grace { time: Duration::from_secs(10), flag: Some("--grace") };
 
     #[test]
     fn a_process_has_its_grace_period_and_is_killed_then() {
@@ -206,11 +220,21 @@ mod tests {
         assert_eq!(stopping.on_signal(143, start), SignalMeaning::Pass);
         assert_eq!(stopping.due_at(), Some(start + SILENCE));
         assert!(matches!(stopping.due(start + SILENCE), Due::Tell(text) if text.contains("SIGTERM")));
-        assert_eq!(stopping.due_at(), Some(start + GRACE));
-        let killed = stopping.due(start + GRACE);
-        assert!(matches!(killed, Due::Kill(text) if text.contains("within 10 s of SIGTERM")));
-        assert_eq!(stopping.due_at(), Some(start + GRACE + KILLED_TIMEOUT));
-        assert_eq!(stopping.due(start + GRACE + KILLED_TIMEOUT), Due::GiveUp(143));
+        assert_eq!(stopping.due_at(), Some(start + GRACE.time));
+        let killed = stopping.due(start + GRACE.time);
+        assert!(matches!(killed, Due::Kill(text) if text.ends_with("within 10 s of SIGTERM (`--grace`)")));
+        assert_eq!(stopping.due_at(), Some(start + GRACE.time + KILLED_TIMEOUT));
+        assert_eq!(stopping.due(start + GRACE.time + KILLED_TIMEOUT), Due::GiveUp(143));
+    }
+
+    #[test]
+    fn a_flag_that_a_command_does_not_have_is_not_mentioned() {
+        let mut stopping = Stopping::new(Grace { flag: None, ..GRACE });
+        let start = Instant::now();
+        stopping.on_signal(129, start);
+        stopping.due(start + SILENCE);
+        let killed = stopping.due(start + GRACE.time);
+        assert!(matches!(&killed, Due::Kill(text) if text.ends_with("within 10 s of SIGHUP")), "{killed:?}");
     }
 
     #[test]
@@ -231,7 +255,8 @@ mod tests {
         stopping.on_signal(143, start);
         stopping.on_exit(Exit::new(3), start);
         assert_eq!(stopping.due(start + SILENCE), Due::Nothing);
-        assert_eq!((stopping.due_at(), stopping.due(start + GRACE)), (Some(start + GRACE), Due::Finish));
+        let end = start + GRACE.time;
+        assert_eq!((stopping.due_at(), stopping.due(end)), (Some(end), Due::Finish));
         stopping.on_closed(tokio::spawn(async {}));
         assert_eq!(stopping.next().await, Due::Finish);
         assert_eq!(stopping.take_exit().map(|exit| exit.code), Some(3));

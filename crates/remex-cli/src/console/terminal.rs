@@ -132,6 +132,13 @@ impl EscapeKeys {
     pub(crate) fn modes(&self) -> EscapeModes {
         self.modes.clone()
     }
+
+    /// Changes the terminal again, after a shell has used it; not while that still does, which would stop this program.
+    pub(crate) fn again(&self) {
+        if is_ours() {
+            self.modes.follow(&[], false);
+        }
+    }
 }
 
 impl EscapeModes {
@@ -153,6 +160,24 @@ impl EscapeModes {
 impl Drop for EscapeKeys {
     fn drop(&mut self) {
         restore();
+    }
+}
+
+/// The terminal on standard input, in one of two ways or in neither.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocalTerminal<'a> {
+    pub(super) raw: Option<&'a RawTerminal>,
+    pub(super) escape_keys: Option<&'a EscapeKeys>,
+}
+
+impl LocalTerminal<'_> {
+    /// Changes it again, after a shell has used it.
+    pub(super) fn again(self) {
+        // Closing the terminal also resumes a stopped program; the terminal can no longer be changed then.
+        let _ = self.raw.map(RawTerminal::again);
+        if let Some(keys) = self.escape_keys {
+            keys.again();
+        }
     }
 }
 
@@ -185,14 +210,33 @@ pub(crate) fn is_gone() -> bool {
     tcgetattr(io::stdin()).is_err_and(|error| error == rustix::io::Errno::IO)
 }
 
+/// Where this program is on its terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    Foreground,
+    /// A shell or another program has the terminal.
+    Background,
+    /// It has no terminal.
+    None,
+}
+
 /// Returns whether there is a terminal, and this program is in its foreground.
 pub(crate) fn is_ours() -> bool {
+    ground() == Ground::Foreground
+}
+
+/// Returns where this program is on its terminal.
+pub(crate) fn ground() -> Ground {
     let terminal = File::options()
         .read(true)
         .write(true)
         .custom_flags(OFlags::NOCTTY.bits().cast_signed())
         .open("/dev/tty");
-    terminal.is_ok_and(|terminal| tcgetpgrp(&terminal) == Ok(getpgrp()))
+    match terminal {
+        Ok(terminal) if tcgetpgrp(&terminal) == Ok(getpgrp()) => Ground::Foreground,
+        Ok(_) => Ground::Background,
+        Err(_) => Ground::None,
+    }
 }
 
 /// Returns the rows and columns of the terminal on any of the standard streams; 24 × 80 without a terminal.

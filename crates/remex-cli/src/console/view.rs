@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_client::process::{Exit, ExitCause, GapCause, SignalName, Termination};
+use remex_client::process::{Exit, ExitCause, SignalName, Termination};
 use remex_client::{Client, ConnectionState, Error, process::Event};
 use rustix::process::{getpid, kill_process};
 use tokio::{
@@ -26,25 +26,25 @@ use super::{
     end::{EndNotices, EndedBy, code},
     keyboard::{Keyboard, forward},
     modes::Modes,
-    output::{Broken, Output},
+    output::{Broken, Output, gap_notice},
     presses::{DOUBLE_PRESS_TIME, Press, Presses},
     process::ShownProcess,
     redraw,
     status::{self, CursorAt, say},
-    stopping::{Due, SignalMeaning, Stopping},
+    stopping::{Due, Grace, SignalMeaning, Stopping},
 };
 use crate::{
     console::{
         escape::{Character, Key},
         input::{Gate, Input},
         interrupt::SignalListener,
-        terminal::{self, EscapeKeys, EscapeModes, Keys, RawTerminal},
+        terminal::{self, EscapeKeys, EscapeModes, Keys, LocalTerminal, RawTerminal},
     },
     remote::{
         endpoint::{Endpoint, EndpointKind},
         reconnect::{self, Absence},
     },
-    render::{failure::Failure, text::amount},
+    render::failure::Failure,
 };
 
 /// How long to wait for the reply to a kill.
@@ -72,7 +72,7 @@ pub(crate) struct Console {
     /// What to say about some of its ends.
     pub(crate) end_notices: EndNotices,
     /// How long it may take to end after SIGTERM or SIGHUP to this program, or after its timeout.
-    pub(crate) grace: Duration,
+    pub(crate) grace: Grace,
     /// The escape character.
     pub(crate) escape: Character,
     /// The kind of its server: the exit of the user's own server is detected sooner.
@@ -179,8 +179,8 @@ impl Console {
             .unzip();
         let mut link =
             Disconnection::new(&client, self.process.handle(), self.absence.clone(), raw.as_ref(), gate);
-        let ending =
-            Box::pin(self.watch(signals, keys, raw.as_ref(), question, (&mut link, &mut modes))).await;
+        let local = LocalTerminal { raw: raw.as_ref(), escape_keys: escape_keys.as_ref() };
+        let ending = Box::pin(self.watch(signals, keys, local, question, (&mut link, &mut modes))).await;
         link.finish(&mut modes).await;
         if let Some(redraw) = redraw.filter(|_| client.connection_state() == ConnectionState::Connected) {
             redraw::finish(redraw).await;
@@ -200,11 +200,11 @@ impl Console {
         mut self,
         mut signals: Signals,
         mut keys: mpsc::Receiver<Key>,
-        terminal: Option<&RawTerminal>,
+        local: LocalTerminal<'_>,
         question: Arc<AtomicBool>,
         (link, modes): (&mut Disconnection<'_>, &mut Modes),
     ) -> Result<Ending, Failure> {
-        let raw = terminal.is_some();
+        let raw = local.raw.is_some();
         let client = self.process.client().clone();
         let mut server_gone = std::pin::pin!(Endpoint::server_gone(self.endpoint, &client));
         let mut output = Output::open()?;
@@ -237,14 +237,15 @@ impl Console {
                 ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gap_notice(gap.bytes, gap.cause)),
                 ConsoleEvent::Event(Ok(Some(Event::Exited { exit, .. }))) => {
                     let is_stopped = stopping.is_under_way()
-                        || (exit.cause == Some(ExitCause::Timeout) && !self.grace.is_zero());
+                        || (exit.cause == Some(ExitCause::Timeout) && !self.grace.time.is_zero());
                     if is_stopped && !presses.killed && self.when_ended == WhenEnded::End {
                         // What it has started may be cleaning up.
                         stopping.on_exit(exit, Now::now());
                         continue;
                     }
                     let ended_by = if presses.killed { EndedBy::ThisProgram } else { EndedBy::Another };
-                    return self.finish(&exit, ended_by, (&mut output, writes), &mut signals, raw).await;
+                    let output = (&mut output, writes);
+                    return self.finish(&exit, ended_by, output, &mut signals, raw.then_some(modes)).await;
                 }
                 ConsoleEvent::Event(Ok(Some(Event::Closed(_)))) if stopping.has_exited() => {
                     stopping.on_closed(tokio::spawn(self.process.tree_gone()));
@@ -302,9 +303,10 @@ impl Console {
                 }
                 ConsoleEvent::Resized => self.process.resize(terminal::size()),
                 ConsoleEvent::Continued => {
-                    // Closing the terminal also resumes a stopped program; the terminal can no longer be changed then.
-                    let _ = terminal.map(RawTerminal::again);
-                    self.process.resize(terminal::size());
+                    local.again();
+                    if raw {
+                        self.process.resize(terminal::size());
+                    }
                 }
                 ConsoleEvent::Stop => self.suspend().await,
                 ConsoleEvent::Order(Key::Detach) => match &self.detach_refusal {
@@ -366,7 +368,8 @@ impl Console {
                 ConsoleEvent::Due(Due::Finish) => {
                     if let Some(exit) = stopping.take_exit() {
                         let output = (&mut output, writes);
-                        return self.finish(&exit, EndedBy::ThisProgram, output, &mut signals, raw).await;
+                        let (by, modes) = (EndedBy::ThisProgram, raw.then_some(modes));
+                        return self.finish(&exit, by, output, &mut signals, modes).await;
                     }
                 }
             }
@@ -380,12 +383,20 @@ impl Console {
         ended_by: EndedBy,
         (output, writes): (&mut Output, Writes),
         signals: &mut Signals,
-        raw: bool,
+        raw: Option<&mut Modes>,
     ) -> Result<Ending, Failure> {
         let broken = output.finish(&mut signals.interrupt).await;
         // Not before: they would be in the middle of what is still to be written.
-        for notice in self.end_notices.of(exit, ended_by) {
-            say(raw, &notice);
+        let notices = self.end_notices.of(exit, ended_by);
+        let is_raw = raw.is_some();
+        if let Some(modes) = raw.filter(|_| !notices.is_empty()) {
+            // The screen of a program that has left it as it was would hide them.
+            RawTerminal::undo(modes);
+            *modes = Modes::default();
+            status::follow(modes);
+        }
+        for notice in notices {
+            say(is_raw, &notice);
         }
         let code = code(exit.code, exit.cause);
         match broken.filter(|_| writes == Writes::Yes) {
@@ -449,7 +460,7 @@ impl Console {
     async fn is_connected_soon(&self) -> bool {
         let mut states = self.process.client().connection_states();
         let connected = states.wait_for(|state| *state == ConnectionState::Connected);
-        matches!(tokio::time::timeout(self.grace.min(KILL_TIMEOUT), connected).await, Ok(Ok(_)))
+        matches!(tokio::time::timeout(self.grace.time.min(KILL_TIMEOUT), connected).await, Ok(Ok(_)))
     }
 
     /// Passes on the signal that is to end this program; returns how the console ends, if it does so at once.
@@ -457,7 +468,7 @@ impl Console {
         if self.when_ended == WhenEnded::Leave {
             return Some(Ending::Detached);
         }
-        if self.grace.is_zero() {
+        if self.grace.time.is_zero() {
             if !self.is_disconnected() {
                 let ended = self.process.killed(Termination::Graceful(Duration::ZERO));
                 let _ = tokio::time::timeout(KILL_TIMEOUT, ended).await;
@@ -473,7 +484,7 @@ impl Console {
                 match code {
                     129 => self.process.pass(SignalName::Hup),
                     _ => {
-                        drop(tokio::spawn(self.process.killed(Termination::Graceful(self.grace))));
+                        drop(tokio::spawn(self.process.killed(Termination::Graceful(self.grace.time))));
                         // Shells that somebody types into ignore SIGTERM.
                         if self.terminal {
                             self.process.pass(SignalName::Hup);
@@ -551,21 +562,8 @@ impl Signals {
             () = self.terminate.recv() => ConsoleEvent::Ended(143),
             () = self.hangup.recv() => ConsoleEvent::Ended(129),
             _ = self.window.recv(), if raw => ConsoleEvent::Resized,
-            _ = self.resumed.recv(), if raw => ConsoleEvent::Continued,
+            _ = self.resumed.recv() => ConsoleEvent::Continued,
         }
-    }
-}
-
-/// Formats a notice about output that cannot be read.
-pub(crate) fn gap_notice(bytes: Option<u64>, cause: Option<GapCause>) -> String {
-    let amount = bytes.map_or_else(|| "some".to_owned(), |bytes| format!("{} of", amount(bytes)));
-    match cause {
-        None | Some(GapCause::Evicted) => format!("[{amount} older output discarded]"),
-        Some(GapCause::Quota) => format!("[{amount} output dropped: the disk quota was used up]"),
-        Some(GapCause::DiskFull) => format!("[{amount} output dropped: the disk was full]"),
-        Some(GapCause::Io) => format!("[{amount} output dropped: the disk failed]"),
-        Some(GapCause::Damaged) => format!("[{amount} output lost: the log on disk is damaged]"),
-        Some(_) => format!("[{amount} output lost]"),
     }
 }
 

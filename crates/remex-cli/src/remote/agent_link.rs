@@ -2,17 +2,23 @@
 //!
 //! `ssh -A` makes a socket on the host for each login, with a name that is new each time, and removes it with the login.
 //! `remex proxy`, which runs in that login, keeps a link to it whose name stays: what runs there finds the agent again after a
-//! reconnect, and finds nothing while its user is away. Start at [`forward`] and [`AgentLink`].
+//! reconnect, and finds nothing while its user is away. `remex attach -A` has a link of its own, to which it points that of
+//! the process. Start at [`forward`], [`AgentLink`] and [`LentAgent`].
 
 use std::{
+    ffi::OsStr,
     fs::{self, DirBuilder},
     hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
-    os::unix::fs::{DirBuilderExt as _, symlink},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, symlink},
+    },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use remex_client::{Program, Target};
+use remex_client::{Client, ConnectionState, Error, Program, Target};
 
 use crate::render::{
     failure::{Failure, InvalidArg},
@@ -21,6 +27,15 @@ use crate::render::{
 
 /// Where the links are, below the home directory of the host.
 const DIRECTORY: &str = ".local/state/remex/agents";
+
+/// The label of a process that looks for an agent; its value is the name of the link.
+pub(crate) const LABEL: &str = "remex.agent";
+
+/// How long a link to a link stays without an agent: its user may reconnect.
+const ALIAS_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How long giving an agent back may take.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The variable that leads to an agent.
 const VARIABLE: &str = "SSH_AUTH_SOCK";
@@ -107,11 +122,12 @@ impl AgentLink {
 
     fn place(&self, directory: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        remove_dead_links(directory);
         // In one step, because what runs there may be about to use it.
         let new = self.path.with_extension(std::process::id().to_string());
         symlink(&self.socket, &new)?;
-        fs::rename(&new, &self.path)
+        fs::rename(&new, &self.path)?;
+        remove_dead_links(directory);
+        Ok(())
     }
 }
 
@@ -127,11 +143,77 @@ impl Drop for AgentLink {
 /// Removes what programs that were killed have left.
 fn remove_dead_links(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let is_dead = fs::metadata(entry.path()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        if is_dead {
-            let _ = fs::remove_file(entry.path());
+        let path = entry.path();
+        let is_dead = fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        // What it leads to comes back with the next login.
+        let is_alias = fs::read_link(&path).is_ok_and(|target| target.components().count() == 1);
+        let is_new = || {
+            let age = fs::symlink_metadata(&path).and_then(|link| link.modified()).map(|at| at.elapsed());
+            age.is_ok_and(|age| age.is_ok_and(|age| age < ALIAS_TIME))
+        };
+        if is_dead && !(is_alias && is_new()) {
+            let _ = fs::remove_file(path);
         }
     }
+}
+
+/// The agent of this client, lent to a process that was started with one, until it is given back.
+#[derive(Debug)]
+pub(crate) struct LentAgent {
+    client: Client,
+    /// The link that the process uses.
+    path: String,
+    /// The name of the link of this client.
+    own: String,
+    /// What the link led to before.
+    before: Option<Vec<u8>>,
+}
+
+impl LentAgent {
+    /// Points the link at `path` to the one beside it with the name `own`; `None` if its host accepts no agent, which the
+    /// login has said.
+    pub(crate) async fn lend(client: &Client, path: String, own: &str) -> Result<Option<Self>, Error> {
+        let fs = client.fs();
+        if !fs.exists(beside(&path, own)).await? {
+            return Ok(None);
+        }
+        let before = fs.read_link(&path).await.ok().map(|before| before.target_base64.0.to_vec());
+        let lent = Self { client: client.clone(), path, own: own.to_owned(), before };
+        lent.point_to(own.as_bytes()).await?;
+        Ok(Some(lent))
+    }
+
+    /// Gives the link back to the client that had it before, if that is still there.
+    pub(crate) async fn give_back(self) {
+        if self.client.connection_state() != ConnectionState::Connected {
+            // It leads nowhere without this login.
+            return;
+        }
+        let work = async {
+            let there = self.client.fs().read_link(&self.path).await?;
+            if there.target_base64[..] != *self.own.as_bytes() {
+                // A newer client has it.
+                return Ok(());
+            }
+            match &self.before {
+                Some(before) => self.point_to(before).await,
+                None => self.client.fs().remove(&self.path).await,
+            }
+        };
+        let _ = tokio::time::timeout(END_TIMEOUT, work).await;
+    }
+
+    /// Changes the link in one step.
+    async fn point_to(&self, target: &[u8]) -> Result<(), Error> {
+        let (fs, new) = (self.client.fs(), beside(&self.path, &format!("{}.new", self.own)));
+        fs.replace_with_symlink(OsStr::from_bytes(target), &new).await?;
+        fs.rename(&new, &self.path).await
+    }
+}
+
+fn beside(path: &str, name: &str) -> String {
+    let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    format!("{directory}/{name}")
 }
 
 #[cfg(test)]

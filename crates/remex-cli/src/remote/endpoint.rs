@@ -19,10 +19,14 @@ use remex::environments::{self, Configured, Source, Warning, configured, token};
 use remex_client::{
     Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target, TraceContext,
     environment::{Definitions, Id, LocalInclusion},
+    process::ProcessInfo,
 };
 
 use crate::{
-    remote::{agent_link, local_server, reconnect, ssh, user_server},
+    remote::{
+        agent_link::{self, LentAgent},
+        local_server, reconnect, ssh, user_server,
+    },
     render::{
         failure::{Failure, Kind},
         finding::short,
@@ -350,6 +354,29 @@ impl Endpoint {
     pub(crate) fn agent_socket(&self, client: &Client) -> Result<Option<String>, Failure> {
         let link = self.agent_link.as_deref().map(agent_link::path);
         link.map(|path| Self::remote_absolute(client, &path)).transpose()
+    }
+
+    /// Returns the label of a command that looks for the agent that is forwarded.
+    pub(crate) fn agent_label(&self) -> Option<(&'static str, &str)> {
+        self.agent_link.as_deref().map(|name| (agent_link::LABEL, name))
+    }
+
+    /// Lets a process of an earlier client use the agent that is forwarded; `None` if there is none to lend.
+    pub(crate) async fn lend_agent(
+        &self,
+        client: &Client,
+        process: &ProcessInfo,
+    ) -> Result<Option<LentAgent>, Failure> {
+        let Some(own) = &self.agent_link else { return Ok(None) };
+        let refused = || format!("cannot forward your ssh agent to `{}`", text::plain(&process.process_id));
+        let link = process.labels.get(agent_link::LABEL).and_then(|name| agent_link::name(name).ok());
+        let Some(link) = link else {
+            let hint = "omit `-A`; `remex run -A` and `remex shell -A` start what can use it";
+            return Err(Failure::usage(refused(), hint)
+                .because("it was started without `-A`, so it looks for no agent"));
+        };
+        let path = Self::remote_absolute(client, &agent_link::path(&link))?;
+        LentAgent::lend(client, path, own).await.map_err(|error| Failure::from(error).context(&refused()))
     }
 
     /// Returns how long to try to reconnect: what a flag says, or the environment, or by default.

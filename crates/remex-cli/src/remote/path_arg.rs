@@ -177,7 +177,7 @@ pub(crate) struct ConnectedHost {
     /// Its name for messages.
     pub(crate) name: String,
     /// Whether it is this machine, served in this process.
-    is_here: bool,
+    pub(crate) is_here: bool,
     /// The base of relative paths.
     base: Option<PathBuf>,
 }

@@ -41,6 +41,8 @@ pub(crate) struct Row {
     pub(crate) attached: bool,
     /// When the session ends unless a client resumes it, in milliseconds since 1970.
     pub(crate) expires_at_ms: Option<u64>,
+    /// How long the session lives without a client, if it has none and ends.
+    pub(crate) detach_ttl_ms: Option<u64>,
     pub(crate) entry: ProcessInfo,
 }
 
@@ -387,6 +389,8 @@ fn row(entry: ProcessInfo, sessions: &BTreeMap<String, SessionInfo>) -> Row {
         client_name: session.map(|session| session.client_name.clone()).unwrap_or_default(),
         attached: session.is_some_and(|session| session.is_attached),
         expires_at_ms: session.and_then(|session| session.expires_at_ms),
+        detach_ttl_ms: session
+            .and_then(|session| Some(session.expires_at_ms?.saturating_sub(session.detached_at_ms?))),
         entry,
     };
     if !is_word {
@@ -422,6 +426,7 @@ pub(crate) mod tests {
             client_name: String::new(),
             attached: false,
             expires_at_ms: None,
+            detach_ttl_ms: None,
             entry,
         }
     }

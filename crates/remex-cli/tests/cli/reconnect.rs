@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     process::{Child, Stdio},
+    time::Instant,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,7 +14,7 @@ use crate::{
     home::Home,
     screen::Screen,
     ssh_host::SshHost,
-    support::{DisconnectingProxy, InTime as _, Patient, Server},
+    support::{DisconnectingProxy, InTime as _, PATIENCE, Patient, Server},
 };
 
 const PASSPHRASE: &str = "open-sesame";
@@ -86,6 +87,65 @@ fn the_server_keeps_a_command_for_an_hour_and_whoever_left_it_comes_back() {
     fs::write(&go, "").unwrap();
     assert_eq!(line(&mut out), "done");
     assert_eq!(attach.ended().code(), Some(7));
+}
+
+/// Waits until the only process of a user's own server is as wanted.
+fn wait_until_listed(home: &Home, what: &str, wanted: impl Fn(&Value) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let said = home.say(&["ps", "--all", "--json"]);
+        let listing: Value = serde_json::from_str(&said.out).unwrap();
+        if wanted(&listing["processes"][0]) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "waited for {what}; it is {listing}");
+    }
+}
+
+#[test]
+fn attach_to_a_command_that_was_left_logs_in_once_and_keeps_it() {
+    let Some(far) = SshHost::start() else { return };
+    let mut run = start(&far.near, &["run", "--on", "far", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
+    assert_eq!(line(&mut lines(run.stdout.take().unwrap())), "ready");
+    run.kill().unwrap();
+    run.ended();
+    wait_until_listed(&far.home, "a command that was left", |process| process["expiresAtMs"].is_number());
+    let before = far.logins();
+    let mut attach = start(&far.near, &["attach", "--on", "far"]);
+    assert_eq!(line(&mut lines(attach.stdout.take().unwrap())), "ready");
+    assert_eq!(far.logins(), before + 1);
+    wait_until_listed(&far.home, "a command that is kept", |process| process["expiresAtMs"].is_null());
+    attach.kill().unwrap();
+    attach.ended();
+}
+
+#[test]
+fn prune_keeps_a_command_whose_client_may_come_back_for_hours() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &never_again());
+    let go = home.path("go");
+    let script = format!("echo ready; until [ -e {} ]; do sleep 0.05; done; echo done", go.display());
+    let args =
+        ["run", "--on", proxy.address(), "--name", "job", "--reconnect", "6h", "--", "sh", "-c", &script];
+    let mut run = start(&home, &args);
+    let (mut out, mut err) = (lines(run.stdout.take().unwrap()), lines(run.stderr.take().unwrap()));
+    assert_eq!(line(&mut out), "ready");
+    proxy.cut();
+    assert!(line(&mut err).starts_with("remex: connection lost; "));
+    fs::write(&go, "").unwrap();
+    let on = ["--on", server.address()];
+    assert_eq!(home.say(&[&["wait"], &on[..], &["job"]].concat()).code, Some(0));
+    assert_eq!(
+        home.say(&[&["run", "--detach", "--name", "other"], &on[..], &["--", "true"]].concat()).code,
+        Some(0)
+    );
+    assert_eq!(home.say(&[&["wait"], &on[..], &["other"]].concat()).code, Some(0));
+    let pruned = home.say(&[&["prune"], &on[..]].concat());
+    assert_eq!(pruned.out, "removed `other` (it exited with code 0)\n", "{pruned:?}");
+    assert_eq!(home.say(&[&["logs"], &on[..], &["job"]].concat()).out, "ready\ndone\n");
+    run.kill().unwrap();
+    run.ended();
 }
 
 #[test]
@@ -201,6 +261,22 @@ fn ctrl_c_in_a_shell_without_a_connection_leaves_it() {
     );
 }
 
+#[test]
+fn what_is_pasted_with_ctrl_c_without_a_connection_arrives() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let script = "stty -echo; echo ready; read -r a; read -r b; read -r c; echo \"got $a $b $c\"";
+    let screen = Screen::remex(&home, &["run", "--on", proxy.address(), "-t", "--", "sh", "-c", script]);
+    screen.wait_for("ready");
+    proxy.cut();
+    screen.wait_for("connection lost");
+    screen.keys("first\rsec\x03ond\r");
+    screen.wait_for("not connected; Ctrl-C again leaves");
+    screen.keys("third\r");
+    screen.wait_for("got first second third");
+}
+
 /// A full-screen program that says how often it has drawn.
 const FULL_SCREEN: &str = r#"
 n=0
@@ -282,6 +358,32 @@ fn a_login_that_prompts_is_asked_again_after_a_disconnect_and_the_screen_comes_b
     screen.keys("\r");
     screen.wait_for("bye");
     assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn a_login_that_prompts_waits_until_a_command_is_in_the_foreground() {
+    let Some(far) = SshHost::start() else { return };
+    let screen = Screen::open(&far.near, "bash", &["--norc", "--noediting", "-i"]);
+    let script = "echo rea''dy; until [ -e go ]; do sleep 0.05; done; echo fini''shed";
+    screen.keys(&format!("PS1='$ '; remex run --on far -- sh -c \"{script}\" &\r"));
+    screen.wait_for("ready");
+    far.set_passphrase(PASSPHRASE);
+    far.cut();
+    screen.wait_until("what to do", |screen| {
+        screen
+            .replace('\n', "")
+            .contains("in the background; bring it to the foreground, as with `fg`, to log in")
+    });
+    // The shell has the terminal: it is not drawn over.
+    screen.keys("echo mi''ne\r");
+    screen.wait_for("\nmine");
+    screen.keys("fg\r");
+    asked(&screen, 1);
+    screen.keys(&format!("{PASSPHRASE}\r"));
+    screen.wait_for("reconnected after");
+    fs::write(far.home.path("go"), "").unwrap();
+    screen.wait_for("finished");
+    assert!(!screen.raw().contains(PASSPHRASE));
 }
 
 #[test]

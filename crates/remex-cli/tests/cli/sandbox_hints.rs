@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::{
     home::{Home, said},
-    support::InTime as _,
+    screen::Screen,
+    support::{InTime as _, Server},
 };
 
 #[test]
@@ -38,4 +39,34 @@ fn a_write_that_a_sandbox_refused_is_told_with_the_flag_that_allows_it() {
     // What fails for another reason is not blamed on it.
     let other = run(&["--", "sh", "-c", "echo no >&2; exit 3"]);
     assert_eq!((other.code, other.err.as_str()), (Some(3), "no\n"), "{other:?}");
+}
+
+#[test]
+fn what_a_server_refuses_is_told_in_a_shell_below_its_screen() {
+    let home = Home::new();
+    let server = Server::serve(&["--listen", "ws://127.0.0.1:0", "--sandbox", "read-only"]);
+    let mut screen = Screen::remex(&home, &["shell", "--on", server.address()]);
+    screen.keys("PS1='$ '; touch /x\r");
+    screen.wait_for("Read-only file system");
+    // It leaves a screen behind that is not the first one, and the cursor within a line.
+    screen.keys("printf '\\033[?1049hful''led'; exit 1\r");
+    assert_eq!(screen.end(), Some(1), "{}", screen.raw());
+    let shown = screen.wait_for("remex: the sandbox may be the reason: its server confines");
+    assert!(shown.lines().any(|line| line.starts_with("remex: the sandbox")), "{shown}");
+    assert!(!shown.contains("fulled"), "{shown}");
+    let run = home.say(&["run", "--on", server.address(), "--", "touch", "/x"]);
+    assert!(run.err.contains("\nremex: the sandbox may be the reason: its server confines"), "{run:?}");
+}
+
+#[test]
+fn what_a_sandbox_refused_is_told_to_whoever_attaches() {
+    let home = Home::new();
+    let script = "touch /x; printf half >&2; exit 1";
+    let start = ["run", "--detach", "--name", "work", "--sandbox", "read-only", "--", "sh", "-c", script];
+    assert_eq!(home.say(&start).code, Some(0));
+    assert_eq!(home.say(&["wait", "work"]).code, Some(1));
+    let said = home.say(&["attach", "work"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let notice = "half\nremex: the sandbox may be the reason; `--write PATH` and `--read PATH` of `remex run` allow more";
+    assert!(said.err.contains(notice), "{said:?}");
 }

@@ -7,12 +7,14 @@ use std::{
     path::PathBuf,
     process::Command,
     thread,
+    time::Instant,
 };
 
 use crate::{
     home::{Home, Said, said},
+    screen::Screen,
     ssh_host::SshHost,
-    support::InTime as _,
+    support::{InTime as _, PATIENCE},
 };
 
 /// What an agent is asked for its keys, and its answer that it has none.
@@ -90,6 +92,57 @@ fn an_agent_is_forwarded_only_when_asked_for_and_while_it_is_used() {
     // It is the agent of that process, not of the server.
     let after = with_agent(&far, &[&["run", "--on", "far", "--"], &look[..]].concat());
     assert_eq!(after.out, "none\n", "{after:?}");
+}
+
+#[test]
+fn attach_forwards_an_agent_to_what_was_started_with_one() {
+    let Some(far) = SshHost::start() else { return };
+    let socket = agent(&far.near).display().to_string();
+    use_agent(&far);
+    let with_agent = |args: &[&str]| {
+        let variable = format!("SSH_AUTH_SOCK={socket}");
+        Screen::open(&far.near, "env", &[&[variable.as_str(), env!("CARGO_BIN_EXE_remex")], args].concat())
+    };
+    let leave = |mut screen: Screen| {
+        screen.keys("\r~.");
+        screen.wait_for("detached; `work` keeps running");
+        assert_eq!(screen.end(), Some(0));
+    };
+    let has_agent = |screen: &Screen, number: u32| {
+        screen.keys(&format!("printf '\\033[H\\033[2J'; ssh-add -l; echo look''ed-{number}\r"));
+        let shown = screen.wait_for(&format!("looked-{number}"));
+        shown.contains("The agent has no identities.")
+    };
+    let screen = with_agent(&["shell", "-A", "--on", "far", "--name", "work"]);
+    assert!(has_agent(&screen, 1), "{}", screen.raw());
+    leave(screen);
+    let screen = Screen::remex(&far.near, &["attach", "--on", "far", "work"]);
+    assert!(!has_agent(&screen, 2), "{}", screen.raw());
+    leave(screen);
+    for round in [3, 5] {
+        let screen = with_agent(&["attach", "-A", "--on", "far", "work"]);
+        assert!(has_agent(&screen, round), "{}", screen.raw());
+        // Also after the next login.
+        far.cut();
+        screen.wait_for("reconnected after");
+        assert!(has_agent(&screen, round + 1), "{}", screen.raw());
+        leave(screen);
+    }
+    // The last login may still be ending.
+    let deadline = Instant::now() + PATIENCE;
+    while fs::read_dir(far.home.path(".local/state/remex/agents")).unwrap().count() > 0 {
+        assert!(Instant::now() < deadline, "waited for the end of the last link");
+        thread::yield_now();
+    }
+
+    assert_eq!(
+        far.near.say(&["run", "--detach", "--on", "far", "--name", "other", "--", "sleep", "1000"]).code,
+        Some(0)
+    );
+    let mut command = far.near.remex(&["attach", "-A", "--on", "far", "other"]);
+    let refused = said(&command.env("SSH_AUTH_SOCK", &socket).finished());
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("it was started without `-A`, so it looks for no agent"), "{refused:?}");
 }
 
 #[test]

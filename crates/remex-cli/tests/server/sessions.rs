@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Client, Reader, Server, Watched, decode, encode, program, with};
+use crate::support::{Client, PATIENCE, Reader, Server, Watched, decode, encode, program, with};
 
 fn new_session(more: Value) -> Value {
     with(json!({"clientName": "sessions", "resumeSessionId": null}), more)
@@ -228,6 +228,36 @@ fn the_list_of_sessions_tells_who_and_until_when() {
     };
     let since = entry["detachedAtMs"].as_u64().unwrap();
     assert_eq!(entry["expiresAtMs"], since + 60_000, "{entry}");
+}
+
+#[test]
+fn another_connection_lets_a_session_without_one_live_longer_and_never_shorter() {
+    let server = Server::start();
+    let (client, session) = client_with_session(&server, json!({"detachTtlMs": 60_000}));
+    client.shell("p", "exec sleep 1000");
+    let other = server.client();
+    let entry = || listed(&other).into_iter().find(|entry| entry["sessionId"] == session).expect("it lives");
+    let release = |ttl: u64| {
+        let params = json!({"processId": "p", "sessionId": session, "detachTtlMs": ttl});
+        other.call("process/release", params).expect("it is released");
+        entry()
+    };
+    assert_eq!(release(1)["expiresAtMs"], Value::Null, "a connection holds it");
+    client.cut();
+    let deadline = Instant::now() + PATIENCE;
+    while entry()["attached"] == true {
+        assert!(Instant::now() < deadline, "waited for the session to lose its connection");
+    }
+    let before = entry()["expiresAtMs"].as_u64().expect("it expires");
+    assert_eq!(release(1)["expiresAtMs"], before, "it does not end sooner");
+    let after = release(3_600_000)["expiresAtMs"].as_u64().expect("it expires");
+    assert!(after > before + 3_000_000, "{before} {after}");
+    // At most as long as the server allows.
+    let most = release(u64::MAX)["expiresAtMs"].as_u64().expect("it expires");
+    assert!(most > before + 23 * 3_600_000 && most < before + 25 * 3_600_000, "{before} {most}");
+    assert!(
+        other.refusal("process/release", json!({"processId": "q", "sessionId": session})).1.contains("q")
+    );
 }
 
 #[test]

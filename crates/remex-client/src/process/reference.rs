@@ -246,7 +246,20 @@ impl ProcessRef {
     /// Those of [`Client::call`].
     pub async fn discard_output(&self) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
-        self.client.call(wire::Release { process_id, session_id }).await.map(drop)
+        let detach_ttl_ms = None;
+        self.client.call(wire::Release { process_id, session_id, detach_ttl_ms }).await.map(drop)
+    }
+
+    /// Like [`discard_output`](Self::discard_output), and lets its session live at least this long from now on if its client is away;
+    /// a server that cannot do that only discards the output.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`].
+    pub async fn discard_output_for(&self, detach_ttl: Duration) -> Result<(), Error> {
+        let (process_id, session_id) = self.ids();
+        let detach_ttl_ms = Some(u64::try_from(detach_ttl.as_millis()).unwrap_or(u64::MAX));
+        self.client.call(wire::Release { process_id, session_id, detach_ttl_ms }).await.map(drop)
     }
 
     /// Removes a closed process from the server before its retention time is over.

@@ -189,6 +189,8 @@ pub(super) struct Copy {
 pub(super) struct Copied {
     /// How many files and links were copied.
     copied: usize,
+    /// Pipes, sockets and devices of a tree; the copy is complete without them.
+    left_out: Vec<String>,
     /// What could not be copied, and why.
     failures: Vec<String>,
 }
@@ -473,7 +475,11 @@ impl Tools {
         let Ok(()) = copied;
         let copied = std::mem::take(&mut *counted.0.lock().unwrap_or_else(PoisonError::into_inner));
         let text = if copied.failures.is_empty() {
-            format!("copied {} files and links", copied.copied)
+            let mut text = format!("copied {} files and links", copied.copied);
+            for label in &copied.left_out {
+                text.push_str(&format!("\n[left out {label}: it is a pipe, a socket or a device]"));
+            }
+            text
         } else {
             let failures = copied.failures.join("\n");
             return Err(Problem::new(format!(
@@ -512,8 +518,7 @@ impl CopyObserver for Counted {
     }
 
     fn on_special(&self, label: &str) -> Result<(), Self::Stop> {
-        let text = format!("{label}: it is a pipe, a socket or a device, and was left out");
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).failures.push(text);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).left_out.push(label.to_owned());
         Ok(())
     }
 

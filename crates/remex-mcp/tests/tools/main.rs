@@ -320,6 +320,12 @@ async fn files_are_copied_between_environments_that_are_chosen_by_name() {
     model.does("write_file", json!({"path": "tree/a", "content": "changed"})).await;
     let (text, _) = model.does("copy", copy).await;
     assert_eq!(text, "copied 1 files and links");
+    // A pipe has no content; the copy is complete without it.
+    model.does("run_command", json!({"command": "mkfifo tree/pipe"})).await;
+    let (text, data) = model.does("copy", json!({"from_path": "tree", "to_path": "other"})).await;
+    assert!(text.starts_with("copied 2 files and links\n[left out near:"), "{text}");
+    assert!(text.ends_with("/tree/pipe: it is a pipe, a socket or a device]"), "{text}");
+    assert_eq!((data["left_out"].as_array().map(Vec::len), &data["failures"]), (Some(1), &json!([])));
     let (text, _) =
         model.does("run_command", json!({"command": "cat copied/tree/a", "environment": "far"})).await;
     assert!(text.starts_with("changed\n["), "{text}");

@@ -164,6 +164,10 @@ pub struct Release {
     /// The session it is in; the connection's own if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// How long its session lives from now on without a connection, if it has none and would end sooner; at most as long
+    /// as the server allows. Absent: as before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detach_ttl_ms: Option<u64>,
 }
 
 /// `process/forget`: a process that has closed is forgotten now, with its output; its id is free.

@@ -283,6 +283,22 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
         Detached::Waiting { expires_at_ms: session.expires_at_ms() }
     }
 
+    /// Lets a session without a connection live at least as long from now on as this rule says, which is the next one
+    /// for it as well. Has no effect while a connection controls it, or if it would end sooner.
+    pub fn prolong(&mut self, id: &str, on_detach: OnDetach, now_ms: u64) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(ends_at) = session.expires_at_ms().filter(|at| now_ms < *at) else { return };
+        let is_longer = match on_detach {
+            OnDetach::End => false,
+            OnDetach::ExpireAfterMs(ttl_ms) => ends_at < now_ms.saturating_add(ttl_ms),
+            OnDetach::Keep => true,
+        };
+        if is_longer {
+            session.on_detach = on_detach;
+            session.attachment = Attachment::Detached { since_ms: now_ms };
+        }
+    }
+
     /// Removes the sessions past their deadline and returns their ids.
     #[must_use = "the processes of these sessions must be ended"]
     pub fn expire(&mut self, now_ms: u64) -> Vec<String> {

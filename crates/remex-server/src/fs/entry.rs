@@ -3,9 +3,10 @@
 use std::{
     ffi::OsStr,
     os::{
-        fd::{AsRawFd as _, OwnedFd},
+        fd::{AsRawFd as _, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
+    path::Path,
 };
 
 use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
@@ -13,7 +14,7 @@ use remex_sandbox::Action;
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, chmodat, fstat,
-        openat, readlinkat, renameat, renameat_with, symlinkat, utimensat,
+        openat, readlinkat, renameat, renameat_with, statat, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
 };
@@ -56,7 +57,13 @@ impl FileWork for wire::Rename {
             // Under the lock, so that no other request puts something else in the place of what was checked.
             guard.check_move(source, destination)?;
             Ok::<_, RpcError>(if self.overwrite.unwrap_or(true) {
-                renameat(from, source.name(), to, destination.name())
+                let renamed = renameat(from, source.name(), to, destination.name());
+                match renamed {
+                    Ok(()) if !entries.0.may_be(&entries.1) => {
+                        remove_other_name((from, source.name()), (to, destination.name()))
+                    }
+                    renamed => renamed,
+                }
             } else {
                 renameat_with(from, source.name(), to, destination.name(), RenameFlags::NOREPLACE)
             })
@@ -76,6 +83,20 @@ impl FileWork for wire::Rename {
             }
         })
     }
+}
+
+/// Removes the source of a rename if the kernel has left it alone, because both are names of the same file.
+fn remove_other_name(
+    (from, source): (BorrowedFd<'_>, &Path),
+    (to, destination): (BorrowedFd<'_>, &Path),
+) -> rustix::io::Result<()> {
+    let left = match statat(from, source, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(()),
+        left => left?,
+    };
+    let kept = statat(to, destination, AtFlags::SYMLINK_NOFOLLOW)?;
+    let is_same = (left.st_dev, left.st_ino) == (kept.st_dev, kept.st_ino) && left.st_nlink > 1;
+    if is_same { unlinkat(from, source, AtFlags::empty()) } else { Ok(()) }
 }
 
 /// Returns the error for a file system that cannot rename without replacing.

@@ -66,6 +66,14 @@ impl DirectoryEntry {
         DirectoryEntry { key, writes }
     }
 
+    /// Returns whether two entries may be one: names in the same directory that differ in case only, or not at all.
+    pub(super) fn may_be(&self, other: &Self) -> bool {
+        let ((device, inode, name), (other_device, other_inode, other_name)) = (&self.key, &other.key);
+        let lower = |name: &OsStr| name.to_string_lossy().to_lowercase();
+        let is_known = *inode != 0 && *other_inode != 0;
+        !is_known || ((device, inode) == (other_device, other_inode) && lower(name) == lower(other_name))
+    }
+
     /// Locks the entry. A holder that writes increments the counter.
     pub(super) fn lock(&self) -> MutexGuard<'_, u64> {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner)

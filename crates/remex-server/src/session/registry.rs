@@ -172,18 +172,20 @@ impl SessionRegistry {
     }
 
     fn on_detach(&self, request: &Initialize, identity: &Identity) -> OnDetach {
-        let limits = self.host.limits();
         let ends = match identity {
             Identity::Own(_) => true,
             // Its connections are not interrupted, so only those are survived that it wants to be.
             Identity::Program => request.detach_ttl_ms.is_none(),
             _ => request.dialect() == Dialect::V0,
         };
-        if ends {
-            return OnDetach::End;
-        }
+        if ends { OnDetach::End } else { self.granted(request.detach_ttl_ms) }
+    }
+
+    /// Returns how long a session may live without a connection; `wanted` is what its client asks for.
+    fn granted(&self, wanted: Option<u64>) -> OnDetach {
+        let limits = self.host.limits();
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        match (request.detach_ttl_ms, limits.detach_ttl_max) {
+        match (wanted, limits.detach_ttl_max) {
             (None, most) => OnDetach::ExpireAfterMs(ms(
                 most.map_or(limits.detach_ttl, |most| most.min(limits.detach_ttl))
             )),
@@ -313,6 +315,14 @@ impl SessionRegistry {
             }
             outbox.request_close(POLICY, reason);
         }
+    }
+
+    /// Lets a session without a connection live at least this long from now on.
+    pub(crate) fn prolong(&self, session: &Session, detach_ttl_ms: u64) {
+        let on_detach = self.granted(Some(detach_ttl_ms));
+        self.sessions().table.prolong(&session.id, on_detach, steady_ms());
+        drop(self.save(session));
+        self.host.deadlines().wake();
     }
 
     /// Handles the end of a connection: its session is detached or ends.

@@ -75,6 +75,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex attach --on build work", typed(&[Step { shows: &["building"], keys: DETACH }])),
+    ("remex attach --on far -A work", How::Elsewhere("it needs an ssh host; tests/cli/ssh_login.rs has one")),
     ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),
     (
         "remex attach --on build --read-only work",

@@ -1,6 +1,9 @@
 //! `remex mkdir`, `mv` and `rm` of paths.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, symlink},
+};
 
 use serde_json::json;
 
@@ -53,6 +56,43 @@ fn files_and_directories_are_renamed_and_moved_into_directories() {
     world.quietly(&["mv", "build:three", "build:into/two"]);
     assert_eq!(fs::read_to_string(world.there.path("into/two")).unwrap(), "three");
     assert!(!world.there.path("three").exists());
+}
+
+#[test]
+fn of_two_names_of_one_file_the_source_is_removed() {
+    let world = World::new();
+    let (one, two) = (world.there.path("one"), world.there.path("two"));
+    fs::write(&one, "content").unwrap();
+    fs::hard_link(&one, &two).unwrap();
+    world.quietly(&["mv", "build:one", "build:two"]);
+    assert!(!one.exists());
+    assert_eq!(fs::read_to_string(&two).unwrap(), "content");
+    // The same name, by way of a link, is the same entry: it stays.
+    fs::hard_link(&two, &one).unwrap();
+    symlink(".", world.there.path("here")).unwrap();
+    assert_eq!(world.say(&["mv", "build:one", "build:here/one"]).code, Some(1));
+    assert!(one.exists());
+}
+
+#[test]
+fn a_move_between_file_systems_is_told_with_the_command_that_does_it() {
+    let world = World::new();
+    let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return };
+    let device = |path: &std::path::Path| fs::metadata(path).unwrap().dev();
+    fs::write(world.there.path("a file"), "content").unwrap();
+    if device(other.path()) == device(&world.there.path("a file")) {
+        return;
+    }
+    let to = other.path().join("moved");
+    let refused = world.say(&["mv", "build:a file", &format!("build:{}", to.display())]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let command = format!(
+        "`remex run --on build -- mv -T '{}' {}`",
+        world.there.path("a file").display(),
+        to.display()
+    );
+    assert!(refused.err.contains(&command), "{refused:?}");
+    assert!(world.there.path("a file").exists() && !to.exists());
 }
 
 #[test]
