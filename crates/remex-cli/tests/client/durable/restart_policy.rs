@@ -10,7 +10,7 @@ use super::{
     host::DurableHost,
     restarts::{connect, poll, read_all, resume},
 };
-use crate::support::{InTime as _, Watched, program};
+use crate::support::{InTime as _, Watched, program, start_params, with};
 
 #[test]
 fn a_durable_command_is_run_again_while_its_server_is_dead_and_after_an_upgrade() {
@@ -69,4 +69,20 @@ async fn a_server_without_a_supervisor_refuses_it() {
     let start: remex_proto::process::Start = serde_json::from_value(start).unwrap();
     let error = client.call(start).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::NotSupported), "{error}");
+}
+
+#[test]
+fn a_policy_that_is_not_understood_is_refused() {
+    let host = DurableHost::start();
+    let (client, _) = connect(&host);
+    for restart in [
+        json!({"policy": "sometimes"}),
+        json!({}),
+        json!({"policy": "always", "maxRestarts": -1}),
+        json!({"policy": "always", "jitterMs": 5}),
+    ] {
+        let start = with(start_params("p", &["/bin/true"]), json!({"restart": restart}));
+        let error = client.call("process/start", start).unwrap_err();
+        assert_eq!(error["code"], -32602, "{error}");
+    }
 }
