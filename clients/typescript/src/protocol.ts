@@ -241,6 +241,8 @@ export interface EnvironmentFeatures {
   httpHeaderEnvVars: boolean;
   /** `networkProxy` of `process/start`. */
   networkProxyLaunch: boolean;
+  /** `restart` of `process/start`. */
+  processRestart: boolean;
   /** `sandbox` of `fs/open`. */
   sandboxedFileStreaming: boolean;
   /** `shellSnapshot` of `process/start`. */
@@ -1439,6 +1441,21 @@ export interface ProcessResourceLimits {
   processes?: number | null | undefined;
 }
 
+/**
+ * When a program is run again after it has ended.
+ *
+ * All runs are one process with one output. An unknown member is an error: what is asked for is done or refused.
+ */
+export interface ProcessRestart {
+  /** How often at most; absent: without end. */
+  maxRestarts?: number | null | undefined;
+  /** After which ends. */
+  policy: ProcessRestartPolicy;
+}
+
+/** After which ends a program is run again. */
+export type ProcessRestartPolicy = "onFailure" | "always";
+
 /** How a started process is confined. Clients must accept words that are not listed. */
 export type ProcessSandboxType = "none" | "linuxSeccomp" | "macosSeatbelt" | "windowsRestrictedToken" | (string & {});
 
@@ -1569,6 +1586,8 @@ export interface ProcessStartParams {
   pipeStdin?: boolean | undefined;
   /** The client's handle on the process, any string; unique within the session. */
   processId: string;
+  /** Runs the program again when it ends; only where `processRestart` is among the `capabilities` of the environment. */
+  restart?: ProcessRestart | null | undefined;
   /** Height of the terminal, 24 unless given. */
   rows?: number | null | undefined;
   /** The confinement asked for. */

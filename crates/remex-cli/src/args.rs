@@ -30,6 +30,7 @@ pub(crate) mod mv;
 pub(crate) mod proxy;
 pub(crate) mod ps;
 pub(crate) mod resize;
+pub(crate) mod restart;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod sandbox;
@@ -38,6 +39,7 @@ pub(crate) mod server;
 pub(crate) mod shared;
 pub(crate) mod shell;
 pub(crate) mod signal;
+pub(crate) mod supervise;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod upgrade;
@@ -131,6 +133,9 @@ pub(crate) enum Command {
     /// Run the durable processes of a server; started by `remex serve --state`
     #[command(hide = true)]
     Keeper(keeper::Flags),
+    /// Run a command again when it ends; started by a server for `remex run --restart`
+    #[command(hide = true)]
+    Supervise(supervise::Flags),
     /// Write the man pages
     Man(man::Flags),
 }
@@ -139,7 +144,9 @@ impl Command {
     /// Returns which exit codes failures of remex itself may use.
     pub(crate) fn exit_codes(&self) -> ExitCodes {
         match self {
-            Self::Run(_) | Self::Shell(_) | Self::Attach(_) | Self::Wait(_) => ExitCodes::OfTheProcess,
+            Self::Run(_) | Self::Shell(_) | Self::Attach(_) | Self::Wait(_) | Self::Supervise(_) => {
+                ExitCodes::OfTheProcess
+            }
             _ => ExitCodes::Ours,
         }
     }

@@ -42,6 +42,8 @@ pub(crate) mod serve;
 #[cfg(target_os = "linux")]
 pub(crate) mod server;
 pub(crate) mod shell;
+#[cfg(target_os = "linux")]
+pub(crate) mod supervise;
 mod there;
 #[cfg(target_os = "linux")]
 pub(crate) mod token;
@@ -55,7 +57,7 @@ pub(crate) mod watch;
 use crate::render::failure::Failure;
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use absent::{keeper, proxy, serve, server, token, upgrade};
+pub(crate) use absent::{keeper, proxy, serve, server, supervise, token, upgrade};
 
 /// The result of a command: its exit code, or a failure.
 pub(crate) type Outcome = Result<u8, Failure>;

@@ -41,6 +41,7 @@ fn run(command: &Command) -> Outcome {
             Ok(0)
         }
         Command::Keeper(flags) => commands::keeper::run(flags),
+        Command::Supervise(flags) => commands::supervise::run(flags),
         Command::Completions(flags) => commands::completions::run(flags),
         Command::Man(flags) => commands::man::run(flags),
         Command::Complete(flags) => commands::complete::run(flags),
@@ -99,6 +100,7 @@ async fn client(command: &Command) -> Outcome {
         Command::Proxy(flags) => Box::pin(commands::proxy::run(flags)).await,
         Command::Serve(_)
         | Command::Keeper(_)
+        | Command::Supervise(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Complete(_)

@@ -31,8 +31,8 @@ pub use reference::{OutputBatch, ProcessRef, Termination, TimedChunk};
 pub use remex_proto::{
     environment::Inherit,
     process::{
-        DeniedHost, ExitCause, GapCause, Overflow, Produced, ResourceLimits, SeekTo, SignalName,
-        SnapshotReply, Sought, State, Stream, Usage,
+        DeniedHost, ExitCause, GapCause, Overflow, Produced, ResourceLimits, Restart, RestartPolicy, SeekTo,
+        SignalName, SnapshotReply, Sought, State, Stream, Usage,
     },
 };
 pub use retain::Retain;

@@ -8,6 +8,7 @@ mod collect;
 mod end;
 mod event;
 mod limits;
+mod restart;
 mod seek;
 mod start;
 mod stream;
@@ -20,6 +21,7 @@ pub use event::{
     Stream, Usage,
 };
 pub use limits::ResourceLimits;
+pub use restart::{Restart, RestartPolicy};
 pub use seek::{Seek, SeekTo, Sought};
 pub use start::{
     DomainAccess, NetworkMode, NetworkProxy, NetworkProxyConfig, OutputOptions, Overflow, SandboxType,

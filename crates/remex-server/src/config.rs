@@ -58,6 +58,10 @@ pub struct Config {
     pub starts: StartPolicy,
     /// Where durable processes and sessions are kept; without it, everything ends with the server.
     pub state: Option<StateConfig>,
+    /// The program that runs a command again when it ends, with its first arguments; empty for none. Appended are
+    /// `--policy` and `on-failure`, `on-failure:N`, `always` or `always:N`, `--arg0` and a name if the command has one, `--`,
+    /// and the command.
+    pub supervisor: Vec<OsString>,
 }
 
 /// Which processes clients may start, whatever their credentials allow.

@@ -159,13 +159,13 @@ impl Confinement {
         change(Arc::make_mut(&mut self.hidden.write().unwrap_or_else(PoisonError::into_inner)));
     }
 
-    /// Returns what a process that starts now may not reach, after creating what must be there to be hidden. Blocks, and
+    /// Returns what a process that starts now may not reach, given the paths that it needs, after creating what must be there to be hidden. Blocks, and
     /// may hang as any file access.
-    pub(crate) fn hidden_from_process(&self, policy: &Policy, cwd: &Path, program: &Path) -> Arc<[PathBuf]> {
+    pub(crate) fn hidden_from_process(&self, policy: &Policy, needed: &[&Path]) -> Arc<[PathBuf]> {
         let hidden = self.hidden();
         let granted = policy.rules().iter().filter(|rule| rule.access > Access::Deny);
         let granted = granted.map(|rule| rule.path.as_path()).filter(|path| *path != Path::new("/"));
-        let named = [cwd, program].into_iter().filter_map(|path| path.canonicalize().ok());
+        let named = needed.iter().filter_map(|path| path.canonicalize().ok());
         let needed: Vec<_> = granted.map(Path::to_owned).chain(named).collect();
         let credentials = credentials::covers(&hidden.credentials, &needed, hidden.home.as_deref());
         let others = self.records.files(&hidden.own_directories);

@@ -24,6 +24,7 @@ mod searches;
 mod seek;
 mod snapshot;
 mod start;
+mod supervised;
 mod task;
 mod terminate;
 mod wait;

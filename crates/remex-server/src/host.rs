@@ -67,6 +67,8 @@ pub(crate) struct Host {
     durable: Option<Arc<Durable>>,
     confinement: Confinement,
     starts: StartPolicy,
+    /// What runs commands again when they end.
+    supervisor: Vec<OsString>,
     support: SupportProbe,
     /// Whether processes of the server's user that have a network could connect to it as its owner.
     is_open_on_tcp: OpenOnTcp,
@@ -131,6 +133,7 @@ impl Host {
     ) -> io::Result<Self> {
         config.host.info.process_limits = Some(enforcer.methods().clone());
         config.host.info.starts = config.starts.told();
+        config.host.info.capabilities.process_restart = !config.supervisor.is_empty();
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let mut limits = config.limits;
         available_memory::fit(&mut limits);
@@ -173,6 +176,7 @@ impl Host {
             durable,
             confinement: Confinement::new(config.sandbox, hidden),
             starts: config.starts,
+            supervisor: config.supervisor,
             support: SupportProbe::default(),
             is_open_on_tcp: OpenOnTcp::default(),
             proxy: Arc::new(Proxy::new()?),
@@ -318,6 +322,11 @@ impl Host {
     /// Returns which processes clients may start.
     pub(crate) fn starts(&self) -> StartPolicy {
         self.starts
+    }
+
+    /// Returns what runs commands again when they end, without the command; empty if there is none.
+    pub(crate) fn supervisor(&self) -> &[OsString] {
+        &self.supervisor
     }
 
     pub(crate) fn audit(&self) -> &Audit {

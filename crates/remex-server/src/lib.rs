@@ -73,8 +73,8 @@ mod server;
 mod tests;
 
 pub use remex_process::{
-    adopt_orphans, deliver_noted, exec_command_keeping, note_signals, raise_file_limit, reap_orphans,
-    return_large_blocks, run_briefly, spare_address_space, spawn_own, take_kept, take_signals,
+    Foreground, adopt_orphans, deliver_noted, end_by, exec_command_keeping, note_signals, raise_file_limit,
+    reap_orphans, return_large_blocks, run_briefly, spare_address_space, spawn_own, take_kept, take_signals,
 };
 
 pub use audit::AuditConfig;

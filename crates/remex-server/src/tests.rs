@@ -61,6 +61,7 @@ fn config(limits: Limits) -> Config {
         credentials: Vec::new(),
         own_directories: Vec::new(),
         state: None,
+        supervisor: Vec::new(),
     }
 }
 

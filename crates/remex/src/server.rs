@@ -32,5 +32,6 @@ pub fn config_from_env() -> Config {
         credentials: Vec::new(),
         own_directories: own_directories(),
         state: None,
+        supervisor: Vec::new(),
     }
 }

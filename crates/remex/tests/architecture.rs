@@ -169,7 +169,7 @@ const PROTO_LAYERS: [&str; 22] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 38] = [
+const PROCESS_LAYERS: [&str; 40] = [
     "memory",
     "pid",
     "signal",
@@ -178,6 +178,8 @@ const PROCESS_LAYERS: [&str; 38] = [
     "sys",
     "shared_table",
     "early_signals",
+    "own_end",
+    "foreground",
     "handover",
     "tag_limit",
     "proc",

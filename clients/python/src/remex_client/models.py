@@ -227,6 +227,8 @@ class EnvironmentFeatures(TypedDict):
     httpHeaderEnvVars: bool
     #: `networkProxy` of `process/start`.
     networkProxyLaunch: bool
+    #: `restart` of `process/start`.
+    processRestart: bool
     #: `sandbox` of `fs/open`.
     sandboxedFileStreaming: bool
     #: `shellSnapshot` of `process/start`.
@@ -1425,6 +1427,19 @@ class ProcessResourceLimits(TypedDict, total=False):
     #: (rlimit).
     processes: int | None
 
+class _ProcessRestart(TypedDict):
+    #: After which ends.
+    policy: ProcessRestartPolicy
+
+
+class ProcessRestart(_ProcessRestart, total=False):
+    """When a program is run again after it has ended."""
+    #: How often at most; absent: without end.
+    maxRestarts: int | None
+
+#: After which ends a program is run again.
+ProcessRestartPolicy = Literal["onFailure"] | Literal["always"]
+
 #: How a started process is confined. Clients must accept words that are not listed.
 ProcessSandboxType: TypeAlias = "str"
 
@@ -1558,6 +1573,9 @@ class ProcessStartParams(_ProcessStartParams, total=False):
     output: ProcessOutputOptions
     #: Keeps stdin of a pipe process writable; otherwise it is `/dev/null`.
     pipeStdin: bool
+    #: Runs the program again when it ends; only where `processRestart` is among the `capabilities` of the
+    #: environment.
+    restart: ProcessRestart | None
     #: Height of the terminal, 24 unless given.
     rows: int | None
     #: The confinement asked for.
@@ -1959,16 +1977,16 @@ __all__ = [
     "ProcessGapCause", "ProcessGapParams", "ProcessGapRange", "ProcessListParams", "ProcessListResult",
     "ProcessOutputOptions", "ProcessOutputParams", "ProcessOverflow", "ProcessProduced", "ProcessReadParams",
     "ProcessReadResult", "ProcessReleaseParams", "ProcessResizeParams", "ProcessResourceLimits",
-    "ProcessSandboxType", "ProcessScope", "ProcessSeekParams", "ProcessSeekPosition", "ProcessSeekResult",
-    "ProcessShellSnapshot", "ProcessSignalName", "ProcessSignalParams", "ProcessSnapshotParams",
-    "ProcessSnapshotResult", "ProcessStartParams", "ProcessStartResult", "ProcessStartedParams",
-    "ProcessState", "ProcessStream", "ProcessTerminateMode", "ProcessTerminateParams",
-    "ProcessTerminateResult", "ProcessTerminateScope", "ProcessUsage", "ProcessWaitCondition",
-    "ProcessWaitParams", "ProcessWaitReason", "ProcessWaitResult", "ProcessWriteParams", "ProcessWriteResult",
-    "ProcessWriteStatus", "RequestCancelParams", "RpcEmptyResult", "RpcError", "RpcErrorData", "RpcErrorKind",
-    "RpcRequestId", "SandboxAccess", "SandboxContext", "SandboxEntry", "SandboxEntryPath",
-    "SandboxFileSystem", "SandboxHosts", "SandboxMissingPathBehavior", "SandboxNetwork", "SandboxOrNull",
-    "SandboxPermissions", "SandboxPolicyContext", "SandboxSpecialPath", "SessionEndParams",
-    "SessionEndedParams", "SessionEntry", "SessionListParams", "SessionListResult", "SessionObserveParams",
-    "SessionScope", "SessionUnobserveParams",
+    "ProcessRestart", "ProcessRestartPolicy", "ProcessSandboxType", "ProcessScope", "ProcessSeekParams",
+    "ProcessSeekPosition", "ProcessSeekResult", "ProcessShellSnapshot", "ProcessSignalName",
+    "ProcessSignalParams", "ProcessSnapshotParams", "ProcessSnapshotResult", "ProcessStartParams",
+    "ProcessStartResult", "ProcessStartedParams", "ProcessState", "ProcessStream", "ProcessTerminateMode",
+    "ProcessTerminateParams", "ProcessTerminateResult", "ProcessTerminateScope", "ProcessUsage",
+    "ProcessWaitCondition", "ProcessWaitParams", "ProcessWaitReason", "ProcessWaitResult",
+    "ProcessWriteParams", "ProcessWriteResult", "ProcessWriteStatus", "RequestCancelParams", "RpcEmptyResult",
+    "RpcError", "RpcErrorData", "RpcErrorKind", "RpcRequestId", "SandboxAccess", "SandboxContext",
+    "SandboxEntry", "SandboxEntryPath", "SandboxFileSystem", "SandboxHosts", "SandboxMissingPathBehavior",
+    "SandboxNetwork", "SandboxOrNull", "SandboxPermissions", "SandboxPolicyContext", "SandboxSpecialPath",
+    "SessionEndParams", "SessionEndedParams", "SessionEntry", "SessionListParams", "SessionListResult",
+    "SessionObserveParams", "SessionScope", "SessionUnobserveParams",
 ]

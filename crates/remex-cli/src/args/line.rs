@@ -4,7 +4,7 @@
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
-use super::{Arguments, limit, signal};
+use super::{Arguments, limit, restart, signal};
 
 /// A completion candidate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -248,6 +248,10 @@ fn value_of(argument: &Arg) -> Wanted {
         "SIGNAL" => Wanted::Signal,
         "[ENV:]PATH" | "SRC" | "DST" => Wanted::Path,
         "DIR" | "PATH" => Wanted::LocalPath,
+        "POLICY" => {
+            let policies = restart::POLICIES.iter();
+            Wanted::Words(policies.map(|(word, about)| Candidate::new(*word, *about)).collect())
+        }
         "COMMAND" => Wanted::Program,
         "NAME=VALUE" => {
             let names = limit::NAMES.iter();
@@ -292,6 +296,7 @@ mod tests {
             ("remex ps ", "Nothing"),
             ("remex ps --on ", "Environment"),
             ("remex run --name ", "Nothing"),
+            ("remex run --restart a", "always"),
             ("remex run --limit m", "memory="),
             ("remex run --limit=file", "files= file-size="),
             ("remex run ", "Program"),

@@ -3,10 +3,12 @@
 use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
+use remex_client::process::Restart;
 
 use crate::{
     args::{
         limit::{Limit, limit},
+        restart::restart,
         sandbox::Confine,
         shared::{Escape, On, Reconnect},
         variables::Variables,
@@ -75,6 +77,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME=VALUE", value_parser = limit)]
     pub(crate) limit: Vec<Limit>,
 
+    /// Run the command again when it fails, `on-failure`, so many times at most, `on-failure:N`, or whenever it ends,
+    /// `always`: after 100 ms, then after twice as long each time up to a minute; not after SIGTERM, SIGHUP or Ctrl-C
+    #[arg(long, value_name = "POLICY", value_parser = restart)]
+    pub(crate) restart: Option<Restart>,
+
     /// Let the command use your ssh agent while you are attached, in an environment that uses ssh
     #[arg(short = 'A', long, conflicts_with_all = ["detach", "sandbox"])]
     pub(crate) forward_agent: bool,
@@ -107,6 +114,8 @@ Examples:
     remex run --on build --secret DEPLOY_TOKEN=token.txt -- printenv DEPLOY_TOKEN
   With at most ten seconds of CPU time and 512 MiB of memory:
     remex run --limit cpu=10s --limit memory=512M -- sort notes.txt
+  In the background, again when it fails:
+    remex run --detach --name worker --restart on-failure -- sleep 1000
   Confined: it may read everything, write only the working directory, and has no network:
     remex run --sandbox workspace-write -- sort -o sorted.txt notes.txt
 

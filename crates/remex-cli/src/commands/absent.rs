@@ -16,6 +16,14 @@ pub(crate) mod keeper {
     }
 }
 
+pub(crate) mod supervise {
+    use crate::{args::supervise::Flags, commands::Outcome, remote::local_server};
+
+    pub(crate) fn run(_: &Flags) -> Outcome {
+        local_server::check().map(|()| 0)
+    }
+}
+
 pub(crate) mod token {
     use crate::{args::token::Flags, commands::Outcome, remote::local_server};
 

@@ -15,7 +15,7 @@ use std::{
 
 use remex_client::{
     Client, Command, ErrorKind, Options, Process, Session,
-    process::{Inherit, Overflow, ResourceLimits, Retain, Secrets, State, Stdio},
+    process::{Inherit, Overflow, ResourceLimits, Restart, Retain, Secrets, State, Stdio},
 };
 
 use crate::{
@@ -55,6 +55,8 @@ pub(crate) struct Launch<'a> {
     /// How long it may take to end after SIGTERM when the timeout has passed; zero kills it at once.
     pub(crate) grace: Duration,
     pub(crate) limits: ResourceLimits,
+    /// When to run it again, if it ends.
+    pub(crate) restart: Option<Restart>,
     pub(crate) confine: Confine,
     pub(crate) name: Option<String>,
     pub(crate) labels: Vec<(String, String)>,
@@ -229,6 +231,9 @@ impl Launch<'_> {
         }
         if let Some(limit) = self.timeout {
             command = command.timeout(limit).timeout_grace(self.grace);
+        }
+        if let Some(restart) = self.restart {
+            command = command.restart(restart);
         }
         let command = command.stdin(self.input).limits(self.limits).retain(self.retain());
         let started = silent_keeper::explained(client, command.start(client)).await;

@@ -65,6 +65,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         timeout: flags.timeout,
         grace: flags.grace,
         limits: limit::combined(&flags.limit)?,
+        restart: flags.restart,
         confine: flags.confine.clone(),
         name: flags.name.clone(),
         labels: flags.label.clone(),
@@ -123,7 +124,7 @@ fn confined_by(confine: &Confine) -> ConfinedBy {
 }
 
 /// Returns the program of a command, for messages.
-fn shown_program(command: &[OsString]) -> String {
+pub(super) fn shown_program(command: &[OsString]) -> String {
     command.first().map(|program| plain(&program.to_string_lossy())).unwrap_or_default()
 }
 

@@ -40,6 +40,7 @@ use crate::{
         orphans::{self, OrphanReaper},
         runtime, validity,
     },
+    remote::local_server,
     render::{
         failure::{Failure, Kind},
         finding::Verdict,
@@ -400,6 +401,7 @@ fn server_config(config: &ServerConfig, file: Option<&Path>, auth: Auth) -> Resu
         starts: config.starts,
         credentials,
         state,
+        supervisor: local_server::supervisor(),
         ..remex::config_from_env()
     };
     server.host_env.retain(|(name, _)| !is_private(name));

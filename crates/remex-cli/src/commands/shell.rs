@@ -44,6 +44,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         timeout: None,
         grace: DEFAULT_GRACE,
         limits: ResourceLimits::default(),
+        restart: None,
         confine: Confine::default(),
         name: flags.name.clone(),
         labels: Vec::new(),

@@ -5,15 +5,18 @@
 #[cfg(not(target_os = "linux"))]
 pub(crate) use absent::{check, in_process, login_shell};
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{check, in_process, login_shell};
+pub(crate) use linux::{check, in_process, login_shell, supervisor};
 
 #[cfg(any(test, not(target_os = "linux")))]
 use crate::render::failure::Failure;
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::ffi::OsString;
+
     use remex::Local;
     use remex_client::Target;
+    use remex_server::Config;
 
     use crate::render::failure::Failure;
 
@@ -25,8 +28,15 @@ mod linux {
 
     /// Creates a server in this process; must be called within a runtime.
     pub(crate) fn in_process() -> Result<Target, Failure> {
-        let local = Local::here().map_err(|error| Failure::new(error.message(), error.hint()))?;
+        let config = Config { supervisor: supervisor(), ..remex::config_from_env() };
+        let local = Local::new(config).map_err(|error| Failure::new(error.message(), error.hint()))?;
         Ok(local.target())
+    }
+
+    /// Returns the command that runs another one again when it ends: this program; empty if it cannot be found.
+    pub(crate) fn supervisor() -> Vec<OsString> {
+        let program = std::env::current_exe().ok();
+        program.map(|program| vec![program.into(), "supervise".into()]).unwrap_or_default()
     }
 
     /// Returns the login shell of this user, as `/etc/passwd` has it.

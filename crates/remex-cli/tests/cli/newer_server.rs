@@ -104,3 +104,14 @@ fn a_process_in_a_new_state_is_listed_as_unknown() {
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.err.contains("cannot remove `build`") && said.err.contains("newer"), "{said:?}");
 }
+
+#[test]
+fn a_restart_policy_is_refused_where_the_server_does_not_know_it() {
+    let home = Home::new();
+    // Newer or not, it does not say that it can do that.
+    let address = newer_server(&home);
+    let said = home.say(&["run", "--on", &address, "--restart", "on-failure", "--", "make"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{said:?}");
+    let reason = "cannot run a command again when it ends: this server does not support it";
+    assert!(said.err.contains(reason) && said.err.contains("remex serve"), "{said:?}");
+}

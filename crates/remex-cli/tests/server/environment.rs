@@ -98,6 +98,7 @@ fn the_host_is_described() {
                 "sandboxedFileStreaming": true,
                 "fileWriteStreaming": true,
                 "shellSnapshotV2": true,
+                "processRestart": true,
             },
             "processLimits": null,
             "confinement": null,

@@ -1,10 +1,14 @@
 //! Builds a command.
 
+mod restart;
 mod start;
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, time::Duration};
 
-use remex_proto::{environment::Inherit, process::ResourceLimits};
+use remex_proto::{
+    environment::Inherit,
+    process::{ResourceLimits, Restart},
+};
 
 use super::{Retain, Sandbox, TerminalSize};
 use crate::shell_word::quoted;
@@ -50,6 +54,7 @@ pub struct Command {
     durable: Option<bool>,
     sync: bool,
     limits: ResourceLimits,
+    restart: Option<Restart>,
     sandbox: Option<Sandbox>,
     retain: Retain,
     labels: BTreeMap<String, String>,
@@ -151,6 +156,7 @@ impl Command {
             durable: None,
             sync: false,
             limits: ResourceLimits::default(),
+            restart: None,
             sandbox: None,
             retain: Retain::default(),
             labels: BTreeMap::new(),

@@ -252,6 +252,9 @@ pub struct Features {
     /// `shellSnapshot` of `process/start`.
     #[serde(deserialize_with = "default_unless_decodable")]
     pub shell_snapshot_v2: bool,
+    /// `restart` of `process/start`.
+    #[serde(deserialize_with = "default_unless_decodable")]
+    pub process_restart: bool,
 }
 
 /// `environment/status`.

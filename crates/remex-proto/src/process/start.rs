@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroU16};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::ResourceLimits;
+use super::{ResourceLimits, Restart};
 use crate::{
     Blob, HostPath,
     environment::{EnvPolicy, Shell},
@@ -103,6 +103,9 @@ pub struct Start {
     /// Resource limits; what cannot be enforced is refused.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "ResourceLimits::is_empty")]
     pub limits: ResourceLimits,
+    /// Runs the program again when it ends; only where `processRestart` is among the `capabilities` of the environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
 }
 
 impl Start {

@@ -64,6 +64,8 @@ const SHARED: &[(&str, &str)] = &[
     ("RequestId", "RpcRequestId"),
     ("ResourceLimits", "ProcessResourceLimits"),
     ("ResponseHeader", "HttpResponseHeader"),
+    ("Restart", "ProcessRestart"),
+    ("RestartPolicy", "ProcessRestartPolicy"),
     ("Sandbox", "SandboxOrNull"),
     ("SandboxAccess", "SandboxAccess"),
     ("SandboxContext", "SandboxContext"),

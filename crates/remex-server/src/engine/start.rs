@@ -34,7 +34,9 @@ use super::{
     footprint::Texts,
     managed,
     managed::{Managed, ProxyRules},
-    no_end_of_input, not_a_terminal, unknown_process,
+    no_end_of_input, not_a_terminal,
+    supervised::Supervisor,
+    unknown_process,
 };
 use crate::{
     clock::now_ms,
@@ -74,6 +76,8 @@ pub(crate) struct Command {
     floor: Floor,
     /// The shell snapshot that it restores, if any.
     snapshot: Option<SnapshotUse>,
+    /// What runs it again when it ends, if anything does.
+    supervisor: Option<Supervisor>,
 }
 
 impl Command {
@@ -136,6 +140,7 @@ impl<A: Audience> Engine<A> {
         crate::supervise::break_at("!request", &request.process_id);
         let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
+        let supervisor = Supervisor::find(request.restart.as_ref(), host)?;
         let spec = spec(&request, &limits, &placement.place);
         let log = match &placement.place {
             Place::Here => {
@@ -149,7 +154,8 @@ impl<A: Audience> Engine<A> {
                 ProcessLog::Mirror(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
             }
         };
-        let command = Command { start, sandbox, managed, floor: Floor::default(), snapshot: None };
+        let command =
+            Command { start, sandbox, managed, floor: Floor::default(), snapshot: None, supervisor };
         let process = Engine::new(request.process_id, spec, placement, log, audience);
         if process.is_durable() {
             // The keeper answers for its input.
@@ -205,7 +211,7 @@ impl<A: Audience> Engine<A> {
         attempt: &Attempt,
     ) -> Result<Made, RpcError> {
         let (snapshot, spawner) = (command.snapshot.take(), self.host.spawner());
-        let (start, confined, rules) = self.confine(owner, command).await?;
+        let (start, confined, rules, supervisor) = self.confine(owner, command).await?;
         // Captured in the jail of the command, if it has one.
         let mut start = match snapshot {
             Some(snapshot) => snapshot.apply(start, spawner).await,
@@ -214,6 +220,9 @@ impl<A: Audience> Engine<A> {
         if let Some(rules) = &rules {
             // Whatever the snapshot says.
             managed::point_to_proxy(&mut start.env, &rules.hosts);
+        }
+        if let Some(supervisor) = supervisor {
+            start = supervisor.wrap(start);
         }
         if let Place::Keeper { key, .. } = &self.place {
             if rules.is_some() {
@@ -262,7 +271,7 @@ impl<A: Audience> Engine<A> {
     pub(super) fn start_error(&self, error: &StartError) -> RpcError {
         match error.kind() {
             StartErrorKind::Aborted => StartAbort::SessionEnded.error(&self.id),
-            _ => start_error(error),
+            _ => start_error(error, self.spec.argv.first().map_or("", String::as_str)),
         }
     }
 
@@ -271,11 +280,11 @@ impl<A: Audience> Engine<A> {
         &self,
         owner: &A::Owner,
         command: Command,
-    ) -> Result<(Start, Confined, Option<ProxyRules>), RpcError> {
-        let Command { mut start, sandbox, managed, floor, .. } = command;
+    ) -> Result<(Start, Confined, Option<ProxyRules>, Option<Supervisor>), RpcError> {
+        let Command { mut start, sandbox, managed, floor, supervisor, .. } = command;
         if !self.host.confinement().concerns_processes(&sandbox, floor) {
             self.host.starts().check_unconfined()?;
-            return Ok((start, Confined::No, None));
+            return Ok((start, Confined::No, None, supervisor));
         }
         let host = Arc::clone(&self.host);
         let resolving = self.host.threads_of(&owner.identity().into()).run(move || {
@@ -285,7 +294,7 @@ impl<A: Audience> Engine<A> {
             host.starts().check_policy(&policy)?;
             if policy.is_open() && policy.network() == Network::Enabled {
                 // Something outside the server confines it, or nothing does.
-                return Ok((start, Confined::No, None));
+                return Ok((start, Confined::No, None, supervisor));
             }
             // A directory that cannot be found is reported by the start.
             if std::fs::canonicalize(&start.cwd).is_ok_and(|cwd| policy.access(&cwd) == Access::Deny) {
@@ -309,9 +318,14 @@ impl<A: Audience> Engine<A> {
                 }
                 None => None,
             };
-            let hidden = host.confinement().hidden_from_process(&policy, &start.cwd, Path::new(&start.program));
+            let mut needed = vec![start.cwd.as_path(), Path::new(&start.program)];
+            needed.extend(supervisor.as_ref().map(Supervisor::path));
+            let hidden = host.confinement().hidden_from_process(&policy, &needed);
+            if let Some(supervisor) = &supervisor {
+                supervisor.check_visible(&policy, &hidden)?;
+            }
             start.jail = Some(Jail::new(policy, hidden));
-            Ok((start, confined, rules))
+            Ok((start, confined, rules, supervisor))
         });
         resolving.await?
     }
@@ -649,7 +663,8 @@ fn spec(request: &wire::Start, limits: &Limits, place: &Place) -> Spec {
     }
 }
 
-fn start_error(error: &StartError) -> RpcError {
+/// Returns the answer to a failed start of `command`.
+fn start_error(error: &StartError, command: &str) -> RpcError {
     let kind = match error.kind() {
         StartErrorKind::ProgramNotFound => ErrorKind::ProgramNotFound,
         StartErrorKind::NotExecutable => ErrorKind::NotExecutable,
@@ -663,7 +678,9 @@ fn start_error(error: &StartError) -> RpcError {
     let refusal = match error.system_text() {
         Some(text) => {
             let cwd = (kind == ErrorKind::BadCwd).then(|| error.cwd.to_string_lossy().into_owned());
-            RpcError::new(kind, text).with_start(error.program.to_string_lossy(), cwd)
+            // That may be its supervisor, which has nothing to do with the directory.
+            let program = if cwd.is_some() { command.into() } else { error.program.to_string_lossy() };
+            RpcError::new(kind, text).with_start(program, cwd)
         }
         None => RpcError::new(kind, error.message()),
     };

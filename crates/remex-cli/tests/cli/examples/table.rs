@@ -63,6 +63,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ),
     ("remex run --limit cpu=10s --limit memory=512M -- sort notes.txt", ends("remember the milk")),
     ("remex run --limit cpu=10s --limit memory=512M -- sh -c 'ulimit -t'", ends("10")),
+    ("remex run --detach --name worker --restart on-failure -- sleep 1000", ends("worker")),
     ("remex run --sandbox workspace-write -- sort -o sorted.txt notes.txt", ends("")),
     (
         "remex run --sandbox workspace-write --net allow=git.example.com,*.example.org -- git fetch",

@@ -8,6 +8,7 @@ mod host;
 mod links;
 mod logs;
 mod memory;
+mod restart_policy;
 mod restarts;
 mod space;
 mod status;

@@ -384,8 +384,8 @@ const DIFFERS: &[(&str, &str)] = &[
     ("fs/getMetadata", "modifiedAtMs"),
 ];
 
-/// Features of the recorded server that this one has; of the others it says nothing.
-const FEATURES: [&str; 9] = [
+/// Features of the recorded server that this one has, and one that only this one has; of the others it says nothing.
+const FEATURES: [&str; 10] = [
     "networkProxyLaunch",
     "capabilityDiscoverySandbox",
     "capabilityDiscoveryV2",
@@ -395,6 +395,7 @@ const FEATURES: [&str; 9] = [
     "sandboxedFileStreaming",
     "fileWriteStreaming",
     "shellSnapshotV2",
+    "processRestart",
 ];
 
 /// Checks that `heard` has every member of `recorded`, each of the same type.

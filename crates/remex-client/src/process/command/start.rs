@@ -168,6 +168,12 @@ impl Command {
                 "omit the limits, or use a current `remex serve` there",
             ));
         }
+        if self.restart.is_some() && info.is_none_or(|info| !info.capabilities.process_restart) {
+            return Err(usage(
+                "cannot run a command again when it ends: this server does not support it",
+                "omit that, or use a current `remex serve` there",
+            ));
+        }
         let cwd = match cwd {
             Some(directory) => directory,
             None => info
@@ -219,6 +225,7 @@ impl Command {
             labels: self.labels.clone(),
             linger_ms: self.linger.map(millis),
             limits: self.limits,
+            restart: self.restart,
         })
     }
 }
