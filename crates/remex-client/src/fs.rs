@@ -11,6 +11,7 @@ mod entry;
 mod handle;
 mod path;
 mod progress;
+mod search;
 mod transfer;
 #[cfg(feature = "trees")]
 mod tree;
@@ -23,8 +24,9 @@ use bytes::Bytes;
 pub use remex_proto::{
     HostPath,
     fs::{
-        Change, ChangeKind, ContentHash, DirectoryEntry, FileHash, IfMatch, LinkTarget, Metadata,
-        MetadataKind, WalkEntry, WalkError, WalkKind, WalkOptions, WalkReply,
+        Change, ChangeKind, ContentHash, DirectoryEntry, FileHash, FoundFile, FoundLine, IfMatch, LinkTarget,
+        Metadata, MetadataKind, SearchLimit, SearchOptions, SearchReply, SearchReport, WalkEntry, WalkError,
+        WalkKind, WalkOptions, WalkReply,
     },
 };
 use remex_proto::{error::NOT_FOUND, fs as wire, sandbox::Sandbox};

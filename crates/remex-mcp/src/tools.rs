@@ -4,6 +4,7 @@
 
 mod command;
 mod files;
+mod search;
 
 use std::{
     borrow::Cow,
@@ -248,11 +249,12 @@ const TOOLS: &[Described] = &[
     Described {
         name: "search_files",
         title: "Search files",
-        description: "Find the lines of text files below a directory that match a regular expression.",
+        description: "Find lines in files with a regular expression (`pattern`), or files by name (`glob` alone). Leaves out \
+                      binary files and what `.gitignore` excludes, and says so.",
         needs: |allow| allow.read_files,
         effect: Effect::ReadOnly,
-        input: input::<files::SearchFiles>,
-        output: output::<files::Found>,
+        input: input::<search::SearchFiles>,
+        output: output::<search::Found>,
     },
     Described {
         name: "copy",

@@ -1,19 +1,16 @@
-//! Files: read, write, edit, list, search, copy.
+//! Files: read, write, edit, list, copy.
 
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use remex_client::{
-    Client, Command, Error, ErrorKind,
-    agent::{ControlSequences, Excerpt},
+    Client, Error, ErrorKind,
     fs::{
         ContentHash, CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask,
         IfMatch, WalkOptions, Write, copy_trees,
     },
-    process::{ExitCause, Termination},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +22,6 @@ use crate::{
     answer::{Answer, Answered, Problem},
     call::Call,
     environment::Environment,
-    processes,
 };
 
 /// The longest file that can be edited, in bytes.
@@ -40,9 +36,6 @@ const DEFAULT_LINES: u64 = 2000;
 /// What a model is told about text that it sees with replacements.
 const NOT_UTF8: &str = "\n[these lines are not UTF-8: replaced characters are shown as \u{fffd}, and writing them back would \
                         change the file; use a command to edit it]";
-
-/// How long a search may take.
-const SEARCH_TIME: Duration = Duration::from_secs(120);
 
 /// How many entries of a directory are returned.
 const MAX_ENTRIES: usize = 2000;
@@ -144,31 +137,6 @@ pub(super) struct Listing {
     /// Relative to `path`; those of directories end in a slash.
     entries: Vec<String>,
     /// Whether entries are left out.
-    more: bool,
-}
-
-/// The parameters of `search_files`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SearchFiles {
-    /// An extended regular expression, as `grep -E` has it.
-    pattern: String,
-    /// The file or directory to search. Default: the directory of the environment.
-    path: Option<String>,
-    environment: Option<String>,
-    /// Only in files with such names, such as `*.rs`.
-    include: Option<String>,
-    /// Whether upper and lower case are the same.
-    #[serde(default)]
-    ignore_case: bool,
-}
-
-/// What `search_files` returns.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Found {
-    /// Lines such as `src/main.rs:12:fn main() {`.
-    matches: Vec<String>,
-    /// Whether matches are left out.
     more: bool,
 }
 
@@ -372,74 +340,6 @@ impl Tools {
         Ok(Answered::new(text, &Listing { path, entries, more }))
     }
 
-    pub(super) async fn search_files(&self, params: SearchFiles, call: &Call) -> Answer {
-        let (environment, client, path) =
-            self.at(params.environment.as_deref(), params.path.as_deref()).await?;
-        let mut command =
-            Command::new("grep").args(["-rnIE", "--devices=skip", "--exclude-dir=.git"]).timeout(SEARCH_TIME);
-        let name = processes::name_for("grep");
-        command = command.id(&name);
-        if params.ignore_case {
-            command = command.arg("-i");
-        }
-        if let Some(include) = &params.include {
-            command = command.arg(format!("--include={include}"));
-        }
-        let command = command.arg("-e").arg(&params.pattern).arg("--").arg(&path);
-        let command = environment.command(&client, command, None)?.env("LC_ALL", "C.UTF-8");
-        let searched = async {
-            let process = command.start(&client).await?;
-            let (mut lines, mut found, mut more) = (process.lines(), Vec::new(), false);
-            let (mut len, mut errors) = (0, Excerpt::new(1024, ControlSequences::Remove));
-            while let Some(line) = lines.next().await? {
-                if line.stream != remex_client::process::Stream::Stdout {
-                    errors.push(line.stream, format!("{}\n", line.text).as_bytes());
-                    continue;
-                }
-                len += line.text.len() + 1;
-                if len > MAX_TEXT {
-                    more = true;
-                    break;
-                }
-                found.push(line.text);
-            }
-            // A consumer that does not go on would hold up the rest of the output, and so the end.
-            drop(lines);
-            process.kill().await?;
-            let exit = process.wait().await?;
-            Ok::<_, Error>((found, more, exit, errors.finish().text))
-        };
-        let searched = call.unless_stopped(searched).await;
-        let reference = client.process_ref(client.session_id(), name);
-        if !matches!(searched, Ok(Ok(_))) {
-            // Nobody needs it any more, whatever went wrong.
-            let _ = reference.terminate_tree(Termination::Kill).await;
-        }
-        // It is nobody's process; as long as its output is open, it stays listed.
-        let _ = reference.forget().await;
-        let Ok(searched) = searched else { return Err(Problem::new("the search was cancelled")) };
-        let (found, more, exit, errors) = searched?;
-        if exit.cause == Some(ExitCause::Timeout) {
-            let seconds = SEARCH_TIME.as_secs();
-            return Err(Problem::new(format!("the search took longer than {seconds} s"))
-                .with_hint("use a simpler pattern, or a narrower path or `include`"));
-        }
-        if found.is_empty() && exit.code > 1 {
-            return Err(Problem::new(format!("cannot search `{}`: {}", path.display(), errors.trim()))
-                .with_hint("check the path and the pattern, an extended regular expression"));
-        }
-        let base = format!("{}/", path.display());
-        let matches: Vec<_> =
-            found.iter().map(|line| line.strip_prefix(&base).unwrap_or(line).to_owned()).collect();
-        let mut text = matches.join("\n");
-        if matches.is_empty() {
-            text = "nothing matches".to_owned();
-        } else if more {
-            text.push_str("\n[more matches follow; use a narrower pattern, path or `include`]");
-        }
-        Ok(Answered::new(text, &Found { matches, more }))
-    }
-
     pub(super) async fn copy(&self, params: Copy, call: &Call) -> Answer {
         let (from_environment, from_client, from) =
             self.at(params.from_environment.as_deref(), Some(&params.from_path)).await?;
@@ -485,7 +385,7 @@ impl Tools {
     }
 
     /// Returns an environment, its client, and a path on it; by default its directory.
-    async fn at(
+    pub(super) async fn at(
         &self,
         environment: Option<&str>,
         path: Option<&str>,

@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod hardships;
+mod search;
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -280,7 +281,7 @@ async fn files_are_read_written_and_edited_exactly() {
 }
 
 #[tokio::test]
-async fn directories_are_listed_and_searched() {
+async fn directories_are_listed() {
     let world = World::new();
     let model = world.model().await;
     for (path, content) in [("a/b/c.rs", "fn main() {}\n"), ("a/d.txt", "Main\n"), ("e", "nothing\n")] {
@@ -290,15 +291,6 @@ async fn directories_are_listed_and_searched() {
     assert_eq!(text, "a/\ne");
     let (text, _) = model.does("list_directory", json!({"path": "a", "depth": 3})).await;
     assert_eq!(text, "b/\nb/c.rs\nd.txt");
-    let (text, _) = model.does("search_files", json!({"pattern": "ma?in\\("})).await;
-    assert_eq!(text, "a/b/c.rs:1:fn main() {}");
-    let (text, _) =
-        model.does("search_files", json!({"pattern": "MAIN", "ignore_case": true, "include": "*.txt"})).await;
-    assert_eq!(text, "a/d.txt:1:Main");
-    let (text, _) = model.does("search_files", json!({"pattern": "-e nowhere"})).await;
-    assert_eq!(text, "nothing matches");
-    let why = model.fails("search_files", json!({"pattern": "x", "path": "missing"})).await;
-    assert!(why.contains("No such file"), "{why}");
 }
 
 #[tokio::test]
