@@ -34,9 +34,9 @@ const MAX_LIMIT: u64 = 2000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SearchFiles {
-    /// A regular expression as ripgrep has it, for one line. Without it, files are found by `glob`.
+    /// A regular expression as ripgrep has it.
     pattern: Option<String>,
-    /// A file or directory. Default: the directory of the environment.
+    /// A file or directory.
     path: Option<String>,
     environment: Option<String>,
     /// Only files whose path fits, such as `*.rs`, `src/**/*.{c,h}`, `docs/` or `!*.min.js`.

@@ -54,7 +54,7 @@ async fn a_process_that_has_ended_is_told_so_without_waiting() {
     let world = World::new();
     let model = world.model().await;
     model.does("run_command", json!({"command": "seq 1 300000; exit 2", "name": "ended"})).await;
-    let again = json!({"process": "ended", "from_start": true, "wait_seconds": 0});
+    let again = json!({"process": "ended", "from_start": true, "wait_seconds": 0, "max_output_tokens": 100});
     let (_, data) = model.does("read_output", again).await;
     assert_eq!((&data["running"], &data["exit_code"]), (&json!(false), &json!(2)));
 }
@@ -216,8 +216,8 @@ async fn the_hash_of_a_file_is_that_of_the_content_beside_it() {
     // Also if only a part of it is returned.
     let long = "a line\n".repeat(50_000);
     let (_, written) = model.does("write_file", json!({"path": "long", "content": long})).await;
-    let (_, read) = model.does("read_file", json!({"path": "long"})).await;
-    assert_eq!((&read["hash"], &read["more"]), (&written["hash"], &json!(true)));
+    let (text, _) = model.does("read_file", json!({"path": "long"})).await;
+    assert!(text.contains("more lines follow") && text.contains(written["hash"].as_str().unwrap()), "{text}");
 }
 
 #[tokio::test]
