@@ -64,7 +64,7 @@ impl Tools {
         }
         let edited = apply(&text, &params.edits)?;
         let done = fs.write_if(&path, &edited.text, IfMatch::Content(hash), Write::Atomic).await;
-        done.map_err(|error| changed(error, &path))?;
+        done.map_err(|error| changed(&error, &path))?;
         let answer = written(&path, &edited.text, edited.replacements);
         Ok(if edited.has_converted { answer.with_note(CONVERTED) } else { answer })
     }

@@ -237,7 +237,7 @@ impl Tools {
         match expected {
             Some(expected) => {
                 let written = fs.write_if(&path, &params.content, expected, Write::Atomic).await;
-                written.map_err(|error| changed(error, &path))?;
+                written.map_err(|error| changed(&error, &path))?;
             }
             None => {
                 let written = fs.write_atomic(&path, &params.content).await;
@@ -350,11 +350,11 @@ pub(super) fn if_match(text: &str) -> Result<IfMatch, Problem> {
     })
 }
 
-pub(super) fn changed(error: Error, path: &Path) -> Problem {
+pub(super) fn changed(error: &Error, path: &Path) -> Problem {
     if error.kind() == Some(ErrorKind::ContentChanged) {
         has_changed(path)
     } else {
-        Problem::of_file(&error, path)
+        Problem::of_file(error, path)
     }
 }
 

@@ -153,7 +153,7 @@ async fn make(step: Planned, client: &Client) -> Result<(), Problem> {
                 fs.create_dir_all(parent).await.map_err(|error| Problem::of_file(&error, parent))?;
             }
             let written = fs.write_if(&path, &content, expected, Write::Atomic).await;
-            written.map(drop).map_err(|error| changed(error, &path))
+            written.map(drop).map_err(|error| changed(&error, &path))
         }
         Planned::Remove { path } => fs.remove(&path).await.map_err(|error| Problem::of_file(&error, &path)),
     }
@@ -207,7 +207,7 @@ fn parse(patch: &str) -> Result<Vec<Change>, Problem> {
                 (None, None) => return Err(wrong(number, line, "name a file")),
             });
         } else {
-            add(line, changes.last_mut()).map_err(|hint| wrong(number, line, hint))?;
+            add(line, &mut changes).map_err(|hint| wrong(number, line, hint))?;
         }
     }
     changes.retain(|change| !matches!(change, Change::Update { path, .. } if path.is_empty()));
@@ -232,8 +232,8 @@ fn of_diff(path: &str) -> Option<String> {
 }
 
 /// Adds a line to the change of a file.
-fn add(line: &str, change: Option<&mut Change>) -> Result<(), &'static str> {
-    match change {
+fn add(line: &str, changes: &mut [Change]) -> Result<(), &'static str> {
+    match changes.last_mut() {
         Some(Change::Add { content, .. }) => match line.strip_prefix('+') {
             Some(text) => {
                 content.push_str(text);
@@ -309,11 +309,10 @@ fn apply(text: &str, hunks: &[Hunk]) -> Result<String, (usize, String)> {
 
 /// Finds lines from a position on, or else before it; exactly, or else without white space at their ends.
 fn find(lines: &[String], wanted: &[String], from: usize) -> Option<usize> {
-    let exact = |line: &String, wanted: &String| line == wanted;
-    let trimmed = |line: &String, wanted: &String| line.trim_end() == wanted.trim_end();
-    let ways: [&dyn Fn(&String, &String) -> bool; 2] = [&exact, &trimmed];
-    ways.iter().find_map(|is_same| {
-        let last = lines.len().checked_sub(wanted.len())?;
+    let last = lines.len().checked_sub(wanted.len())?;
+    [false, true].into_iter().find_map(|trims| {
+        let is_same =
+            |line: &str, wanted: &str| line == wanted || (trims && line.trim_end() == wanted.trim_end());
         let fits = |at: &usize| lines[*at..].iter().zip(wanted).all(|(line, wanted)| is_same(line, wanted));
         (from..=last).find(fits).or_else(|| (0..from.min(last + 1)).find(fits))
     })

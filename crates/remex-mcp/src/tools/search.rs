@@ -162,12 +162,12 @@ impl SearchFiles {
         let (mut matches, mut returned) = (Vec::new(), 0);
         for file in &reply.files {
             let native = file.path.native().ok();
-            let path = native.as_deref().map_or_else(
+            let path = native.map_or_else(
                 || file.path.to_string(),
                 |path| {
                     path.strip_prefix(root)
                         .ok()
-                        .filter(|below| below.as_os_str().len() > 0)
+                        .filter(|below| !below.as_os_str().is_empty())
                         .unwrap_or(path)
                         .to_string_lossy()
                         .into_owned()

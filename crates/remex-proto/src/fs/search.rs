@@ -245,7 +245,6 @@ fn yes() -> bool {
     true
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_yes(value: &bool) -> bool {
     *value
 }

@@ -93,7 +93,7 @@ impl FileWork for wire::SearchFiles {
             search.tree(path, descent, TreeGuard::new(&at), &globs, rules).map_err(failed)?;
         } else {
             let (file, _) = open::for_reading(&at)?;
-            search.file(path.to_owned(), file).map_err(failed)?;
+            search.file(path.to_owned(), &file).map_err(failed)?;
         }
         Ok(search.reply)
     }
@@ -250,7 +250,7 @@ impl TreeSearch<'_> {
             let Ok(c_name) = CString::new(name.as_bytes()) else { continue };
             if !is_directory {
                 match open_file(descent.current(), &c_name) {
-                    Ok(Some(file)) => self.file(path, file)?,
+                    Ok(Some(file)) => self.file(path, &file)?,
                     Ok(None) => {}
                     Err(error) => self.fail(path, error.to_string()),
                 }
@@ -327,7 +327,7 @@ impl TreeSearch<'_> {
     }
 
     /// Searches one file. An error is a cancellation.
-    fn file(&mut self, path: PathBuf, file: std::fs::File) -> io::Result<()> {
+    fn file(&mut self, path: PathBuf, file: &std::fs::File) -> io::Result<()> {
         let host_path = HostPath::from(path.clone());
         let path_len = host_path.to_uri().len();
         let mut found = wire::FoundFile::new(host_path);
@@ -340,7 +340,7 @@ impl TreeSearch<'_> {
         }
         self.reply.searched += 1;
         let budget = &mut self.budget;
-        let outcome = self.content.search(self.options, &file, self.wanted, budget, &mut found);
+        let outcome = self.content.search(self.options, file, self.wanted, budget, &mut found);
         self.wanted.check()?;
         match outcome {
             Outcome::Done => {}
