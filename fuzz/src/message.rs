@@ -195,6 +195,7 @@ fn check_call(method: &str, call: &Call) {
         Call::FsSymlink(params) => check_rewriting(params),
         Call::FsReadLink(params) => check_rewriting(params),
         Call::FsHash(params) => check_rewriting(params),
+        Call::FsSearch(params) => check_rewriting(params),
         Call::FsWatch(params) => check_rewriting(params),
         Call::FsUnwatch(params) => check_rewriting(params),
         Call::HttpRequest(params) => check_rewriting(params),
@@ -228,6 +229,7 @@ fn check_results(result: &str) {
     check_stable::<<fs::WatchMissing as Request>::Reply>(result);
     check_stable::<<fs::ReadLink as Request>::Reply>(result);
     check_stable::<<fs::HashFile as Request>::Reply>(result);
+    check_stable::<<fs::SearchFiles as Request>::Reply>(result);
     check_stable::<<http::HttpRequest as Request>::Reply>(result);
     check_stable::<<environment::GetInfo as Request>::Reply>(result);
     check_stable::<<environment::GetStatus as Request>::Reply>(result);

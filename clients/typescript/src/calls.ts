@@ -18,7 +18,7 @@ export type Result<M extends Method> = Methods[M]["result"];
 const ALWAYS_REPEATABLE = new Set<Method>([
   "process/read", "process/seek", "process/wait", "process/snapshot", "process/list", "session/list", "process/collect",
   "process/terminate", "process/closeStdin", "process/release", "process/resize", "session/end", "fs/readFile",
-  "fs/getMetadata", "fs/canonicalize", "fs/readDirectory", "fs/walk", "fs/readLink", "fs/hash", "fs/setPermissions",
+  "fs/getMetadata", "fs/canonicalize", "fs/readDirectory", "fs/walk", "fs/readLink", "fs/hash", "fs/search", "fs/setPermissions",
   "fs/setTimes", "environment/info", "environment/status", "environmentConfig/read", "capabilityRoots/discoverV1",
   "capabilities/discoverV2",
 ]);

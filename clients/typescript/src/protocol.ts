@@ -485,6 +485,30 @@ export interface FsDirectoryEntry {
   path?: HostPath | null | undefined;
 }
 
+/** A file that a `fs/search` found. */
+export interface FsFoundFile {
+  /** How many of its lines match, as far as it was searched. */
+  count: number;
+  /** Those lines, and the lines around them. */
+  lines?: FsFoundLine[] | undefined;
+  /** Where it is. */
+  path: HostPath;
+}
+
+/** A line of a `FsFoundFile`. */
+export interface FsFoundLine {
+  /** Whether it matches, or is only near a match. */
+  isMatch?: boolean | undefined;
+  /** Its number, from 1. */
+  number: number;
+  /** How many bytes of the line after the text are left out. */
+  omittedAfter?: number | undefined;
+  /** How many bytes of the line before the text are left out, because it is long. */
+  omittedBefore?: number | undefined;
+  /** Its text without the line end; bytes that are not UTF-8 are replaced. */
+  text: string;
+}
+
 /** `fs/getMetadata`: what a path names. */
 export interface FsGetMetadataParams {
   /** False refuses symbolic links anywhere in the path. */
@@ -688,6 +712,72 @@ export interface FsRenameParams {
   sandbox?: SandboxOrNull | undefined;
   /** From here. */
   sourcePath: HostPath;
+}
+
+/** What ended a `fs/search` early. Clients must accept words that are not listed. */
+export type FsSearchLimit = "items" | "bytes" | "time" | "entries" | (string & {});
+
+/** What a `fs/search` looks for, where, and how much it returns. */
+export interface FsSearchOptions {
+  /** Lines to return after each match; at most 100. */
+  contextAfter?: number | undefined;
+  /** Lines to return before each match; at most 100. */
+  contextBefore?: number | undefined;
+  /** Only files whose paths below `path` match one of these globs, and none of those that begin with `!`. */
+  globs?: string[] | undefined;
+  /** Upper and lower case are the same in the pattern. */
+  ignoreCase?: boolean | undefined;
+  /** The pattern is plain text. */
+  literal?: boolean | undefined;
+  /** How much text and paths to return, in bytes; 1 to 1,048,576, absent: 262,144. */
+  maxBytes?: number | null | undefined;
+  /** How many levels below `path` to search: 0 is its own files; absent: all. */
+  maxDepth?: number | null | undefined;
+  /** How many matching lines, or files, to return; 1 to 10,000, absent: 500. */
+  maxItems?: number | null | undefined;
+  /** How much of one line to return, in bytes; 1 to 65,536, absent: 1,024. */
+  maxLineBytes?: number | null | undefined;
+  /** A regular expression of Rust, for one line; absent: every file is found. */
+  pattern?: string | null | undefined;
+  /** What is returned of each file. */
+  report?: FsSearchReport | undefined;
+  /** How many matching lines, or files, to skip, to continue a search. */
+  skip?: number | undefined;
+  /** After how long to return what was found; up to 120,000, absent: 20,000. */
+  timeoutMs?: number | null | undefined;
+  /** Also what `.gitignore` and `.ignore` files exclude, and directories of version control. */
+  withIgnored?: boolean | undefined;
+}
+
+/** `fs/search`: the lines of the files below a directory that match a regular expression, or the files themselves. */
+export interface FsSearchParams {
+  /** What to look for. */
+  options?: FsSearchOptions | undefined;
+  /** The directory, or a single file. */
+  path: HostPath;
+  /** The confinement asked for. */
+  sandbox?: SandboxOrNull | undefined;
+}
+
+/** What a `fs/search` returns of each file. */
+export type FsSearchReport = "lines" | "counts" | "files";
+
+/** The answer to `fs/search`. */
+export interface FsSearchResult {
+  /** How many files were not searched because they are binary. */
+  binary: number;
+  /** The first of them. */
+  binaryFiles?: HostPath[] | undefined;
+  /** What could not be searched completely, at most 50. */
+  errors?: FsWalkError[] | undefined;
+  /** The files with matches, depth first, each directory in the byte order of its names. */
+  files: FsFoundFile[];
+  /** How many files and directories were left out because of ignore files, or as directories of version control. */
+  ignored: number;
+  /** How many files were searched. */
+  searched: number;
+  /** Which limit ended the search; absent: it is complete. */
+  truncated?: FsSearchLimit | null | undefined;
 }
 
 /** `fs/setPermissions`: changes the permission bits of a file or directory. */
@@ -1981,6 +2071,7 @@ export interface Methods {
   "fs/readLink": { params: FsReadLinkParams; result: FsReadLinkResult };
   "fs/remove": { params: FsRemoveParams; result: RpcEmptyResult };
   "fs/rename": { params: FsRenameParams; result: RpcEmptyResult };
+  "fs/search": { params: FsSearchParams; result: FsSearchResult };
   "fs/setPermissions": { params: FsSetPermissionsParams; result: FsSetPermissionsResult };
   "fs/setTimes": { params: FsSetTimesParams; result: RpcEmptyResult };
   "fs/symlink": { params: FsSymlinkParams; result: RpcEmptyResult };

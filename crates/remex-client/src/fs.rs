@@ -12,6 +12,7 @@ mod entry;
 mod handle;
 pub(crate) mod path;
 mod progress;
+mod search;
 mod transfer;
 #[cfg(feature = "trees")]
 mod tree;
@@ -24,8 +25,9 @@ use bytes::{Bytes, BytesMut};
 pub use remex_proto::{
     HostPath,
     fs::{
-        Change, ChangeKind, ContentHash, DirectoryEntry, FileHash, IfMatch, LinkTarget, Metadata,
-        MetadataKind, WalkEntry, WalkError, WalkKind, WalkOptions, WalkReply,
+        Change, ChangeKind, ContentHash, DirectoryEntry, FileHash, FoundFile, FoundLine, IfMatch, LinkTarget,
+        Metadata, MetadataKind, SearchLimit, SearchOptions, SearchReply, SearchReport, WalkEntry, WalkError,
+        WalkKind, WalkOptions, WalkReply,
     },
 };
 use remex_proto::{call::Request as _, error::NOT_FOUND, fs as wire, sandbox::Sandbox};

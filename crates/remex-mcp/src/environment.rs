@@ -7,7 +7,10 @@ use std::{
     future::Future,
     path::PathBuf,
     pin::Pin,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,6 +25,9 @@ const CLIENT_NAME: &str = "remex-mcp";
 
 /// How long a lost connection is re-established before a call fails.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long finding the shell may take.
+const SHELL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection attempt; a failure is a sentence for the model.
 pub type Connected = Pin<Box<dyn Future<Output = Result<Client, String>> + Send>>;
@@ -41,6 +47,8 @@ pub struct Environment {
     /// Where commands run and relative paths begin; by default the working directory of the server.
     directory: Option<PathBuf>,
     client: Mutex<Option<Client>>,
+    /// The shell of its host, once it is known.
+    shell: OnceLock<&'static str>,
     /// Whether a connection has succeeded; known without waiting for one that is being made.
     was_connected: AtomicBool,
 }
@@ -58,6 +66,7 @@ impl Environment {
             confine: None,
             directory: None,
             client: Mutex::new(None),
+            shell: OnceLock::new(),
             was_connected: AtomicBool::new(false),
         }
     }
@@ -130,6 +139,18 @@ impl Environment {
     /// Returns whether it was used before.
     pub(crate) fn was_connected(&self) -> bool {
         self.was_connected.load(Ordering::Relaxed)
+    }
+
+    /// Returns the shell for command lines: bash where there is one.
+    pub(crate) async fn shell(&self, client: &Client) -> &'static str {
+        if let Some(shell) = self.shell.get() {
+            return shell;
+        }
+        match tokio::time::timeout(SHELL_PATIENCE, client.fs().exists("/bin/bash")).await {
+            Ok(Ok(exists)) => self.shell.get_or_init(|| if exists { "/bin/bash" } else { "/bin/sh" }),
+            // Perhaps another time.
+            _ => "/bin/sh",
+        }
     }
 
     /// Prepares a command: its environment, and its directory if none is given.

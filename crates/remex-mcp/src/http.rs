@@ -301,6 +301,7 @@ impl Guard {
         let guard = session.filter(|_| request.method() == Method::POST);
         let guard = guard.and_then(|id| self.sessions.begin_request(id));
         let is_known = session.is_some();
+        let is_end = request.method() == Method::DELETE;
         let response = match self.mcp.clone().call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -313,6 +314,12 @@ impl Guard {
                 "there are too many sessions, and all are in use; end one with DELETE, or try again later\n";
             let mut response = refuse(StatusCode::SERVICE_UNAVAILABLE, why);
             response.headers_mut().insert(RETRY_AFTER, "60".parse().expect("it is a header value"));
+            return response;
+        }
+        if is_end && response.status() == StatusCode::ACCEPTED {
+            // The session has ended: the SDK for Python takes only 200 and 204 for success.
+            let mut response = Response::new(Full::new(Bytes::new()).boxed());
+            *response.status_mut() = StatusCode::NO_CONTENT;
             return response;
         }
         response.map(|body| GuardedBody { body, _guard: guard }.boxed())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use remex_client::{
     Error,
     agent::{ControlSequences, Excerpt},
-    process::{Exit, ExitCause, OutputBatch, ProcessRef},
+    process::{Exit, ExitCause, OutputBatch, ProcessRef, Stream},
 };
 use remex_proto::state::matcher::Search;
 use schemars::JsonSchema;
@@ -22,6 +22,12 @@ use crate::{
 /// How much one read returns at most.
 const READ_BYTES: u64 = 1 << 20;
 
+/// How much output tells whether it is binary.
+const SAMPLE: usize = 16 << 10;
+
+/// The longest output that is read as a whole; more than a server keeps.
+const MAX_TRANSCRIPT: usize = 64 << 20;
+
 /// How often progress is reported while a process runs.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -32,18 +38,26 @@ const PROGRESS_BYTES: usize = 200;
 const CLOSE_GRACE: Duration = Duration::from_millis(250);
 
 /// How long output that is there already is read after the time is over.
-const DRAIN_TIME: Duration = Duration::from_millis(250);
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// How much longer than it was asked to a server may take to answer a read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The position of the model in the output of a process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Followed {
     /// The last event that the model has seen.
     after: u64,
     /// Incomplete characters and sequences at that position.
     unfinished: Option<Excerpt>,
+    /// How many lines end before that position; unknown if output is no longer kept.
+    lines: Option<u64>,
+}
+
+impl Default for Followed {
+    fn default() -> Self {
+        Self { after: 0, unfinished: None, lines: Some(0) }
+    }
 }
 
 /// Until when a call waits, besides its time.
@@ -94,6 +108,11 @@ pub(crate) struct Report {
     pub(crate) total_bytes: u64,
     /// How long the call took.
     pub(crate) seconds: f64,
+    /// Which line of the whole output is the first that is left out.
+    #[serde(skip)]
+    first_omitted: Option<u64>,
+    #[serde(skip)]
+    is_binary: bool,
     /// The exit as the server tells it.
     #[serde(skip)]
     pub(crate) exit: Option<Exit>,
@@ -151,14 +170,17 @@ impl Followed {
             },
             last_output: began,
             last_line: Vec::new(),
+            lines: self.lines,
+            tally: Tally::default(),
         };
         let waiting = reading.wait(silence, began + limits.time, began, call);
         let Waited { returned, exit, is_closed } = match call.unless_stopped(waiting).await {
             Ok(waited) => waited?,
             Err(stop) => return Ok(Err(stop)),
         };
-        let Reading { after, mut text, .. } = reading;
-        self.after = after;
+        let Reading { after, mut text, lines, tally, .. } = reading;
+        let lines_before = self.lines;
+        (self.after, self.lines) = (after, lines);
         let output = if is_closed {
             self.unfinished = None;
             text.finish()
@@ -167,6 +189,12 @@ impl Followed {
             self.unfinished = Some(text);
             taken
         };
+        let first_omitted = lines_before.filter(|_| lines.is_some()).and_then(|before| {
+            let (head, _) = output.text.split_once("[… ").filter(|_| output.omitted_bytes > 0)?;
+            // The last line of the beginning may be cut.
+            Some((before + head.matches('\n').count() as u64).max(1))
+        });
+        let is_binary = tally.is_binary();
         let mut report = Report {
             process: reference.process_id().to_owned(),
             environment: environment.to_owned(),
@@ -175,9 +203,11 @@ impl Followed {
             returned,
             exit_code: exit.as_ref().map(|exit| exit.code),
             signal: exit.as_ref().and_then(|exit| exit.signal.clone()),
-            output: output.text,
-            omitted_bytes: output.omitted_bytes,
-            total_bytes: output.total_bytes,
+            output: if is_binary { format!("binary, {} bytes", tally.total) } else { output.text },
+            omitted_bytes: if is_binary { tally.total } else { output.omitted_bytes },
+            total_bytes: if is_binary { tally.total } else { output.total_bytes },
+            first_omitted,
+            is_binary,
             seconds: (began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
             exit,
             is_closed,
@@ -188,6 +218,31 @@ impl Followed {
 }
 
 impl Report {
+    /// Returns the report as the model reads it: the output, how the rest of it can be read, and what became of the process.
+    pub(crate) fn text(&self) -> String {
+        let output = &self.output;
+        let mut text = output.clone();
+        if !output.is_empty() && !output.ends_with('\n') {
+            text.push('\n');
+        }
+        let name = &self.process;
+        if self.is_binary {
+            text.push_str("[to look at it, run the command again with `| xxd | head`, or with `> FILE`]\n");
+        } else if let Some(line) = self.first_omitted {
+            text.push_str(&format!(
+                "[read what is left out with `read_output`, `process` `{name}` and `first_line` {line}, or find lines in it with \
+                 `search`]\n"
+            ));
+        } else if self.omitted_bytes > 0 {
+            text.push_str(&format!(
+                "[read what is left out with `read_output`, `process` `{name}` and `offset` 0, or find lines in it with \
+                 `search`]\n"
+            ));
+        }
+        text.push_str(&format!("[{}]", self.state));
+        text
+    }
+
     fn describe(&self) -> String {
         let name = &self.process;
         match (&self.exit, self.returned) {
@@ -200,7 +255,11 @@ impl Report {
                 };
                 let rest =
                     if self.is_closed { "" } else { "; something that it started still has its output open" };
-                format!("`{name}` {how}{rest}")
+                let matched = match self.returned {
+                    Reason::Matched => "; the awaited text was written",
+                    _ => "",
+                };
+                format!("`{name}` {how}{rest}{matched}")
             }
             (None, _) if self.is_closed => format!("`{name}` has ended"),
             (None, Reason::Matched) => format!("`{name}` is running; the awaited text was written"),
@@ -219,6 +278,37 @@ struct Reading<'a> {
     last_output: Instant,
     /// The end of the output, for reports of progress.
     last_line: Vec<u8>,
+    /// How many lines end before the position.
+    lines: Option<u64>,
+    tally: Tally,
+}
+
+/// Counts what tells binary output from text.
+#[derive(Debug, Default)]
+struct Tally {
+    total: u64,
+    /// How much of that was looked at.
+    sampled: usize,
+    /// Control characters that no text has.
+    controls: u64,
+    /// Bytes that are not UTF-8.
+    invalid: u64,
+}
+
+impl Tally {
+    fn add(&mut self, bytes: &[u8]) {
+        let is_control = |byte: &&u8| **byte < 7 || (14..27).contains(*byte) || (28..32).contains(*byte);
+        self.total += bytes.len() as u64;
+        let bytes = &bytes[..bytes.len().min(SAMPLE.saturating_sub(self.sampled))];
+        self.sampled += bytes.len();
+        self.controls += bytes.iter().filter(is_control).count() as u64;
+        self.invalid += bytes.utf8_chunks().map(|chunk| chunk.invalid().len() as u64).sum::<u64>();
+    }
+
+    fn is_binary(&self) -> bool {
+        let (both, sampled) = (self.controls + self.invalid, self.sampled as u64);
+        self.controls * 20 > sampled || (self.controls > 0 && both * 10 > sampled)
+    }
 }
 
 impl Reading<'_> {
@@ -243,14 +333,20 @@ impl Reading<'_> {
                 Some(batch) => {
                     let has_matched = self.take(&batch);
                     exit = batch.exit.or(exit);
+                    let returned = if has_matched { Reason::Matched } else { Reason::Ended };
                     if batch.is_closed {
-                        return Ok(Waited { returned: Reason::Ended, exit, is_closed: true });
+                        return Ok(Waited { returned, exit, is_closed: true });
                     }
                     if exit.is_some() && ends_at.is_none() {
                         ends_at = Some(Instant::now() + CLOSE_GRACE);
                     }
                     if has_matched {
-                        return Ok(Waited::running(Reason::Matched));
+                        // The end is told only when all output is read: it may be there already.
+                        let next = self.read(Instant::now()).await?;
+                        let last = next.filter(|next| next.chunks.is_empty() && next.gap.is_none());
+                        let is_closed = last.as_ref().is_some_and(|last| last.is_closed);
+                        exit = last.and_then(|last| last.exit).or(exit);
+                        return Ok(Waited { returned, exit, is_closed });
                     }
                     !batch.chunks.is_empty()
                 }
@@ -289,10 +385,16 @@ impl Reading<'_> {
     fn take(&mut self, batch: &OutputBatch) -> bool {
         if let Some(gap) = &batch.gap {
             self.text.skip(gap.bytes);
+            self.lines = None;
         }
         let mut has_matched = false;
         for chunk in &batch.chunks {
             self.text.push(chunk.stream, &chunk.bytes);
+            let ends = memchr::memchr_iter(b'\n', &chunk.bytes).count() as u64;
+            self.lines = self.lines.map(|lines| lines + ends);
+            if chunk.stream != Stream::Pty {
+                self.tally.add(&chunk.bytes);
+            }
             if let Some(search) = &mut self.search {
                 has_matched |= search.look_at(chunk.stream, &chunk.bytes).is_some();
             }
@@ -308,10 +410,37 @@ impl Reading<'_> {
     }
 }
 
+/// All output of a process that is still kept, as text.
+pub(crate) struct Transcript {
+    pub(crate) text: String,
+    /// Whether output before it is no longer kept.
+    pub(crate) is_cut: bool,
+}
+
+impl Transcript {
+    /// Reads what is there, without waiting for more.
+    pub(crate) async fn read(reference: &ProcessRef) -> Result<Self, Error> {
+        let mut excerpt = Excerpt::new(MAX_TRANSCRIPT, ControlSequences::Remove);
+        let (mut after, mut is_cut) = (0, false);
+        loop {
+            let batch = reference.read(after, READ_BYTES, Duration::ZERO).await?;
+            is_cut |= batch.gap.is_some();
+            for chunk in &batch.chunks {
+                excerpt.push(chunk.stream, &chunk.bytes);
+            }
+            if batch.chunks.is_empty() || batch.last_seq <= after {
+                break;
+            }
+            after = batch.last_seq;
+        }
+        Ok(Self { text: excerpt.finish().text, is_cut })
+    }
+}
+
 /// Returns the last line that has text, as one can print it.
 fn last_line(bytes: &[u8]) -> String {
     let mut excerpt = Excerpt::new(4 * PROGRESS_BYTES, ControlSequences::Remove);
-    excerpt.push(remex_client::process::Stream::Stdout, bytes);
+    excerpt.push(Stream::Stdout, bytes);
     let text = excerpt.finish().text;
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }

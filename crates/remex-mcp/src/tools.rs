@@ -2,8 +2,14 @@
 //!
 //! Start at [`Tools`].
 
+mod again;
 mod command;
+mod copy;
+mod edit;
 mod files;
+mod listing;
+mod patch;
+mod search;
 
 use std::{
     borrow::Cow,
@@ -17,10 +23,7 @@ use std::{
 
 use remex_client::process::ProcessRef;
 use rmcp::{
-    handler::server::{
-        common::schema_for_empty_input,
-        tool::{schema_for_input, schema_for_output},
-    },
+    handler::server::{common::schema_for_empty_input, tool::schema_for_input},
     model::{JsonObject, Tool, ToolAnnotations},
 };
 use schemars::JsonSchema;
@@ -32,7 +35,7 @@ use crate::{
     answer::{Answer, Answered, Problem},
     call::{Call, Cancellations},
     environment::Environment,
-    output::{Followed, Report},
+    output::Followed,
 };
 
 /// How long the end of a connection may take.
@@ -85,7 +88,7 @@ pub(crate) struct Shared {
 type Key = (String, String, String);
 
 /// What `list_environments` returns.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize)]
 struct ListedEnvironments {
     /// The first one is the default.
     environments: Vec<String>,
@@ -93,18 +96,38 @@ struct ListedEnvironments {
 
 /// One tool: what it needs, what it is, and what it does to the world.
 struct Described {
+    kind: Kind,
     name: &'static str,
     title: &'static str,
     description: &'static str,
     needs: fn(Allow) -> bool,
     effect: Effect,
     input: fn() -> Arc<JsonObject>,
-    output: fn() -> Arc<JsonObject>,
+}
+
+/// Which tool it is: a call of each has an arm in [`Tools::call`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    ListEnvironments,
+    RunCommand,
+    ReadOutput,
+    SendInput,
+    StopProcess,
+    ListProcesses,
+    ReadFile,
+    WriteFile,
+    EditFile,
+    ApplyPatch,
+    ListDirectory,
+    SearchFiles,
+    Copy,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     ReadOnly,
+    /// Changes nothing, but says each thing only once.
+    Consumes,
     /// May change or remove what is there; doing it again changes nothing more.
     Idempotent,
     /// May do anything.
@@ -115,31 +138,42 @@ fn input<T: JsonSchema + 'static>() -> Arc<JsonObject> {
     plain(&schema_for_input::<T>().expect("parameters are objects"))
 }
 
-fn output<T: JsonSchema + 'static>() -> Arc<JsonObject> {
-    plain(&schema_for_output::<T>())
-}
-
-/// Removes what only Rust knows: validators of other languages complain about formats such as `uint64`.
+/// Removes what only Rust knows, what every model knows, and what takes room without saying anything.
 fn plain(schema: &JsonObject) -> Arc<JsonObject> {
-    fn clean(value: &mut Value) {
-        match value {
-            Value::Object(object) => {
-                let is_number = |format: &Value| {
-                    format
-                        .as_str()
-                        .is_some_and(|format| format.starts_with("uint") || format.starts_with("int"))
-                };
-                if object.get("format").is_some_and(is_number) {
-                    object.remove("format");
-                }
-                object.values_mut().for_each(clean);
+    fn clean(value: &mut Value, is_schema: bool) {
+        let Value::Object(object) = value else { return };
+        if !is_schema {
+            object.values_mut().for_each(|property| clean(property, true));
+            return;
+        }
+        for word in ["$schema", "title", "format", "default", "minimum"] {
+            object.remove(word);
+        }
+        // An argument that may be left out need not be null; `null` is accepted all the same.
+        if let Some(Value::Array(types)) = object.get_mut("type") {
+            types.retain(|name| name != "null");
+            if let [only] = types.as_slice() {
+                let only = only.clone();
+                object.insert("type".to_owned(), only);
             }
-            Value::Array(values) => values.iter_mut().for_each(clean),
-            _ => {}
+        }
+        for (word, value) in object.iter_mut() {
+            match (word.as_str(), value) {
+                ("properties", value) => clean(value, false),
+                ("items", value) => clean(value, true),
+                ("anyOf" | "oneOf", Value::Array(values)) => {
+                    values.iter_mut().for_each(|value| clean(value, true));
+                }
+                _ => {}
+            }
         }
     }
     let mut schema = Value::Object(schema.clone());
-    clean(&mut schema);
+    clean(&mut schema, true);
+    if let Value::Object(schema) = &mut schema {
+        // That of the type, which the description of the tool says as well.
+        schema.remove("description");
+    }
     match schema {
         Value::Object(object) => Arc::new(object),
         _ => unreachable!("it was an object"),
@@ -148,123 +182,132 @@ fn plain(schema: &JsonObject) -> Arc<JsonObject> {
 
 const TOOLS: &[Described] = &[
     Described {
+        kind: Kind::ListEnvironments,
         name: "list_environments",
         title: "List environments",
-        description: "List the machines that the other tools can use, by name. The first one is the default.",
+        description: "List the machines to work on; the first one is the default `environment`.",
         needs: |_| true,
         effect: Effect::ReadOnly,
-        input: schema_for_empty_input,
-        output: output::<ListedEnvironments>,
+        input: empty_input,
     },
     Described {
+        kind: Kind::RunCommand,
         name: "run_command",
         title: "Run a command",
-        description: "Run a shell command. Returns its output when it ends, or after `wait_seconds` while it goes on \
-                      running: then use its name with `read_output`, `send_input` and `stop_process`. Processes keep \
-                      running when the connection or this conversation ends, and are found again with `list_processes`. \
-                      Long output is shortened in the middle; it says how much is left out.",
+        description: "Run a command line in `bash`, or `sh` where there is none. Each call has a new shell: `cd` does not \
+                      persist, so use `cwd`. After `wait_seconds` it goes on in the background, also when \
+                      this conversation ends: use its name with `read_output`, `send_input` and `stop_process`.",
         needs: |allow| allow.commands,
         effect: Effect::Anything,
         input: input::<command::RunCommand>,
-        output: output::<Report>,
     },
     Described {
+        kind: Kind::ReadOutput,
         name: "read_output",
         title: "Read the output of a process",
-        description: "Return what a process has written since the last call, and whether it still runs. Waits for its end, \
-                      or for a text (`wait_for`), or for silence (`silence_seconds`), up to `wait_seconds`.",
+        description: "Return what a process has written since the last call. Waits for its end, text (`wait_for`) or \
+                      silence (`silence_seconds`), up to `wait_seconds`. Or return a part of all output by \
+                      `first_line`, `offset` or `search`.",
         needs: |allow| allow.commands,
-        effect: Effect::ReadOnly,
+        effect: Effect::Consumes,
         input: input::<command::ReadOutput>,
-        output: output::<Report>,
     },
     Described {
+        kind: Kind::SendInput,
         name: "send_input",
         title: "Write to a process",
-        description: "Write text to the input of a process that was started with `input` `pipe` or `terminal`, and return \
-                      what it writes then.",
+        description: "Write text to a process with `input` `pipe` or `terminal`, and return what it writes then.",
         needs: |allow| allow.commands,
         effect: Effect::Anything,
         input: input::<command::SendInput>,
-        output: output::<Report>,
     },
     Described {
+        kind: Kind::StopProcess,
         name: "stop_process",
         title: "Stop a process",
-        description: "End a process and everything that it started, or send it a signal. Returns its last output.",
+        description: "End a process with everything that it started, or send it a signal. Returns its last output.",
         needs: |allow| allow.commands,
         effect: Effect::Anything,
         input: input::<command::StopProcess>,
-        output: output::<Report>,
     },
     Described {
+        kind: Kind::ListProcesses,
         name: "list_processes",
         title: "List processes",
-        description: "List processes by name, with their commands and whether they still run: those of this conversation, \
-                      of earlier ones and of people.",
+        description: "List processes by name: those of this conversation, of earlier ones and of people.",
         needs: |allow| allow.commands,
         effect: Effect::ReadOnly,
-        input: input::<command::ListProcesses>,
-        output: output::<command::ListedProcesses>,
+        input: input::<listing::ListProcesses>,
     },
     Described {
+        kind: Kind::ReadFile,
         name: "read_file",
         title: "Read a file",
-        description: "Return the lines of a text file, and the hash of its content for `if_match`.",
+        description: "Return numbered lines of a text file, and the hash for `if_match`; or an image.",
         needs: |allow| allow.read_files,
         effect: Effect::ReadOnly,
         input: input::<files::ReadFile>,
-        output: output::<files::FileText>,
     },
     Described {
+        kind: Kind::WriteFile,
         name: "write_file",
         title: "Write a file",
-        description: "Write a whole file, in one step that readers see completely or not at all. Creates missing \
-                      directories. With `if_match`, only if nobody else has changed it.",
+        description: "Write a whole file in one step. Creates missing directories.",
         needs: |allow| allow.write_files,
         effect: Effect::Idempotent,
         input: input::<files::WriteFile>,
-        output: output::<files::WrittenFile>,
     },
     Described {
+        kind: Kind::EditFile,
         name: "edit_file",
         title: "Edit a file",
-        description: "Replace exact pieces of text in a file. All edits are made, or none. Fails if somebody else changes \
-                      the file at the same time.",
+        description: "Replace exact pieces of text in a file: all edits, or none.",
         needs: |allow| allow.write_files && allow.read_files,
         effect: Effect::Anything,
-        input: input::<files::EditFile>,
-        output: output::<files::WrittenFile>,
+        input: input::<edit::EditFile>,
     },
     Described {
+        kind: Kind::ApplyPatch,
+        name: "apply_patch",
+        title: "Apply a patch",
+        description: "Change, add and delete several files with one patch. Nothing is changed unless all of it fits.",
+        needs: |allow| allow.write_files && allow.read_files,
+        effect: Effect::Anything,
+        input: input::<patch::ApplyPatch>,
+    },
+    Described {
+        kind: Kind::ListDirectory,
         name: "list_directory",
         title: "List a directory",
-        description: "List the entries of a directory, and with `depth` those of the directories below it.",
+        description: "List a directory, and with `depth` those below it.",
         needs: |allow| allow.read_files,
         effect: Effect::ReadOnly,
         input: input::<files::ListDirectory>,
-        output: output::<files::Listing>,
     },
     Described {
+        kind: Kind::SearchFiles,
         name: "search_files",
         title: "Search files",
-        description: "Find the lines of text files below a directory that match a regular expression.",
+        description: "Find lines in files (`pattern`), or files by name (`glob` alone). Leaves out binary files and what \
+                      `.gitignore` excludes, and says so.",
         needs: |allow| allow.read_files,
         effect: Effect::ReadOnly,
-        input: input::<files::SearchFiles>,
-        output: output::<files::Found>,
+        input: input::<search::SearchFiles>,
     },
     Described {
+        kind: Kind::Copy,
         name: "copy",
         title: "Copy files",
-        description: "Copy a file or a directory, within an environment or from one to another. What is there already and \
-                      the same is skipped.",
+        description: "Copy a file or directory, also to another environment.",
         needs: |allow| allow.write_files && allow.read_files,
         effect: Effect::Idempotent,
-        input: input::<files::Copy>,
-        output: output::<files::Copied>,
+        input: input::<copy::Copy>,
     },
 ];
+
+fn empty_input() -> Arc<JsonObject> {
+    plain(&schema_for_empty_input())
+}
 
 impl Tools {
     /// Creates the tools that are allowed, on these environments; the first one is the default.
@@ -314,19 +357,20 @@ impl Tools {
         if !(tool.needs)(self.shared.allow) {
             return None;
         }
-        Some(match tool.name {
-            "list_environments" => Ok(self.list_environments()),
-            "run_command" => with(arguments, |params| self.run_command(params, call)).await,
-            "read_output" => with(arguments, |params| self.read_output(params, call)).await,
-            "send_input" => with(arguments, |params| self.send_input(params, call)).await,
-            "stop_process" => with(arguments, |params| self.stop_process(params, call)).await,
-            "list_processes" => with(arguments, |params| self.list_processes(params)).await,
-            "read_file" => with(arguments, |params| self.read_file(params)).await,
-            "write_file" => with(arguments, |params| self.write_file(params)).await,
-            "edit_file" => with(arguments, |params| self.edit_file(params)).await,
-            "list_directory" => with(arguments, |params| self.list_directory(params)).await,
-            "search_files" => with(arguments, |params| self.search_files(params, call)).await,
-            _ => Box::pin(with(arguments, |params| self.copy(params, call))).await,
+        Some(match tool.kind {
+            Kind::ListEnvironments => Ok(self.list_environments()),
+            Kind::RunCommand => with(arguments, |params| self.run_command(params, call)).await,
+            Kind::ReadOutput => with(arguments, |params| self.read_output(params, call)).await,
+            Kind::SendInput => with(arguments, |params| self.send_input(params, call)).await,
+            Kind::StopProcess => with(arguments, |params| self.stop_process(params, call)).await,
+            Kind::ListProcesses => with(arguments, |params| self.list_processes(params)).await,
+            Kind::ReadFile => with(arguments, |params| self.read_file(params)).await,
+            Kind::WriteFile => with(arguments, |params| self.write_file(params)).await,
+            Kind::EditFile => with(arguments, |params| self.edit_file(params)).await,
+            Kind::ApplyPatch => with(arguments, |params| self.apply_patch(params)).await,
+            Kind::ListDirectory => with(arguments, |params| self.list_directory(params)).await,
+            Kind::SearchFiles => with(arguments, |params| self.search_files(params, call)).await,
+            Kind::Copy => Box::pin(with(arguments, |params| self.copy(params, call))).await,
         })
     }
 
@@ -371,27 +415,47 @@ fn key(environment: &str, process: &ProcessRef) -> Key {
 
 /// Decodes the arguments of a call and makes it.
 async fn with<P: DeserializeOwned, F: Future<Output = Answer>>(
-    arguments: JsonObject,
+    mut arguments: JsonObject,
     tool: impl FnOnce(P) -> F,
 ) -> Answer {
-    let params = serde_json::from_value(Value::Object(arguments)).map_err(|error| {
-        Problem::new(format!("the arguments are wrong: {error}"))
-            .with_hint("see the input schema of the tool")
-    })?;
-    tool(params).await
+    // Strict schemas require every argument, and allow null.
+    arguments.retain(|_, value| !value.is_null());
+    match serde_json::from_value(Value::Object(arguments.clone())) {
+        Ok(params) => tool(params).await,
+        Err(error) => Err(misfit::<P>(&arguments, &error.to_string())),
+    }
+}
+
+/// Names the argument that does not fit: the one without which there would be another error, or none.
+fn misfit<P: DeserializeOwned>(arguments: &JsonObject, error: &str) -> Problem {
+    let culprit = arguments.keys().find(|name| {
+        let mut others = arguments.clone();
+        others.remove(name.as_str());
+        serde_json::from_value::<P>(Value::Object(others))
+            .err()
+            .is_none_or(|other| other.to_string() != error)
+    });
+    let message = match culprit {
+        Some(name) if !error.contains(&format!("`{name}`")) => {
+            format!("the argument `{name}` is wrong: {error}")
+        }
+        _ => format!("the arguments are wrong: {error}"),
+    };
+    Problem::new(message).with_hint("see the input schema of the tool")
 }
 
 impl Described {
     fn tool(&self) -> Tool {
-        let is_read_only = self.effect == Effect::ReadOnly;
+        let is_read_only = matches!(self.effect, Effect::ReadOnly | Effect::Consumes);
         let annotations = ToolAnnotations::with_title(self.title)
             .read_only(is_read_only)
             .destructive(!is_read_only)
-            .idempotent(self.effect != Effect::Anything)
+            .idempotent(matches!(self.effect, Effect::ReadOnly | Effect::Idempotent))
             // A command can reach anything; files are on known machines.
-            .open_world(self.effect == Effect::Anything && self.name != "edit_file");
+            .open_world(
+                self.effect == Effect::Anything && !matches!(self.kind, Kind::EditFile | Kind::ApplyPatch),
+            );
         Tool::new(Cow::Borrowed(self.name), Cow::Borrowed(self.description), (self.input)())
-            .with_raw_output_schema((self.output)())
             .with_annotations(annotations)
     }
 }

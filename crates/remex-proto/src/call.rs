@@ -140,6 +140,7 @@ methods! {
     FsSymlink             "fs/symlink"             Filesystem        Remex Params  fs::Symlink             => Empty;
     FsReadLink            "fs/readLink"            Filesystem        Remex Params  fs::ReadLink            => fs::LinkTarget;
     FsHash                "fs/hash"                Filesystem        Remex Params  fs::HashFile            => fs::FileHash;
+    FsSearch              "fs/search"              Filesystem        Remex Params  fs::SearchFiles         => fs::SearchReply;
     FsWatch               "fs/watch"               Filesystem        Remex Params  fs::Watch               => Empty;
     FsUnwatch             "fs/unwatch"             Filesystem        Remex Params  fs::Unwatch             => Empty;
     HttpRequest           "http/request"           Http              Base  Params  http::HttpRequest       => http::HttpResponse;

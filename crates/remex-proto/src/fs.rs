@@ -9,6 +9,7 @@ mod entry;
 mod file;
 mod handle;
 mod hash;
+mod search;
 mod watch;
 
 pub use directory::{
@@ -22,6 +23,7 @@ pub use entry::{
 pub use file::{FileHash, HashFile, ReadFile, ReadFileReply, WriteFile, WriteFileReply};
 pub use handle::{Block, Close, Open, OpenMode, OpenReply, ReadBlock, WriteBlock};
 pub use hash::{ContentHash, IfMatch, InvalidHash};
+pub use search::{FoundFile, FoundLine, SearchFiles, SearchLimit, SearchOptions, SearchReply, SearchReport};
 pub use watch::{
     Change, ChangeKind, Changed, MissingChanged, Unwatch, Watch, WatchMissing, WatchMissingReply,
 };

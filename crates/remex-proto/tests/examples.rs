@@ -62,6 +62,7 @@ fn replies() -> Vec<(&'static str, Decode)> {
         row::<files::Symlink>(),
         row::<files::ReadLink>(),
         row::<files::HashFile>(),
+        row::<files::SearchFiles>(),
         row::<files::Watch>(),
         row::<files::Unwatch>(),
         row::<http::HttpRequest>(),

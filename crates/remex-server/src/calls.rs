@@ -269,6 +269,7 @@ impl Calls {
             Call::FsSymlink(request) => files.call(context, id, request, responder),
             Call::FsReadLink(request) => files.call(context, id, request, responder),
             Call::FsHash(request) => files.call(context, id, request, responder),
+            Call::FsSearch(request) => files.call(context, id, request, responder),
             Call::FsOpen(request) => files.open(context, id, request, responder),
             Call::FsReadBlock(request) => files.read_block(context, id, request, responder),
             Call::FsWriteBlock(request) => files.write_block(context, id, request, responder),

@@ -21,6 +21,7 @@ mod open;
 mod path_lock;
 mod remove;
 mod replace;
+mod search;
 mod walk;
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
@@ -83,7 +84,7 @@ macro_rules! confinable {
 
 confinable! {
     WriteFile HashFile CreateDirectory GetMetadata Canonicalize ReadDirectory Walk Remove Copy Rename
-    SetPermissions SetTimes Symlink ReadLink
+    SetPermissions SetTimes Symlink ReadLink SearchFiles
 }
 
 /// How large an answer may be.

@@ -31,6 +31,7 @@ _ALWAYS = frozenset(
         "fs/walk",
         "fs/readLink",
         "fs/hash",
+        "fs/search",
         "fs/setPermissions",
         "fs/setTimes",
         "environment/info",

@@ -458,6 +458,34 @@ class FsDirectoryEntry(_FsDirectoryEntry, total=False):
     #: With `limit`: its exact path.
     path: HostPath | None
 
+class _FsFoundFile(TypedDict):
+    #: How many of its lines match, as far as it was searched.
+    count: int
+    #: Where it is.
+    path: HostPath
+
+
+class FsFoundFile(_FsFoundFile, total=False):
+    """A file that a `fs/search` found."""
+    #: Those lines, and the lines around them.
+    lines: list[FsFoundLine]
+
+class _FsFoundLine(TypedDict):
+    #: Its number, from 1.
+    number: int
+    #: Its text without the line end; bytes that are not UTF-8 are replaced.
+    text: str
+
+
+class FsFoundLine(_FsFoundLine, total=False):
+    """A line of a `FsFoundFile`."""
+    #: Whether it matches, or is only near a match.
+    isMatch: bool
+    #: How many bytes of the line after the text are left out.
+    omittedAfter: int
+    #: How many bytes of the line before the text are left out, because it is long.
+    omittedBefore: int
+
 class _FsGetMetadataParams(TypedDict):
     #: The path.
     path: HostPath
@@ -669,6 +697,77 @@ class FsRenameParams(_FsRenameParams, total=False):
     overwrite: bool | None
     #: The confinement asked for.
     sandbox: SandboxOrNull
+
+#: What ended a `fs/search` early. Clients must accept words that are not listed.
+FsSearchLimit: TypeAlias = "str"
+
+class FsSearchOptions(TypedDict, total=False):
+    """What a `fs/search` looks for, where, and how much it returns."""
+    #: Lines to return after each match; at most 100.
+    contextAfter: int
+    #: Lines to return before each match; at most 100.
+    contextBefore: int
+    #: Only files whose paths below `path` match one of these globs, and none of those that begin with `!`.
+    globs: list[str]
+    #: Upper and lower case are the same in the pattern.
+    ignoreCase: bool
+    #: The pattern is plain text.
+    literal: bool
+    #: How much text and paths to return, in bytes; 1 to 1,048,576, absent: 262,144.
+    maxBytes: int | None
+    #: How many levels below `path` to search: 0 is its own files; absent: all.
+    maxDepth: int | None
+    #: How many matching lines, or files, to return; 1 to 10,000, absent: 500.
+    maxItems: int | None
+    #: How much of one line to return, in bytes; 1 to 65,536, absent: 1,024.
+    maxLineBytes: int | None
+    #: A regular expression of Rust, for one line; absent: every file is found.
+    pattern: str | None
+    #: What is returned of each file.
+    report: FsSearchReport
+    #: How many matching lines, or files, to skip, to continue a search.
+    skip: int
+    #: After how long to return what was found; up to 120,000, absent: 20,000.
+    timeoutMs: int | None
+    #: Also what `.gitignore` and `.ignore` files exclude, and directories of version control.
+    withIgnored: bool
+
+class _FsSearchParams(TypedDict):
+    #: The directory, or a single file.
+    path: HostPath
+
+
+class FsSearchParams(_FsSearchParams, total=False):
+    """`fs/search`: the lines of the files below a directory that match a regular expression, or the files
+    themselves."""
+    #: What to look for.
+    options: FsSearchOptions
+    #: The confinement asked for.
+    sandbox: SandboxOrNull
+
+#: What a `fs/search` returns of each file.
+FsSearchReport = Literal["lines"] | Literal["counts"] | Literal["files"]
+
+class _FsSearchResult(TypedDict):
+    #: How many files were not searched because they are binary.
+    binary: int
+    #: The files with matches, depth first, each directory in the byte order of its names.
+    files: list[FsFoundFile]
+    #: How many files and directories were left out because of ignore files, or as directories of version
+    #: control.
+    ignored: int
+    #: How many files were searched.
+    searched: int
+
+
+class FsSearchResult(_FsSearchResult, total=False):
+    """The answer to `fs/search`."""
+    #: The first of them.
+    binaryFiles: list[HostPath]
+    #: What could not be searched completely, at most 50.
+    errors: list[FsWalkError]
+    #: Which limit ended the search; absent: it is complete.
+    truncated: FsSearchLimit | None
 
 class _FsSetPermissionsParams(TypedDict):
     #: 0 to 4095, which is octal 7777.
@@ -1914,6 +2013,7 @@ METHODS: dict[str, tuple[str, str]] = {
     "fs/readLink": ("FsReadLinkParams", "FsReadLinkResult"),
     "fs/remove": ("FsRemoveParams", "RpcEmptyResult"),
     "fs/rename": ("FsRenameParams", "RpcEmptyResult"),
+    "fs/search": ("FsSearchParams", "FsSearchResult"),
     "fs/setPermissions": ("FsSetPermissionsParams", "FsSetPermissionsResult"),
     "fs/setTimes": ("FsSetTimesParams", "RpcEmptyResult"),
     "fs/symlink": ("FsSymlinkParams", "RpcEmptyResult"),
@@ -1958,35 +2058,37 @@ __all__ = [
     "EnvironmentStatus", "EnvironmentStatusParams", "EnvironmentStatusResult", "FlowAckParams",
     "FlowBodyConsumedParams", "FlowConsumedParams", "FlowMarkParams", "FsCanonicalizeParams",
     "FsCanonicalizeResult", "FsChange", "FsChangeKind", "FsChangedParams", "FsCloseParams", "FsContentHash",
-    "FsCopyParams", "FsCreateDirectoryParams", "FsDirectoryEntry", "FsGetMetadataParams", "FsHashParams",
-    "FsHashResult", "FsIfMatch", "FsMetadata", "FsMetadataKind", "FsMissingChangedParams", "FsOpenMode",
-    "FsOpenParams", "FsOpenResult", "FsReadBlockParams", "FsReadBlockResult", "FsReadDirectoryParams",
-    "FsReadDirectoryResult", "FsReadFileParams", "FsReadFileResult", "FsReadLinkParams", "FsReadLinkResult",
-    "FsRemoveParams", "FsRenameParams", "FsSetPermissionsParams", "FsSetPermissionsResult",
-    "FsSetTimesParams", "FsSymlinkParams", "FsUnwatchParams", "FsWalkEntry", "FsWalkError", "FsWalkKind",
-    "FsWalkOptions", "FsWalkParams", "FsWalkResult", "FsWatchMissingParams", "FsWatchMissingResult",
-    "FsWatchParams", "FsWriteBlockParams", "FsWriteFileParams", "FsWriteFileResult", "HostPath",
-    "HttpRedirectPolicy", "HttpRequestBodyDeltaParams", "HttpRequestHeader", "HttpRequestParams",
-    "HttpRequestResult", "HttpResponseHeader", "InitializeCapabilities", "InitializeCapability",
-    "InitializeLimits", "InitializeParams", "InitializeResult", "InitializeServer", "InitializedParams",
-    "NetworkDecision", "NetworkPolicyDecisionParams", "NetworkPolicyRequestParams",
-    "NetworkPolicyRequestResult", "NetworkProtocol", "NetworkTarget", "ProcessChunk",
-    "ProcessCloseStdinParams", "ProcessClosedParams", "ProcessCollectParams", "ProcessCollectResult",
-    "ProcessCollectedEntry", "ProcessDeniedHost", "ProcessEntry", "ProcessEnvInherit", "ProcessEnvPolicy",
-    "ProcessExitCause", "ProcessExitedParams", "ProcessFailedParams", "ProcessForgetParams",
-    "ProcessGapCause", "ProcessGapParams", "ProcessGapRange", "ProcessListParams", "ProcessListResult",
-    "ProcessOutputOptions", "ProcessOutputParams", "ProcessOverflow", "ProcessProduced", "ProcessReadParams",
-    "ProcessReadResult", "ProcessReleaseParams", "ProcessResizeParams", "ProcessResourceLimits",
-    "ProcessRestart", "ProcessRestartPolicy", "ProcessSandboxType", "ProcessScope", "ProcessSeekParams",
-    "ProcessSeekPosition", "ProcessSeekResult", "ProcessShellSnapshot", "ProcessSignalName",
-    "ProcessSignalParams", "ProcessSnapshotParams", "ProcessSnapshotResult", "ProcessStartParams",
-    "ProcessStartResult", "ProcessStartedParams", "ProcessState", "ProcessStream", "ProcessTerminateMode",
-    "ProcessTerminateParams", "ProcessTerminateResult", "ProcessTerminateScope", "ProcessUsage",
-    "ProcessWaitCondition", "ProcessWaitParams", "ProcessWaitReason", "ProcessWaitResult",
-    "ProcessWriteParams", "ProcessWriteResult", "ProcessWriteStatus", "RequestCancelParams", "RpcEmptyResult",
-    "RpcError", "RpcErrorData", "RpcErrorKind", "RpcRequestId", "SandboxAccess", "SandboxContext",
-    "SandboxEntry", "SandboxEntryPath", "SandboxFileSystem", "SandboxHosts", "SandboxMissingPathBehavior",
-    "SandboxNetwork", "SandboxOrNull", "SandboxPermissions", "SandboxPolicyContext", "SandboxSpecialPath",
-    "SessionEndParams", "SessionEndedParams", "SessionEntry", "SessionListParams", "SessionListResult",
-    "SessionObserveParams", "SessionScope", "SessionUnobserveParams",
+    "FsCopyParams", "FsCreateDirectoryParams", "FsDirectoryEntry", "FsFoundFile", "FsFoundLine",
+    "FsGetMetadataParams", "FsHashParams", "FsHashResult", "FsIfMatch", "FsMetadata", "FsMetadataKind",
+    "FsMissingChangedParams", "FsOpenMode", "FsOpenParams", "FsOpenResult", "FsReadBlockParams",
+    "FsReadBlockResult", "FsReadDirectoryParams", "FsReadDirectoryResult", "FsReadFileParams",
+    "FsReadFileResult", "FsReadLinkParams", "FsReadLinkResult", "FsRemoveParams", "FsRenameParams",
+    "FsSearchLimit", "FsSearchOptions", "FsSearchParams", "FsSearchReport", "FsSearchResult",
+    "FsSetPermissionsParams", "FsSetPermissionsResult", "FsSetTimesParams", "FsSymlinkParams",
+    "FsUnwatchParams", "FsWalkEntry", "FsWalkError", "FsWalkKind", "FsWalkOptions", "FsWalkParams",
+    "FsWalkResult", "FsWatchMissingParams", "FsWatchMissingResult", "FsWatchParams", "FsWriteBlockParams",
+    "FsWriteFileParams", "FsWriteFileResult", "HostPath", "HttpRedirectPolicy", "HttpRequestBodyDeltaParams",
+    "HttpRequestHeader", "HttpRequestParams", "HttpRequestResult", "HttpResponseHeader",
+    "InitializeCapabilities", "InitializeCapability", "InitializeLimits", "InitializeParams",
+    "InitializeResult", "InitializeServer", "InitializedParams", "NetworkDecision",
+    "NetworkPolicyDecisionParams", "NetworkPolicyRequestParams", "NetworkPolicyRequestResult",
+    "NetworkProtocol", "NetworkTarget", "ProcessChunk", "ProcessCloseStdinParams", "ProcessClosedParams",
+    "ProcessCollectParams", "ProcessCollectResult", "ProcessCollectedEntry", "ProcessDeniedHost",
+    "ProcessEntry", "ProcessEnvInherit", "ProcessEnvPolicy", "ProcessExitCause", "ProcessExitedParams",
+    "ProcessFailedParams", "ProcessForgetParams", "ProcessGapCause", "ProcessGapParams", "ProcessGapRange",
+    "ProcessListParams", "ProcessListResult", "ProcessOutputOptions", "ProcessOutputParams",
+    "ProcessOverflow", "ProcessProduced", "ProcessReadParams", "ProcessReadResult", "ProcessReleaseParams",
+    "ProcessResizeParams", "ProcessResourceLimits", "ProcessRestart", "ProcessRestartPolicy",
+    "ProcessSandboxType", "ProcessScope", "ProcessSeekParams", "ProcessSeekPosition", "ProcessSeekResult",
+    "ProcessShellSnapshot", "ProcessSignalName", "ProcessSignalParams", "ProcessSnapshotParams",
+    "ProcessSnapshotResult", "ProcessStartParams", "ProcessStartResult", "ProcessStartedParams",
+    "ProcessState", "ProcessStream", "ProcessTerminateMode", "ProcessTerminateParams",
+    "ProcessTerminateResult", "ProcessTerminateScope", "ProcessUsage", "ProcessWaitCondition",
+    "ProcessWaitParams", "ProcessWaitReason", "ProcessWaitResult", "ProcessWriteParams", "ProcessWriteResult",
+    "ProcessWriteStatus", "RequestCancelParams", "RpcEmptyResult", "RpcError", "RpcErrorData", "RpcErrorKind",
+    "RpcRequestId", "SandboxAccess", "SandboxContext", "SandboxEntry", "SandboxEntryPath",
+    "SandboxFileSystem", "SandboxHosts", "SandboxMissingPathBehavior", "SandboxNetwork", "SandboxOrNull",
+    "SandboxPermissions", "SandboxPolicyContext", "SandboxSpecialPath", "SessionEndParams",
+    "SessionEndedParams", "SessionEntry", "SessionListParams", "SessionListResult", "SessionObserveParams",
+    "SessionScope", "SessionUnobserveParams",
 ]

@@ -180,7 +180,7 @@ fn the_inspector_lists_and_calls_tools() {
         serde_json::from_str(&said(&mut node)).unwrap()
     };
     let listed = inspect(&["tools/list"]);
-    assert_eq!(listed["tools"].as_array().unwrap().len(), 12, "{listed}");
+    assert_eq!(listed["tools"].as_array().unwrap().len(), 13, "{listed}");
     let called =
         inspect(&["tools/call", "--tool-name", "run_command", "--tool-arg", "command=echo it works"]);
     assert_eq!(called["structuredContent"]["output"], "it works\n", "{called}");

@@ -143,6 +143,13 @@ fn what_the_profile_allows_works_as_without_one() {
     assert_eq!(confined.done("fs/canonicalize", json!({"path": place.uri("work/link")}))["path"], file);
     assert_eq!(confined.done("fs/getMetadata", json!({"path": file}))["size"], 3);
     assert_eq!(confined.done("fs/hash", json!({"path": file}))["size"], 3);
+    let found = confined
+        .done("fs/search", json!({"path": place.uri("work"), "options": {"pattern": "secret|plain"}}));
+    assert_eq!(found["files"][0]["path"], place.uri("work/conf/plain"));
+    let denied = found["errors"].as_array().expect("what is denied is named").iter();
+    let denied: Vec<_> = denied.map(|error| error["path"].as_str().unwrap()).collect();
+    assert_eq!(denied, [place.uri("work/conf/prod.env"), place.uri("work/private")]);
+    assert_eq!(found["files"].as_array().map(Vec::len), Some(1), "{found}");
     confined.done("fs/remove", json!({"path": place.uri("work/a")}));
     confined.done("fs/remove", json!({"path": place.uri("work/missing")}));
     assert_eq!((place.read("work/moved/inner"), place.read("work/got")), ("inner".into(), "outside".into()));

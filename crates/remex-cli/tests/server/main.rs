@@ -21,6 +21,7 @@ mod fs_directories;
 mod fs_entries;
 mod fs_files;
 mod fs_handles;
+mod fs_search;
 mod fs_walk;
 mod hostile;
 mod http;

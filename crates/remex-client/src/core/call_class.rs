@@ -59,6 +59,7 @@ pub(super) fn class(call: &Call) -> CallClass {
         | Call::FsSymlink(_)
         | Call::FsReadLink(_)
         | Call::FsHash(_)
+        | Call::FsSearch(_)
         | Call::FsWatch(_)
         | Call::FsUnwatch(_)
         | Call::EnvironmentConfigRead(_)

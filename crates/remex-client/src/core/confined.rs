@@ -29,6 +29,7 @@ fn sandbox_of(call: &mut Call) -> Option<&mut Sandbox> {
         Call::FsSymlink(request) => &mut request.sandbox,
         Call::FsReadLink(request) => &mut request.sandbox,
         Call::FsHash(request) => &mut request.sandbox,
+        Call::FsSearch(request) => &mut request.sandbox,
         Call::FsWatch(request) => &mut request.sandbox,
         // The others are about what was opened or is watched, or no file requests.
         _ => return None,

@@ -99,6 +99,7 @@ fn paths(call: &mut Call) -> [Option<&mut HostPath>; 2] {
         Call::FsCanonicalize(request) => &mut request.path,
         Call::FsReadDirectory(request) => &mut request.path,
         Call::FsWalk(request) => &mut request.path,
+        Call::FsSearch(request) => &mut request.path,
         Call::FsRemove(request) => &mut request.path,
         Call::FsOpen(request) => &mut request.path,
         Call::FsSetPermissions(request) => &mut request.path,

@@ -29,6 +29,7 @@ pub(super) fn after_disconnect(call: &Call) -> AfterDisconnect {
         | Call::FsSetTimes(_)
         | Call::FsReadLink(_)
         | Call::FsHash(_)
+        | Call::FsSearch(_)
         | Call::EnvironmentInfo(_)
         | Call::EnvironmentStatus(_)
         | Call::EnvironmentConfigRead(_)

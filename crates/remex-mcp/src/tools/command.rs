@@ -4,22 +4,22 @@ use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use remex_client::{
     Command,
-    process::{Overflow, ProcessRef, Retain, SignalName, Stdio, TerminalSize, Termination},
+    process::{Overflow, ProcessInfo, ProcessRef, Retain, SignalName, Stdio, TerminalSize, Termination},
 };
 use remex_proto::state::matcher::Search;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::{
     sync::{Mutex, MutexGuard},
     time::{Instant, timeout},
 };
 
-use super::Tools;
+use super::{Tools, again::Again};
 use crate::{
     answer::{Answer, Answered, Problem},
     call::{Call, Stop},
     environment::Environment,
-    output::{Condition, Followed, Limits, Report},
+    output::{Condition, Followed, Limits, Report, Transcript},
     processes,
 };
 
@@ -36,11 +36,17 @@ const MAX_WAIT: f64 = 600.0;
 /// How long the output of a process is awaited after it was written to or stopped.
 const SHORT_WAIT: f64 = 1.0;
 
+/// How long the end of a process is awaited that was killed.
+const END_WAIT: f64 = 5.0;
+
 /// How long a call that does not want to wait has for what takes a moment.
 const MIN_TIME: Duration = Duration::from_millis(100);
 
+/// How long all output of a process may take to arrive.
+const TRANSCRIPT_TIME: Duration = Duration::from_secs(60);
+
 /// How long an environment may take to list its processes.
-const LIST_TIME: Duration = Duration::from_secs(5);
+pub(super) const LIST_TIME: Duration = Duration::from_secs(5);
 
 /// The default budget, and its bounds, in tokens; a token is about four bytes.
 const DEFAULT_TOKENS: usize = 8_000;
@@ -51,33 +57,81 @@ const BYTES_PER_TOKEN: usize = 4;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunCommand {
-    /// The command line, for the shell `sh`.
     command: String,
-    /// Where to run it: a name from `list_environments`. Default: the first one.
+    /// From `list_environments`.
     environment: Option<String>,
-    /// The working directory. Default: the directory of the environment.
+    /// The working directory.
     cwd: Option<String>,
-    /// Additional environment variables.
+    /// More variables, as `NAME=value`.
     #[serde(default)]
-    env: BTreeMap<String, String>,
-    /// A name for the process, such as `dev-server`, to find it again later. Default: made from the command.
+    env: Variables,
+    /// To find the process again, such as `dev-server`.
     name: Option<String>,
-    /// What it reads: `none` (the default), `pipe` to send it input later, or `terminal` for programs that need one, such
-    /// as REPLs, password prompts and full-screen programs.
+    /// `pipe` to send input later, `terminal` for REPLs, prompts and full-screen programs.
     #[serde(default)]
     input: InputKind,
-    /// Text to write to its input at once. With `pipe` input, or without `input`, the input then ends.
+    /// Input; it then ends, except on a terminal.
     stdin: Option<String>,
-    /// Return after this many seconds even if it still runs; it then goes on in the background. Default: 10, at most 600.
+    /// Return after this long even if it still runs. Default: 10, at most 600.
     wait_seconds: Option<f64>,
-    /// End it, with everything that it started, after this many seconds.
+    /// Kill it after this long.
     timeout_seconds: Option<f64>,
-    /// How much output to return, in tokens; the middle of longer output is left out. Default: 8000.
+    /// Default: 8000.
     max_output_tokens: Option<usize>,
+}
+
+/// Variables: a list of `NAME=value`, which strict schemas can describe, or an object.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Variables {
+    Listed(Vec<String>),
+    Named(BTreeMap<String, String>),
+}
+
+impl Default for Variables {
+    fn default() -> Self {
+        Self::Listed(Vec::new())
+    }
+}
+
+impl JsonSchema for Variables {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Variables".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "array", "items": {"type": "string"}})
+    }
+}
+
+impl Variables {
+    fn parse(self) -> Result<BTreeMap<String, String>, Problem> {
+        let variables = match self {
+            Self::Named(variables) => variables,
+            Self::Listed(lines) => {
+                let pair = |line: String| match line.split_once('=') {
+                    Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+                    None => Err(Problem::new(format!("`{line}` in `env` sets no variable"))
+                        .with_hint("write it as `NAME=value`")),
+                };
+                lines.into_iter().map(pair).collect::<Result<_, _>>()?
+            }
+        };
+        if let Some(name) = variables.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+            return Err(Problem::new(format!("`{name}` cannot be the name of an environment variable"))
+                .with_hint("use a name without `=`"));
+        }
+        Ok(variables)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 enum InputKind {
     #[default]
     None,
@@ -89,22 +143,19 @@ enum InputKind {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SendInput {
-    /// The name of the process.
     process: String,
-    /// The text to write. End a line with `\n`; on a terminal, `\u0003` is Ctrl-C and `\u0004` the end of input.
+    /// End a line with `\n`; on a terminal, `\u0003` is Ctrl-C and `\u0004` the end of input.
     #[serde(default)]
     text: String,
-    /// Close the input after the text, so that a program that reads to the end goes on. Not for terminals.
+    /// Close the input after the text; not for terminals.
     #[serde(default)]
     end_input: bool,
     environment: Option<String>,
-    /// Wait for output that matches this regular expression, such as a prompt.
+    /// A regular expression.
     wait_for: Option<String>,
-    /// Wait until nothing was written for this many seconds.
     silence_seconds: Option<f64>,
-    /// How long to wait for output at most. Default: 1, or 10 with `wait_for` or `silence_seconds`.
+    /// Default: 1, or 10 with one of those.
     wait_seconds: Option<f64>,
-    /// How much output to return, in tokens. Default: 8000.
     max_output_tokens: Option<usize>,
 }
 
@@ -112,19 +163,25 @@ pub(super) struct SendInput {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadOutput {
-    /// The name of the process.
     process: String,
     environment: Option<String>,
-    /// Read all output again from the beginning, as far as it is retained, instead of only what is new.
+    /// Follow it again from the beginning.
     #[serde(default)]
+    #[schemars(skip)]
     from_start: bool,
-    /// Wait for new output that matches this regular expression.
+    /// Read again from this line, from 1.
+    pub(super) first_line: Option<u64>,
+    /// How many lines.
+    pub(super) lines: Option<u64>,
+    /// Read again from this byte.
+    pub(super) offset: Option<u64>,
+    /// Return all lines that match this regular expression, with their numbers.
+    pub(super) search: Option<String>,
+    /// A regular expression.
     wait_for: Option<String>,
-    /// Wait until nothing was written for this many seconds.
     silence_seconds: Option<f64>,
-    /// Wait at most this many seconds for the end of the process, or for what is awaited. Default: 10; 0 returns at once.
+    /// Default: 10; 0 returns at once.
     wait_seconds: Option<f64>,
-    /// How much output to return, in tokens. Default: 8000.
     max_output_tokens: Option<usize>,
 }
 
@@ -132,41 +189,15 @@ pub(super) struct ReadOutput {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StopProcess {
-    /// The name of the process.
     process: String,
     environment: Option<String>,
-    /// Send only this signal, such as `INT` or `HUP`, to the process. Default: end it and everything that it started,
-    /// with SIGTERM, and with SIGKILL if that does not help.
+    /// Send only this signal, such as `INT`.
     signal: Option<String>,
-    /// How long to wait between SIGTERM and SIGKILL. Default: 5.
+    /// Between SIGTERM and SIGKILL. Default: 5.
     grace_seconds: Option<f64>,
-}
-
-/// The parameters of `list_processes`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListProcesses {
-    /// Default: all environments that are connected, and the default one.
-    environment: Option<String>,
-}
-
-/// What `list_processes` returns.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct ListedProcesses {
-    processes: Vec<ListedProcess>,
-    /// Environments whose processes could not be listed, and why.
-    failures: Vec<String>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct ListedProcess {
-    process: String,
-    environment: String,
-    running: bool,
-    exit_code: Option<i32>,
-    command: Vec<String>,
-    seconds: u64,
-    output_bytes: u64,
+    /// Also remove it from the list, with its output.
+    #[serde(default)]
+    remove: bool,
 }
 
 impl Tools {
@@ -175,16 +206,14 @@ impl Tools {
         let client = environment.client().await?;
         let limits = limits(params.wait_seconds, DEFAULT_WAIT, params.max_output_tokens)?;
         let began = Instant::now();
-        if let Some(name) = params.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(Problem::new(format!("`{name}` cannot be the name of an environment variable"))
-                .with_hint("use a name without `=`"));
-        }
+        let env = params.env.parse()?;
         if let Some(name) = &params.name {
             processes::check_name(name)?;
             self.free_name(environment, &client, name).await?;
         }
         let name = params.name.clone().unwrap_or_else(|| processes::name_for(&params.command));
-        let mut command = Command::shell(&params.command).id(&name).envs(params.env);
+        let shell = environment.shell(&client).await;
+        let mut command = Command::new(shell).arg("-c").arg(&params.command).id(&name).envs(env);
         command = command
             .retain(Retain::default().bytes(RETAIN_BYTES).after_close(RETAIN_TIME).overflow(Overflow::Evict));
         if let Some(seconds) = params.timeout_seconds {
@@ -221,7 +250,10 @@ impl Tools {
         }
         let limits = Limits { time: limits.time.saturating_sub(began.elapsed()), ..limits };
         let followed = self.followed(environment.name(), &reference);
-        let mut followed = followed.lock().await;
+        // Another call may have found the process by its name already.
+        let mut followed = turn(&followed, limits, call)
+            .await?
+            .ok_or_else(|| busy(&name).with_hint("the process was started; that call returns its output"))?;
         let followed = followed.follow(&reference, environment.name(), Condition::End, limits, call).await?;
         let mut report = match followed {
             Ok(report) => report,
@@ -264,14 +296,13 @@ impl Tools {
     }
 
     pub(super) async fn send_input(&self, params: SendInput, call: &Call) -> Answer {
-        let environment = self.environment(params.environment.as_deref())?;
-        let client = environment.client().await?;
         let (condition, default_wait) = match condition(params.wait_for, params.silence_seconds)? {
             Condition::End => (Condition::End, SHORT_WAIT),
             condition => (condition, DEFAULT_WAIT),
         };
         let limits = limits(params.wait_seconds, default_wait, params.max_output_tokens)?;
-        let (reference, info) = processes::find(environment, &client, &params.process).await?;
+        let found = self.find(params.environment.as_deref(), &params.process).await?;
+        let (environment, reference, info) = (found.environment, found.reference, found.info);
         if !processes::is_running(&info) {
             return Err(Problem::new(format!("process `{}` has ended", params.process)).with_hint(
                 "read the rest of its output with `read_output`, or start it again with `run_command`",
@@ -306,12 +337,20 @@ impl Tools {
     }
 
     pub(super) async fn read_output(&self, params: ReadOutput, call: &Call) -> Answer {
-        let environment = self.environment(params.environment.as_deref())?;
-        let client = environment.client().await?;
+        let again = Again::new(&params)?;
         let condition = condition(params.wait_for, params.silence_seconds)?;
         let limits = limits(params.wait_seconds, DEFAULT_WAIT, params.max_output_tokens)?;
-        let (reference, _) = processes::find(environment, &client, &params.process).await?;
+        let Found { environment, reference, .. } =
+            self.find(params.environment.as_deref(), &params.process).await?;
         let followed = self.followed(environment.name(), &reference);
+        if let Some(again) = again {
+            let reading = timeout(TRANSCRIPT_TIME, Transcript::read(&reference));
+            let transcript = call.unless_stopped(reading).await.map_err(stopped)?;
+            let transcript = transcript.map_err(|_| {
+                Problem::new("the output cannot be read in time").with_hint("try again later")
+            })??;
+            return Ok(again.answer(&params.process, &transcript, limits.bytes));
+        }
         let mut followed = turn(&followed, limits, call)
             .await?
             .ok_or_else(|| busy(&params.process).with_hint("wait for that call, or cancel it"))?;
@@ -323,9 +362,8 @@ impl Tools {
     }
 
     pub(super) async fn stop_process(&self, params: StopProcess, call: &Call) -> Answer {
-        let environment = self.environment(params.environment.as_deref())?;
-        let client = environment.client().await?;
-        let (reference, _) = processes::find(environment, &client, &params.process).await?;
+        let Found { environment, reference, .. } =
+            self.find(params.environment.as_deref(), &params.process).await?;
         let grace = duration("grace_seconds", params.grace_seconds.unwrap_or(5.0))?;
         let mut wait = SHORT_WAIT;
         match &params.signal {
@@ -338,7 +376,7 @@ impl Tools {
             }
             None => {
                 reference.terminate_tree(Termination::Graceful(grace)).await?;
-                wait += grace.as_secs_f64();
+                wait = END_WAIT + grace.as_secs_f64();
             }
         }
         let limits = limits(Some(wait), wait, None)?;
@@ -347,86 +385,47 @@ impl Tools {
             busy(&params.process).with_hint("it was told to end; that call returns its last output")
         })?;
         let report = followed.follow(&reference, environment.name(), Condition::End, limits, call).await?;
-        Ok(answered(&report.map_err(stopped)?))
+        let mut report = report.map_err(stopped)?;
+        if params.remove {
+            if report.running {
+                report.state.push_str("; it was not removed, because it still runs");
+            } else {
+                reference.forget().await?;
+                self.forget(environment.name(), &reference);
+                report.state.push_str("; it was removed");
+            }
+        }
+        Ok(answered(&report))
     }
 
-    pub(super) async fn list_processes(&self, params: ListProcesses) -> Answer {
-        let environments = match &params.environment {
-            Some(name) => vec![self.environment(Some(name))?],
-            None => {
-                let mut environments = vec![self.environment(None)?];
-                for other in &self.shared.environments[1..] {
-                    if other.was_connected() {
-                        environments.push(other);
-                    }
-                }
-                environments
-            }
+    /// Finds a process by its name: on the environment that is named, or else on the first that has one.
+    async fn find(&self, environment: Option<&str>, name: &str) -> Result<Found<'_>, Problem> {
+        let first = self.environment(environment)?;
+        let on = async |environment: &Environment| {
+            let client = environment.client().await?;
+            processes::find(environment, &client, name).await
         };
-        let (mut listed, mut failures) = (Vec::new(), Vec::new());
-        let is_only = environments.len() == 1;
-        for environment in environments {
-            let listing = async { processes::list(environment, &environment.client().await?).await };
-            // One that does not respond must not hide the others; alone, it may take its time to connect.
-            let limit = if is_only { Duration::MAX } else { LIST_TIME };
-            let found = match timeout(limit, listing).await {
-                Ok(Ok(found)) => found,
-                Ok(Err(problem)) if is_only => return Err(problem),
-                Ok(Err(problem)) => {
-                    failures.push(format!("{}: {problem}", environment.name()));
-                    continue;
+        let problem = match on(first).await {
+            Ok((reference, info)) => return Ok(Found { environment: first, reference, info }),
+            Err(problem) => problem,
+        };
+        if environment.is_none() {
+            for other in self.shared.environments[1..].iter().filter(|other| other.was_connected()) {
+                // One that does not respond must not hold up the answer.
+                if let Ok(Ok((reference, info))) = timeout(LIST_TIME, on(other)).await {
+                    return Ok(Found { environment: other, reference, info });
                 }
-                Err(_) => {
-                    failures.push(format!("{}: it does not respond", environment.name()));
-                    continue;
-                }
-            };
-            let now = now_ms().unwrap_or_default();
-            for process in found {
-                let until = process.ended_at_ms.unwrap_or(now);
-                listed.push(ListedProcess {
-                    running: processes::is_running(&process),
-                    environment: environment.name().to_owned(),
-                    exit_code: process.exit_code,
-                    seconds: until.saturating_sub(process.started_at_ms) / 1000,
-                    output_bytes: process.produced.stdout + process.produced.stderr + process.produced.pty,
-                    process: process.process_id,
-                    command: process.argv,
-                });
             }
         }
-        let mut lines: Vec<_> = listed.iter().map(ListedProcess::line).collect();
-        if lines.is_empty() && failures.is_empty() {
-            lines.push("there are no processes".to_owned());
-        }
-        lines.extend(failures.iter().map(|failure| format!("[not listed: {failure}]")));
-        Ok(Answered::new(lines.join("\n"), &ListedProcesses { processes: listed, failures }))
+        Err(problem)
     }
 }
 
-impl ListedProcess {
-    fn line(&self) -> String {
-        let state = match self.exit_code {
-            _ if self.running => "running".to_owned(),
-            Some(code) => format!("ended with code {code}"),
-            None => "ended".to_owned(),
-        };
-        let command = match self.command.as_slice() {
-            [shell, flag, line, ..] if shell.ends_with("sh") && flag == "-c" => line.clone(),
-            argv => argv.join(" "),
-        };
-        let command: String =
-            command.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
-        format!(
-            "{} on {}: {state}, {} s, {} bytes of output: {command}",
-            self.process, self.environment, self.seconds, self.output_bytes
-        )
-    }
-}
-
-fn now_ms() -> Option<u64> {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
-    u64::try_from(since.as_millis()).ok()
+/// A process that was found by its name.
+struct Found<'a> {
+    environment: &'a Environment,
+    reference: ProcessRef,
+    info: ProcessInfo,
 }
 
 fn stopped(stop: Stop) -> Problem {
@@ -507,7 +506,5 @@ fn limits(wait: Option<f64>, default_wait: f64, tokens: Option<usize>) -> Result
 
 /// Returns a report as the model reads it: the output, and then what became of the process.
 fn answered(report: &Report) -> Answered {
-    let output = &report.output;
-    let separator = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
-    Answered::new(format!("{output}{separator}[{}]", report.state), report)
+    Answered::new(report.text(), report)
 }

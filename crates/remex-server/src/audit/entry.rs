@@ -377,6 +377,7 @@ impl Subject {
             Call::FsWalk(request) => Subject::paths([&request.path]),
             Call::FsReadLink(request) => Subject::paths([&request.path]),
             Call::FsHash(request) => Subject::paths([&request.path]),
+            Call::FsSearch(request) => Subject::paths([&request.path]),
             Call::FsWatch(request) => Subject::paths([&request.path]),
             Call::FsWatchMissing(request) => Subject::paths(request.missing.iter().chain(&request.present)),
             Call::EnvironmentConfigRead(request) => Subject::paths([&request.cwd]),

@@ -65,6 +65,7 @@ fn required(call: &Call) -> &'static [Permission] {
         | Call::FsWalk(_)
         | Call::FsReadLink(_)
         | Call::FsHash(_)
+        | Call::FsSearch(_)
         | Call::FsReadBlock(_)
         | Call::FsWatchMissing(_)
         | Call::FsWatch(_)

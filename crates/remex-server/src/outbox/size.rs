@@ -58,6 +58,8 @@ sized! {
     fs::DirectoryListing, reply => reply.entries.iter().map(|entry| SMALL + entry.file_name.len()).sum::<usize>();
     fs::WalkReply, reply => reply.entries.iter().map(|entry| path(&entry.path)).sum::<usize>()
         + reply.errors.iter().map(|error| path(&error.path) + error.message.len()).sum::<usize>();
+    fs::SearchReply, reply => reply.files.iter().map(found_file).sum::<usize>()
+        + reply.errors.iter().map(|error| path(&error.path) + error.message.len()).sum::<usize>();
     http::HttpResponse, reply => reply.body_base64.len()
         + reply.headers.iter().map(|header| header.name.len() + header.value.len()).sum::<usize>();
     ConfigReply, reply => [&reply.config, &reply.requirements]
@@ -105,6 +107,10 @@ pub(super) fn of_note(note: &ServerNote) -> usize {
             ServerNote::FsChanged(changed) => changed.changes.iter().map(|change| path(&change.path)).sum(),
             _ => 0,
         }
+}
+
+fn found_file(file: &fs::FoundFile) -> usize {
+    path(&file.path) + file.lines.iter().map(|line| SMALL / 4 + line.text.len()).sum::<usize>()
 }
 
 fn path(path: &HostPath) -> usize {

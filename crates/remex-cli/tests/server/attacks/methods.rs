@@ -143,6 +143,7 @@ impl Target {
             of("fs/symlink", write, json!({"path": new, "target": "/"})),
             of("fs/readLink", read, json!({"path": file})),
             of("fs/hash", read, json!({"path": file})),
+            of("fs/search", read, json!({"path": directory, "options": {"pattern": "."}})),
             of(
                 "environmentConfig/read",
                 read,

@@ -104,6 +104,7 @@ fn requests(inside: &Path, path: &str) -> Vec<(&'static str, Value)> {
         ("fs/setPermissions", json!({"path": path, "mode": 0o777})),
         ("fs/setTimes", json!({"path": path, "modifiedAtMs": 0})),
         ("fs/hash", json!({"path": path})),
+        ("fs/search", json!({"path": path, "options": {"pattern": "."}})),
         ("fs/open", open("read")),
         ("fs/open", open("write")),
         ("fs/open", open("replace")),
@@ -120,7 +121,7 @@ fn requests(inside: &Path, path: &str) -> Vec<(&'static str, Value)> {
 }
 
 /// How many of the requests follow a link at the end of a path.
-const FOLLOWING: usize = 16;
+const FOLLOWING: usize = 17;
 
 #[test]
 fn every_way_out_of_a_prefix_is_refused_and_recorded() {

@@ -122,6 +122,7 @@ fn what_looks_into_files_and_directories_is_recorded() {
         ("fs/readDirectory", json!({"path": directory})),
         ("fs/walk", json!({"path": directory, "options": walk})),
         ("fs/hash", json!({"path": file})),
+        ("fs/search", json!({"path": directory, "options": {"pattern": "secret"}})),
         ("fs/readLink", json!({"path": file})),
         ("fs/watch", json!({"watchId": 1, "path": directory})),
         ("environmentConfig/read", config),

@@ -133,12 +133,14 @@ impl Site<'_> {
             Action::Read if is_directory => vec![
                 one("fs/readDirectory", only(json!({}))),
                 one("fs/walk", only(json!({"options": options}))),
+                one("fs/search", only(json!({"options": {"maxDepth": 0}}))),
                 one("fs/watch", only(json!({"watchId": 1, "recursive": false}))),
                 one("fs/canonicalize", only(json!({}))),
             ],
             Action::Read => vec![
                 one("fs/readFile", only(json!({}))),
                 one("fs/hash", only(json!({}))),
+                one("fs/search", only(json!({"options": {"pattern": "x"}}))),
                 one("fs/open", only(json!({"handleId": "h", "mode": "read"}))),
                 one("fs/getMetadata", only(json!({}))),
                 one("fs/canonicalize", only(json!({}))),

@@ -1,0 +1,265 @@
+//! Search: lines in files, and files by name.
+
+use std::{path::Path, time::Duration};
+
+use remex_client::{
+    Client, Error, ErrorKind,
+    fs::{FoundFile, SearchLimit, SearchOptions, SearchReply, SearchReport},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Tools;
+use crate::{
+    answer::{Answer, Answered, Problem},
+    call::{Call, Stop},
+    environment::Environment,
+};
+
+/// How long the server may search, and how much longer its answer may take.
+const SEARCH_TIME: Duration = Duration::from_secs(60);
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+
+/// How much text is returned, in bytes.
+const MAX_TEXT: u64 = 64 << 10;
+
+/// How much of a line is returned, in bytes.
+const MAX_LINE: u64 = 400;
+
+/// How many lines or files are returned.
+const DEFAULT_LIMIT: u64 = 200;
+const MAX_LIMIT: u64 = 2000;
+
+/// The parameters of `search_files`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SearchFiles {
+    /// A regular expression as ripgrep has it.
+    pattern: Option<String>,
+    /// A file or directory.
+    path: Option<String>,
+    environment: Option<String>,
+    /// Only files whose path fits, such as `*.rs`, `src/**/*.{c,h}`, `docs/` or `!*.min.js`.
+    #[serde(default, alias = "include")]
+    glob: Globs,
+    /// Take `pattern` as plain text.
+    #[serde(default)]
+    literal: bool,
+    #[serde(default)]
+    ignore_case: bool,
+    /// Lines to show around each match.
+    #[serde(default)]
+    context: u64,
+    /// What to return: `lines` (the default), `files` or `counts`.
+    #[serde(default)]
+    report: Report,
+    /// Also search what `.gitignore` excludes.
+    #[serde(default)]
+    ignored: bool,
+    /// Default: 200.
+    limit: Option<u64>,
+    /// Matches to skip, to continue a search.
+    #[serde(default)]
+    skip: u64,
+}
+
+/// One glob or several.
+#[derive(Debug, Default, Deserialize)]
+#[serde(untagged)]
+enum Globs {
+    #[default]
+    None,
+    One(String),
+    Several(Vec<String>),
+}
+
+impl JsonSchema for Globs {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Globs".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "array", "items": {"type": "string"}})
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Report {
+    #[default]
+    Lines,
+    Files,
+    Counts,
+}
+
+/// What `search_files` returns.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Found {
+    /// Lines such as `src/main.rs:12:fn main() {`.
+    matches: Vec<String>,
+    /// Whether matches are left out.
+    more: bool,
+}
+
+impl Tools {
+    pub(super) async fn search_files(&self, params: SearchFiles, call: &Call) -> Answer {
+        let (environment, client, path) =
+            self.at(params.environment.as_deref(), params.path.as_deref()).await?;
+        let options = params.options()?;
+        let fs = client.fs();
+        let searching = tokio::time::timeout(SEARCH_TIME + ANSWER_TIME, fs.search(&path, options));
+        let reply = match call.unless_stopped(searching).await {
+            Ok(Ok(Ok(reply))) => reply,
+            Ok(Ok(Err(error))) => return Err(not_searched(&error, environment, &client)),
+            Ok(Err(_)) => {
+                return Err(Problem::new("the search does not end: a file system there may hang")
+                    .with_hint("search a narrower `path`"));
+            }
+            Err(Stop::Cancelled | Stop::Gone) => return Err(Problem::new("the search was cancelled")),
+        };
+        Ok(params.answer(&reply, &path))
+    }
+}
+
+impl SearchFiles {
+    fn options(&self) -> Result<SearchOptions, Problem> {
+        let globs: &[String] = match &self.glob {
+            Globs::None => &[],
+            Globs::One(glob) => std::slice::from_ref(glob),
+            Globs::Several(globs) => globs,
+        };
+        if self.pattern.is_none() && globs.is_empty() {
+            return Err(Problem::new("there is nothing to search for")
+                .with_hint("give `pattern` for lines in files, or `glob` for names of files"));
+        }
+        let mut options = SearchOptions::default();
+        options.pattern.clone_from(&self.pattern);
+        options.globs = globs.to_vec();
+        (options.literal, options.ignore_case) = (self.literal, self.ignore_case);
+        (options.with_ignored, options.skip) = (self.ignored, self.skip);
+        let report = match self.report {
+            Report::Lines => SearchReport::Lines,
+            Report::Files => SearchReport::Files,
+            Report::Counts => SearchReport::Counts,
+        };
+        let context = self.context.min(20);
+        let timeout = u64::try_from(SEARCH_TIME.as_millis()).unwrap_or(u64::MAX);
+        Ok(options
+            .report(report)
+            .context(context, context)
+            .max_items(self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT))
+            .max_bytes(MAX_TEXT)
+            .max_line_bytes(MAX_LINE)
+            .timeout_ms(timeout))
+    }
+
+    fn answer(&self, reply: &SearchReply, root: &Path) -> Answered {
+        let (mut matches, mut returned) = (Vec::new(), 0);
+        for file in &reply.files {
+            let native = file.path.native().ok();
+            let path = native.map_or_else(
+                || file.path.to_string(),
+                |path| {
+                    path.strip_prefix(root)
+                        .ok()
+                        .filter(|below| !below.as_os_str().is_empty())
+                        .unwrap_or(path)
+                        .to_string_lossy()
+                        .into_owned()
+                },
+            );
+            returned += self.lines(file, &path, &mut matches);
+        }
+        let mut notes = Vec::new();
+        let next = self.skip + returned;
+        match reply.truncated {
+            None => {}
+            Some(SearchLimit::Time) => notes.push(
+                "the time was over before everything was searched; use a narrower `path` or `glob`"
+                    .to_owned(),
+            ),
+            Some(SearchLimit::Items | SearchLimit::Bytes) => {
+                notes.push(format!(
+                    "more follows; continue with `skip` {next}, or use a narrower `pattern`, `path` or `glob`"
+                ));
+            }
+            Some(_) => notes
+                .push("there are too many files for one search; use a narrower `path` or `glob`".to_owned()),
+        }
+        if reply.binary > 0 {
+            let names: Vec<_> = reply.binary_files.iter().take(3).map(ToString::to_string).collect();
+            let names: Vec<_> = names.iter().filter_map(|name| name.rsplit('/').next()).collect();
+            notes.push(format!(
+                "{} binary files were not searched, such as {}",
+                reply.binary,
+                names.join(", ")
+            ));
+        }
+        for error in reply.errors.iter().take(3) {
+            notes.push(format!("not searched completely: {}: {}", error.path, error.message));
+        }
+        if let Some(others) = reply.errors.len().checked_sub(4) {
+            notes.push(format!("and {} others were not searched completely", others + 1));
+        }
+        if matches.is_empty() && reply.ignored > 0 {
+            notes.push(format!(
+                "{} files and directories that `.gitignore` excludes were left out; search them with `ignored`",
+                reply.ignored
+            ));
+        }
+        let mut text = matches.join("\n");
+        if matches.is_empty() {
+            text = match &self.pattern {
+                Some(_) => format!("nothing matches in the {} files that were searched", reply.searched),
+                None => "no file has such a name".to_owned(),
+            };
+        }
+        for note in &notes {
+            text.push_str(&format!("\n[{note}]"));
+        }
+        Answered::new(text, &Found { matches, more: reply.truncated.is_some() })
+    }
+
+    /// Adds the lines of a file as a model reads them; returns how many items they are.
+    fn lines(&self, file: &FoundFile, path: &str, matches: &mut Vec<String>) -> u64 {
+        if self.pattern.is_none() || self.report == Report::Files {
+            matches.push(path.to_owned());
+            return 1;
+        }
+        if self.report == Report::Counts {
+            matches.push(format!("{path}: {}", file.count));
+            return 1;
+        }
+        let (mut last, mut returned) = (None, 0);
+        for line in &file.lines {
+            if self.context > 0 && last.is_none_or(|last| last + 1 < line.number) && !matches.is_empty() {
+                matches.push("--".to_owned());
+            }
+            last = Some(line.number);
+            returned += u64::from(line.is_match);
+            let mark = if line.is_match { ':' } else { '-' };
+            let cut = |bytes: u64| if bytes > 0 { format!("[{bytes} bytes]") } else { String::new() };
+            let (before, after) = (cut(line.omitted_before), cut(line.omitted_after));
+            matches.push(format!("{path}{mark}{}{mark}{before}{}{after}", line.number, line.text));
+        }
+        returned
+    }
+}
+
+fn not_searched(error: &Error, environment: &Environment, client: &Client) -> Problem {
+    if error.kind() != Some(ErrorKind::UnknownMethod) {
+        return Problem::new(error.message());
+    }
+    let server = &client.welcome().server;
+    let version = if server.version.is_empty() { "" } else { &format!(" (version {})", server.version) };
+    Problem::new(format!(
+        "the server of environment `{}`{version} is too old to search files",
+        environment.name()
+    ))
+    .with_hint("use `run_command` with `grep -rn`, and have the server updated")
+}
