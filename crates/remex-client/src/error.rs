@@ -292,7 +292,7 @@ impl Error {
             | Error::Changed { .. }
             | Error::Overrun { .. } => true,
             Error::Lost(loss) => match loss {
-                SessionLost::ReconnectTimedOut { .. } | SessionLost::NotResumable { .. } => true,
+                SessionLost::ReconnectTimedOut { .. } => true,
                 SessionLost::Rejected(error) => error.is_retryable(),
                 _ => false,
             },

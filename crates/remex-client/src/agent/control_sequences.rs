@@ -23,7 +23,6 @@ use super::Truncator;
 #[non_exhaustive]
 pub enum ControlSequences {
     /// They stay: output is as the process wrote it.
-    #[default]
     Keep,
     /// They are removed, as are control characters other than line feeds and tabs.
     ///
@@ -32,6 +31,7 @@ pub enum ControlSequences {
     /// becomes a sequence of its pieces. Numbers of bytes are of the text that remains.
     ///
     /// The raw output is still there: see [`Agent::process`](super::Agent::process).
+    #[default]
     Remove,
 }
 

@@ -50,7 +50,7 @@ pub struct Limits {
     /// Then the process has ended, and what the background process prints later is lost: it finds its output closed. A
     /// service is better started as a command of its own, or with its output redirected to a file.
     pub linger: Option<Duration>,
-    /// What happens to control sequences in the output of steps; they are kept by default.
+    /// What happens to control sequences in the output of steps; they are removed by default.
     pub control_sequences: ControlSequences,
     /// How much output of each process is held for [live steps](super::LiveStep), in bytes; 64 KiB by default.
     ///
@@ -73,7 +73,7 @@ impl Default for Limits {
                 overflow: Overflow::default(),
             },
             linger: Some(Duration::from_secs(5)),
-            control_sequences: ControlSequences::Keep,
+            control_sequences: ControlSequences::Remove,
             live_bytes: 64 << 10,
         }
     }
