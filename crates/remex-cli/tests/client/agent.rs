@@ -104,10 +104,10 @@ async fn a_shell_on_a_terminal_is_used_line_by_line() {
     let shell = Command::new("/bin/sh").arg("-i").env("PS1", "ready> ");
     let (handle, _) = stage.start(on_terminal(shell), "ready> ").await;
     stage.write_until(handle, b"name=world\n", "ready> ").await;
-    stage.write_until(handle, b"echo \"hello, $name\"\n", "hello, world\r\n").await;
-    stage.write_until(handle, b"echo sleeping; sleep 1000\n", "sleeping\r\n").await;
+    stage.write_until(handle, b"echo \"hello, $name\"\n", "\nhello, world\n").await;
+    stage.write_until(handle, b"echo sleeping; sleep 1000\n", "\nsleeping\n").await;
     stage.agent.interrupt(handle).await.unwrap();
-    stage.write_until(handle, b"echo $((6 * 7))\n", "42\r\n").await;
+    stage.write_until(handle, b"echo $((6 * 7))\n", "\n42\n").await;
     assert_eq!(code(&stage.write_to_end(handle, Write::Bytes(b"exit 5\n")).await), Some(5));
 }
 

@@ -228,6 +228,8 @@ async fn ask_files(peer: &mut Peer, place: &Place) {
         "maxDepth": 9, "maxDirectories": 9, "maxEntries": 9, "followDirectorySymlinks": false,
     }});
     assert_eq!(peer.ask::<fs::Walk>(with(path("d"), options)).await.entries.len(), 2);
+    let found = peer.ask::<fs::SearchFiles>(with(path("d"), json!({"options": {"pattern": "^hi$"}}))).await;
+    assert_eq!((found.files.len(), found.truncated), (2, None));
     peer.ask::<fs::Remove>(with(path("d"), json!({"recursive": true}))).await;
 }
 

@@ -4,10 +4,7 @@
 
 use std::path::PathBuf;
 
-use remex_client::{
-    Client,
-    fs::IfMatch,
-};
+use remex_client::{Client, fs::IfMatch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,12 @@
 //! Stories about files and the web.
 
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::{
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::Path,
+};
 
 use remex_client::{
-    ErrorKind,
+    Client, ErrorKind,
     fs::{Depth, IfMatch},
 };
 use remex_proto::error::NOT_FOUND;
@@ -12,15 +15,22 @@ use super::Place;
 use crate::support::Web;
 
 pub(crate) async fn a_file_is_read_as_it_was_written(place: Place) {
-    let fs = place.client().await.fs();
+    let client = place.client().await;
+    let fs = client.fs();
     let (path, content) = (place.path("a file"), (0..=255).collect::<Vec<u8>>().repeat(100));
     fs.write(&path, &content).await.unwrap();
     assert_eq!(fs.read(&path).await.unwrap(), content);
     let metadata = fs.metadata(&path).await.unwrap();
     assert!(metadata.is_file && !metadata.is_directory, "{metadata:?}");
     assert!(fs.exists(&path).await.unwrap() && !fs.exists(place.path("other")).await.unwrap());
-    let error = fs.read("relative").await.unwrap_err();
-    assert!(error.to_string().contains("absolute"), "{error}");
+    assert_eq!(fs.read(from_working_directory(&client, &path).await).await.unwrap(), content);
+}
+
+/// Returns a path relative to the working directory of the server.
+pub(super) async fn from_working_directory(client: &Client, path: &Path) -> String {
+    let directory = client.info().await.unwrap().cwd.expect("a server has a working directory").to_string();
+    let up = "../".repeat(directory.split('/').filter(|name| !name.is_empty()).count());
+    format!("{up}{}", path.strip_prefix("/").unwrap().display())
 }
 
 pub(crate) async fn what_is_not_there_is_told_as_such(place: Place) {
