@@ -295,7 +295,7 @@ impl Agent {
     /// let handle = agent.exec_command(&client, &command, briefly).await?.handle;
     /// agent.process(handle)?.resize(TerminalSize::new(50, 132)?).await?;
     /// let step = agent.write_stdin(handle, Write::Bytes(b"\n"), Window::default()).await?;
-    /// assert!(step.output.text.ends_with("50 132\r\n"));
+    /// assert!(step.output.text.ends_with("50 132\n"));
     /// # Ok(()) }
     /// ```
     pub fn process(&self, handle: Handle) -> Result<Process, Error> {

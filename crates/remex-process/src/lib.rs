@@ -62,7 +62,7 @@ pub use hidden::{HiddenChildren, Look};
 pub use jail::{Jail, JailError, PROXY_PORT, Step};
 pub use leader::Leader;
 pub use memory::{return_large_blocks, spare_address_space, trim_heap};
-pub use own_end::end_by;
+pub use own_end::{end_by, kill_with_this};
 pub use pid::Pid;
 pub use proxy::ProxySocket;
 pub use reaper::adopt_all_but;

@@ -223,7 +223,9 @@ impl Calls {
             Call::ProcessRelease(request) => {
                 let released = self.session(&own, request.session_id.as_deref()).and_then(|session| {
                     let released = session.release(&request.process_id)?;
-                    if let Some(ttl) = request.detach_ttl_ms {
+                    // An administrator may look at the sessions of others, but not keep them.
+                    let is_theirs = self.sessions.foreign_session(&session.id, &self.credential).is_some();
+                    if let Some(ttl) = request.detach_ttl_ms.filter(|_| !is_theirs) {
                         self.sessions.prolong(&session, ttl);
                     }
                     Ok(released)

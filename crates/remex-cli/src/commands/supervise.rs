@@ -1,22 +1,26 @@
 //! `remex supervise`: runs a command again when it ends, on behalf of the server that was asked for that.
 //!
 //! It is the first process of its tree and the leader of the group in which the command runs, so signals reach the command
-//! as if it were alone: the server and the terminal send them to the group. They reach this program as well, which therefore
-//! passes none on, survives all that can be caught, and ends as its command does. Start at [`run`].
+//! as if it were alone: the server and the terminal send them to the group. They reach this program as well, which survives
+//! all that can be caught, passes them on only to a command that has left the group, and ends as its command does. Start at
+//! [`run`].
 
 use std::{
     ffi::OsString,
+    future::poll_fn,
     io,
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{self, Child, ExitStatus},
+    task::Poll,
     time::Duration,
 };
 
 use remex_client::process::{Restart, RestartPolicy};
 use remex_server::Foreground;
+use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process_group};
 use tokio::{
     runtime::Builder,
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{self, SignalKind, signal},
     time::{Instant, timeout},
 };
 
@@ -41,18 +45,25 @@ const SETTLING: Duration = Duration::from_millis(50);
 /// After a run that took so long, the next delay is the first one again.
 const GOOD_RUN: Duration = Duration::from_secs(10);
 
+/// How long after a signal that stops the restarts the command may end, unless it is SIGTERM: one that handles the signal
+/// and goes on, as a daemon that reads its configuration again, is run again when it ends later.
+const STOPPING: Duration = Duration::from_secs(10);
+
+/// What stops the restarts.
+const STOP: [Signal; 4] = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
+
 /// What ends a program that does not handle it, besides what stops the restarts.
-const SURVIVED: [rustix::process::Signal; 10] = [
-    rustix::process::Signal::USR1,
-    rustix::process::Signal::USR2,
-    rustix::process::Signal::ALARM,
-    rustix::process::Signal::STKFLT,
-    rustix::process::Signal::XCPU,
-    rustix::process::Signal::XFSZ,
-    rustix::process::Signal::VTALARM,
-    rustix::process::Signal::PROF,
-    rustix::process::Signal::IO,
-    rustix::process::Signal::POWER,
+const SURVIVED: [Signal; 10] = [
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::STKFLT,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::POWER,
 ];
 
 /// The exit code of a command that cannot be executed, as in shells.
@@ -88,7 +99,15 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
             }
             Err(error) => return Err(not_started(&flags.command, &error)),
         };
-        if !is_wanted(&flags.policy, end) || signals.stop_within(SETTLING).await {
+        if !is_wanted(&flags.policy, end) {
+            return Ok(end);
+        }
+        signals.forget_handled();
+        if let Some(stop) = signals.stop_within(SETTLING).await {
+            if end != End::Signal(stop.as_raw()) {
+                let what = format!("`{}` {}", shown_program(&flags.command), told(end));
+                print::note(format!("{what} after signal {}; it is not run again", stop.as_raw()));
+            }
             return Ok(end);
         }
         if let Some(terminal) = &terminal {
@@ -105,7 +124,7 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
         restarts += 1;
         let of = flags.policy.max_restarts.map(|most| format!(" of {most}")).unwrap_or_default();
         print::note(format!("{what}; restarting in {delay:?} ({restarts}{of})"));
-        if signals.stop_within(delay.saturating_sub(SETTLING)).await {
+        if signals.stop_within(delay.saturating_sub(SETTLING)).await.is_some() {
             return Ok(end);
         }
         delay = delay.saturating_mul(2).min(MAX_DELAY);
@@ -119,6 +138,7 @@ fn start(command: &[OsString], arg0: Option<&OsString>) -> io::Result<Child> {
     if let Some(name) = arg0 {
         starting.arg0(name);
     }
+    remex_server::kill_with_this(&mut starting);
     starting.spawn()
 }
 
@@ -138,30 +158,20 @@ fn is_wanted(restart: &Restart, end: End) -> bool {
 
 /// The signals that this program receives together with its command.
 struct Signals {
-    stop: [SignalListener; 4],
-    /// Whether one of them has come.
-    is_stopped: bool,
-    child: Signal,
-    #[expect(dead_code, reason = "its handlers are there as long as it is")]
-    survived: Vec<SignalListener>,
+    listeners: Vec<(Signal, SignalListener)>,
+    /// The last one of those that stop the restarts.
+    stop: Option<(Signal, Instant)>,
+    child: unix::Signal,
 }
 
 impl Signals {
     fn listen() -> Result<Self, Failure> {
         let failed = |error| Failure::io("wait for signals", &error);
+        let listen = |one: Signal| Ok((one, SignalListener::listen(SignalKind::from_raw(one.as_raw()))?));
         Ok(Signals {
-            stop: [
-                SignalListener::listen(SignalKind::terminate())?,
-                SignalListener::listen(SignalKind::hangup())?,
-                SignalListener::listen(SignalKind::interrupt())?,
-                SignalListener::listen(SignalKind::quit())?,
-            ],
-            is_stopped: false,
+            listeners: STOP.into_iter().chain(SURVIVED).map(listen).collect::<Result<_, Failure>>()?,
+            stop: None,
             child: signal(SignalKind::child()).map_err(failed)?,
-            survived: SURVIVED
-                .into_iter()
-                .map(|one| SignalListener::listen(SignalKind::from_raw(one.as_raw())))
-                .collect::<Result<_, _>>()?,
         })
     }
 
@@ -172,7 +182,13 @@ impl Signals {
             tokio::select! {
                 // A signal to the group is noticed before the end that it causes.
                 biased;
-                () = stop(&mut self.stop) => self.is_stopped = true,
+                signal = next(&mut self.listeners) => {
+                    self.note(signal);
+                    if ended.is_none() {
+                        pass_on(signal, &child);
+                    }
+                    continue;
+                }
                 _ = self.child.recv(), if ended.is_none() => {}
                 () = async {}, if ended.is_some() => {}
             }
@@ -182,21 +198,46 @@ impl Signals {
         }
     }
 
-    /// Returns whether a signal after which the command is not run again has come, or comes within this time.
-    async fn stop_within(&mut self, time: Duration) -> bool {
-        if !self.is_stopped {
-            self.is_stopped = timeout(time, stop(&mut self.stop)).await.is_ok();
+    fn note(&mut self, signal: Signal) {
+        let is_final = self.stop.is_some_and(|(stop, _)| stop == Signal::TERM);
+        if STOP.contains(&signal) && !is_final {
+            self.stop = Some((signal, Instant::now()));
         }
-        self.is_stopped
+    }
+
+    /// Forgets a signal that came long before the end of the run.
+    fn forget_handled(&mut self) {
+        self.stop = self.stop.filter(|(stop, at)| *stop == Signal::TERM || at.elapsed() < STOPPING);
+    }
+
+    /// Returns the signal after which the command is not run again, if it has come, or comes within this time.
+    async fn stop_within(&mut self, time: Duration) -> Option<Signal> {
+        let stopping = async {
+            while self.stop.is_none() {
+                let signal = next(&mut self.listeners).await;
+                self.note(signal);
+            }
+        };
+        let _ = timeout(time, stopping).await;
+        self.stop.map(|(signal, _)| signal)
     }
 }
 
-async fn stop([terminate, hangup, interrupt, quit]: &mut [SignalListener; 4]) {
-    tokio::select! {
-        () = terminate.recv() => {}
-        () = hangup.recv() => {}
-        () = interrupt.recv() => {}
-        () = quit.recv() => {}
+/// Waits for a signal.
+async fn next(listeners: &mut [(Signal, SignalListener)]) -> Signal {
+    poll_fn(|context| {
+        let came = listeners.iter_mut().find(|(_, listener)| listener.poll_recv(context).is_ready());
+        came.map_or(Poll::Pending, |(signal, _)| Poll::Ready(*signal))
+    })
+    .await
+}
+
+/// Passes a signal on to a command that has left the group of this program, which got it with the group otherwise.
+fn pass_on(signal: Signal, child: &Child) {
+    if let Ok(group) = getpgid(Some(Pid::from_child(child)))
+        && group != getpgrp()
+    {
+        let _ = kill_process_group(group, signal);
     }
 }
 

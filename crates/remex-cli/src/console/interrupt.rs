@@ -2,7 +2,11 @@
 //!
 //! Start at [`or_interrupted`].
 
-use std::time::Duration;
+use std::{
+    future::poll_fn,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -56,9 +60,13 @@ impl SignalListener {
     }
 
     pub(crate) async fn recv(&mut self) {
+        poll_fn(|context| self.poll_recv(context)).await;
+    }
+
+    pub(crate) fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.signals {
-            Some(signals) => drop(signals.recv().await),
-            None => std::future::pending().await,
+            Some(signals) => signals.poll_recv(context).map(drop),
+            None => Poll::Pending,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
     process::Stdio,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -115,6 +115,55 @@ fn a_signal_that_only_the_command_handles_does_not_end_its_supervisor() {
     let ended = home.say(&["wait", "x"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(home.say(&["logs", "x"]).out, "ready\nusr1\n");
+}
+
+#[test]
+fn a_command_that_goes_on_after_sighup_is_run_again_when_it_fails_later() {
+    let home = Home::new();
+    let script = "[ ! -e runs ] || { echo again; exit 0; }; : > runs; trap 'echo reload' HUP; echo ready; \
+                  until [ -e later ]; do sleep 0.1; done; exit 1";
+    let directory = home.path("").display().to_string();
+    let args = ["run", "-d", "--name", "x", "--cwd", &directory, "--restart", "on-failure"];
+    assert_eq!(home.say(&[&args[..], &["--", "sh", "-c", script]].concat()).code, Some(0));
+    await_output(&home, "x", "ready\n");
+    assert_eq!(home.say(&["kill", "-s", "HUP", "x"]).code, Some(0));
+    let handled = Instant::now();
+    await_output(&home, "x", "reload\n");
+    // So long the signal would stop the restarts; a command that runs on for a while is what this is about.
+    while handled.elapsed() < Duration::from_secs(11) {
+        home.say(&["ps"]);
+    }
+    fs::write(home.path("later"), "").unwrap();
+    await_output(&home, "x", "again\n");
+}
+
+#[test]
+fn a_command_that_ends_soon_after_sighup_is_not_run_again_and_that_is_said() {
+    let home = Home::new();
+    let script = "trap 'exit 3' HUP; echo ready; while :; do sleep 0.02; done";
+    let started = home.say(&["run", "-d", "--name", "x", "--restart", "always", "--", "sh", "-c", script]);
+    assert_eq!(started.code, Some(0), "{started:?}");
+    await_output(&home, "x", "ready\n");
+    assert_eq!(home.say(&["kill", "-s", "HUP", "x"]).code, Some(0));
+    assert_eq!(home.say(&["wait", "x"]).code, Some(3));
+    let said = home.say(&["logs", "x"]);
+    let all = format!("{}{}", said.out, said.err);
+    assert!(all.contains("`sh` exited with code 3 after signal 1; it is not run again"), "{said:?}");
+}
+
+#[test]
+fn a_command_in_a_group_of_its_own_gets_signals_and_does_not_outlive_its_supervisor() {
+    let home = Home::new();
+    let script = "trap 'echo usr1' USR1; echo ready $$; while :; do sleep 0.02; done";
+    let args = ["run", "-d", "--name", "x", "--restart", "on-failure", "--", "setsid", "sh", "-c", script];
+    assert_eq!(home.say(&args).code, Some(0));
+    await_output(&home, "x", "\n");
+    let out = home.say(&["logs", "x"]).out;
+    let command = Watched::printed(out.trim().strip_prefix("ready ").expect("it is ready"));
+    assert_eq!(home.say(&["kill", "-s", "USR1", "x"]).code, Some(0));
+    await_output(&home, "x", "usr1\n");
+    assert_eq!(home.say(&["kill", "-s", "KILL", "x"]).code, Some(0));
+    command.assert_ends();
 }
 
 #[test]

@@ -51,7 +51,7 @@ const TRIES: u32 = 3;
 ///     to: fs.clone(),
 ///     destination: destination.as_host_path()?,
 /// };
-/// let done = transfer.run(|bytes| println!("{bytes} bytes are there")).await?;
+/// let done = transfer.run().progress(|bytes| println!("{bytes} bytes are there")).await?;
 /// assert_eq!((done.bytes, fs.read(&destination).await?), (6, "hello\n".into()));
 /// # Ok(()) }
 /// ```
@@ -190,7 +190,7 @@ impl Transfer {
                     tries -= 1;
                     running.metadata = self.from.metadata(&self.source).await?;
                 }
-                error if is_of_others && !is_one_message && running.reclaim(&error).await => {}
+                error if is_of_others && !is_one_message && Box::pin(running.reclaim(&error)).await => {}
                 // The part belongs to another user, or another transfer is using it.
                 _ if is_of_others && running.own.is_none() && !is_one_message => {
                     running.own = Some(Temporary::beside(&self.to.client, &self.destination)?);
@@ -322,7 +322,7 @@ impl RunningTransfer<'_> {
         let to = &self.transfer.to;
         // Held as long as the file is open.
         let _room = to.client.core().files().sent.acquire().await;
-        let (mut writing, found) = self.take_up().await?;
+        let (mut writing, found) = Box::pin(self.take_up()).await?;
         let filled = self.fill(&mut writing, found, progress).await;
         if matches!(filled, Err(Error::Refused(_))) && writing.done() == 0 {
             // Nothing to resume, so remove it, while it is still locked so that no other transfer resumes it.

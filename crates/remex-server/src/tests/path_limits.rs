@@ -205,7 +205,7 @@ async fn every_file_request_about_a_path_inside_works() {
         ("fs/remove", json!({"path": at("missing/below")})),
         ("fs/remove", json!({"path": at("z")})),
         ("fs/hash", json!({"path": at("moved")})),
-        ("fs/search", json!({"path": at("a"), "options": {"pattern": ""}})),
+        ("fs/search", json!({"path": at("new/tree"), "options": {"pattern": ""}})),
         ("fs/open", json!({"handleId": "r", "path": at("near"), "mode": "read"})),
         ("fs/readBlock", json!({"handleId": "r", "offset": 0, "len": 3})),
         ("fs/open", json!({"handleId": "w", "path": at("w2"), "mode": "replace", "atomic": true})),

@@ -1,8 +1,10 @@
 //! Sessions of another identity: answered like sessions that do not exist, whatever is asked.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 
-use crate::support::{AuditLog, Client, Guarded, Pki, token_of};
+use crate::support::{AuditLog, Client, Guarded, PATIENCE, Pki, token_of};
 
 /// Every request that may name a session.
 fn requests(session: &str) -> Vec<(&'static str, Value)> {
@@ -88,6 +90,36 @@ fn attack(victim: &Client, session: &str, connect: &dyn Fn() -> Client, who: &st
     let write = json!({"processId": "p", "writeId": "w", "chunk": "b25seSB0aGlz"});
     victim.call("process/write", write).expect("stdin is open");
     assert_eq!(victim.wait_for_output("p", "only this"), "only this");
+}
+
+#[test]
+fn an_administrator_does_not_make_the_session_of_another_identity_live_longer() {
+    let (guarded, _) = Guarded::audited(&format!(
+        "{} name=victim scope=all\n{} name=root scope=all,admin\n",
+        token_of("victim"),
+        token_of("root")
+    ));
+    let (victim, root) = (guarded.connect(&token_of("victim")), guarded.client(&token_of("root")));
+    let begin = json!({"clientName": "victim", "resumeSessionId": null, "detachTtlMs": 60_000});
+    let session = victim.initialize_with(begin)["sessionId"].clone();
+    victim.start("p", &["/bin/cat"], json!({"pipeStdin": true}));
+    victim.cut();
+    let deadline = Instant::now() + PATIENCE;
+    let expiry = || {
+        let listed = root.call("session/list", json!({"scope": "all"})).expect("an administrator");
+        let entries = listed["sessions"].as_array().expect("a list").clone();
+        entries.into_iter().find(|entry| entry["sessionId"] == session).expect("it lives")["expiresAtMs"]
+            .as_u64()
+    };
+    let before = loop {
+        if let Some(before) = expiry() {
+            break before;
+        }
+        assert!(Instant::now() < deadline, "waited for the session to lose its connection");
+    };
+    let longer = json!({"processId": "p", "sessionId": session, "detachTtlMs": 3_600_000});
+    root.call("process/release", longer).expect("it may look after the process");
+    assert_eq!(expiry(), Some(before));
 }
 
 #[test]

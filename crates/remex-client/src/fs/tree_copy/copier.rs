@@ -141,7 +141,7 @@ impl<O: CopyObserver> Copier<O> {
             let is_named = skip == SkipUnchanged::BySizeAndTime
                 && there.as_ref().is_some_and(|there| is_same(&metadata, there));
             // For a file that was named explicitly, compare the content, not only size and time.
-            let there = if is_named && !has_same_content(&from, &to).await { None } else { there };
+            let there = if is_named && !Box::pin(has_same_content(&from, &to)).await { None } else { there };
             return self.item(Item { from, metadata, to, there, skip, directory: None }).await;
         }
         let keeps_root = contents_only && !marker.is_continued;
@@ -150,7 +150,7 @@ impl<O: CopyObserver> Copier<O> {
         let marker = (marker.is_continued || there.is_none() && !keeps_root).then_some(marker);
         let item = Item { from, metadata, to, there, skip, directory: None };
         let mut frames = Vec::new();
-        match self.enter(item, DirectoryRules::root(rules), marker, extraneous).await {
+        match Box::pin(self.enter(item, DirectoryRules::root(rules), marker, extraneous)).await {
             Ok(mut frame) => {
                 if keeps_root {
                     frame.directory = None;
@@ -170,7 +170,7 @@ impl<O: CopyObserver> Copier<O> {
                 }
                 Ok(Some(item)) if is_directory(&item.metadata) => {
                     let rules = frame.rules.enter(item.from.path.file_name().unwrap_or_default());
-                    match self.enter(item, rules, None, extraneous).await {
+                    match Box::pin(self.enter(item, rules, None, extraneous)).await {
                         Ok(frame) => frames.push(frame),
                         Err(halt) => self.halted(halt)?,
                     }
@@ -411,7 +411,7 @@ impl Item {
         match kind(metadata) {
             Some(MetadataKind::Symlink) => self.link(observer).await,
             Some(MetadataKind::File) => {
-                if self.is_unchanged().await {
+                if Box::pin(self.is_unchanged()).await {
                     return self.skip(observer).await;
                 }
                 let _room = if metadata.size > LARGE { large.acquire().await.ok() } else { None };
@@ -496,7 +496,7 @@ impl Item {
             SkipUnchanged::BySizeAndTime => is_same(metadata, there),
             SkipUnchanged::ByContent => {
                 let is_likely = there.is_file && !there.is_symlink && there.size == metadata.size;
-                is_likely && has_same_content(from, to).await
+                is_likely && Box::pin(has_same_content(from, to)).await
             }
         }
     }

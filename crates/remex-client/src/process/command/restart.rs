@@ -9,14 +9,14 @@ impl Command {
     /// 100 ms again.
     ///
     /// All runs are one process: its output is that of all of them, with a line on standard error before each restart, and its
-    /// exit that of the last one. A program that cannot be found is not run again, and none after SIGTERM, SIGHUP, SIGINT or
-    /// SIGQUIT. A durable process does not need its server for that.
+    /// exit that of the last one. A program that cannot be found is not run again, and none that ends after SIGTERM, or within
+    /// 10 s after SIGHUP, SIGINT or SIGQUIT. A durable process does not need its server for that.
     ///
     /// Only a server of the program `remex` supports it.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect("unix:///run/remex.sock").await?;
+    /// # let client = remex_client::Client::connect(remex_client::Target::parse("unix:///run/remex.sock")?).await?;
     /// use remex_client::{Command, process::Restart};
     ///
     /// let worker = Command::new("worker").restart(Restart::on_failure().at_most(5)).start(&client).await?;
