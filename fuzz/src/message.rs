@@ -162,6 +162,7 @@ fn check_call(method: &str, call: &Call) {
         Call::ProcessWrite(params) => check_rewriting(params),
         Call::ProcessSignal(params) => check_rewriting(params),
         Call::ProcessTerminate(params) => check_rewriting(params),
+        Call::ProcessRestart(params) => check_rewriting(params),
         Call::ProcessCloseStdin(params) => check_rewriting(params),
         Call::ProcessRelease(params) => check_rewriting(params),
         Call::ProcessForget(params) => check_rewriting(params),

@@ -24,7 +24,7 @@ const ALWAYS_REPEATABLE = new Set<Method>([
 ]);
 
 /** Waiting for these takes as long as a process, a web server or the end of everything takes. */
-export const WITHOUT_TIMEOUT = new Set<Method>(["process/wait", "process/write", "process/closeStdin", "http/request", "session/end"]);
+export const WITHOUT_TIMEOUT = new Set<Method>(["process/wait", "process/restart", "process/write", "process/closeStdin", "http/request", "session/end"]);
 
 /** Returns whether carrying out a call twice has the same outcome as once: section 18.1 of the protocol. */
 export function isRepeatable(method: Method, params: object): boolean {
@@ -32,6 +32,8 @@ export function isRepeatable(method: Method, params: object): boolean {
   switch (method) {
     case "process/start":
       return members["startId"] != null;
+    case "process/restart":
+      return members["restartId"] != null;
     case "process/write":
       return members["writeId"] != null;
     case "fs/writeFile":

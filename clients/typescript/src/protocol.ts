@@ -243,6 +243,8 @@ export interface EnvironmentFeatures {
   networkProxyLaunch: boolean;
   /** `restart` of `process/start`. */
   processRestart: boolean;
+  /** `process/restart`, and `restartable` of `process/start`. */
+  processRestartRequest: boolean;
   /** `sandbox` of `fs/open`. */
   sandboxedFileStreaming: boolean;
   /** `shellSnapshot` of `process/start`. */
@@ -1543,6 +1545,18 @@ export interface ProcessRestart {
   policy: ProcessRestartPolicy;
 }
 
+/** `process/restart`: ends the process and its whole tree, and starts it again under its id, as it was started. */
+export interface ProcessRestartParams {
+  /** How long its tree may take to end after SIGTERM; absent: it is killed at once. */
+  graceMs?: number | null | undefined;
+  /** The process; it may have ended already. */
+  processId: string;
+  /** Makes the restart idempotent: repeating it with the same id returns the first outcome. It is the `startId` of the new start. */
+  restartId?: string | null | undefined;
+  /** Another session of the same identity, to which no client is attached. */
+  sessionId?: string | null | undefined;
+}
+
 /** After which ends a program is run again. */
 export type ProcessRestartPolicy = "onFailure" | "always";
 
@@ -1678,6 +1692,8 @@ export interface ProcessStartParams {
   processId: string;
   /** Runs the program again when it ends; only where `processRestart` is among the `capabilities` of the environment. */
   restart?: ProcessRestart | null | undefined;
+  /** Keeps this request in memory for `process/restart`; only where `processRestartRequest` is among the `capabilities` of the environment. */
+  restartable?: boolean | undefined;
   /** Height of the terminal, 24 unless given. */
   rows?: number | null | undefined;
   /** The confinement asked for. */
@@ -2090,6 +2106,7 @@ export interface Methods {
   "process/read": { params: ProcessReadParams; result: ProcessReadResult };
   "process/release": { params: ProcessReleaseParams; result: RpcEmptyResult };
   "process/resize": { params: ProcessResizeParams; result: RpcEmptyResult };
+  "process/restart": { params: ProcessRestartParams; result: ProcessStartResult };
   "process/seek": { params: ProcessSeekParams; result: ProcessSeekResult };
   "process/signal": { params: ProcessSignalParams; result: RpcEmptyResult };
   "process/snapshot": { params: ProcessSnapshotParams; result: ProcessSnapshotResult };

@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Attach(attach::Flags),
     /// Send a signal to a process, or end it with everything it started
     Kill(kill::Flags),
+    /// End processes with everything they started, and start them again as they were started
+    Restart(restart::Flags),
     /// Wait for processes to exit, and exit with the code of the last one named
     Wait(wait::Flags),
     /// Remove exited processes and their output, or files in an environment

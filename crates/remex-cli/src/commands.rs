@@ -34,6 +34,7 @@ mod process_json;
 pub(crate) mod proxy;
 pub(crate) mod ps;
 pub(crate) mod resize;
+pub(crate) mod restart;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod runtime;

@@ -78,6 +78,7 @@ async fn client(command: &Command) -> Outcome {
         Command::Logs(flags) => Box::pin(commands::logs::run(flags)).await,
         Command::Attach(flags) => Box::pin(commands::attach::run(flags)).await,
         Command::Kill(flags) => Box::pin(commands::kill::run(flags)).await,
+        Command::Restart(flags) => Box::pin(commands::restart::run(flags)).await,
         Command::Wait(flags) => Box::pin(commands::wait::run(flags)).await,
         Command::Rm(flags) => Box::pin(commands::rm::run(flags)).await,
         Command::Prune(flags) => Box::pin(commands::rm::prune(flags)).await,

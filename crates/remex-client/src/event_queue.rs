@@ -236,8 +236,8 @@ impl EventQueue {
     /// Handles a notification of the server.
     pub(crate) fn on_event(&self, event: ProcessEvent) -> QueueAction {
         let mut state = self.lock();
-        if state.failed.is_some() {
-            // No consumer will see it, so it must not block the process.
+        if state.failed.is_some() || state.closed.is_some() {
+            // No consumer will see it, so it must not block the process: after a restart, that is another one.
             return QueueAction { consumed: Some(event.position().1), ..QueueAction::default() };
         }
         if state.is_full() {

@@ -107,6 +107,7 @@ methods! {
     ProcessWrite          "process/write"          Exec              Base  Params  process::Write          => process::WriteReply;
     ProcessSignal         "process/signal"         Exec              Base  Params  process::Signal         => Empty;
     ProcessTerminate      "process/terminate"      Exec              Base  Params  process::Terminate      => process::Terminated;
+    ProcessRestart        "process/restart"        Exec              Remex Params  process::StartAgain     => process::Started;
     ProcessCloseStdin     "process/closeStdin"     Exec              Remex Params  process::CloseStdin     => Empty;
     ProcessRelease        "process/release"        Exec              Remex Params  process::Release        => Empty;
     ProcessForget         "process/forget"         Exec              Remex Params  process::Forget         => Empty;

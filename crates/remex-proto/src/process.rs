@@ -15,7 +15,9 @@ mod stream;
 mod watch;
 
 pub use collect::{COLLECTED_NAMES, Collect, Collected, CollectedProcess};
-pub use end::{Signal, SignalName, Terminate, TerminateMode, TerminateScope, Terminated, UnknownSignal};
+pub use end::{
+    Signal, SignalName, StartAgain, Terminate, TerminateMode, TerminateScope, Terminated, UnknownSignal,
+};
 pub use event::{
     Closed, DeniedHost, ExitCause, Exited, Failed, Gap, GapCause, GapRange, Output, Produced, StartedNote,
     Stream, Usage,

@@ -29,6 +29,7 @@ fn replies() -> Vec<(&'static str, Decode)> {
         row::<process::Write>(),
         row::<process::Signal>(),
         row::<process::Terminate>(),
+        row::<process::StartAgain>(),
         row::<process::CloseStdin>(),
         row::<process::Release>(),
         row::<process::Forget>(),

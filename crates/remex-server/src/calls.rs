@@ -216,6 +216,7 @@ impl Calls {
             Call::ProcessWrite(request) => self.write(&own, request, responder),
             Call::ProcessSignal(request) => self.signal(&own, &request, responder),
             Call::ProcessTerminate(request) => self.terminate(&own, &request, responder),
+            Call::ProcessRestart(request) => self.restart(&own, request, responder),
             Call::ProcessCloseStdin(request) => {
                 let order = Request::CloseStdin(responder, request.process_id.as_str().into());
                 self.order(&own, request.session_id.as_deref(), &request.process_id, order);

@@ -24,6 +24,7 @@ mod searches;
 mod seek;
 mod snapshot;
 mod start;
+mod start_request;
 mod supervised;
 mod task;
 mod terminate;
@@ -76,6 +77,7 @@ pub(crate) use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
 use searches::Searches;
 pub(crate) use snapshot::{SnapshotUse, Snapshots};
 pub(crate) use start::{Command, HANG_THRESHOLD, Starting};
+pub(crate) use start_request::StartRequest;
 pub(crate) use task::GATHER;
 use terminate::GracefulTerminations;
 pub(crate) use wait::Waiter;
@@ -136,6 +138,8 @@ pub(crate) struct Spec {
     pub(crate) timeout_grace: Option<Duration>,
     pub(crate) retain_bytes: usize,
     pub(crate) start_id: Option<String>,
+    /// What starts it again, if that is kept.
+    pub(crate) request: Option<StartRequest>,
     /// Whether output is on the disk before it is announced.
     pub(crate) sync: bool,
     /// Bytes that the client sent and that are kept with the process.

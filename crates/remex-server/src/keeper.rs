@@ -102,6 +102,8 @@ struct Keeper {
 struct Entry {
     process: Arc<Kept>,
     description: Vec<u8>,
+    /// What starts it again: it may have secrets, so it is never on the disk.
+    request: Arc<[u8]>,
     quota: Arc<Quota>,
     started: Option<(u32, u64)>,
     rules: Rules,
@@ -480,9 +482,9 @@ impl Keeper {
     fn list(&self) -> Vec<KeptProcess> {
         let entries: Vec<_> = self.processes().iter().map(|(key, entry)| (*key, entry.clone())).collect();
         let kept = entries.into_iter().map(|(key, entry)| {
-            let Entry { process, description, started, .. } = entry;
+            let Entry { process, description, request, started, .. } = entry;
             let (progress, hold) = process.progress_and_hold();
-            KeptProcess { key, description, started, progress, hold }
+            KeptProcess { key, description, request: request.to_vec(), started, progress, hold }
         });
         kept.collect()
     }

@@ -138,7 +138,10 @@ impl Caller for Responder {
         self.outbox().is_disconnected()
     }
 
-    fn answer(self, outcome: Result<Outcome, RpcError>) {
+    fn answer(mut self, outcome: Result<Outcome, RpcError>) {
+        if let Some(told) = self.take_told() {
+            return drop(told.send(outcome.map(|_| None)));
+        }
         match outcome {
             Ok(Outcome::Done(reply)) => self.ok(reply),
             Ok(Outcome::Written(reply)) => self.ok(reply),

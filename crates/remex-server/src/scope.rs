@@ -77,7 +77,9 @@ permissions! {
 }
 
 /// The least confinement that a credential demands of processes and file requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize,
+)]
 pub enum Floor {
     /// None.
     #[default]

@@ -5,11 +5,12 @@
 
 mod owner;
 mod registry;
+mod restarts;
 mod saved;
 mod starts;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -41,6 +42,7 @@ use crate::{
 };
 use owner::{OwnerShared, SessionOwner};
 pub(crate) use registry::{OpenedSession, SessionRegistry};
+use restarts::Entry;
 use starts::{PendingStart, Starts};
 
 /// How long killed processes may take until all their output is in their logs.
@@ -72,6 +74,8 @@ pub(crate) struct Session {
     /// Held while the controller changes or a start is admitted, so that neither sees an intermediate state of
     /// the other.
     changing: Mutex<()>,
+    /// The ids of processes that are being restarted.
+    restarting: Mutex<HashSet<String>>,
     /// Notified when a process has closed.
     closed_one: Notify,
     /// Whether a later server is to find it again.
@@ -177,6 +181,7 @@ impl Session {
             next_process: AtomicU32::new(0),
             path_locks: Arc::new(PathLockQueue::new(limits.waiting_file_requests)),
             changing: Mutex::default(),
+            restarting: Mutex::default(),
             closed_one: Notify::new(),
             is_lasting,
             is_unsaved: AtomicBool::new(false),
@@ -243,9 +248,11 @@ impl Session {
         slots: &Arc<Semaphore>,
     ) {
         let start_id = request.start_id.clone();
-        let Some(responder) = self.replay_start(&request, responder) else { return };
+        let Some(responder) = self.replay_start(start_id.as_deref(), &request.process_id, responder) else {
+            return;
+        };
         let pending = PendingStart { session: self, start_id: start_id.as_deref() };
-        match self.admit(request, responder.outbox().id, bounds) {
+        match self.admit(request, Entry::New(responder.outbox().id), bounds) {
             Ok((process, command)) => {
                 let start_id = start_id.clone();
                 let (id, identity) = (&self.id, &self.owner.identity);
@@ -280,7 +287,7 @@ impl Session {
     fn admit(
         self: &Arc<Self>,
         mut request: wire::Start,
-        controller: ConnectionId,
+        entry: Entry<'_>,
         bounds: &StartBounds,
     ) -> Result<(Arc<Process>, Command), RpcError> {
         self.host.starts().check_any()?;
@@ -296,17 +303,17 @@ impl Session {
         }
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
         let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
-        let followers = Followers::new(&request.process_id);
-        let (process, command) = Process::prepare(request, placement, followers)?;
+        let followers = entry.followers(&request.process_id);
+        let (process, command) = Process::prepare(request, bounds.floor, placement, followers)?;
         self.owner.keep_open(&process)?;
         let _changing = self.changing();
-        let Some(viewer) = self.controller(controller) else {
-            let message = "the session is no longer attached to this connection";
-            return Err(
-                RpcError::new(ErrorKind::SessionAttached, message).with_hint("resume it to start processes")
-            );
+        let viewer = match &entry {
+            Entry::New(connection) => Some(self.controller(*connection).ok_or_else(not_attached)?),
+            Entry::Again(_) => self.controlling(),
         };
-        process.controlled_by(&viewer);
+        if let Some(viewer) = viewer {
+            process.controlled_by(&viewer);
+        }
         let mut processes = self.processes();
         if processes.ended || self.host.is_stopping() {
             return Err(RpcError::new(
@@ -315,7 +322,8 @@ impl Session {
             )
             .with_hint("connect to another server, or start a new session"));
         }
-        if let Some(known) = processes.by_id.get(&process.id) {
+        let known = processes.by_id.get(&process.id);
+        if let Some(known) = known.filter(|known| !entry.replaces(known)) {
             let mismatch = known.spec.start_id.is_some() && process.spec.start_id.is_some();
             let kind = if mismatch { ErrorKind::StartIdMismatch } else { ErrorKind::ProcessExists };
             return Err(RpcError::new(kind, format!("process {} already exists", process.id)).with_hint(
@@ -330,7 +338,7 @@ impl Session {
         process.set_live(true);
         processes.live += 1;
         processes.by_id.insert(process.id.clone(), Arc::clone(&process));
-        Ok((process, command.with_floor(bounds.floor).with_snapshot(snapshot)))
+        Ok((process, command.with_snapshot(snapshot)))
     }
 
     /// Returns a tag that no process of the session has had.
@@ -555,6 +563,11 @@ impl Processes {
     }
 }
 
+fn not_attached() -> RpcError {
+    let message = "the session is no longer attached to this connection";
+    RpcError::new(ErrorKind::SessionAttached, message).with_hint("resume it to start processes")
+}
+
 impl Owner<Followers> for Session {
     fn id(&self) -> &str {
         &self.id
@@ -582,8 +595,11 @@ impl Owner<Followers> for Session {
     ) {
         let pid = started.pid.unwrap_or_default();
         self.finish_start(start_id, &Ok(started.clone()));
-        if let Some(caller) = caller {
-            caller.ok_then(started, AfterSend::Follow(Arc::clone(process) as _));
+        if let Some(mut caller) = caller {
+            match caller.take_told() {
+                Some(told) => drop(told.send(Ok(Some(started)))),
+                None => caller.ok_then(started, AfterSend::Follow(Arc::clone(process) as _)),
+            }
         }
         self.notify(Capability::ProcessStarted, |session_id| wire::StartedNote {
             process_id: process.id.to_string(),

@@ -103,6 +103,7 @@ fn process_of(call: &Call) -> Option<&str> {
         Call::ProcessWrite(call) => Some(&call.process_id),
         Call::ProcessSignal(call) => Some(&call.process_id),
         Call::ProcessTerminate(call) => Some(&call.process_id),
+        Call::ProcessRestart(call) => Some(&call.process_id),
         Call::ProcessCloseStdin(call) => Some(&call.process_id),
         Call::ProcessRelease(call) => Some(&call.process_id),
         Call::ProcessForget(call) => Some(&call.process_id),

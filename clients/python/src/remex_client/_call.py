@@ -49,6 +49,8 @@ def may_repeat(method: str, params: Mapping[str, object]) -> bool:
         return True
     if method == "process/start":
         return params.get("startId") is not None
+    if method == "process/restart":
+        return params.get("restartId") is not None
     if method == "process/write":
         return params.get("writeId") is not None
     if method == "fs/writeFile":
@@ -82,7 +84,7 @@ CONTROL = frozenset(
 )
 
 #: Requests that may wait for a process or a web server.
-PARKED = frozenset(["process/write", "process/wait", "http/request"])
+PARKED = frozenset(["process/write", "process/wait", "process/restart", "http/request"])
 
 
 class Call:

@@ -229,6 +229,8 @@ class EnvironmentFeatures(TypedDict):
     networkProxyLaunch: bool
     #: `restart` of `process/start`.
     processRestart: bool
+    #: `process/restart`, and `restartable` of `process/start`.
+    processRestartRequest: bool
     #: `sandbox` of `fs/open`.
     sandboxedFileStreaming: bool
     #: `shellSnapshot` of `process/start`.
@@ -1536,6 +1538,22 @@ class ProcessRestart(_ProcessRestart, total=False):
     #: How often at most; absent: without end.
     maxRestarts: int | None
 
+class _ProcessRestartParams(TypedDict):
+    #: The process; it may have ended already.
+    processId: str
+
+
+class ProcessRestartParams(_ProcessRestartParams, total=False):
+    """`process/restart`: ends the process and its whole tree, and starts it again under its id, as it was
+    started."""
+    #: How long its tree may take to end after SIGTERM; absent: it is killed at once.
+    graceMs: int | None
+    #: Makes the restart idempotent: repeating it with the same id returns the first outcome. It is the
+    #: `startId` of the new start.
+    restartId: str | None
+    #: Another session of the same identity, to which no client is attached.
+    sessionId: str | None
+
 #: After which ends a program is run again.
 ProcessRestartPolicy = Literal["onFailure"] | Literal["always"]
 
@@ -1675,6 +1693,9 @@ class ProcessStartParams(_ProcessStartParams, total=False):
     #: Runs the program again when it ends; only where `processRestart` is among the `capabilities` of the
     #: environment.
     restart: ProcessRestart | None
+    #: Keeps this request in memory for `process/restart`; only where `processRestartRequest` is among the
+    #: `capabilities` of the environment.
+    restartable: bool
     #: Height of the terminal, 24 unless given.
     rows: int | None
     #: The confinement asked for.
@@ -2032,6 +2053,7 @@ METHODS: dict[str, tuple[str, str]] = {
     "process/read": ("ProcessReadParams", "ProcessReadResult"),
     "process/release": ("ProcessReleaseParams", "RpcEmptyResult"),
     "process/resize": ("ProcessResizeParams", "RpcEmptyResult"),
+    "process/restart": ("ProcessRestartParams", "ProcessStartResult"),
     "process/seek": ("ProcessSeekParams", "ProcessSeekResult"),
     "process/signal": ("ProcessSignalParams", "RpcEmptyResult"),
     "process/snapshot": ("ProcessSnapshotParams", "ProcessSnapshotResult"),
@@ -2078,11 +2100,11 @@ __all__ = [
     "ProcessFailedParams", "ProcessForgetParams", "ProcessGapCause", "ProcessGapParams", "ProcessGapRange",
     "ProcessListParams", "ProcessListResult", "ProcessOutputOptions", "ProcessOutputParams",
     "ProcessOverflow", "ProcessProduced", "ProcessReadParams", "ProcessReadResult", "ProcessReleaseParams",
-    "ProcessResizeParams", "ProcessResourceLimits", "ProcessRestart", "ProcessRestartPolicy",
-    "ProcessSandboxType", "ProcessScope", "ProcessSeekParams", "ProcessSeekPosition", "ProcessSeekResult",
-    "ProcessShellSnapshot", "ProcessSignalName", "ProcessSignalParams", "ProcessSnapshotParams",
-    "ProcessSnapshotResult", "ProcessStartParams", "ProcessStartResult", "ProcessStartedParams",
-    "ProcessState", "ProcessStream", "ProcessTerminateMode", "ProcessTerminateParams",
+    "ProcessResizeParams", "ProcessResourceLimits", "ProcessRestart", "ProcessRestartParams",
+    "ProcessRestartPolicy", "ProcessSandboxType", "ProcessScope", "ProcessSeekParams", "ProcessSeekPosition",
+    "ProcessSeekResult", "ProcessShellSnapshot", "ProcessSignalName", "ProcessSignalParams",
+    "ProcessSnapshotParams", "ProcessSnapshotResult", "ProcessStartParams", "ProcessStartResult",
+    "ProcessStartedParams", "ProcessState", "ProcessStream", "ProcessTerminateMode", "ProcessTerminateParams",
     "ProcessTerminateResult", "ProcessTerminateScope", "ProcessUsage", "ProcessWaitCondition",
     "ProcessWaitParams", "ProcessWaitReason", "ProcessWaitResult", "ProcessWriteParams", "ProcessWriteResult",
     "ProcessWriteStatus", "RequestCancelParams", "RpcEmptyResult", "RpcError", "RpcErrorData", "RpcErrorKind",

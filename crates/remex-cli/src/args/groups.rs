@@ -21,7 +21,7 @@ pub(super) struct Group {
 pub(super) const GROUPS: &[Group] = &[
     Group {
         heading: "Run",
-        commands: &["run", "shell", "attach", "wait", "kill", "resize", "rm", "prune", "gc"],
+        commands: &["run", "shell", "attach", "wait", "kill", "restart", "resize", "rm", "prune", "gc"],
     },
     Group { heading: "Look", commands: &["ps", "inspect", "logs", "top"] },
     Group { heading: "Files", commands: &["cp", "ls", "cat", "edit", "mkdir", "mv", "watch", "http"] },

@@ -128,7 +128,7 @@ After a disconnect, remex reconnects for an hour, or as long as `--reconnect` sa
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
 /// Parses a grace period; `0` needs no unit.
-fn grace(text: &str) -> Result<Duration, InvalidArg> {
+pub(crate) fn grace(text: &str) -> Result<Duration, InvalidArg> {
     if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
 }
 

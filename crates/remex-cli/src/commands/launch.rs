@@ -235,6 +235,9 @@ impl Launch<'_> {
         if let Some(restart) = self.restart {
             command = command.restart(restart);
         }
+        if self.mode != RunMode::Foreground || self.name.is_some() {
+            command = command.restartable();
+        }
         let command = command.stdin(self.input).limits(self.limits).retain(self.retain());
         let started = silent_keeper::explained(client, command.start(client)).await;
         started.map_err(|error| {

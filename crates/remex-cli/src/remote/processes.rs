@@ -179,6 +179,7 @@ impl MatchRank {
 pub(crate) enum Action {
     Kill,
     Remove,
+    Restart,
 }
 
 impl Action {
@@ -186,6 +187,7 @@ impl Action {
         match self {
             Self::Kill => "kill",
             Self::Remove => "remove",
+            Self::Restart => "restart",
         }
     }
 
@@ -193,6 +195,7 @@ impl Action {
         match self {
             Self::Kill => "nothing was killed",
             Self::Remove => "nothing was removed",
+            Self::Restart => "nothing was restarted",
         }
     }
 }

@@ -35,6 +35,7 @@ mod orphans;
 mod packages;
 mod proxy;
 mod reconnect;
+mod restart;
 mod restart_policy;
 mod run;
 mod runtime_directory;

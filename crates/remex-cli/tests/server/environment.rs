@@ -99,6 +99,7 @@ fn the_host_is_described() {
                 "fileWriteStreaming": true,
                 "shellSnapshotV2": true,
                 "processRestart": true,
+                "processRestartRequest": true,
             },
             "processLimits": null,
             "confinement": null,

@@ -31,7 +31,9 @@ pub(super) fn class(call: &Call) -> CallClass {
         | Call::SessionObserve(_)
         | Call::SessionUnobserve(_)
         | Call::EnvironmentStatus(_) => CallClass::Control,
-        Call::ProcessWrite(_) | Call::ProcessWait(_) | Call::HttpRequest(_) => CallClass::Parked,
+        Call::ProcessWrite(_) | Call::ProcessWait(_) | Call::ProcessRestart(_) | Call::HttpRequest(_) => {
+            CallClass::Parked
+        }
         Call::ProcessRead(read) if read.wait_ms.is_some() => CallClass::Parked,
         Call::Initialize(_)
         | Call::ProcessStart(_)

@@ -6,6 +6,7 @@ use remex_proto::{Call, state::pending::AfterDisconnect};
 pub(super) fn after_disconnect(call: &Call) -> AfterDisconnect {
     let is_repeatable = match call {
         Call::ProcessStart(start) => start.start_id.is_some(),
+        Call::ProcessRestart(restart) => restart.restart_id.is_some(),
         Call::ProcessWrite(write) => write.write_id.is_some(),
         // These are idempotent.
         Call::ProcessRead(_)
@@ -122,11 +123,13 @@ mod tests {
     #[test]
     fn the_conditions_in_the_description_are_those_of_the_client() {
         let start = json!({"processId": "p", "argv": ["a"], "cwd": "/", "env": {}, "tty": false});
+        let process = json!({"processId": "p"});
         let write = json!({"processId": "p", "chunk": ""});
         let file = json!({"path": "/a", "dataBase64": ""});
         let (directory, request) = (json!({"path": "/a"}), json!({"url": "http://a/", "requestId": "r"}));
         let cases = [
             ("process/start", &start, json!({"startId": "s"}), json!({})),
+            ("process/restart", &process, json!({"restartId": "r"}), json!({})),
             ("process/write", &write, json!({"writeId": "w"}), json!({})),
             ("fs/writeFile", &file, json!({}), json!({"ifMatch": "absent"})),
             ("fs/createDirectory", &directory, json!({}), json!({"recursive": false})),

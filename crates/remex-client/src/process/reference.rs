@@ -292,6 +292,38 @@ impl ProcessRef {
         self.end(termination, wire::TerminateScope::Tree).await
     }
 
+    /// Ends the process with its whole tree, if it still runs, and starts it again under its id, as it was started:
+    /// with its environment, terminal, sandbox and limits. Returns the pid of the new one.
+    ///
+    /// Its start must have asked for that with [`Command::restartable`](crate::Command::restartable), and no other client
+    /// may be attached to its session. Handles of the process end with it. Carried out once, even across disconnects.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`]; the error of a failed start says that the process has ended.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    /// use remex_client::{Command, process::Termination};
+    ///
+    /// let process = Command::new("sleep").arg("1000").restartable().start(&client).await?;
+    /// let again = process.reference().restart(Termination::Graceful(Duration::from_secs(5))).await?;
+    /// assert_ne!(again, process.pid());
+    /// # Ok(()) }
+    /// ```
+    pub async fn restart(&self, termination: Termination) -> Result<Option<u32>, Error> {
+        let (process_id, session_id) = self.ids();
+        let grace_ms = match termination {
+            Termination::Kill => None,
+            Termination::Graceful(grace) => Some(millis(grace)),
+        };
+        let restart_id = Some(self.client.core().name("s"));
+        let again = wire::StartAgain { process_id, session_id, grace_ms, restart_id };
+        self.client.call_without_limit(again).await.map(|started| started.pid)
+    }
+
     async fn end(&self, termination: Termination, scope: wire::TerminateScope) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
         let mode = match termination {

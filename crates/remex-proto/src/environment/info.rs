@@ -255,6 +255,9 @@ pub struct Features {
     /// `restart` of `process/start`.
     #[serde(deserialize_with = "default_unless_decodable")]
     pub process_restart: bool,
+    /// `process/restart`, and `restartable` of `process/start`.
+    #[serde(deserialize_with = "default_unless_decodable")]
+    pub process_restart_request: bool,
 }
 
 /// `environment/status`.

@@ -182,6 +182,25 @@ pub struct Terminated {
     pub running: bool,
 }
 
+/// `process/restart`: ends the process and its whole tree, and starts it again under its id, as it was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct StartAgain {
+    /// The process; it may have ended already.
+    pub process_id: String,
+    /// Another session of the same identity, to which no client is attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// How long its tree may take to end after SIGTERM; absent: it is killed at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+    /// Makes the restart idempotent: repeating it with the same id returns the first outcome. It is the `startId` of the new
+    /// start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_id: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

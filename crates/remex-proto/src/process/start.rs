@@ -106,6 +106,10 @@ pub struct Start {
     /// Runs the program again when it ends; only where `processRestart` is among the `capabilities` of the environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
+    /// Keeps this request in memory for `process/restart`; only where `processRestartRequest` is among the `capabilities` of
+    /// the environment.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub restartable: bool,
 }
 
 impl Start {

@@ -348,6 +348,7 @@ impl Subject {
                 ..Subject::process(&request.process_id, &request.session_id)
             },
             Call::ProcessTerminate(request) => Subject::process(&request.process_id, &request.session_id),
+            Call::ProcessRestart(request) => Subject::process(&request.process_id, &request.session_id),
             Call::ProcessRead(request) => Subject::process(&request.process_id, &request.session_id),
             Call::ProcessWrite(request) => Subject::process(&request.process_id, &request.session_id),
             Call::ProcessCloseStdin(request) => Subject::process(&request.process_id, &request.session_id),

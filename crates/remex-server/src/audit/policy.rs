@@ -34,6 +34,7 @@ pub(crate) fn audited(call: &Call) -> Audited {
     match call {
         Call::Initialize(_) => Always("attach"),
         Call::ProcessStart(_) => Always("start"),
+        Call::ProcessRestart(_) => Always("restart"),
         // Every key that somebody types is one.
         Call::ProcessWrite(_) => First("input"),
         Call::ProcessCloseStdin(_) => Always("input"),
@@ -96,6 +97,7 @@ pub(crate) fn target(call: &Call) -> Target<'_> {
         Call::ProcessWrite(request) => named(&request.session_id),
         Call::ProcessSignal(request) => named(&request.session_id),
         Call::ProcessTerminate(request) => named(&request.session_id),
+        Call::ProcessRestart(request) => named(&request.session_id),
         Call::ProcessCloseStdin(request) => named(&request.session_id),
         Call::ProcessRelease(request) => named(&request.session_id),
         Call::ProcessForget(request) => named(&request.session_id),

@@ -44,6 +44,7 @@ fn required(call: &Call) -> &'static [Permission] {
         | Call::ProcessWrite(_)
         | Call::ProcessSignal(_)
         | Call::ProcessTerminate(_)
+        | Call::ProcessRestart(_)
         | Call::ProcessCloseStdin(_)
         | Call::ProcessRelease(_)
         | Call::ProcessForget(_)

@@ -61,18 +61,32 @@ impl Calls {
     }
 
     pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
-        let scopes = &self.credential.scopes;
-        let bounds = StartBounds {
-            max_processes: scopes.max_processes(),
-            floor: scopes.floor(),
-            login: self.login.clone(),
-        };
+        let bounds = StartBounds { login: self.login.clone(), ..self.restart_bounds() };
         if responder.request_bytes() <= LARGE_MESSAGE {
             return own.start(request, responder, &bounds, self.context.slots());
         }
         // Starting a child copies its arguments and environment, which may be megabytes.
         let slots = Arc::clone(self.context.slots());
         self.context.host().compute().run(move || own.start(request, responder, &bounds, &slots)).await;
+    }
+
+    pub(super) fn restart(&mut self, own: &Arc<Session>, request: wire::StartAgain, responder: Responder) {
+        let restart_id = request.restart_id.as_deref().unwrap_or_default();
+        if let Err(error) = self.context.host().limits().check_id("restartId", restart_id) {
+            return responder.error(&error);
+        }
+        match self.session(own, request.session_id.as_deref()) {
+            // Whoever has started it has agreed to run it as its own identity, and not with what another may do.
+            Ok(session) if session.owner.identity != own.owner.identity => responder.error(&not_yours()),
+            Ok(session) => session.restart(request, responder, self.restart_bounds(), self.context.slots()),
+            Err(error) => responder.error(&error),
+        }
+    }
+
+    /// Returns what the connection means for starts whose variables are known.
+    fn restart_bounds(&self) -> StartBounds {
+        let scopes = &self.credential.scopes;
+        StartBounds { max_processes: scopes.max_processes(), floor: scopes.floor(), login: None }
     }
 
     pub(super) fn write(&mut self, own: &Arc<Session>, request: wire::Write, responder: Responder) {
@@ -391,6 +405,13 @@ async fn stored_snapshot(
             snapshot => return snapshot,
         }
     }
+}
+
+fn not_yours() -> RpcError {
+    let message =
+        "a process of another identity cannot be restarted, because it would run with what yours may do";
+    RpcError::new(ErrorKind::PermissionDenied, message)
+        .with_hint("end it with `process/terminate`, and let its owner start it again")
 }
 
 fn too_many_searches(limit: usize) -> RpcError {

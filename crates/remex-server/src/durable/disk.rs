@@ -53,7 +53,7 @@ fn process(key: Key, dir: &Path) -> io::Result<KeptProcess> {
     let note = summary.notes.get(&START_NOTE).and_then(|note| serde_json::from_slice(note).ok());
     let started = note.map(|StartNote { pid, at_ms }| (pid, at_ms));
     let progress = if summary.closed.is_some() { progress_in(&summary) } else { close_lost(dir)? };
-    Ok(KeptProcess { key, description, started, progress, hold: KeptHold::ALL })
+    Ok(KeptProcess { key, description, request: Vec::new(), started, progress, hold: KeptHold::ALL })
 }
 
 /// Records in the log of a process that was lost with its keeper how it ended, and returns where the log stands.

@@ -33,6 +33,7 @@ use super::{
     footprint::Texts,
     log::Mirror,
     start::{Announce, Confined, started_reply},
+    start_request::StartRequest,
 };
 use crate::{
     clock::now_ms,
@@ -138,9 +139,9 @@ impl<A: Audience> Engine<A> {
         audience: A,
     ) -> Option<Arc<Self>> {
         let Place::Keeper { link, key } = &placement.place else { return None };
-        let (dir, spec) = (link.dir_of(*key), description.spec());
+        let KeptProcess { started, mut progress, hold, request, .. } = kept;
+        let (dir, spec) = (link.dir_of(*key), description.spec(StartRequest::kept(request)));
         let (link, key) = (Arc::clone(link), *key);
-        let KeptProcess { started, mut progress, hold, .. } = kept;
         progress.fresh = Vec::new();
         let (exit, is_full, is_over) = (progress.exit.take(), progress.is_full, progress.is_closed);
         let log = ProcessLog::Mirror(Box::new(Mirror::new(dir, progress)));
@@ -520,7 +521,7 @@ impl Description {
         Some(SavedStart { start_id, process_id, outcome: SavedOutcome::Started(started) })
     }
 
-    fn spec(&self) -> Spec {
+    fn spec(&self, request: Option<StartRequest>) -> Spec {
         let texts = Texts {
             id: &self.id,
             start_id: self.start_id.as_deref(),
@@ -529,7 +530,8 @@ impl Description {
             labels: &self.labels,
         };
         Spec {
-            weight: texts.weight(),
+            weight: texts.weight() + request.as_ref().map_or(0, StartRequest::weight),
+            request,
             argv: self.argv.clone(),
             cwd: self.cwd.clone(),
             tty: self.tty,

@@ -35,6 +35,7 @@ use super::{
     managed,
     managed::{Managed, ProxyRules},
     no_end_of_input, not_a_terminal,
+    start_request::StartRequest,
     supervised::Supervisor,
     unknown_process,
 };
@@ -73,6 +74,7 @@ pub(crate) struct Command {
     sandbox: Sandbox,
     /// The rules of its `networkProxy`, if that is enforced.
     managed: Option<Managed>,
+    /// The least confinement, whatever it asks for.
     floor: Floor,
     /// The shell snapshot that it restores, if any.
     snapshot: Option<SnapshotUse>,
@@ -81,11 +83,6 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Confines it at least like this, whatever it asks for.
-    pub(crate) fn with_floor(self, floor: Floor) -> Self {
-        Self { floor, ..self }
-    }
-
     /// Restores a shell snapshot before it.
     pub(crate) fn with_snapshot(self, snapshot: Option<SnapshotUse>) -> Self {
         Self { snapshot, ..self }
@@ -130,6 +127,7 @@ impl<A: Audience> Engine<A> {
     /// Checks everything that needs no system call and creates the handle.
     pub(crate) fn prepare(
         request: wire::Start,
+        floor: Floor,
         placement: Placement<'_, A>,
         audience: A,
     ) -> Result<(Arc<Self>, Command), RpcError> {
@@ -141,7 +139,7 @@ impl<A: Audience> Engine<A> {
         let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
         let supervisor = Supervisor::find(request.restart.as_ref(), host)?;
-        let spec = spec(&request, &limits, &placement.place);
+        let spec = spec(&request, floor, &limits, &placement.place);
         let log = match &placement.place {
             Place::Here => {
                 let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain() };
@@ -154,8 +152,7 @@ impl<A: Audience> Engine<A> {
                 ProcessLog::Mirror(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
             }
         };
-        let command =
-            Command { start, sandbox, managed, floor: Floor::default(), snapshot: None, supervisor };
+        let command = Command { start, sandbox, managed, floor, snapshot: None, supervisor };
         let process = Engine::new(request.process_id, spec, placement, log, audience);
         if process.is_durable() {
             // The keeper answers for its input.
@@ -251,6 +248,7 @@ impl<A: Audience> Engine<A> {
             key,
             session: owner.id().to_owned(),
             description: serde_json::to_vec(&description).unwrap_or_default(),
+            request: spec.request.as_ref().map(|request| request.bytes().to_vec()).unwrap_or_default(),
             start: start.to_spec(),
             rules: Rules {
                 id: self.id.to_string(),
@@ -623,7 +621,7 @@ fn check_lengths(request: &wire::Start, limits: &Limits) -> Result<(), RpcError>
     Ok(())
 }
 
-fn spec(request: &wire::Start, limits: &Limits, place: &Place) -> Spec {
+fn spec(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> Spec {
     let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
     let output = request.output;
     let (retain_bytes, retain_bytes_max, closed_ttl_max) = match place {
@@ -640,9 +638,11 @@ fn spec(request: &wire::Start, limits: &Limits, place: &Place) -> Spec {
         cwd: &request.cwd,
         labels: &request.labels,
     };
+    let kept = StartRequest::of(request, floor);
     Spec {
-        weight: texts.weight(),
+        weight: texts.weight() + kept.as_ref().map_or(0, StartRequest::weight),
         start_id: request.start_id.clone(),
+        request: kept,
         sync: request.sync,
         argv,
         cwd: request.cwd.clone(),

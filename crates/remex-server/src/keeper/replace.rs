@@ -60,6 +60,9 @@ struct KeptRecord {
     started: Option<(u32, u64)>,
     is_live: bool,
     is_abandoned: bool,
+    // The tables of an older keeper have none.
+    #[serde(default)]
+    request: Vec<u8>,
     process: ProcessRecord,
 }
 
@@ -166,6 +169,7 @@ impl Keeper {
                 started: entry.started,
                 is_live: process.is_live(),
                 is_abandoned: process.with_audience(|announcer| announcer.is_abandoned),
+                request: entry.request.to_vec(),
                 process: process.record(entry.rules.clone())?,
             })
         });
@@ -212,7 +216,7 @@ impl Keeper {
     }
 
     fn resume_process(self: &Arc<Self>, record: KeptRecord) -> io::Result<()> {
-        let KeptRecord { key, started, is_live, is_abandoned, mut process } = record;
+        let KeptRecord { key, started, is_live, is_abandoned, request, mut process } = record;
         let dir = self.state.processes().join(key.dir_name());
         let description = state_dir::read(&dir.join(DESCRIPTION))?;
         let quota = self.quota_of(&session_of(&description));
@@ -234,8 +238,15 @@ impl Keeper {
             place: Place::Here,
         };
         let (process, running) = Kept::resume_left(process, placement, log, announcer)?;
-        self.processes()
-            .insert(key, Entry { process: Arc::clone(&process), description, quota, started, rules });
+        let entry = Entry {
+            process: Arc::clone(&process),
+            description,
+            request: request.into(),
+            quota,
+            started,
+            rules,
+        };
+        self.processes().insert(key, entry);
         if is_live {
             self.count_live(&process);
         }

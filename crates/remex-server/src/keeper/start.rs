@@ -22,7 +22,7 @@ use crate::{
 impl Keeper {
     /// Starts a process, and tells the server of now how that went.
     pub(super) fn start(self: &Arc<Self>, new: NewProcess, link: &Arc<ServerLink>) {
-        let NewProcess { key, session, description, start, rules } = new;
+        let NewProcess { key, session, description, request, start, rules } = new;
         let refuse = |error: &RpcError| {
             link.send(&FromKeeper::NotStarted { key, failure: StartFailure::Other(error.into()) });
         };
@@ -42,7 +42,8 @@ impl Keeper {
         let announcer = Announcer::new(key, Arc::downgrade(self));
         let (process, attempt) =
             Kept::kept(spec, &self.host, Arc::downgrade(self), &self.account, log, announcer);
-        let entry = Entry { process: Arc::clone(&process), description, quota, started: None, rules };
+        let (process_of_entry, request) = (Arc::clone(&process), request.into());
+        let entry = Entry { process: process_of_entry, description, request, quota, started: None, rules };
         self.processes().insert(key, entry);
         self.count_live(&process);
         let (keeper, caller) = (Arc::clone(self), LinkCaller::starting(self, key));

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::limits::Limits;
 
 /// The version of everything but the greeting.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// The longest message: a start with as many arguments and variables as the kernel takes, or a long write.
 pub(crate) const MAX_BYTES: usize = 256 << 20;
@@ -271,6 +271,9 @@ pub(crate) struct NewProcess {
     pub(crate) session: String,
     /// What the server wants to find again; the keeper does not read it.
     pub(crate) description: Vec<u8>,
+    /// What starts it again; the keeper has it in memory only, and does not read it. Empty if there is nothing.
+    #[serde(with = "serde_bytes")]
+    pub(crate) request: Vec<u8>,
     pub(crate) start: StartSpec,
     pub(crate) rules: Rules,
 }
@@ -300,6 +303,9 @@ pub(crate) struct Rules {
 pub(crate) struct KeptProcess {
     pub(crate) key: Key,
     pub(crate) description: Vec<u8>,
+    /// What starts it again, if that is kept.
+    #[serde(with = "serde_bytes")]
+    pub(crate) request: Vec<u8>,
     /// The pid and the time of its start; `None` while it starts.
     pub(crate) started: Option<(u32, u64)>,
     pub(crate) progress: Progress,

@@ -11,7 +11,7 @@ use crate::account::Kind;
 const REQUEST_BYTES: usize = 2 << 10;
 
 /// Identifies a request of a connection. The id of an answered request may be reused while its work continues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RequestNumber(u64);
 
 /// A request without an answer.

@@ -7,7 +7,8 @@ use std::{
     time::Instant,
 };
 
-use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message};
+use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message, process::Started};
+use tokio::sync::oneshot;
 
 use super::{
     AfterSend, ConnectionId, Encoding, LongMessage, LongReply, Outbox, QueuedMessage, Reply, RequestNumber,
@@ -36,7 +37,14 @@ pub(crate) struct Responder {
     /// The type of the answer, once the method is known.
     reply: Option<TypeId>,
     observation: Option<Observation>,
+    /// Who in this program waits for the answer, in place of a client.
+    told: Option<oneshot::Sender<Told>>,
+    /// Whether this program itself has made the request: it is none of the connection.
+    is_internal: bool,
 }
+
+/// The answer to a request that this program makes for a client: a start has one with content.
+pub(crate) type Told = Result<Option<Started>, RpcError>;
 
 /// What is counted and recorded about a request.
 #[derive(Debug)]
@@ -72,7 +80,30 @@ impl Responder {
             request_bytes,
             reply: None,
             observation: None,
+            told: None,
+            is_internal: false,
         }
+    }
+
+    /// Returns one for a request that this program makes on behalf of a connection, and its answer.
+    pub(crate) fn within(outbox: &Arc<Outbox>) -> (Self, oneshot::Receiver<Told>) {
+        let (told, answer) = oneshot::channel();
+        let responder = Responder {
+            outbox: Arc::clone(outbox),
+            number: RequestNumber::default(),
+            id: None,
+            request_bytes: 0,
+            reply: None,
+            observation: None,
+            told: Some(told),
+            is_internal: true,
+        };
+        (responder, answer)
+    }
+
+    /// Returns who in this program waits for the answer, if it is not a client.
+    pub(crate) fn take_told(&mut self) -> Option<oneshot::Sender<Told>> {
+        self.told.take()
     }
 
     pub(crate) fn is_for(&self, connection: ConnectionId, id: &RequestId) -> bool {
@@ -280,7 +311,9 @@ impl Drop for Responder {
             let is_broken = std::thread::panicking();
             self.send_error(&if is_broken { defect() } else { cancelled() });
         }
-        self.outbox.settle(self.request_bytes);
+        if !self.is_internal {
+            self.outbox.settle(self.request_bytes);
+        }
     }
 }
 

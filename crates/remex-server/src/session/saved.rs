@@ -199,7 +199,12 @@ impl Session {
                 return None;
             }
             processes.live += 1;
-            processes.by_id.insert(process.id.clone(), Arc::clone(&process));
+            let replaced = processes.by_id.insert(process.id.clone(), Arc::clone(&process));
+            drop(processes);
+            if let Some(replaced) = replaced.filter(|replaced| replaced.is_closed()) {
+                // The server ended when it had started this one again, and had not forgotten the one before.
+                self.forget_replaced(&replaced);
+            }
         }
         process.set_live(true);
         self.owner.count_restored();

@@ -70,9 +70,14 @@ impl Session {
     }
 
     /// Answers a repeated start; returns the responder if the start is new.
-    pub(super) fn replay_start(&self, request: &wire::Start, responder: Responder) -> Option<Responder> {
-        let Some(start_id) = &request.start_id else { return Some(responder) };
-        let bytes = weight(start_id, &request.process_id);
+    pub(super) fn replay_start(
+        &self,
+        start_id: Option<&str>,
+        process_id: &str,
+        responder: Responder,
+    ) -> Option<Responder> {
+        let Some(start_id) = start_id else { return Some(responder) };
+        let bytes = weight(start_id, process_id);
         let is_known = self.starts().by_id.contains_key(start_id);
         // Not while the starts are locked, because it may forget processes.
         let charge = (!is_known)
@@ -82,10 +87,10 @@ impl Session {
         let limit = self.host.limits().start_ids;
         let known = starts.by_id.len();
         match starts.by_id.get_mut(start_id) {
-            Some(record) if record.process_id != request.process_id => {
+            Some(record) if record.process_id != process_id => {
                 let message = format!("startId `{start_id}` belongs to process `{}`", record.process_id);
                 drop(starts);
-                let hint = format!("use a new startId for `{}`", request.process_id);
+                let hint = format!("use a new startId for `{process_id}`");
                 responder.error(&RpcError::new(ErrorKind::StartIdMismatch, message).with_hint(hint));
                 None
             }
@@ -107,7 +112,7 @@ impl Session {
                 None
             }
             None => {
-                let process_id = request.process_id.clone();
+                let process_id = process_id.to_owned();
                 let Some(charge) = charge else {
                     drop(starts);
                     let what = format!("cannot start process `{process_id}` and remember its startId");
@@ -116,7 +121,7 @@ impl Session {
                     return None;
                 };
                 let outcome = Outcome::Pending(Vec::new());
-                starts.by_id.insert(start_id.clone(), Record { process_id, outcome, charge });
+                starts.by_id.insert(start_id.to_owned(), Record { process_id, outcome, charge });
                 Some(responder)
             }
         }

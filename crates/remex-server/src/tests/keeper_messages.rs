@@ -93,6 +93,7 @@ impl RawServer {
             key,
             session: "s".to_owned(),
             description: b"{}".to_vec(),
+            request: b"opaque".to_vec(),
             start: start.to_spec(),
             rules,
         }

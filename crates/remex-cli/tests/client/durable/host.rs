@@ -119,6 +119,11 @@ impl DurableHost {
         self.server = Some(server);
     }
 
+    /// Gives other flags to the servers that are started from now on.
+    pub(super) fn set_flags(&mut self, flags: &[&str]) {
+        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    }
+
     /// Kills the server with SIGKILL.
     pub(super) fn kill(&mut self) {
         let mut server = self.server.take().unwrap();

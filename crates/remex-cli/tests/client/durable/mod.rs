@@ -11,6 +11,7 @@ mod memory;
 mod restart_policy;
 mod restarts;
 mod space;
+mod started_again;
 mod status;
 mod storage;
 mod units;

@@ -82,6 +82,7 @@ impl Target {
             ("process/write", "processes", json!({"chunk": "eA=="})),
             ("process/signal", "processes", json!({"signal": "SIGKILL"})),
             ("process/terminate", "processes", json!({})),
+            ("process/restart", "processes", json!({})),
             ("process/closeStdin", "processes", json!({})),
             ("process/release", "processes", json!({})),
             ("process/forget", "processes", json!({})),

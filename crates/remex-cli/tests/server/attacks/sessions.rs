@@ -23,6 +23,7 @@ fn requests(session: &str) -> Vec<(&'static str, Value)> {
         of_process("process/seek", json!({"to": {"offset": 0}})),
         of_process("process/signal", json!({"signal": "SIGKILL"})),
         of_process("process/terminate", json!({})),
+        of_process("process/restart", json!({})),
         ("process/list", json!({"sessionId": session})),
         ("session/observe", json!({"sessionId": session})),
         ("session/unobserve", json!({"sessionId": session})),

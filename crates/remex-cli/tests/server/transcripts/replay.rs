@@ -384,8 +384,8 @@ const DIFFERS: &[(&str, &str)] = &[
     ("fs/getMetadata", "modifiedAtMs"),
 ];
 
-/// Features of the recorded server that this one has, and one that only this one has; of the others it says nothing.
-const FEATURES: [&str; 10] = [
+/// Features of the recorded server that this one has, and two that only this one has; of the others it says nothing.
+const FEATURES: [&str; 11] = [
     "networkProxyLaunch",
     "capabilityDiscoverySandbox",
     "capabilityDiscoveryV2",
@@ -396,6 +396,7 @@ const FEATURES: [&str; 10] = [
     "fileWriteStreaming",
     "shellSnapshotV2",
     "processRestart",
+    "processRestartRequest",
 ];
 
 /// Checks that `heard` has every member of `recorded`, each of the same type.

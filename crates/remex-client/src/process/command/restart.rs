@@ -1,4 +1,4 @@
-//! Commands that are run again when they end.
+//! Commands that are run again when they end, or when somebody asks for it.
 
 use remex_proto::process::Restart;
 
@@ -24,6 +24,14 @@ impl Command {
     /// ```
     pub fn restart(mut self, restart: Restart) -> Self {
         self.restart = Some(restart);
+        self
+    }
+
+    /// Lets the server keep the request of its start in memory, so that
+    /// [`ProcessRef::restart`](crate::process::ProcessRef::restart) can repeat it; a server that cannot do that starts it all the
+    /// same.
+    pub fn restartable(mut self) -> Self {
+        self.is_restartable = true;
         self
     }
 }

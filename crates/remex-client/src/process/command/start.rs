@@ -226,6 +226,8 @@ impl Command {
             linger_ms: self.linger.map(millis),
             limits: self.limits,
             restart: self.restart,
+            restartable: self.is_restartable
+                && info.is_some_and(|info| info.capabilities.process_restart_request),
         })
     }
 }
