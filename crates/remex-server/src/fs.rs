@@ -92,8 +92,8 @@ confinable! {
 pub(crate) enum AnswerSize {
     /// Queued at once.
     Small,
-    /// Waits until the client has read what was queued before.
-    Large,
+    /// About so many bytes; waits until the client has read what was queued before.
+    Large(u64),
 }
 
 /// Guards that a job holds until its effect is visible.
@@ -162,9 +162,9 @@ impl FileCalls {
         };
         match W::ANSWER {
             AnswerSize::Small => self.run_job(context, id, lock, move |guards| job(guards, responder)),
-            AnswerSize::Large => {
+            AnswerSize::Large(bytes) => {
                 let large = self.large(context);
-                context.spawn_call(id, large.answer(LISTING, lock, responder, job));
+                context.spawn_call(id, large.answer(bytes, lock, responder, job));
             }
         }
     }

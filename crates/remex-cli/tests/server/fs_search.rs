@@ -123,6 +123,16 @@ fn globs_are_those_of_ripgrep() {
         (json!({"pattern": "a\n"}), "contains a line feed"),
         (json!({"pattern": "x".repeat(100_000)}), "the pattern has 100000 bytes"),
         (json!({"pattern": "((\\w{500}){500}){500}"}), "is not a regular expression"),
+        (json!({"pattern": "(".repeat(5000) + &")".repeat(5000)}), "is not a regular expression"),
+        (json!({"globs": ["{".repeat(5000) + "a" + &"}".repeat(5000)]}), "is a glob of 10001 bytes"),
+        (
+            json!({"globs": ["{".repeat(1000) + "a" + &"}".repeat(1000)]}),
+            "is a glob with 1000 opening braces",
+        ),
+        // What closes no brace does not hide that braces are nested.
+        (json!({"globs": ["{[}]".repeat(1000) + &"}".repeat(40)]}), "is a glob with 1000 opening braces"),
+        (json!({"globs": ["[".repeat(4000)]}), "is not a glob"),
+        (json!({"globs": vec!["a".repeat(4000); 20]}), "the globs have 80000 bytes together"),
         (json!({"maxItems": 0}), "`maxItems` is 0"),
         (json!({"contextBefore": 101}), "`contextBefore` is 101"),
     ] {
@@ -130,7 +140,50 @@ fn globs_are_those_of_ripgrep() {
         let error = refused.expect_err("the options are wrong");
         assert!(error["message"].as_str().unwrap().contains(why), "{error}");
         assert_eq!(error["data"]["kind"], "invalidInput", "{error}");
+        assert!(error.to_string().len() < 1000, "the error repeats all of it: {error}");
     }
+    // As deep as it may be.
+    let globs = json!(["{".repeat(32) + "*.rs" + &"}".repeat(32)]);
+    let answer = search(&client, &place.uri(""), json!({"globs": globs}));
+    assert_eq!(files(&place, &answer), ["src/deep/lib.rs", "src/main.rs"]);
+}
+
+/// Returns what an answer says about the ignore file of the place.
+fn complaint(place: &Place, answer: &Value) -> String {
+    let errors = answer["errors"].as_array().unwrap_or_else(|| panic!("there are errors: {answer}"));
+    assert_eq!((errors.len(), &errors[0]["path"]), (1, &json!(place.uri(".gitignore"))), "{answer}");
+    errors[0]["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn ignore_files_are_used_within_limits_and_the_answer_says_what_is_not_used() {
+    let (server, place) = (Server::start(), Place::new());
+    let client = server.client();
+    for name in ["first", "last", "seen", ".git/config", "below/first"] {
+        place.write(name, "number\n");
+    }
+    let ignored = |content: String| {
+        place.write(".gitignore", content);
+        let answer = search(&client, &place.uri(""), json!({"pattern": "number", "report": "files"}));
+        (files(&place, &answer), complaint(&place, &answer))
+    };
+    let deep = |count| "{".repeat(count) + "seen" + &"}".repeat(count);
+    let (found, why) = ignored(format!("first\n{}\n{}\nlast\n", deep(5000), deep(1000)));
+    assert_eq!(found, ["seen"]);
+    assert!(why.contains("line 2 is left out, since it is a glob of 10004 bytes"), "{why}");
+    assert!(why.contains("and so are 1 others"), "{why}");
+    // The same holds for a file above the directory that is searched.
+    let answer = search(&client, &place.uri("below"), json!({"pattern": "number"}));
+    assert!(complaint(&place, &answer).contains("line 2 is left out"), "{answer}");
+    assert_eq!(answer["files"], json!([]));
+    let (found, why) = ignored(format!("first\n{}last\n", "no-[a-z]*-such-*\n".repeat(100_000)));
+    assert_eq!(found, ["last", "seen"]);
+    assert!(why.contains("limit is 65536 bytes") && why.contains("limit is 2000 rules"), "{why}");
+    // Of rules that are compiled separately, the last decides as well.
+    place.write(".gitignore", format!("first\nlast\n{}!first\n", "*.none\n".repeat(500)));
+    let answer = search(&client, &place.uri(""), json!({"pattern": "number", "report": "files"}));
+    assert_eq!(files(&place, &answer), ["below/first", "first", "seen"]);
+    assert_eq!(answer["errors"], Value::Null);
 }
 
 #[test]
@@ -180,6 +233,8 @@ fn each_limit_ends_a_search_with_what_was_found_and_it_goes_on_from_there() {
     assert_eq!(answer["truncated"], "bytes");
     assert!(!answer["files"].as_array().unwrap().is_empty());
     let answer = search(&client, &place.uri(""), json!({"pattern": "x", "timeoutMs": 0}));
+    assert_eq!((&answer["truncated"], &answer["files"]), (&json!("time"), &json!([])));
+    let answer = search(&client, &place.uri("a"), json!({"pattern": "x", "timeoutMs": 0}));
     assert_eq!((&answer["truncated"], &answer["files"]), (&json!("time"), &json!([])));
 }
 

@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use super::{
-    AnswerSize, FileWork, PathAccess, PathGuard, create_error, descent,
+    AnswerSize, FileWork, LISTING, PathAccess, PathGuard, create_error, descent,
     guard::{Located, TreeGuard},
     io_error, metadata,
     names::{self, Smallest},
@@ -133,7 +133,7 @@ fn create_all_without_links(path: &Path) -> io::Result<()> {
 }
 
 impl FileWork for wire::ReadDirectory {
-    const ANSWER: AnswerSize = AnswerSize::Large;
+    const ANSWER: AnswerSize = AnswerSize::Large(LISTING);
 
     fn access(&self) -> Result<PathAccess, RpcError> {
         PathAccess::looks(&self.path)

@@ -63,7 +63,7 @@ const MAX_CONTEXT: u64 = 100;
 const ITEM: usize = 64;
 
 impl FileWork for wire::SearchFiles {
-    const ANSWER: AnswerSize = AnswerSize::Large;
+    const ANSWER: AnswerSize = AnswerSize::Large(MAX_BYTES);
 
     fn access(&self) -> Result<PathAccess, RpcError> {
         PathAccess::looks(&self.path)
@@ -87,7 +87,14 @@ impl FileWork for wire::SearchFiles {
             reply: wire::SearchReply::default(),
         };
         if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
-            let rules = if self.options.with_ignored { Rules::none() } else { Rules::above(path, guard) };
+            let mut rules = Rules::none();
+            if !self.options.with_ignored {
+                let deadline = search.budget.deadline;
+                rules = Rules::above(path, guard, &|| wanted.check().is_ok() && Instant::now() < deadline);
+            }
+            for (path, why) in rules.take_problems() {
+                search.fail(path, why);
+            }
             let directory = descent::open(at.directory(), at.name(), at.links_from_here()).map_err(failed)?;
             let descent = Descent::new(directory).map_err(failed)?;
             search.tree(path, descent, TreeGuard::new(&at), &globs, rules).map_err(failed)?;
@@ -310,10 +317,12 @@ impl TreeSearch<'_> {
         })?;
         // `.gitignore` comes before `.ignore`, which decides.
         ignore_files.sort_unstable();
+        let (wanted, deadline) = (self.wanted, self.budget.deadline);
+        let goes_on = || wanted.check().is_ok() && Instant::now() < deadline;
         for name in ignore_files {
             if tree.allows(names::os_str(&name), Action::Read)
                 && let Ok(Some(file)) = open_file(descent.current(), &name)
-                && let Err(why) = rules.add(&file)
+                && let Err(why) = rules.add(&file, &goes_on)
             {
                 self.fail(path.join(names::os_str(&name)), why);
             }
@@ -342,8 +351,9 @@ impl TreeSearch<'_> {
         let budget = &mut self.budget;
         let outcome = self.content.search(self.options, file, self.wanted, budget, &mut found);
         self.wanted.check()?;
+        let is_out_of_time = matches!(outcome, Outcome::OutOfTime);
         match outcome {
-            Outcome::Done => {}
+            Outcome::Done | Outcome::OutOfTime => {}
             Outcome::Binary => {
                 self.reply.binary += 1;
                 if self.reply.binary_files.len() < MAX_NAMED && self.budget.take_bytes(path_len) {
@@ -361,6 +371,9 @@ impl TreeSearch<'_> {
         if is_found && (self.budget.take_bytes(path_len) || !found.lines.is_empty()) {
             self.reply.files.push(found);
         }
+        if is_out_of_time {
+            self.budget.reached.get_or_insert(wire::SearchLimit::Time);
+        }
         self.reply.truncated = self.budget.reached.or(self.reply.truncated);
         Ok(())
     }
@@ -369,6 +382,15 @@ impl TreeSearch<'_> {
         if self.reply.errors.len() < MAX_NAMED && self.budget.take_bytes(message.len()) {
             self.reply.errors.push(wire::WalkError::new(HostPath::from(path), message));
         }
+    }
+}
+
+/// Returns the beginning of what a client wrote, for a message.
+fn shown(text: &str) -> String {
+    const MAX_SHOWN: usize = 100;
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use super::{
-    AnswerSize, FileWork, PathAccess, PathGuard,
+    AnswerSize, FileWork, LISTING, PathAccess, PathGuard,
     descent::{self, Identity},
     io_error,
     names::{self, Smallest},
@@ -34,7 +34,7 @@ const MAX_ANSWER: usize = 4 * 1024 * 1024;
 const ITEM: usize = 64;
 
 impl FileWork for wire::Walk {
-    const ANSWER: AnswerSize = AnswerSize::Large;
+    const ANSWER: AnswerSize = AnswerSize::Large(LISTING);
 
     fn access(&self) -> Result<PathAccess, RpcError> {
         check_limits(&self.options)?;

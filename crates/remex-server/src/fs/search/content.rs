@@ -15,14 +15,15 @@ use grep_searcher::{
 };
 use remex_proto::{ErrorKind, RpcError, fs as wire};
 
-use super::{Budget, CancelCheck, DEFAULT_LINE};
+use super::{Budget, CancelCheck, DEFAULT_LINE, shown};
 use crate::fs::open;
 
 /// The longest line that is searched, which bounds the memory of a search.
 const MAX_LINE_SEARCHED: usize = 8 << 20;
 
-/// The longest pattern, and the largest automaton for one.
-const MAX_PATTERN: usize = 64 << 10;
+/// The longest pattern, how deep its groups are nested, and the largest automaton for one.
+const MAX_PATTERN: usize = 16 << 10;
+const MAX_NESTING: u32 = 100;
 const MAX_AUTOMATON: usize = 10 << 20;
 
 /// What is searched for, in one file after the other.
@@ -35,6 +36,8 @@ pub(super) struct Content {
 /// How the search of a file ended.
 pub(super) enum Outcome {
     Done,
+    /// Not searched to its end.
+    OutOfTime,
     Binary,
     Failed(String),
 }
@@ -83,8 +86,7 @@ impl Content {
         }
         match searched {
             Ok(()) => Outcome::Done,
-            // Its time is over, which the budget notices as well.
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Outcome::Done,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Outcome::OutOfTime,
             Err(error) if error.to_string().contains("allocation limit") => {
                 Outcome::Failed(format!("a line is longer than {MAX_LINE_SEARCHED} bytes"))
             }
@@ -112,12 +114,19 @@ fn compile(pattern: &str, options: &wire::SearchOptions) -> Result<RegexMatcher,
         .case_insensitive(options.ignore_case)
         .fixed_strings(options.literal)
         .crlf(true)
+        .nest_limit(MAX_NESTING)
         .size_limit(MAX_AUTOMATON)
         .dfa_size_limit(MAX_AUTOMATON);
     builder.build(pattern).or_else(|error| {
-        let shown: String = pattern.chars().take(100).collect();
+        let mut why = error.to_string();
+        // It repeats the pattern before the reason.
+        if pattern.len() > 100
+            && let Some((_, reason)) = why.rsplit_once("error: ")
+        {
+            why = shown(reason);
+        }
         invalid(
-            format!("`{shown}` is not a regular expression: {error}"),
+            format!("`{}` is not a regular expression: {why}", shown(pattern)),
             "write it as Rust and ripgrep do, escape characters that have a meaning, such as `(` and `{`, or set `literal`",
         )
     })

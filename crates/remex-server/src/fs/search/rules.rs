@@ -16,6 +16,7 @@ use ignore::{
 };
 use remex_proto::{ErrorKind, RpcError};
 
+use super::shown;
 use crate::{
     fs::{
         guard::PathGuard,
@@ -27,14 +28,29 @@ use crate::{
 /// The files of a directory with rules for it and for those below; the last one decides.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 
-/// How much of them is used for one directory, with those above it.
-const MAX_RULES: u64 = 1 << 20;
+/// How much of one of them is used, and of those of a directory and all above it.
+const MAX_FILE: usize = 64 << 10;
+const MAX_ALL: usize = 128 << 10;
+
+/// How many rules one of them may have, and those of a directory and all above it.
+const MAX_RULES: usize = 2000;
+const MAX_ALL_RULES: usize = 4000;
+
+/// How many rules are compiled at a time: this takes some milliseconds.
+const BLOCK: usize = 200;
+
+/// The longest glob.
+const MAX_GLOB: usize = 4 << 10;
+
+/// How many braces a glob may open, and so how deep they are nested: the library for globs recurses without a limit.
+const MAX_BRACES: usize = 32;
 
 /// The directories in which version control keeps its own files.
 const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".jj", ".svn"];
 
-/// How many globs a request may have.
+/// How many globs a request may have, and how long they may be together.
 const MAX_GLOBS: usize = 1000;
+const MAX_GLOBS_LEN: usize = 64 << 10;
 
 /// The globs of a request.
 pub(super) struct Globs(Gitignore);
@@ -49,16 +65,23 @@ impl Globs {
         if globs.len() > MAX_GLOBS {
             return invalid(format!("there are {} globs; limit is {MAX_GLOBS}", globs.len()));
         }
+        let len: usize = globs.iter().map(String::len).sum();
+        if len > MAX_GLOBS_LEN {
+            return invalid(format!("the globs have {len} bytes together; limit is {MAX_GLOBS_LEN}"));
+        }
         let mut builder = GitignoreBuilder::new(".");
         builder.allow_unclosed_class(false);
         for glob in globs {
+            if let Err(why) = check(glob) {
+                return invalid(format!("`{}` {why}", shown(glob)));
+            }
             if let Err(error) = builder.add_line(None, glob) {
-                return invalid(format!("`{glob}` is not a glob: {error}"));
+                return invalid(format!("`{}` is not a glob: {}", shown(glob), reason(&error)));
             }
         }
         match builder.build() {
             Ok(matcher) => Ok(Self(matcher)),
-            Err(error) => invalid(format!("the globs do not fit together: {error}")),
+            Err(error) => invalid(format!("the globs do not fit together: {}", reason(&error))),
         }
     }
 
@@ -80,8 +103,11 @@ pub(super) struct Rules {
     is_used: bool,
     /// The real path of the directory, or the one that it was asked for by.
     directory: PathBuf,
-    /// How much more of ignore files may be used.
-    room: u64,
+    /// How many more bytes and rules of ignore files may be used.
+    room: usize,
+    rules: usize,
+    /// What is not used of the ignore files above the directory where the search begins.
+    problems: Vec<(PathBuf, String)>,
     /// The rules of the nearest directory that has some.
     nearest: Option<Arc<RulesOfDirectory>>,
 }
@@ -92,38 +118,65 @@ struct RulesOfDirectory {
     parent: Option<Arc<RulesOfDirectory>>,
 }
 
+impl Drop for RulesOfDirectory {
+    /// Drops the rules above one after the other: there may be too many for recursion.
+    fn drop(&mut self) {
+        let mut next = self.parent.take();
+        while let Some(rules) = next {
+            next = Arc::into_inner(rules).and_then(|mut rules| rules.parent.take());
+        }
+    }
+}
+
 impl Rules {
     /// Returns rules that exclude nothing, whatever is in the tree.
     pub(super) fn none() -> Self {
-        Self { is_used: false, directory: PathBuf::new(), room: 0, nearest: None }
+        Self {
+            is_used: false,
+            directory: PathBuf::new(),
+            room: MAX_ALL,
+            rules: MAX_ALL_RULES,
+            problems: Vec::new(),
+            nearest: None,
+        }
     }
 
-    /// Returns the rules of the directories above one, up to the root of its repository.
-    pub(super) fn above(path: &Path, guard: &PathGuard) -> Self {
+    /// Returns the rules of the directories above one, up to the root of its repository, as far as the search goes on.
+    pub(super) fn above(path: &Path, guard: &PathGuard, goes_on: &dyn Fn() -> bool) -> Self {
         let directory = guard.canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let exists = |path: &Path| {
             let at = guard.entry(path, Links::Follow, FileAccess::Read);
             at.is_ok_and(|at| at.kind().is_ok())
         };
-        let root = directory.ancestors().find(|above| exists(&above.join(".git")));
-        let mut rules = Self { is_used: true, directory: PathBuf::new(), room: MAX_RULES, nearest: None };
+        let root = directory.ancestors().take_while(|_| goes_on()).find(|above| exists(&above.join(".git")));
+        let mut rules = Self { is_used: true, ..Self::none() };
         if let Some(root) = root {
             let mut between: Vec<_> =
                 directory.ancestors().skip(1).take_while(|above| above.starts_with(root)).collect();
             between.reverse();
             for above in between {
+                if !goes_on() {
+                    break;
+                }
                 rules.directory = above.to_owned();
                 for name in IGNORE_FILES {
                     let path = above.join(name);
                     let at = guard.target(&path, Links::Refuse, FileAccess::Read);
                     if let Ok((file, _)) = at.and_then(|at| open::for_reading(&at)) {
-                        let _ = rules.add(&file);
+                        if let Err(why) = rules.add(&file, goes_on) {
+                            rules.problems.push((path, why));
+                        }
                     }
                 }
             }
         }
         rules.directory = directory;
         rules
+    }
+
+    /// Returns what is not used of the ignore files above.
+    pub(super) fn take_problems(&mut self) -> Vec<(PathBuf, String)> {
+        std::mem::take(&mut self.problems)
     }
 
     /// Returns the rules for the entries of a directory in this one.
@@ -136,28 +189,83 @@ impl Rules {
         self.is_used && IGNORE_FILES.iter().any(|wanted| wanted.as_bytes() == name)
     }
 
-    /// Adds an ignore file of this directory; as in git, invalid lines have no effect.
-    pub(super) fn add(&mut self, file: &File) -> Result<(), String> {
+    /// Adds an ignore file of this directory while the search goes on; as in git, invalid lines have no effect.
+    ///
+    /// An error says what is not used of it.
+    pub(super) fn add(&mut self, file: &File, goes_on: &dyn Fn() -> bool) -> Result<(), String> {
+        if !goes_on() {
+            return Ok(());
+        }
+        let most = MAX_FILE.min(self.room);
         let mut content = Vec::new();
-        file.take(self.room + 1).read_to_end(&mut content).map_err(|error| error.to_string())?;
-        self.room = self
-            .room
-            .checked_sub(content.len() as u64)
-            .ok_or_else(|| format!("its rules are not used: they are longer than {MAX_RULES} bytes"))?;
-        let mut builder = GitignoreBuilder::new(".");
+        file.take(most as u64 + 1).read_to_end(&mut content).map_err(|error| error.to_string())?;
+        let mut problems = Vec::new();
+        if content.len() > most {
+            let lines = content[..most].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            content.truncate(lines);
+            problems.push(format!(
+                "it is used up to byte {lines} only: limit is {MAX_FILE} bytes, and {MAX_ALL} with those of the directories above"
+            ));
+        }
+        self.room -= content.len();
         let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&content);
-        for line in content.split(|byte| *byte == b'\n') {
+        let mut left = MAX_RULES.min(self.rules);
+        let mut builder = GitignoreBuilder::new(".");
+        let (mut first, mut in_block) = (1, 0);
+        // The first of the lines that are too long or too deep, and how many.
+        let (mut skipped, mut skips) = (None, 0);
+        for (number, line) in (1..).zip(content.split(|byte| *byte == b'\n')) {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if let Ok(line) = std::str::from_utf8(line) {
-                let _ = builder.add_line(None, line);
+            if line.starts_with(b"#") || line.trim_ascii().is_empty() {
+                continue;
+            }
+            let Ok(line) = std::str::from_utf8(line) else { continue };
+            if let Err(why) = check(line) {
+                skipped.get_or_insert((number, why));
+                skips += 1;
+                continue;
+            }
+            if left == 0 {
+                problems.push(format!(
+                    "it is used up to line {} only: limit is {MAX_RULES} rules, and {MAX_ALL_RULES} with those of the directories above",
+                    number - 1
+                ));
+                break;
+            }
+            left -= 1;
+            self.rules -= 1;
+            in_block += 1;
+            let _ = builder.add_line(None, line);
+            if in_block == BLOCK {
+                if !goes_on() {
+                    return Ok(());
+                }
+                problems.extend(self.add_block(&builder, first));
+                builder = GitignoreBuilder::new(".");
+                (first, in_block) = (number + 1, 0);
             }
         }
-        let matcher = builder.build().map_err(|error| error.to_string())?;
-        if !matcher.is_empty() {
-            let (directory, parent) = (self.directory.clone(), self.nearest.take());
-            self.nearest = Some(Arc::new(RulesOfDirectory { matcher, directory, parent }));
+        problems.extend(self.add_block(&builder, first));
+        if let Some((number, why)) = skipped {
+            let more = if skips > 1 { format!(", and so are {} others", skips - 1) } else { String::new() };
+            problems.push(format!("line {number} is left out, since it {why}{more}"));
         }
-        Ok(())
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
+    /// Adds rules, which decide before those that were added until now; returns what is wrong with them.
+    fn add_block(&mut self, builder: &GitignoreBuilder, first: usize) -> Option<String> {
+        match builder.build() {
+            Ok(matcher) if matcher.is_empty() => None,
+            Ok(matcher) => {
+                let (directory, parent) = (self.directory.clone(), self.nearest.take());
+                self.nearest = Some(Arc::new(RulesOfDirectory { matcher, directory, parent }));
+                None
+            }
+            Err(error) => {
+                Some(format!("up to {BLOCK} rules from line {first} are left out: {}", reason(&error)))
+            }
+        }
     }
 
     /// Returns whether an entry of this directory is excluded.
@@ -176,6 +284,26 @@ impl Rules {
             next = rules.parent.as_deref();
         }
         verdict.unwrap_or(false)
+    }
+}
+
+/// Returns why a glob is not given to the library for globs, which is only safe with short and flat ones.
+fn check(glob: &str) -> Result<(), String> {
+    if glob.len() > MAX_GLOB {
+        return Err(format!("is a glob of {} bytes; limit is {MAX_GLOB}", glob.len()));
+    }
+    let braces = glob.bytes().filter(|byte| *byte == b'{').count();
+    if braces > MAX_BRACES {
+        return Err(format!("is a glob with {braces} opening braces; limit is {MAX_BRACES}"));
+    }
+    Ok(())
+}
+
+/// Returns why a glob is none, without the glob.
+fn reason(error: &ignore::Error) -> String {
+    match error {
+        ignore::Error::Glob { err, .. } => shown(err),
+        error => shown(&error.to_string()),
     }
 }
 
