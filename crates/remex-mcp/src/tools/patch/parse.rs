@@ -315,7 +315,9 @@ fn add(line: &str, change: Option<&mut Change>) -> Result<(), &'static str> {
 fn head(rest: &str) -> Result<Hunk, &'static str> {
     let numbers = |range: &str| -> Option<(usize, usize)> {
         let (line, count) = range.split_once(',').unwrap_or((range, "1"));
-        Some((line.parse().ok()?, count.parse().ok()?))
+        let number =
+            |digits: &str| digits.parse::<u32>().ok().and_then(|number| usize::try_from(number).ok());
+        Some((number(line)?, number(count)?))
     };
     let mut words = rest.split_whitespace();
     if let (Some(old), Some(new)) = (words.next(), words.next())
@@ -395,6 +397,8 @@ mod tests {
             ("*** Begin Patch\n*** Update File: a\n*** End Patch\n", "no changes of `a`"),
             ("diff --git a/a b/a\nindex 1..2\nBinary files a/a and b/a differ\n", "binary files"),
             ("diff --git a/l b/l\nnew file mode 120000\n", "only plain files"),
+            ("diff --git a/a b/a\ncopy from a\ncopy to b\n", "cannot copy"),
+            ("--- \"a\\303\"\n+++ \"a\\303\"\n@@ -1 +1 @@\n-a\n+b\n", "without quotes"),
             ("--- a.orig\n+++ a\n@@ -1 +1 @@\n-a\n+b\n", "different files"),
         ] {
             let said = parse(wrong).unwrap_err().to_string();
