@@ -66,11 +66,10 @@ impl Tools {
         let done = fs.write(&path, &edited.text).if_match(IfMatch::Content(hash)).atomic().await;
         done.map_err(|error| changed(&error, &path))?;
         let answer = written(&path, &edited.text, edited.replacements);
-        Ok(match edited.has_converted {
-            true if is_mixed(&text) => answer.with_note(MIXED),
-            true => answer.with_note(CONVERTED),
-            false => answer,
-        })
+        if !edited.has_converted {
+            return Ok(answer);
+        }
+        Ok(answer.with_note(if is_mixed(&text) { MIXED } else { CONVERTED }))
     }
 }
 

@@ -127,7 +127,7 @@ impl Plan<'_> {
             return Ok(());
         }
         if let Some(file) = self.files.iter_mut().find(|file| file.path == path) {
-            if file.is_removed || (file.there.is_none() && file.from.is_none()) || file.from.is_some() {
+            if file.is_removed || file.there.is_none() || file.from.is_some() {
                 return Err(refused(
                     &path,
                     "is added, moved or deleted by the same patch",
