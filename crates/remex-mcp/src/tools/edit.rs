@@ -66,12 +66,18 @@ impl Tools {
         let done = fs.write(&path, &edited.text).if_match(IfMatch::Content(hash)).atomic().await;
         done.map_err(|error| changed(&error, &path))?;
         let answer = written(&path, &edited.text, edited.replacements);
-        Ok(if edited.has_converted { answer.with_note(CONVERTED) } else { answer })
+        if !edited.has_converted {
+            return Ok(answer);
+        }
+        Ok(answer.with_note(if is_mixed(&text) { MIXED } else { CONVERTED }))
     }
 }
 
 /// What is said when the line ends of an edit were those of another system.
 const CONVERTED: &str = "[the lines of the file end with CRLF, and so do those that were put in]";
+
+/// What is said when the file has line ends of both kinds.
+const MIXED: &str = "[the line ends of the file are mixed; those that were put in are as at their place]";
 
 /// Reads a text file that can be edited.
 pub(super) async fn read_text(fs: &Fs, path: &Path) -> Result<Text, Problem> {
@@ -121,13 +127,14 @@ fn apply(text: &str, edits: &[Edit]) -> Result<Edited, Problem> {
             ));
         }
         let (mut old, mut new) = (edit.old.clone(), edit.new.clone());
+        let mut ends_as_place = false;
         let mut count = edited.text.matches(&old).count();
         if count == 0 && edited.text.contains("\r\n") && !old.contains('\r') {
             (old, new) = (with_crlf(&old), with_crlf(&new));
             count = edited.text.matches(&old).count();
             edited.has_converted |= count > 0;
         } else if edited.text.contains("\r\n") && !new.contains('\r') && new.contains('\n') {
-            new = with_crlf(&new);
+            ends_as_place = true;
             edited.has_converted = true;
         }
         match count {
@@ -153,14 +160,22 @@ fn apply(text: &str, edits: &[Edit]) -> Result<Edited, Problem> {
                 ));
             }
         }
-        let len = (edited.text.len() - count * old.len()).saturating_add(count.saturating_mul(new.len()));
+        let crlf = if ends_as_place { with_crlf(&new) } else { new.clone() };
+        let len = (edited.text.len() - count * old.len()).saturating_add(count.saturating_mul(crlf.len()));
         if len as u64 > MAX_EDITED {
             return Err(refused(
                 format!("the file would have {len} bytes"),
                 "use a command such as `sed -i`".to_owned(),
             ));
         }
-        edited.text = edited.text.replace(&old, &new);
+        let (mut replaced, mut from) = (String::new(), 0);
+        for (at, _) in edited.text.match_indices(&old) {
+            replaced.push_str(&edited.text[from..at]);
+            replaced.push_str(if ends_with_crlf(&edited.text, at) { &crlf } else { &new });
+            from = at + old.len();
+        }
+        replaced.push_str(&edited.text[from..]);
+        edited.text = replaced;
         edited.replacements += count;
     }
     if edited.text == text {
@@ -168,6 +183,18 @@ fn apply(text: &str, edits: &[Edit]) -> Result<Edited, Problem> {
             .with_hint("leave them out if the file is as it should be"));
     }
     Ok(edited)
+}
+
+/// Returns whether the line at a position ends with CRLF; of the last line, whether the one before it does.
+fn ends_with_crlf(text: &str, at: usize) -> bool {
+    match text[at..].find('\n') {
+        Some(end) => text[..at + end].ends_with('\r'),
+        None => text[..at].rfind('\n').is_some_and(|end| text[..end].ends_with('\r')),
+    }
+}
+
+fn is_mixed(text: &str) -> bool {
+    text.contains("\r\n") && text.matches('\n').count() > text.matches("\r\n").count()
 }
 
 fn with_crlf(text: &str) -> String {
@@ -226,6 +253,9 @@ mod tests {
         assert_eq!((edited.text.as_str(), edited.has_converted), ("1\r\n2\r\nthree\r\n", true));
         let edited = apply("one\r\ntwo\r\n", &[edit("two", "2\n3")]).unwrap();
         assert_eq!(edited.text, "one\r\n2\r\n3\r\n");
+        let edited = apply("one\r\ntwo\nthree\n", &[edit("two", "2\n3"), edit("one", "0\n1")]).unwrap();
+        assert_eq!(edited.text, "0\r\n1\r\n2\n3\nthree\n");
+        assert!(is_mixed(&edited.text) && !is_mixed("a\r\nb\r\n"));
     }
 
     #[test]

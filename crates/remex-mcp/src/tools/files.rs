@@ -24,6 +24,9 @@ const MAX_IMAGE: u64 = 600 << 10;
 /// How much of a file or a listing is returned, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 
+/// Of longer files there is no hash: a page of them should not wait for all of the file.
+const MAX_HASHED: u64 = 16 << 20;
+
 /// How many lines of a file are returned without being told.
 const DEFAULT_LINES: u64 = 2000;
 
@@ -62,8 +65,9 @@ struct FileText {
     more: bool,
     /// The size of the file in bytes.
     bytes: u64,
-    /// The hash of the whole file, for `if_match`.
-    hash: String,
+    /// The hash of the whole file, for `if_match`, unless the file is long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hash: Option<String>,
     /// Whether these lines are UTF-8. If not, bytes are replaced in `content`, and writing it back would change the file.
     is_utf8: bool,
 }
@@ -73,7 +77,8 @@ struct FileText {
 struct BinaryFile {
     path: String,
     bytes: u64,
-    hash: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hash: Option<String>,
 }
 
 /// The parameters of `write_file`.
@@ -128,15 +133,17 @@ impl Tools {
         let failed = |error: Error| Problem::of_file(&error, &path);
         // The hash of a long file is older than what is read of it, never newer: if it still matches when the model writes,
         // nobody has changed the file since.
-        let is_long = fs.metadata(&path).await.map_err(failed)?.size > MAX_TEXT as u64;
-        let older = if is_long { Some(fs.hash(&path).await.map_err(failed)?.hash) } else { None };
+        let size = fs.metadata(&path).await.map_err(failed)?.size;
+        let is_long = size > MAX_TEXT as u64;
+        let is_hashed = is_long && size <= MAX_HASHED;
+        let older = if is_hashed { Some(fs.hash(&path).await.map_err(failed)?.hash) } else { None };
         let file = fs.open(&path).await.map_err(failed)?;
         let bytes = file.metadata().size;
         let (first, limit) = (params.first_line.unwrap_or(1).max(1), params.lines.unwrap_or(DEFAULT_LINES));
         let (mut reader, mut content, mut line, mut lines) =
             (BufReader::new(file), Vec::new(), Vec::new(), 0);
         let (mut number, mut more, mut is_binary) = (0, false, false);
-        let mut hash = older.is_none().then(Sha256::new);
+        let mut hash = (!is_long).then(Sha256::new);
         loop {
             line.clear();
             let read = (&mut reader).take(MAX_TEXT as u64).read_until(b'\n', &mut line).await;
@@ -150,7 +157,7 @@ impl Tools {
                 continue;
             }
             number += 1;
-            is_binary = line.contains(&0) || (number == 1 && image_type(&line).is_some());
+            is_binary = line.contains(&0) || (number == 1 && is_image_head(&line));
             if is_binary {
                 if hash.is_none() {
                     break;
@@ -175,8 +182,7 @@ impl Tools {
             lines += 1;
         }
         drop(reader);
-        let hash = older.or_else(|| Some(ContentHash(hash?.finalize().into())));
-        let hash = hash.expect("one of the two is there").to_string();
+        let hash = older.or_else(|| Some(ContentHash(hash?.finalize().into()))).map(|hash| hash.to_string());
         if is_binary {
             return self.read_binary(&fs, &path, bytes, hash).await;
         }
@@ -200,16 +206,16 @@ impl Tools {
         if !is_utf8 {
             text.push_str(NOT_UTF8);
         }
-        text.push_str(&format!("[{bytes} bytes; for `if_match`: {hash}]"));
+        text.push_str(&format!("[{}]", size_and_hash(bytes, hash.as_deref())));
         let path = path.display().to_string();
         let found = FileText { path, content, first_line: first, lines, more, bytes, hash, is_utf8 };
         Ok(Answered::new(text, &found))
     }
 
     /// Returns an image as one, and says of other files how long they are.
-    async fn read_binary(&self, fs: &Fs, path: &Path, bytes: u64, hash: String) -> Answer {
+    async fn read_binary(&self, fs: &Fs, path: &Path, bytes: u64, hash: Option<String>) -> Answer {
         let name = path.display().to_string();
-        let text = format!("binary, {bytes} bytes; for `if_match`: {hash}");
+        let text = format!("binary, {}", size_and_hash(bytes, hash.as_deref()));
         let data = BinaryFile { path: name, bytes, hash };
         if bytes > MAX_IMAGE {
             let note = "\n[look at it with a command such as `file` or `xxd`; an image has to be smaller to be shown]";
@@ -281,8 +287,10 @@ impl Tools {
         if entries.is_empty() {
             text = "the directory is empty".to_owned();
         } else if more {
+            let raise =
+                if limit < MAX_ENTRIES { format!("raise `limit` ({limit}), ") } else { String::new() };
             text.push_str(&format!(
-                "\n[more entries follow: raise `limit` ({limit}), list a directory below this one, or find names with \
+                "\n[more entries follow: {raise}list a directory below this one, or find names with \
                  `search_files` and `glob`]"
             ));
         }
@@ -304,7 +312,22 @@ impl Tools {
 }
 
 fn marked(name: &str, is_directory: bool) -> String {
-    format!("{name}{}", if is_directory { "/" } else { "" })
+    format!("{}{}", on_one_line(name), if is_directory { "/" } else { "" })
+}
+
+/// Returns a name with its control characters escaped, so that it is one line of a list.
+pub(super) fn on_one_line(name: &str) -> String {
+    let escaped = |character: char| {
+        if character.is_control() { character.escape_default().to_string() } else { character.to_string() }
+    };
+    name.chars().map(escaped).collect()
+}
+
+fn size_and_hash(bytes: u64, hash: Option<&str>) -> String {
+    match hash {
+        Some(hash) => format!("{bytes} bytes; for `if_match`: {hash}"),
+        None => format!("{bytes} bytes; over 16 MiB there is no hash for `if_match`"),
+    }
 }
 
 /// Returns lines with their numbers.
@@ -315,13 +338,27 @@ fn numbered(content: &str, first: u64) -> String {
         .collect()
 }
 
-/// Returns the type of an image that clients can show.
+/// Returns whether a file that begins so is an image, and no text.
+fn is_image_head(line: &[u8]) -> bool {
+    line.starts_with(b"\x89PNG\r\n") || line.starts_with(b"\xff\xd8\xff")
+}
+
+/// Returns the type of a complete image that clients can show.
 fn image_type(content: &[u8]) -> Option<&'static str> {
+    let is_complete = |ends: bool, name| ends.then_some(name);
     match content {
-        [0x89, b'P', b'N', b'G', b'\r', b'\n', ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', 0, 0, 0, 13, b'I', b'H', b'D', b'R', ..] => {
+            is_complete(content.ends_with(b"\0\0\0\0IEND\xaeB`\x82"), "image/png")
+        }
+        [0xff, 0xd8, 0xff, ..] => is_complete(content.ends_with(b"\xff\xd9"), "image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', w0, w1, h0, h1, _, _, _, .., end] => {
+            let has_size = (*w0, *w1) != (0, 0) && (*h0, *h1) != (0, 0);
+            is_complete(has_size && *end == b';' && content.contains(&0), "image/gif")
+        }
+        [b'R', b'I', b'F', b'F', a, b, c, d, b'W', b'E', b'B', b'P', rest @ ..] => {
+            let len = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+            is_complete(len == rest.len() + 4 || len + 1 == rest.len() + 4, "image/webp")
+        }
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use remex_client::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Tools;
+use super::{Tools, files::on_one_line};
 use crate::{
     answer::{Answer, Answered, Problem},
     call::{Call, Stop},
@@ -25,6 +25,9 @@ const MAX_TEXT: u64 = 64 << 10;
 
 /// How much of a line is returned, in bytes.
 const MAX_LINE: u64 = 400;
+
+/// How many characters of a wrong glob are repeated.
+const MAX_ECHOED: usize = 100;
 
 /// How many lines or files are returned.
 const DEFAULT_LIMIT: u64 = 200;
@@ -115,7 +118,7 @@ impl Tools {
         let searching = tokio::time::timeout(SEARCH_TIME + ANSWER_TIME, fs.search(&path, options));
         let reply = match call.unless_stopped(searching).await {
             Ok(Ok(Ok(reply))) => reply,
-            Ok(Ok(Err(error))) => return Err(not_searched(&error, environment, &client)),
+            Ok(Ok(Err(error))) => return Err(not_searched(&error, &params.glob, environment, &client)),
             Ok(Err(_)) => {
                 return Err(Problem::new("the search does not end: a file system there may hang")
                     .with_hint("search a narrower `path`"));
@@ -126,13 +129,19 @@ impl Tools {
     }
 }
 
+impl Globs {
+    fn all(&self) -> &[String] {
+        match self {
+            Self::None => &[],
+            Self::One(glob) => std::slice::from_ref(glob),
+            Self::Several(globs) => globs,
+        }
+    }
+}
+
 impl SearchFiles {
     fn options(&self) -> Result<SearchOptions, Problem> {
-        let globs: &[String] = match &self.glob {
-            Globs::None => &[],
-            Globs::One(glob) => std::slice::from_ref(glob),
-            Globs::Several(globs) => globs,
-        };
+        let globs = self.glob.all();
         if self.pattern.is_none() && globs.is_empty() {
             return Err(Problem::new("there is nothing to search for")
                 .with_hint("give `pattern` for lines in files, or `glob` for names of files"));
@@ -173,6 +182,7 @@ impl SearchFiles {
                         .into_owned()
                 },
             );
+            let path = on_one_line(&path);
             returned += self.lines(file, &path, &mut matches);
         }
         let mut notes = Vec::new();
@@ -251,9 +261,13 @@ impl SearchFiles {
     }
 }
 
-fn not_searched(error: &Error, environment: &Environment, client: &Client) -> Problem {
+fn not_searched(error: &Error, glob: &Globs, environment: &Environment, client: &Client) -> Problem {
     if error.kind() != Some(ErrorKind::UnknownMethod) {
-        return Problem::new(error.message());
+        let mut message = error.message();
+        for glob in glob.all() {
+            message = shortened(&message, glob);
+        }
+        return Problem::new(message);
     }
     let server = &client.welcome().server;
     let version = if server.version.is_empty() { "" } else { &format!(" (version {})", server.version) };
@@ -262,4 +276,20 @@ fn not_searched(error: &Error, environment: &Environment, client: &Client) -> Pr
         environment.name()
     ))
     .with_hint("use `run_command` with `grep -rn`, and have the server updated")
+}
+
+/// Returns a message with only the beginning of a long glob that it repeats, or repeats a part of.
+fn shortened(message: &str, glob: &str) -> String {
+    let Some((end, _)) = glob.char_indices().nth(MAX_ECHOED) else { return message.to_owned() };
+    let (head, tail) = glob.split_at(end);
+    let mut parts = message.split(head);
+    let mut short = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let same = part.chars().zip(tail.chars()).take_while(|(one, other)| one == other);
+        let repeated: usize = same.map(|(character, _)| character.len_utf8()).sum();
+        short.push_str(head);
+        short.push_str("...");
+        short.push_str(&part[repeated..]);
+    }
+    short
 }

@@ -66,7 +66,13 @@ async fn text_is_enough_to_edit_what_was_read() {
 async fn images_are_images_and_other_binary_content_is_told() {
     let world = World::new();
     let model = world.model().await;
-    let png = [b"\x89PNG\r\n\x1a\n".as_slice(), &[0; 100]].concat();
+    let png = [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(), &[0; 80], b"\0\0\0\0IEND\xaeB`\x82"].concat();
+    fs::write(world.directory.path().join("cut"), &png[..100]).unwrap();
+    let result = model.call("read_file", json!({"path": "cut"})).await;
+    assert!(result.content.len() == 1 && text(&result).starts_with("binary, 100 bytes"), "{result:?}");
+    fs::write(world.directory.path().join("words"), "GIF8 is how they begin;\n").unwrap();
+    let (words, _) = model.does("read_file", json!({"path": "words"})).await;
+    assert!(words.starts_with("     1\tGIF8 is how"), "{words}");
     fs::write(world.directory.path().join("picture"), &png).unwrap();
     let result = model.call("read_file", json!({"path": "picture"})).await;
     let image = result.content[1].as_image().expect("it is an image");
@@ -93,6 +99,27 @@ async fn a_listing_has_a_budget_and_shows_what_is_near_first() {
     assert_eq!(data["entries"].as_array().unwrap().len(), 5);
     let (text, _) = model.does("list_directory", json!({"path": "a/deep/er", "limit": 3})).await;
     assert!(text.starts_with("0\n1\n10\n[more entries follow: raise `limit` (3)"), "{text}");
+    let many = world.directory.path().join("many");
+    fs::create_dir(&many).unwrap();
+    for number in 0..5001 {
+        fs::write(many.join(format!("{number}\nline")), "").unwrap();
+    }
+    let (text, _) = model.does("list_directory", json!({"path": "many", "limit": 9999})).await;
+    assert!(
+        text.starts_with("0\\nline\n") && !text.contains("raise `limit`"),
+        "{}",
+        &text[text.len() - 200..]
+    );
+}
+
+#[tokio::test]
+async fn a_page_of_a_huge_file_comes_without_a_hash() {
+    let world = World::new();
+    let model = world.model().await;
+    fs::write(world.directory.path().join("huge"), "line\n".repeat(4 << 20)).unwrap();
+    let (text, data) = model.does("read_file", json!({"path": "huge", "lines": 1})).await;
+    assert!(text.ends_with("over 16 MiB there is no hash for `if_match`]"), "{text}");
+    assert!(data.get("hash").is_none(), "{data}");
 }
 
 #[tokio::test]

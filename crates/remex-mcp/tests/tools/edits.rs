@@ -1,6 +1,6 @@
 //! Edits and patches: near matches, and nothing half done.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use super::*;
 
@@ -46,4 +46,47 @@ async fn a_patch_is_applied_as_a_whole_or_not_at_all() {
     assert_eq!(world.file("a"), "one\n2\n3\n");
     let why = model.fails("apply_patch", json!({"patch": patch})).await;
     assert!(why.contains("nothing was changed"), "{why}");
+}
+
+#[tokio::test]
+async fn a_patch_changes_what_it_says_and_nothing_else() {
+    let world = World::new();
+    let model = world.model().await;
+    let place = |name: &str| world.directory.path().join(name);
+    let mode = |name: &str| fs::metadata(place(name)).unwrap().permissions().mode() & 0o777;
+    for (name, content) in
+        [("script", "a\n"), ("tool", "a\n"), ("twice", "1\n2\n"), ("old", "x\ny\n"), ("plain", "p\n")]
+    {
+        fs::write(place(name), content).unwrap();
+    }
+    for name in ["script", "tool"] {
+        fs::set_permissions(place(name), fs::Permissions::from_mode(0o750)).unwrap();
+    }
+    let patch = "*** Begin Patch\n*** Update File: script\n*** Move to: moved/script\n*** Update File: tool\n*** Move to: moved/tool\n\
+                 @@\n-a\n+b\n*** Update File: twice\n@@\n-1\n+one\n*** Update File: twice\n@@\n one\n-2\n+two\n*** End Patch\n";
+    model.does("apply_patch", json!({"patch": patch})).await;
+    assert_eq!((world.file("moved/script"), world.file("moved/tool")), ("a\n".into(), "b\n".into()));
+    assert_eq!((mode("moved/script"), mode("moved/tool")), (0o750, 0o750));
+    assert_eq!(world.file("twice"), "one\ntwo\n");
+    assert!(!place("script").exists() && !place("tool").exists());
+    // A deletion that does not know the whole file is refused.
+    let delete = |lines: &str| json!({"patch": format!("--- a/old\n+++ /dev/null\n{lines}")});
+    for lines in ["@@ -1 +0,0 @@\n-x\n", "@@ -1,2 +0,0 @@\n-x\n-z\n"] {
+        let why = model.fails("apply_patch", delete(lines)).await;
+        assert!(why.contains("nothing was changed") && place("old").exists(), "{why}");
+    }
+    model.does("apply_patch", delete("@@ -1,2 +0,0 @@\n-x\n-y\n")).await;
+    assert!(!place("old").exists());
+    let git = "diff --git a/run b/run\nnew file mode 100755\nindex 0..1\n--- /dev/null\n+++ b/run\n@@ -0,0 +1 @@\n+x\n\
+               diff --git a/empty b/empty\nnew file mode 100644\nindex 0..0\n\
+               diff --git a/plain b/named\nsimilarity index 90%\nrename from plain\nrename to named\n\
+               diff --git a/twice b/twice\nold mode 100644\nnew mode 100755\n";
+    model.does("apply_patch", json!({"patch": git})).await;
+    assert_eq!(
+        (world.file("run"), world.file("empty"), world.file("named")),
+        ("x\n".into(), String::new(), "p\n".into())
+    );
+    assert_eq!((mode("run") & 0o100, mode("empty") & 0o100, mode("twice") & 0o100), (0o100, 0, 0o100));
+    let why = model.fails("apply_patch", json!({"patch": "*** Begin Patch\n*** Delete File: run\n"})).await;
+    assert!(why.contains("cut off") && place("run").exists(), "{why}");
 }

@@ -59,6 +59,9 @@ async fn lines_are_found_with_the_expressions_and_globs_of_ripgrep() {
         let said = model.fails("search_files", arguments).await;
         assert!(said.contains(why), "{said}");
     }
+    let glob = format!("[{}", "a".repeat(5000));
+    let said = model.fails("search_files", json!({"pattern": "x", "glob": glob})).await;
+    assert!(said.contains(&glob[..100]) && said.len() < 500, "{said}");
 }
 
 #[tokio::test]
