@@ -226,8 +226,10 @@ impl Signals {
 /// Waits for a signal.
 async fn next(listeners: &mut [(Signal, SignalListener)]) -> Signal {
     poll_fn(|context| {
-        let came = listeners.iter_mut().find(|(_, listener)| listener.poll_recv(context).is_ready());
-        came.map_or(Poll::Pending, |(signal, _)| Poll::Ready(*signal))
+        let came = listeners
+            .iter_mut()
+            .find_map(|(signal, listener)| listener.poll_recv(context).is_ready().then_some(*signal));
+        came.map_or(Poll::Pending, Poll::Ready)
     })
     .await
 }

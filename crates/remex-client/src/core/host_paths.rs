@@ -125,17 +125,17 @@ mod tests {
     #[test]
     fn relative_paths_begin_in_the_working_directory_and_tildes_at_home() {
         let info = json!({
-            "shell": {"name": "sh", "path": "file:///bin/sh"}, "cwd": "file:///work", "userHomeDir": "file:///home/ann",
+            "shell": {"name": "sh", "path": "file:///bin/sh"}, "cwd": "file:///srv", "userHomeDir": "file:///home/ann",
         });
         let info: Info = serde_json::from_value(info).unwrap();
         let of = |path: &str| resolved(&HostPath::from(PathBuf::from(path)), &info);
         for (path, expected) in [
-            ("a/b", "/work/a/b"),
-            (".", "/work"),
+            ("a/b", "/srv/a/b"),
+            (".", "/srv"),
             ("../b/./c", "/b/c"),
             ("~", "/home/ann"),
             ("~/a", "/home/ann/a"),
-            ("./~a", "/work/~a"),
+            ("./~a", "/srv/~a"),
         ] {
             assert_eq!(of(path).unwrap().to_string(), expected);
         }

@@ -82,7 +82,7 @@ mod tests {
     fn start(value: &str, restartable: bool) -> Start {
         let env = json!({"TOKEN": value});
         let request =
-            json!({"processId": "p", "argv": ["a"], "cwd": "/", "env": env, "tty": true, "rows": 7});
+            json!({"processId": "p", "argv": ["a"], "cwd": "file:///", "env": env, "tty": true, "rows": 7});
         let mut start: Start = serde_json::from_value(request).unwrap();
         start.restartable = restartable;
         start
