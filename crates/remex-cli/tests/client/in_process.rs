@@ -178,7 +178,7 @@ async fn every_method_answers_with_the_type_in_the_table() {
 
 async fn ask_processes(peer: &mut Peer) {
     peer.start("cat", &["/bin/cat"], json!({"pipeStdin": true})).await;
-    peer.start("tty", &["/bin/sleep", "1000"], json!({"tty": true})).await;
+    peer.start("tty", &["/bin/sleep", "1000"], json!({"tty": true, "restartable": true})).await;
     let (cat, tty) = (json!({"processId": "cat"}), json!({"processId": "tty"}));
     peer.ask::<process::Write>(with(cat.clone(), json!({"chunk": "aGkK", "writeId": "1"}))).await;
     let until = json!({"until": {"output": {"regex": "hi"}}});
@@ -203,6 +203,7 @@ async fn ask_processes(peer: &mut Peer) {
     assert_eq!(peer.ask::<process::List>(json!({})).await.processes.len(), 2);
     peer.ask::<process::Forget>(cat).await;
     assert_eq!(peer.ask::<process::List>(json!({})).await.processes.len(), 1);
+    peer.ask::<process::StartAgain>(tty.clone()).await;
     assert!(peer.ask::<process::Terminate>(tty).await.running);
     assert_eq!(peer.ask::<session::List>(json!({})).await.sessions.len(), 1);
 }
