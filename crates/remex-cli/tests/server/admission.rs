@@ -221,7 +221,9 @@ fn as_another_user(directory: &TempDir, arguments: &[&str]) -> Command {
     // The build directory may be closed to other users.
     let (remex, reachable) = (program(&[]).get_program().to_owned(), directory.path().join("remex"));
     if !reachable.exists() {
-        fs::copy(&remex, &reachable).unwrap();
+        // By a program: what another test starts meanwhile would inherit the open file, and keep it busy.
+        let copied = Command::new("cp").arg(&remex).arg(&reachable).status().unwrap();
+        assert!(copied.success());
     }
     let mut command = Command::new(reachable);
     command.args(arguments).uid(OTHER).gid(OTHER).env_clear();

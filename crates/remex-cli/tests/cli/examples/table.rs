@@ -140,6 +140,11 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex kill nightly --tree", ends("ended `nightly` (pid")),
     ("remex kill build --tree --signal KILL", ends("")),
     ("remex kill --all --tree --yes --on build", ends("")),
+    ("remex restart web", How::Elsewhere("no process is called so; tests/cli/restart.rs has others")),
+    (
+        "remex restart --grace 1m --on build worker",
+        How::Elsewhere("no process is called so; tests/cli/restart.rs has others"),
+    ),
     ("remex wait build", ends("")),
     ("remex wait build --timeout 5m", ends("")),
     ("remex wait build --timeout 1h --json", ends("\"version\":1")),

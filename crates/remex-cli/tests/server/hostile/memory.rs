@@ -67,8 +67,8 @@ fn by_default_processes_and_sessions_last_eighty_seconds_and_silence_thirty() {
     let quiet = thread::spawn({
         let address = server.address().to_owned();
         move || {
-            let (mut socket, _) = tungstenite::connect(&address).expect("the server accepts");
             let begun = Instant::now();
+            let (mut socket, _) = tungstenite::connect(&address).expect("the server accepts");
             let ping = match socket.read().expect("the server keeps the connection") {
                 Message::Ping(payload) => payload,
                 other => panic!("nothing was asked, and yet {other:?} came"),
