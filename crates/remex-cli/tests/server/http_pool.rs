@@ -4,13 +4,13 @@
 use std::{
     collections::HashSet,
     io::Write as _,
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, TcpStream},
     sync::{Mutex, PoisonError},
     thread,
     time::Duration,
 };
 
-use rustix::net::sockopt::set_socket_linger;
+use rustix::{fs::fstat, net::sockopt::set_socket_linger};
 use serde_json::{Value, json};
 
 use crate::support::{Client, Server, Web, WebRequest, decode, encode, web_answer, with};
@@ -45,11 +45,15 @@ impl Closing {
 
 /// Starts a web server that redirects `/CODE` to `/end`, answers everything else with `ok`, and closes connections.
 fn web(closing: Closing) -> Web {
-    let used: Mutex<HashSet<SocketAddr>> = Mutex::default();
+    // Sockets by their inodes: the port of a connection that was reset may be that of the next one.
+    let used: Mutex<HashSet<u64>> = Mutex::default();
     Web::start(move |request, stream| {
         // What arrives behind the end of a connection is read, and not answered.
-        let Ok(peer) = stream.peer_addr() else { return };
-        let is_first = used.lock().unwrap_or_else(PoisonError::into_inner).insert(peer);
+        if stream.peer_addr().is_err() {
+            return;
+        }
+        let socket = fstat(&*stream).expect("it is open").st_ino;
+        let is_first = used.lock().unwrap_or_else(PoisonError::into_inner).insert(socket);
         match closing {
             Closing::InsteadOfAnAnswer if !is_first => return hang_up(stream),
             Closing::ResetInsteadOfAnAnswer if !is_first => return reset(stream),
