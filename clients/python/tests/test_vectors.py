@@ -232,6 +232,7 @@ def test_what_is_sent_again_is_what_the_protocol_allows() -> None:
     assert set(table) == set(models.METHODS)
     conditions: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
         "process/start": ([{"startId": "s"}], [{}]),
+        "process/restart": ([{"restartId": "r"}], [{}]),
         "process/write": ([{"writeId": "w"}], [{}]),
         "fs/writeFile": ([{}], [{"ifMatch": "absent"}]),
         "fs/createDirectory": ([{}, {"recursive": True}], [{"recursive": False}]),

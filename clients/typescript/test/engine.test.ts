@@ -118,9 +118,9 @@ test("a session that may live on is not said to be ended", async () => {
     if (message["method"] === "initialize") connection.send({ id: message["id"], result: welcome("s", false) });
   });
   const host = await connect(server.url, { reconnectTimeoutMs: 100 });
-  const end = host.end();
+  const lost = assert.rejects(within("the loss", host.end()), (error: unknown) => error instanceof SessionLostError && error.reason === "reconnectTimedOut");
   await server[Symbol.asyncDispose]();
-  await assert.rejects(within("the loss", end), (error: unknown) => error instanceof SessionLostError && error.reason === "reconnectTimedOut");
+  await lost;
 });
 
 test("the end of `await using` does not wait for ever, and does not hide what went wrong in it", async () => {

@@ -254,6 +254,7 @@ test("the description of the protocol says which calls are sent again", () => {
   }
   const conditional: [string, object, object][] = [
     ["process/start", { startId: "s" }, {}],
+    ["process/restart", { restartId: "r" }, {}],
     ["process/write", { writeId: "w" }, {}],
     ["fs/writeFile", {}, { ifMatch: "absent" }],
     ["fs/createDirectory", {}, { recursive: false }],

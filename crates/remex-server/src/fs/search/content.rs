@@ -111,6 +111,7 @@ fn compile(pattern: &str, options: &wire::SearchOptions) -> Result<RegexMatcher,
     }
     let mut builder = RegexMatcherBuilder::new();
     builder
+        .multi_line(true)
         .case_insensitive(options.ignore_case)
         .fixed_strings(options.literal)
         .crlf(true)
