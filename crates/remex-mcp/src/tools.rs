@@ -359,7 +359,7 @@ impl Tools {
         }
         Some(match tool.kind {
             Kind::ListEnvironments => Ok(self.list_environments()),
-            Kind::RunCommand => with(arguments, |params| self.run_command(params, call)).await,
+            Kind::RunCommand => Box::pin(with(arguments, |params| self.run_command(params, call))).await,
             Kind::ReadOutput => with(arguments, |params| self.read_output(params, call)).await,
             Kind::SendInput => with(arguments, |params| self.send_input(params, call)).await,
             Kind::StopProcess => with(arguments, |params| self.stop_process(params, call)).await,
@@ -369,7 +369,7 @@ impl Tools {
             Kind::EditFile => with(arguments, |params| self.edit_file(params)).await,
             Kind::ApplyPatch => with(arguments, |params| self.apply_patch(params)).await,
             Kind::ListDirectory => with(arguments, |params| self.list_directory(params)).await,
-            Kind::SearchFiles => with(arguments, |params| self.search_files(params, call)).await,
+            Kind::SearchFiles => Box::pin(with(arguments, |params| self.search_files(params, call))).await,
             Kind::Copy => Box::pin(with(arguments, |params| self.copy(params, call))).await,
         })
     }

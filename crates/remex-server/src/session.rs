@@ -252,7 +252,7 @@ impl Session {
             return;
         };
         let pending = PendingStart { session: self, start_id: start_id.as_deref() };
-        match self.admit(request, Entry::New(responder.outbox().id), bounds) {
+        match self.admit(request, &Entry::New(responder.outbox().id), bounds) {
             Ok((process, command)) => {
                 let start_id = start_id.clone();
                 let (id, identity) = (&self.id, &self.owner.identity);
@@ -287,7 +287,7 @@ impl Session {
     fn admit(
         self: &Arc<Self>,
         mut request: wire::Start,
-        entry: Entry<'_>,
+        entry: &Entry<'_>,
         bounds: &StartBounds,
     ) -> Result<(Arc<Process>, Command), RpcError> {
         self.host.starts().check_any()?;
@@ -307,7 +307,7 @@ impl Session {
         let (process, command) = Process::prepare(request, bounds.floor, placement, followers)?;
         self.owner.keep_open(&process)?;
         let _changing = self.changing();
-        let viewer = match &entry {
+        let viewer = match entry {
             Entry::New(connection) => Some(self.controller(*connection).ok_or_else(not_attached)?),
             Entry::Again(_) => self.controlling(),
         };

@@ -102,11 +102,11 @@ pub async fn connect_with(
 
 /// Returns a server in this process.
 #[cfg(target_os = "linux")]
-fn here() -> Result<Option<Target>, ConnectError> {
+fn here() -> Result<Option<Target>, remex_server::CreateError> {
     Ok(Some(crate::Local::here()?.target()))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn here() -> Result<Option<Target>, ConnectError> {
+fn here() -> Result<Option<Target>, remex_client::Error> {
     Ok(None)
 }

@@ -227,7 +227,7 @@ impl Tools {
             }
         };
         let command = environment.command(&client, command, params.cwd.as_deref())?;
-        let started = match call.unless_stopped(command.start(&client)).await {
+        let started = match Box::pin(call.unless_stopped(command.start(&client))).await {
             Ok(started) => started?,
             Err(stop) => {
                 // The request may have arrived: whatever it started ends as soon as it is known.

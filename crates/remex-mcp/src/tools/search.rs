@@ -116,7 +116,7 @@ impl Tools {
         let options = params.options()?;
         let fs = client.fs();
         let searching = tokio::time::timeout(SEARCH_TIME + ANSWER_TIME, fs.search(&path, options));
-        let reply = match call.unless_stopped(searching).await {
+        let reply = match Box::pin(call.unless_stopped(searching)).await {
             Ok(Ok(Ok(reply))) => reply,
             Ok(Ok(Err(error))) => return Err(not_searched(&error, &params.glob, environment, &client)),
             Ok(Err(_)) => {

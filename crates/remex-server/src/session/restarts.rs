@@ -114,7 +114,7 @@ impl Session {
             Ok(prepared) => prepared,
             Err(error) => return refuse(pending, responder, &error),
         };
-        let admitted = self.admit(start, Entry::Again(&old), &bounds);
+        let admitted = self.admit(start, &Entry::Again(&old), &bounds);
         let (process, command) = match admitted {
             Ok(admitted) => admitted,
             Err(error)

@@ -162,10 +162,10 @@ impl Rules {
                 for name in IGNORE_FILES {
                     let path = above.join(name);
                     let at = guard.target(&path, Links::Refuse, FileAccess::Read);
-                    if let Ok((file, _)) = at.and_then(|at| open::for_reading(&at)) {
-                        if let Err(why) = rules.add(&file, goes_on) {
-                            rules.problems.push((path, why));
-                        }
+                    if let Ok((file, _)) = at.and_then(|at| open::for_reading(&at))
+                        && let Err(why) = rules.add(&file, goes_on)
+                    {
+                        rules.problems.push((path, why));
                     }
                 }
             }
