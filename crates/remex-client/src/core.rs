@@ -19,6 +19,7 @@ mod slots;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -50,6 +51,9 @@ pub(crate) use queues::AFTER_EVERYTHING;
 use repeat::after_disconnect;
 pub(crate) use route::{Route, RouteEvent, RouteKey};
 use slots::Slots;
+
+/// A call on its way into the queue, boxed so that no future of a caller holds the request.
+type Queueing<'a> = Pin<Box<dyn Future<Output = Result<PendingReply, Error>> + Send + Sync + 'a>>;
 
 /// The maximum length that the id adds to a message.
 const ID_BYTES: u64 = 32;
@@ -205,8 +209,12 @@ impl Core {
     }
 
     /// Makes a call and waits for its reply; dropping the future cancels the call.
-    pub(crate) async fn call(self: &Arc<Self>, call: Call) -> Result<RawReply, Error> {
-        self.enqueue(call).await?.await
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        call: Call,
+    ) -> impl Future<Output = Result<RawReply, Error>> + use<'_> {
+        let queued = self.enqueue(call);
+        async move { queued.await?.await }
     }
 
     /// Makes a call that fails with [`Error::Interrupted`] at a disconnect, even if it could be repeated.
@@ -215,22 +223,27 @@ impl Core {
     }
 
     /// Queues a call, in the order in which this function is called.
-    pub(crate) async fn enqueue(self: &Arc<Self>, call: Call) -> Result<PendingReply, Error> {
+    pub(crate) fn enqueue(self: &Arc<Self>, call: Call) -> Queueing<'_> {
         let class = class(&call);
-        self.enqueue_as(class, call).await
+        self.enqueue_as(class, call)
     }
 
     /// Queues a call in the given class.
-    pub(crate) async fn enqueue_as(
-        self: &Arc<Self>,
-        class: CallClass,
-        call: Call,
-    ) -> Result<PendingReply, Error> {
+    pub(crate) fn enqueue_as(self: &Arc<Self>, class: CallClass, call: Call) -> Queueing<'_> {
         let after_disconnect = after_disconnect(&call);
-        self.enqueue_for(class, after_disconnect, call).await
+        self.enqueue_for(class, after_disconnect, call)
     }
 
-    async fn enqueue_for(
+    fn enqueue_for(
+        self: &Arc<Self>,
+        class: CallClass,
+        after_disconnect: AfterDisconnect,
+        call: Call,
+    ) -> Queueing<'_> {
+        Box::pin(self.resolve_and_queue(class, after_disconnect, call))
+    }
+
+    async fn resolve_and_queue(
         self: &Arc<Self>,
         class: CallClass,
         after_disconnect: AfterDisconnect,

@@ -1,5 +1,7 @@
 //! Searching the files of a tree.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 use std::{fs, os::unix::fs::symlink};
 
 use serde_json::{Value, json};
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{Client, Place, Server};
 
 /// Searches, and returns the answer.
-fn search(client: &Client, uri: &str, options: Value) -> Value {
+fn search(client: &Client, uri: &str, options: &Value) -> Value {
     let answer = client.call("fs/search", json!({"path": uri, "options": options}));
     answer.unwrap_or_else(|error| panic!("the search is answered: {error}"))
 }
@@ -62,7 +64,7 @@ fn a_search_finds_lines_with_the_expressions_of_rust_and_says_what_it_left_out()
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     tree(&place);
-    let answer = search(&client, &place.uri(""), json!({"pattern": r"number\b.*\d|\d+;$"}));
+    let answer = search(&client, &place.uri(""), &json!({"pattern": r"number\b.*\d|\d+;$"}));
     assert_eq!(
         lines(&place, &answer),
         ["src/deep/lib.c:1:int number = 7;", "src/main.rs:2:    let number = 42;"]
@@ -70,9 +72,9 @@ fn a_search_finds_lines_with_the_expressions_of_rust_and_says_what_it_left_out()
     assert_eq!((&answer["ignored"], &answer["binary"]), (&json!(3), &json!(1)), "{answer}");
     assert_eq!(answer["binaryFiles"], json!([place.uri("binary")]));
     // The end of a line is one, whoever wrote it.
-    let answer = search(&client, &place.uri("src"), json!({"pattern": r"\{\}$"}));
+    let answer = search(&client, &place.uri("src"), &json!({"pattern": r"\{\}$"}));
     assert_eq!(lines(&place, &answer), ["src/deep/lib.rs:2:pub fn lib() -> u8 {}"]);
-    let answer = search(&client, &place.uri(""), json!({"pattern": "number", "report": "files"}));
+    let answer = search(&client, &place.uri(""), &json!({"pattern": "number", "report": "files"}));
     let expected = [
         ".github/workflow",
         "docs/number.md",
@@ -83,17 +85,17 @@ fn a_search_finds_lines_with_the_expressions_of_rust_and_says_what_it_left_out()
     ];
     assert_eq!(files(&place, &answer), expected);
     let all = json!({"pattern": "number", "report": "files", "withIgnored": true});
-    assert_eq!(files(&place, &search(&client, &place.uri(""), all)).len(), 9);
+    assert_eq!(files(&place, &search(&client, &place.uri(""), &all)).len(), 9);
     let literal = json!({"pattern": "-> U8 {}", "literal": true, "ignoreCase": true, "report": "counts"});
-    let answer = search(&client, &place.uri(""), literal);
+    let answer = search(&client, &place.uri(""), &literal);
     assert_eq!(answer["files"], json!([{"path": place.uri("src/deep/lib.rs"), "count": 1}]));
     // A file is searched whatever the rules say.
-    let answer = search(&client, &place.uri("noise.log"), json!({"pattern": "number"}));
+    let answer = search(&client, &place.uri("noise.log"), &json!({"pattern": "number"}));
     assert_eq!(lines(&place, &answer), ["noise.log:1:number"]);
     // The rules of the repository hold below its root.
     fs::create_dir_all(place.path("src/logs")).unwrap();
     place.write("src/logs/new.log", "number\n");
-    let answer = search(&client, &place.uri("src/logs"), json!({"pattern": "number"}));
+    let answer = search(&client, &place.uri("src/logs"), &json!({"pattern": "number"}));
     assert_eq!((&answer["files"], &answer["ignored"]), (&json!([]), &json!(1)));
 }
 
@@ -112,10 +114,10 @@ fn globs_are_those_of_ripgrep() {
         (json!(["*.rs", "!deep/"]), vec!["src/main.rs"]),
         (json!(["!*.rs", "!.*"]), vec!["binary", "docs/number.md", "kept.log", "src/deep/lib.c"]),
     ] {
-        let answer = search(&client, &place.uri(""), json!({"globs": globs}));
+        let answer = search(&client, &place.uri(""), &json!({"globs": globs}));
         assert_eq!(files(&place, &answer), expected, "{globs}");
     }
-    let answer = search(&client, &place.uri("src"), json!({"maxDepth": 0}));
+    let answer = search(&client, &place.uri("src"), &json!({"maxDepth": 0}));
     assert_eq!(files(&place, &answer), ["src/main.rs"]);
     for (options, why) in [
         (json!({"globs": ["{a"]}), "`{a` is not a glob"),
@@ -144,7 +146,7 @@ fn globs_are_those_of_ripgrep() {
     }
     // As deep as it may be.
     let globs = json!(["{".repeat(32) + "*.rs" + &"}".repeat(32)]);
-    let answer = search(&client, &place.uri(""), json!({"globs": globs}));
+    let answer = search(&client, &place.uri(""), &json!({"globs": globs}));
     assert_eq!(files(&place, &answer), ["src/deep/lib.rs", "src/main.rs"]);
 }
 
@@ -164,7 +166,7 @@ fn ignore_files_are_used_within_limits_and_the_answer_says_what_is_not_used() {
     }
     let ignored = |content: String| {
         place.write(".gitignore", content);
-        let answer = search(&client, &place.uri(""), json!({"pattern": "number", "report": "files"}));
+        let answer = search(&client, &place.uri(""), &json!({"pattern": "number", "report": "files"}));
         (files(&place, &answer), complaint(&place, &answer))
     };
     let deep = |count| "{".repeat(count) + "seen" + &"}".repeat(count);
@@ -173,7 +175,7 @@ fn ignore_files_are_used_within_limits_and_the_answer_says_what_is_not_used() {
     assert!(why.contains("line 2 is left out, since it is a glob of 10004 bytes"), "{why}");
     assert!(why.contains("and so are 1 others"), "{why}");
     // The same holds for a file above the directory that is searched.
-    let answer = search(&client, &place.uri("below"), json!({"pattern": "number"}));
+    let answer = search(&client, &place.uri("below"), &json!({"pattern": "number"}));
     assert!(complaint(&place, &answer).contains("line 2 is left out"), "{answer}");
     assert_eq!(answer["files"], json!([]));
     let (found, why) = ignored(format!("first\n{}last\n", "no-[a-z]*-such-*\n".repeat(100_000)));
@@ -181,7 +183,7 @@ fn ignore_files_are_used_within_limits_and_the_answer_says_what_is_not_used() {
     assert!(why.contains("limit is 65536 bytes") && why.contains("limit is 2000 rules"), "{why}");
     // Of rules that are compiled separately, the last decides as well.
     place.write(".gitignore", format!("first\nlast\n{}!first\n", "*.none\n".repeat(500)));
-    let answer = search(&client, &place.uri(""), json!({"pattern": "number", "report": "files"}));
+    let answer = search(&client, &place.uri(""), &json!({"pattern": "number", "report": "files"}));
     assert_eq!(files(&place, &answer), ["below/first", "first", "seen"]);
     assert_eq!(answer["errors"], Value::Null);
 }
@@ -191,7 +193,7 @@ fn long_lines_are_searched_completely_and_cut_around_the_match() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("long", format!("{}needle{}\n", "ä".repeat(500_000), "b".repeat(1_000_000)));
-    let answer = search(&client, &place.uri(""), json!({"pattern": "needle", "maxLineBytes": 100}));
+    let answer = search(&client, &place.uri(""), &json!({"pattern": "needle", "maxLineBytes": 100}));
     let line = &answer["files"][0]["lines"][0];
     let text = line["text"].as_str().unwrap();
     assert!(text.contains("needle") && text.len() <= 100 && !text.contains('\u{fffd}'), "{line}");
@@ -199,7 +201,7 @@ fn long_lines_are_searched_completely_and_cut_around_the_match() {
     assert_eq!(left_out + text.len() as u64, 2_000_006);
     // What does not fit into memory is named, and not passed over.
     place.write("endless", vec![b'x'; 20 << 20]);
-    let answer = search(&client, &place.uri(""), json!({"pattern": "needle"}));
+    let answer = search(&client, &place.uri(""), &json!({"pattern": "needle"}));
     assert_eq!(answer["errors"][0]["path"], place.uri("endless"), "{answer}");
     assert!(answer["errors"][0]["message"].as_str().unwrap().contains("a line is longer"), "{answer}");
     assert_eq!(answer["files"].as_array().unwrap().len(), 1);
@@ -215,7 +217,7 @@ fn each_limit_ends_a_search_with_what_was_found_and_it_goes_on_from_there() {
     let (mut all, mut skip) = (Vec::new(), 0);
     loop {
         let options = json!({"pattern": "x", "maxItems": 4, "skip": skip});
-        let answer = search(&client, &place.uri(""), options);
+        let answer = search(&client, &place.uri(""), &options);
         let found = lines(&place, &answer);
         skip += found.len();
         all.extend(found);
@@ -227,14 +229,14 @@ fn each_limit_ends_a_search_with_what_was_found_and_it_goes_on_from_there() {
     let expected = ["a:1:x1", "a:2:x2", "a:4:x3", "b:1:x1", "b:2:x2", "b:4:x3", "c:1:x1", "c:2:x2", "c:4:x3"];
     assert_eq!(all, expected);
     let around = json!({"pattern": "y", "contextBefore": 1, "contextAfter": 5, "globs": ["a"]});
-    let answer = search(&client, &place.uri(""), around);
+    let answer = search(&client, &place.uri(""), &around);
     assert_eq!(lines(&place, &answer), ["a-2-x2", "a:3:y", "a-4-x3"]);
-    let answer = search(&client, &place.uri(""), json!({"pattern": "x", "maxBytes": 300}));
+    let answer = search(&client, &place.uri(""), &json!({"pattern": "x", "maxBytes": 300}));
     assert_eq!(answer["truncated"], "bytes");
     assert!(!answer["files"].as_array().unwrap().is_empty());
-    let answer = search(&client, &place.uri(""), json!({"pattern": "x", "timeoutMs": 0}));
+    let answer = search(&client, &place.uri(""), &json!({"pattern": "x", "timeoutMs": 0}));
     assert_eq!((&answer["truncated"], &answer["files"]), (&json!("time"), &json!([])));
-    let answer = search(&client, &place.uri("a"), json!({"pattern": "x", "timeoutMs": 0}));
+    let answer = search(&client, &place.uri("a"), &json!({"pattern": "x", "timeoutMs": 0}));
     assert_eq!((&answer["truncated"], &answer["files"]), (&json!("time"), &json!([])));
 }
 
@@ -248,14 +250,14 @@ fn nothing_but_files_is_opened_and_no_link_is_followed() {
     symlink(outside.path(""), place.path("away")).unwrap();
     symlink(outside.path("secret"), place.path("link")).unwrap();
     place.write("file", "needle\n");
-    let answer = search(&client, &place.uri(""), json!({"pattern": "needle"}));
+    let answer = search(&client, &place.uri(""), &json!({"pattern": "needle"}));
     assert_eq!(lines(&place, &answer), ["file:1:needle"]);
     let error = client.call("fs/search", json!({"path": place.uri("fifo"), "options": {}})).unwrap_err();
     assert_eq!(error["data"]["kind"], "notAFile");
     let error = client.call("fs/search", json!({"path": place.uri("missing")})).unwrap_err();
     assert_eq!(error["code"], -32004);
     // A search that begins at a link begins at what that leads to.
-    let answer = search(&client, &place.uri("away"), json!({"pattern": "needle"}));
+    let answer = search(&client, &place.uri("away"), &json!({"pattern": "needle"}));
     assert_eq!(files(&place, &answer), ["away/secret"]);
 }
 

@@ -117,7 +117,7 @@ impl Command {
     /// # Ok(()) }
     /// ```
     pub async fn output(&self, client: &Client) -> Result<Output, Error> {
-        self.start_with(client, OnDrop::Terminate).await?.wait_with_output().await
+        Box::pin(async { self.start_with(client, OnDrop::Terminate).await?.wait_with_output().await }).await
     }
 
     /// Attaches to the process with the id of this command if the session has one, and starts it otherwise.

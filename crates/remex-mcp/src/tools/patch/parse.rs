@@ -339,7 +339,10 @@ fn head(rest: &str) -> Result<Hunk, &'static str> {
 mod tests {
     use super::*;
 
-    fn heads(patch: &str) -> Vec<(Kind, String, Option<String>, Option<bool>, usize)> {
+    /// The kind, the path, the new path, the executable bit and the number of hunks.
+    type Head = (Kind, String, Option<String>, Option<bool>, usize);
+
+    fn heads(patch: &str) -> Vec<Head> {
         let changes = parse(patch).unwrap_or_else(|problem| panic!("{problem}"));
         let head =
             |change: Change| (change.kind, change.path, change.to, change.executable, change.hunks.len());
