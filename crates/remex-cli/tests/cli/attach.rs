@@ -5,15 +5,18 @@ use std::{
     io::{BufRead as _, BufReader, Read as _},
     os::unix::fs::PermissionsExt as _,
     process::Stdio,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    termios::SpecialCodeIndex,
+};
 
 use crate::{
     home::{Home, said},
     screen::{Screen, hang_up},
-    support::{InTime as _, Patient, Server, Watched},
+    support::{InTime as _, PATIENCE, Patient, Server, Watched},
 };
 
 #[test]
@@ -202,6 +205,30 @@ fn attach_says_how_to_leave_and_the_keys_work_at_once_without_a_terminal() {
     screen.keys("~.");
     screen.wait_for("detached; `lines` keeps running");
     assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn the_keys_work_at_once_after_ctrl_z_and_fg() {
+    let home = Home::new();
+    let script = "echo ready; while read line; do echo \"got $line\"; done";
+    home.say(&["run", "--detach", "-i", "--name", "lines", "--", "sh", "-c", script]);
+    let mut screen = Screen::open(&home, "bash", &["--norc", "--noediting", "-i"]);
+    screen.keys("PS1='$ '; remex attach lines\r");
+    screen.wait_for("\nready");
+    screen.keys("\x1a");
+    screen.wait_for("Stopped");
+    screen.keys("fg\r");
+    let deadline = Instant::now() + PATIENCE;
+    while screen.settings().special_codes[SpecialCodeIndex::VEOL] != b'~' {
+        assert!(Instant::now() < deadline, "waited for `~` to end a line; it shows {}", screen.raw());
+        std::thread::yield_now();
+    }
+    screen.keys("~.");
+    screen.wait_for("detached; `lines` keeps running");
+    // Until the shell has the terminal again, keys are still those of the program that ends.
+    screen.wait_until("the prompt", |screen| screen.trim_end().ends_with("keeps running\n$"));
+    screen.keys("exit\r");
+    screen.end();
 }
 
 #[test]

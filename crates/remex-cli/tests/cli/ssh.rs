@@ -134,7 +134,7 @@ fn a_question_can_be_put_off_with_ctrl_z() {
     });
     assert!(!echoes(&screen));
     screen.keys(&format!("{PASSPHRASE}\r"));
-    screen.wait_until("the output", |screen| screen.contains("\narrived"));
+    screen.wait_until("the output", |screen| screen.contains("\narrived\nready>"));
     screen.keys("exit\r");
     screen.end();
     assert!(!screen.raw().contains(PASSPHRASE));
