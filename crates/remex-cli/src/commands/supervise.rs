@@ -16,7 +16,7 @@ use std::{
 };
 
 use remex_client::process::{Restart, RestartPolicy};
-use remex_server::Foreground;
+use remex_server::{Foreground, Rlimit, Rlimits};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process_group};
 use tokio::{
     runtime::Builder,
@@ -91,7 +91,7 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
     let (mut restarts, mut delay) = (0, FIRST_DELAY);
     loop {
         let begun = Instant::now();
-        let end = match start(&flags.command, flags.arg0.as_ref()) {
+        let end = match start(flags) {
             Ok(child) => signals.wait(child).await?,
             Err(error) if error.raw_os_error().is_some_and(is_passing) => {
                 print::note(format!("cannot run `{}`: {error}", shown_program(&flags.command)));
@@ -131,14 +131,17 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
     }
 }
 
-fn start(command: &[OsString], arg0: Option<&OsString>) -> io::Result<Child> {
-    let (program, args) = command.split_first().ok_or(io::ErrorKind::NotFound)?;
+fn start(flags: &Flags) -> io::Result<Child> {
+    let (program, args) = flags.command.split_first().ok_or(io::ErrorKind::NotFound)?;
     let mut starting = process::Command::new(program);
     starting.args(args);
-    if let Some(name) = arg0 {
+    if let Some(name) = &flags.arg0 {
         starting.arg0(name);
     }
     remex_server::kill_with_this(&mut starting);
+    let limits = [(Rlimit::AddressSpace, flags.address_space), (Rlimit::OpenFiles, flags.open_files)];
+    let limits = limits.into_iter().filter_map(|(limit, value)| Some((limit, value?)));
+    limits.fold(Rlimits::default(), |set, (limit, value)| set.with(limit, value)).bind(&mut starting);
     starting.spawn()
 }
 

@@ -64,6 +64,17 @@ fn after_the_last_restart_the_exit_is_that_of_the_last_run() {
 }
 
 #[test]
+fn small_limits_are_those_of_the_command_and_do_not_end_its_supervisor() {
+    let home = Home::new();
+    let limits = ["--limit", "memory=16M", "--limit", "files=7"];
+    let script = ["--", "bash", "-c", "ulimit -v; ulimit -n; exit 3"];
+    let alone = home.say(&[&["run"], &limits[..], &script].concat());
+    assert!(alone.out.ends_with("\n7\n"), "{alone:?}");
+    let said = home.say(&[&["run", "--restart", "on-failure:1"], &limits[..], &script].concat());
+    assert_eq!((said.code, said.out), (Some(3), alone.out.repeat(2)), "{}", said.err);
+}
+
+#[test]
 fn what_cannot_be_run_is_not_run_again() {
     let home = Home::new();
     for (program, code) in [("no-such-program", 127), ("/etc/passwd", 126)] {

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex_process::Start;
+use remex_process::{Rlimit, Start};
 use remex_proto::{
     ErrorKind, RpcError,
     process::{Restart, RestartPolicy},
@@ -17,6 +17,10 @@ use remex_proto::{
 use remex_sandbox::{Access, Policy};
 
 use crate::host::Host;
+
+/// What the supervisor needs of the limits for each process by itself: one below that is set for the command alone.
+const NEEDS: [(Rlimit, &str, u64); 2] =
+    [(Rlimit::AddressSpace, "--address-space", 256 << 20), (Rlimit::OpenFiles, "--open-files", 64)];
 
 /// What runs a command again when it ends.
 #[derive(Debug)]
@@ -74,6 +78,12 @@ impl Supervisor {
         let Supervisor { program, mut args } = self;
         if let Some(name) = start.arg0.take() {
             args.extend(["--arg0".into(), name]);
+        }
+        for (limit, flag, need) in NEEDS {
+            if let Some(value) = start.rlimits.get(limit).filter(|value| *value < need) {
+                args.push(format!("{flag}={value}").into());
+                start.rlimits = start.rlimits.with(limit, need.min(limit.most()));
+            }
         }
         args.extend(["--".into(), mem::replace(&mut start.program, program)]);
         args.append(&mut start.args);
