@@ -481,7 +481,7 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
 
 /// Resets every signal to its default action: ignored signals would stay ignored in the program, and our handlers must
 /// not run in the child once signals are unblocked.
-unsafe fn reset_dispositions() {
+pub(crate) unsafe fn reset_dispositions() {
     /// At least as large as the kernel's struct, in which all zeros mean the default action, no flags, no mask.
     const DEFAULT_ACTION: [u64; 4] = [0; 4];
     for signal in 1..=64 {
@@ -497,14 +497,29 @@ unsafe fn reset_dispositions() {
 /// Unblocks signals and executes the program. Returns only on failure, with the error number.
 unsafe fn execute(setup: &ChildSetup<'_>) -> i32 {
     let none: u64 = 0;
-    let mut best = libc::ENOENT;
-    let searching = setup.candidates.len() > 2;
-    // SAFETY: the set has the size that is given, all strings end with NUL and both arrays with a null pointer.
+    // SAFETY: the set has the size that is given, and the strings of a setup are as the kernel expects them.
     unsafe {
         let old = ptr::null_mut::<c_void>();
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, old, size_of::<u64>());
-        for &candidate in setup.candidates.iter().take_while(|candidate| !candidate.is_null()) {
-            libc::execve(candidate, setup.argv.as_ptr(), setup.env.as_ptr());
+        execute_first(setup.candidates, setup.argv, setup.env)
+    }
+}
+
+/// Executes the first of the candidates that is a program. Returns only on failure, with the error number.
+///
+/// # Safety
+/// All strings end with NUL, and all arrays with a null pointer.
+pub(crate) unsafe fn execute_first(
+    candidates: &[*const c_char],
+    argv: &[*const c_char],
+    env: &[*const c_char],
+) -> i32 {
+    let mut best = libc::ENOENT;
+    let searching = candidates.len() > 2;
+    // SAFETY: as the caller promises.
+    unsafe {
+        for &candidate in candidates.iter().take_while(|candidate| !candidate.is_null()) {
+            libc::execve(candidate, argv.as_ptr(), env.as_ptr());
             match errno() {
                 libc::EACCES => best = libc::EACCES,
                 libc::ENOENT => {}

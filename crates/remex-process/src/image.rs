@@ -31,7 +31,8 @@ impl Image {
             let argv = Strings::new(argv)?;
             let env = Strings::new(env)?;
             let cwd = CString::new(start.cwd.as_os_str().as_bytes()).map_err(|_| NulByte)?;
-            Ok((candidates(&start)?, argv, env, cwd))
+            let path = start.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+            Ok((candidates(&start.program, path)?, argv, env, cwd))
         })();
         match laid_out {
             Ok((candidates, argv, env, cwd)) => Ok(Self { start, candidates, argv, env, cwd }),
@@ -67,14 +68,14 @@ impl Image {
     }
 }
 
-fn candidates(start: &Start) -> Result<Strings, NulByte> {
-    let program = start.program.as_bytes();
+/// Returns the paths to try to execute, given the `PATH` of the environment.
+pub(crate) fn candidates(program: &OsStr, path: Option<&OsStr>) -> Result<Strings, NulByte> {
+    let program = program.as_bytes();
     // An empty name is executed as it is: the kernel returns the right error.
     if program.contains(&b'/') || program.is_empty() {
         return Strings::new([[program]]);
     }
-    let path =
-        start.env.iter().find(|(name, _)| name == "PATH").map_or(DEFAULT_PATH, |(_, value)| value.as_bytes());
+    let path = path.map_or(DEFAULT_PATH, OsStr::as_bytes);
     // By convention, an empty entry means the working directory.
     let directories =
         path.split(|&byte| byte == b':').map(|entry| if entry.is_empty() { b"." } else { entry });
@@ -88,11 +89,14 @@ pub(crate) struct Strings {
     starts: Vec<usize>,
 }
 
-struct NulByte;
+#[derive(Debug)]
+pub(crate) struct NulByte;
 
 impl Strings {
     /// Concatenates the parts of each string.
-    fn new<'a, const N: usize>(strings: impl IntoIterator<Item = [&'a [u8]; N]>) -> Result<Self, NulByte> {
+    pub(crate) fn new<'a, const N: usize>(
+        strings: impl IntoIterator<Item = [&'a [u8]; N]>,
+    ) -> Result<Self, NulByte> {
         let mut new = Self { bytes: Vec::new(), starts: Vec::new() };
         for parts in strings {
             new.starts.push(new.bytes.len());

@@ -27,6 +27,7 @@ mod rlimits;
 mod spawner;
 #[cfg(feature = "serde")]
 mod spec;
+mod supervised;
 mod support;
 mod tag;
 mod tag_limit;
@@ -62,7 +63,7 @@ pub use hidden::{HiddenChildren, Look};
 pub use jail::{Jail, JailError, PROXY_PORT, Step};
 pub use leader::Leader;
 pub use memory::{return_large_blocks, spare_address_space, trim_heap};
-pub use own_end::{end_by, kill_with_this};
+pub use own_end::end_by;
 pub use pid::Pid;
 pub use proxy::ProxySocket;
 pub use reaper::adopt_all_but;
@@ -72,6 +73,7 @@ pub use spawner::{Child, Spawner};
 #[cfg(feature = "serde")]
 pub use spec::{NoCgroups, StartSpec};
 pub use start::{OwnCgroup, Size, Start, Stdin, Stdio};
+pub use supervised::{Supervised, ignore_faults};
 pub use support::{JailSupport, Wall};
 pub use sys::{favour_latency, peer_pidfd, raise_file_limit, watch};
 pub use tag::{Tag, Tags};

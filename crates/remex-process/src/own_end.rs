@@ -1,11 +1,9 @@
 //! The end of this program, as that of a program that it stands for.
 #![allow(unsafe_code)]
 
-use std::{io, os::unix::process::CommandExt as _, process};
+use std::process;
 
-use rustix::process::{
-    Resource, Rlimit, Signal, getpid, getppid, set_parent_process_death_signal, setrlimit,
-};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::sys;
 
@@ -19,17 +17,4 @@ pub fn end_by(signal: i32) -> ! {
     // SAFETY: a signal to this process itself.
     unsafe { libc::raise(signal) };
     process::exit(128_i32.saturating_add(signal))
-}
-
-/// Has a command killed when this program ends, even if it is killed; only what the main thread starts.
-pub fn kill_with_this(command: &mut process::Command) {
-    let this = getpid();
-    // SAFETY: these are system calls, which are allowed between fork and exec.
-    unsafe {
-        command.pre_exec(move || {
-            let _ = set_parent_process_death_signal(Some(Signal::KILL));
-            // This program may have ended before that.
-            if getppid() == Some(this) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
-        });
-    }
 }

@@ -2,8 +2,6 @@
 //!
 //! Start at [`Rlimits`].
 
-use std::{io, os::unix::process::CommandExt as _, process::Command};
-
 use crate::sys;
 
 /// What a limit bounds.
@@ -90,23 +88,6 @@ impl Rlimits {
     #[must_use]
     pub fn get(&self, limit: Rlimit) -> Option<u64> {
         self.0[limit as usize]
-    }
-
-    /// Has the limits set for a command of the standard library as well.
-    #[allow(unsafe_code)]
-    pub fn bind(&self, command: &mut Command) {
-        let limits = self.raw();
-        // SAFETY: these are system calls, which are allowed between fork and exec.
-        unsafe {
-            command.pre_exec(move || {
-                for (resource, limit) in limits.iter().flatten() {
-                    if libc::setrlimit(*resource, &raw const *limit) != 0 {
-                        return Err(io::Error::last_os_error());
-                    }
-                }
-                Ok(())
-            });
-        }
     }
 
     /// Returns whether a limit is set.

@@ -73,9 +73,9 @@ mod server;
 mod tests;
 
 pub use remex_process::{
-    Foreground, Rlimit, Rlimits, adopt_orphans, deliver_noted, end_by, exec_command_keeping, kill_with_this,
-    note_signals, raise_file_limit, reap_orphans, return_large_blocks, run_briefly, spare_address_space,
-    spawn_own, take_kept, take_signals,
+    Foreground, Rlimit, Rlimits, Supervised, adopt_orphans, deliver_noted, end_by, exec_command_keeping,
+    ignore_faults, note_signals, raise_file_limit, reap_orphans, return_large_blocks, run_briefly,
+    spare_address_space, spawn_own, take_kept, take_signals,
 };
 
 pub use audit::AuditConfig;

@@ -169,7 +169,7 @@ const PROTO_LAYERS: [&str; 22] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 40] = [
+const PROCESS_LAYERS: [&str; 41] = [
     "memory",
     "pid",
     "signal",
@@ -199,6 +199,7 @@ const PROCESS_LAYERS: [&str; 40] = [
     "attempt",
     "slots",
     "clone",
+    "supervised",
     "resources",
     "init",
     "janitor",

@@ -9,14 +9,14 @@ use std::{
     ffi::OsString,
     future::poll_fn,
     io,
-    os::unix::process::{CommandExt as _, ExitStatusExt as _},
-    process::{self, Child, ExitStatus},
+    os::unix::process::ExitStatusExt as _,
+    process::{Child, ExitStatus},
     task::Poll,
     time::Duration,
 };
 
 use remex_client::process::{Restart, RestartPolicy};
-use remex_server::{Foreground, Rlimit, Rlimits};
+use remex_server::{Foreground, Rlimit, Rlimits, Supervised};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process_group};
 use tokio::{
     runtime::Builder,
@@ -53,7 +53,10 @@ const STOPPING: Duration = Duration::from_secs(10);
 const STOP: [Signal; 4] = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
 
 /// What ends a program that does not handle it, besides what stops the restarts.
-const SURVIVED: [Signal; 10] = [
+const SURVIVED: [Signal; 13] = [
+    Signal::ABORT,
+    Signal::TRAP,
+    Signal::SYS,
     Signal::USR1,
     Signal::USR2,
     Signal::ALARM,
@@ -86,6 +89,7 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
 }
 
 async fn supervise(flags: &Flags) -> Result<End, Failure> {
+    remex_server::ignore_faults();
     let mut signals = Signals::listen()?;
     let terminal = Foreground::note();
     let (mut restarts, mut delay) = (0, FIRST_DELAY);
@@ -124,7 +128,12 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
         restarts += 1;
         let of = flags.policy.max_restarts.map(|most| format!(" of {most}")).unwrap_or_default();
         print::note(format!("{what}; restarting in {delay:?} ({restarts}{of})"));
-        if signals.stop_within(delay.saturating_sub(SETTLING)).await.is_some() {
+        if let Some(stop) = signals.stop_within(delay.saturating_sub(SETTLING)).await {
+            print::note(format!(
+                "signal {} came; `{}` is not run again",
+                stop.as_raw(),
+                shown_program(&flags.command)
+            ));
             return Ok(end);
         }
         delay = delay.saturating_mul(2).min(MAX_DELAY);
@@ -132,17 +141,10 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
 }
 
 fn start(flags: &Flags) -> io::Result<Child> {
-    let (program, args) = flags.command.split_first().ok_or(io::ErrorKind::NotFound)?;
-    let mut starting = process::Command::new(program);
-    starting.args(args);
-    if let Some(name) = &flags.arg0 {
-        starting.arg0(name);
-    }
-    remex_server::kill_with_this(&mut starting);
     let limits = [(Rlimit::AddressSpace, flags.address_space), (Rlimit::OpenFiles, flags.open_files)];
     let limits = limits.into_iter().filter_map(|(limit, value)| Some((limit, value?)));
-    limits.fold(Rlimits::default(), |set, (limit, value)| set.with(limit, value)).bind(&mut starting);
-    starting.spawn()
+    let limits = limits.fold(Rlimits::default(), |set, (limit, value)| set.with(limit, value));
+    Supervised { command: &flags.command, arg0: flags.arg0.as_deref(), limits }.spawn()
 }
 
 /// Returns whether this error is likely to be gone at the next attempt.

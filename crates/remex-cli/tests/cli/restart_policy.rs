@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
+    os::unix::fs::PermissionsExt as _,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -83,6 +84,11 @@ fn what_cannot_be_run_is_not_run_again() {
         assert!(said.err.starts_with(&format!("remex: cannot run `{program}`: ")), "{said:?}");
         assert!(!said.err.contains("restarting"), "{said:?}");
     }
+    let text = home.path("text");
+    fs::write(&text, "echo from a shell\n").unwrap();
+    fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
+    let said = home.say(&["run", "--restart", "always", "--", &text.display().to_string()]);
+    assert_eq!((said.code, said.out.as_str()), (Some(126), ""), "{said:?}");
     for (policy, part) in [("sometimes", "`on-failure`"), ("on-failure:many", "`on-failure:5`")] {
         let said = home.say(&["run", "--restart", policy, "--", "true"]);
         assert_eq!(said.code, Some(2), "{said:?}");
@@ -126,6 +132,41 @@ fn a_signal_that_only_the_command_handles_does_not_end_its_supervisor() {
     let ended = home.say(&["wait", "x"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(home.say(&["logs", "x"]).out, "ready\nusr1\n");
+}
+
+#[test]
+fn a_signal_that_only_ends_the_command_has_it_run_again() {
+    let home = Home::new();
+    let directory = home.path("").display().to_string();
+    for signal in ["ABRT", "TRAP", "FPE", "ILL", "SYS", "SEGV", "BUS", "KILL"] {
+        let script =
+            format!("[ ! -e {signal} ] || {{ echo again; exit 0; }}; : > {signal}; echo $$; exec sleep 1000");
+        let args = ["run", "-d", "--name", signal, "--cwd", &directory, "--restart", "always:1"];
+        assert_eq!(home.say(&[&args[..], &["--", "sh", "-c", &script]].concat()).code, Some(0));
+        await_output(&home, signal, "\n");
+        let command = Watched::printed(home.say(&["logs", signal]).out.trim());
+        if signal == "KILL" {
+            kill_process(command.pid(), Signal::KILL).unwrap();
+        } else {
+            assert_eq!(home.say(&["kill", "-s", signal, signal]).code, Some(0));
+        }
+        await_output(&home, signal, "\nagain\n");
+    }
+}
+
+#[test]
+fn a_signal_before_a_restart_is_said_to_have_prevented_it() {
+    let home = Home::new();
+    let started = home.say(&["run", "-d", "--name", "x", "--restart", "always", "--", "sh", "-c", "exit 4"]);
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let deadline = Instant::now() + PATIENCE;
+    while !home.say(&["logs", "x"]).err.contains("restarting in 3.2s") {
+        assert!(Instant::now() < deadline, "waited for a long delay");
+    }
+    assert_eq!(home.say(&["kill", "-s", "TERM", "x"]).code, Some(0));
+    assert_eq!(home.say(&["wait", "x"]).code, Some(4));
+    let said = home.say(&["logs", "x"]).err;
+    assert!(said.ends_with("remex: signal 15 came; `sh` is not run again\n"), "{said}");
 }
 
 #[test]

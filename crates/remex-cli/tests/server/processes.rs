@@ -194,6 +194,8 @@ fn a_program_sees_the_name_it_was_given() {
     let argv = ["/bin/sh", "-c", "echo $0"];
     assert_eq!(run(&client, "own", &argv, json!({})).text(), "/bin/sh\n");
     assert_eq!(run(&client, "other", &argv, json!({"arg0": "-login"})).text(), "-login\n");
+    let restarted = json!({"arg0": "-login", "restart": {"policy": "onFailure"}});
+    assert_eq!(run(&client, "restarted", &argv, restarted).text(), "-login\n");
 }
 
 #[test]

@@ -77,7 +77,10 @@ impl Supervisor {
     pub(super) fn wrap(self, mut start: Start) -> Start {
         let Supervisor { program, mut args } = self;
         if let Some(name) = start.arg0.take() {
-            args.extend(["--arg0".into(), name]);
+            // It may begin with a dash, as that of a login shell does.
+            let mut flag = OsString::from("--arg0=");
+            flag.push(name);
+            args.push(flag);
         }
         for (limit, flag, need) in NEEDS {
             if let Some(value) = start.rlimits.get(limit).filter(|value| *value < need) {
