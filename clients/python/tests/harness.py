@@ -159,6 +159,10 @@ def budgets(seed: int, low: int, high: int) -> Callable[[], int]:
     return lambda: generator.randint(low, high)
 
 
+#: What a `welcome` returns for a handshake that gets no answer.
+SILENCE = object()
+
+
 class ScriptedServer:
     """A server on a unix socket that a test plays. `answer` gives the result of a request.
 
@@ -243,6 +247,8 @@ class ScriptedServer:
                 "server": {"name": "scripted", "version": "0"},
             }
             answer = result if self._welcome is None else self._welcome(result)
+            if answer is SILENCE:
+                return None
         else:
             answer = self._answer(message["method"], message.get("params") or {})
             if answer is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ScriptedServer, Server, remex, within
+from harness import SILENCE, ScriptedServer, Server, remex, within
 
 import remex_client
 from remex_client import (
@@ -26,6 +26,7 @@ from remex_client import (
     UnreachableError,
     UsageError,
 )
+from remex_client._deadline import limited
 from remex_client._link import Link
 
 
@@ -163,6 +164,19 @@ async def test_reconnecting_ends_after_its_time() -> None:
     assert lost.value.may_have_happened
 
 
+async def test_a_lost_session_says_what_the_last_attempt_failed_with() -> None:
+    def welcome(usual: dict[str, Any]) -> Any:
+        return usual if server.connections == 1 else SILENCE
+
+    async with ScriptedServer(lambda method, params: {}, welcome) as server:
+        host = await remex_client.connect(server.url, handshake_timeout=0.1, reconnect_timeout=0.5)
+        process = await host.start(["x"])
+        server.disconnect()
+        with pytest.raises(SessionLostError, match=r"handshake with .* timed out after 0\.1 s") as lost:
+            await within(20, "the loss", process.wait())
+        assert isinstance(lost.value.__cause__, TimedOutError)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -223,6 +237,26 @@ async def test_a_request_times_out() -> None:
         with pytest.raises(TimedOutError):
             await host.call("fs/hash", {"path": "/x"})
         await host.close()
+
+
+async def test_a_limit_does_not_replace_the_error_of_the_work() -> None:
+    async def work() -> None:
+        raise TimedOutError("the work itself", is_call=True)
+
+    with pytest.raises(TimedOutError, match=r"^the work itself$") as error:
+        await limited(work(), 10, "too late after")
+    assert error.value.may_have_happened
+    with pytest.raises(TimedOutError, match=r"^too late after 0\.01 s$"):
+        await limited(asyncio.Event().wait(), 0.01, "too late after")
+
+
+async def test_a_request_that_is_too_long_for_a_stream_is_a_usage_error() -> None:
+    def welcome(usual: dict[str, Any]) -> dict[str, Any]:
+        return {**usual, "limits": {"messageBytes": 1000}}
+
+    async with ScriptedServer(lambda method, params: {}, welcome) as server, remex_client.connect(server.url) as host:
+        with pytest.raises(UsageError, match="the server accepts 1000"):
+            await host.http.stream("POST", "http://h/", body=bytes(1000))
 
 
 async def test_too_many_invalid_messages_end_the_session() -> None:

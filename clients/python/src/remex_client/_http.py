@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._codec import decode_base64, milliseconds
-from ._errors import ProtocolError, RefusedError, RemexError
+from ._errors import ProtocolError, RefusedError, RemexError, decoding
 from ._route import Route, RouteKey
 
 if TYPE_CHECKING:
@@ -81,10 +81,8 @@ class Http:
         """
         params = self._params(method, url, headers, secret_headers, body, timeout, redirects)
         reply = await self._session.call("http/request", params, timeout=False)
-        try:
+        with decoding("http/request"):
             return Response(reply["status"], _headers(reply), decode_base64(reply.get("bodyBase64") or ""))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"cannot decode the answer to `http/request`: {error}") from error
 
     async def stream(
         self,
@@ -114,11 +112,10 @@ class Http:
         try:
             call, answer = await session.enqueue("http/request", params)
             reply = await session.wait_for(call, answer)
-            return StreamingResponse(session, params["requestId"], call.id, route, reply["status"], _headers(reply))
-        except BaseException as error:
+            with decoding("http/request"):
+                return StreamingResponse(session, params["requestId"], call.id, route, reply["status"], _headers(reply))
+        except BaseException:
             session.routes.pop(key, None)
-            if isinstance(error, KeyError | TypeError | ValueError):
-                raise ProtocolError(f"cannot decode the answer to `http/request`: {error}") from error
             raise
 
     def _params(

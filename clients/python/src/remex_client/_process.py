@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import models
 from ._codec import check_seconds, decode_base64, milliseconds, path_from_wire
+from ._deadline import limited
 from ._errors import (
     GapError,
     ProtocolError,
     RefusedError,
-    TimedOutError,
     UsageError,
     decoding,
     is_kind,
@@ -291,10 +291,8 @@ class ProcessRef:
             await shell.wait_for(r"\$ $", after=prompt)
         """
         check_seconds(timeout, "timeout")
-        try:
-            return await asyncio.wait_for(find_in(self, pattern, after), timeout)
-        except asyncio.TimeoutError:
-            raise TimedOutError(f"process `{self.id}` did not print {pattern!r} within {timeout:g} s") from None
+        late = f"process `{self.id}` did not print {pattern!r} within"
+        return await limited(find_in(self, pattern, after), timeout, late)
 
 
 def _signal_name(signal: str | int) -> str:

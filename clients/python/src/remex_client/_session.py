@@ -18,6 +18,7 @@ from typing import Any
 
 from ._call import CONTROL, PARKED, Call, encode
 from ._codec import StrPath, decode_base64, path_or_none, path_to_wire, with_plain_paths, with_uris
+from ._deadline import limited
 from ._errors import (
     UNKNOWN_METHOD,
     LostReason,
@@ -238,10 +239,7 @@ class Session:
         limit = self.options.request_timeout if timeout else None
         if limit is None:
             return await whole()
-        try:
-            return await asyncio.wait_for(whole(), limit)
-        except asyncio.TimeoutError:
-            raise TimedOutError(f"`{method}` timed out after {limit:g} s", is_call=True) from None
+        return await limited(whole(), limit, f"`{method}` timed out after", is_call=True)
 
     async def enqueue(
         self, method: str, params: Mapping[str, object], *, is_control: bool = False
@@ -653,8 +651,6 @@ class Session:
                     self._connect("resume", str(self.welcome["sessionId"])), min(max(left, 0.01), _MAX_ATTEMPT)
                 )
                 connection, welcome = await self._unless_closing(attempt)
-            except asyncio.TimeoutError:
-                pass
             except SessionLostError:
                 raise
             except RemexError as error:
@@ -667,6 +663,9 @@ class Session:
                 if is_final and not is_attached and not is_kind(error, "shuttingDown", "limitExceeded"):
                     raise _lost("rejected", str(error)) from error
                 log.debug("reconnecting failed: %s", error)
+            except asyncio.TimeoutError:
+                # The end of all attempts interrupted this one; what was wrong before says more.
+                pass
             else:
                 if welcome.get("sessionId") != self.welcome["sessionId"]:
                     await connection.end()
@@ -722,10 +721,8 @@ class Session:
     async def _connect(self, mode: SessionMode, session: str | None) -> tuple[Connection, Mapping[str, Any]]:
         """Connects and performs the handshake, each within its time."""
         options = self.options
-        try:
-            connection = await asyncio.wait_for(dial(self.target), options.connect_timeout)
-        except asyncio.TimeoutError:
-            raise TimedOutError(f"connecting to {self.target} timed out after {options.connect_timeout:g} s") from None
+        late = f"connecting to {self.target} timed out after"
+        connection = await limited(dial(self.target), options.connect_timeout, late)
         link = connection.link
         capabilities = ["processGap", "cancel", "consumed"]
         if not link.is_websocket:
