@@ -36,6 +36,7 @@ from ._errors import (
     UsageError,
 )
 from ._event import Chunk, Closed, DeniedHost, Event, Exit, Exited, Gap, Stream, Usage
+from ._file_search import FoundFile, FoundLine, SearchResult
 from ._files import Change, Changes, DirEntry, Files, Metadata, Walk, Watch, content_hash
 from ._host import Command, Connecting, Host, connect
 from ._http import Http, Response, StreamingResponse
@@ -74,6 +75,8 @@ __all__ = [
     "Exit",
     "Exited",
     "Files",
+    "FoundFile",
+    "FoundLine",
     "Gap",
     "GapError",
     "Host",
@@ -110,6 +113,7 @@ __all__ = [
     "Response",
     "Result",
     "Resume",
+    "SearchResult",
     "SessionInfo",
     "SessionLostError",
     "Snapshot",

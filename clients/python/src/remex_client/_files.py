@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -19,6 +19,7 @@ from ._errors import (
     decoding,
     is_kind,
 )
+from ._file_search import SearchReport, SearchResult, search_files
 from ._options import UNSET, Unset
 from ._route import Route
 from ._text_file import RemoteTextReader, RemoteTextWriter
@@ -429,6 +430,61 @@ class Files:
                 errors=tuple((path_from_wire(error["path"]), error["message"]) for error in reply["errors"]),
                 truncated=reply["truncated"],
             )
+
+    async def search(
+        self,
+        path: StrPath,
+        pattern: str | None = None,
+        *,
+        literal: bool = False,
+        ignore_case: bool = False,
+        globs: Sequence[str] = (),
+        with_ignored: bool = False,
+        report: SearchReport = "lines",
+        context_before: int = 0,
+        context_after: int = 0,
+        max_depth: int | None = None,
+        skip: int = 0,
+        max_items: int = 500,
+        max_bytes: int = 256 << 10,
+        max_line_bytes: int = 1 << 10,
+        timeout: float = 20.0,
+    ) -> SearchResult:
+        r"""Searches a file, or the files below a directory, as ripgrep does; the host needs no program for that.
+
+            found = await host.files.search("/srv/project", r"fn \w+", globs=["*.rs", "!target"])
+            for file in found.files:
+                for line in file.lines:
+                    print(f"{file.path}:{line.number}: {line.text}")
+            if found.truncated:
+                print(f"there may be more: the limit of {found.truncated} ended the search")
+
+        - `pattern` is a regular expression of Rust for one line; with `literal`, plain text. Without it, every file is
+          found.
+        - It follows no links and searches hidden files, but neither binary ones nor, unless `with_ignored`, what
+          `.gitignore` and `.ignore` files exclude. The result says how many it has left out.
+        - `globs` are those of gitignore with `{a,b}`, for paths below `path`: only files that match one of them, and
+          none of those that begin with `!`.
+        - `report` is what to return of a file: its `lines`, with `context_before` and `context_after` (up to 100),
+          `counts` of them, or nothing but the `files`.
+        - A limit ends the search with what it has found, and `truncated` names it: `max_items` lines or files (up to
+          10,000), `max_bytes` of text and paths (up to 1 MiB), or `timeout` seconds (up to 120). To continue, repeat it
+          with `skip` increased by the `returned` of the result.
+        - Of a line, up to `max_line_bytes` (up to 64 KiB) around its first match are returned.
+        """
+        options = {
+            "literal": literal,
+            "ignoreCase": ignore_case,
+            "withIgnored": with_ignored,
+            "contextBefore": context_before,
+            "contextAfter": context_after,
+            "maxDepth": max_depth,
+            "skip": skip,
+            "maxItems": max_items,
+            "maxBytes": max_bytes,
+            "maxLineBytes": max_line_bytes,
+        }
+        return await search_files(self._session, self._session.path(path), pattern, report, globs, timeout, options)
 
     async def watch(self, path: StrPath, *, recursive: bool = True) -> Watch:
         """Watches a file or a directory; everything below it, unless `recursive` is false.

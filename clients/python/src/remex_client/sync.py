@@ -21,6 +21,7 @@ from typing import Any, Literal, TYPE_CHECKING, overload
 from . import _files, _host, _http, _observe, _process, _streams, _text_file, _transfer, agent, models
 from ._codec import StrPath
 from ._event import Chunk, Closed, Event, Exit, Stream
+from ._file_search import SearchReport, SearchResult
 from ._files import Changes, DirEntry, Metadata, Walk
 from ._http import Headers, Response
 from ._observe import SessionInfo
@@ -643,6 +644,31 @@ class Files(Face[_files.Files]):
     def walk(self, path: StrPath, *, max_depth: int=64, max_directories: int=10000, max_entries: int=50000, follow_directory_symlinks: bool=False, prune_hidden_directories: bool=False) -> Walk:
         """Lists the tree below a directory in one request."""
         return self._run(self._inner.walk(path, max_depth=max_depth, max_directories=max_directories, max_entries=max_entries, follow_directory_symlinks=follow_directory_symlinks, prune_hidden_directories=prune_hidden_directories))
+
+    def search(self, path: StrPath, pattern: str | None=None, *, literal: bool=False, ignore_case: bool=False, globs: Sequence[str]=(), with_ignored: bool=False, report: SearchReport='lines', context_before: int=0, context_after: int=0, max_depth: int | None=None, skip: int=0, max_items: int=500, max_bytes: int=256 << 10, max_line_bytes: int=1 << 10, timeout: float=20.0) -> SearchResult:
+        """Searches a file, or the files below a directory, as ripgrep does; the host needs no program for that.
+
+            found = host.files.search("/srv/project", r"fn \\w+", globs=["*.rs", "!target"])
+            for file in found.files:
+                for line in file.lines:
+                    print(f"{file.path}:{line.number}: {line.text}")
+            if found.truncated:
+                print(f"there may be more: the limit of {found.truncated} ended the search")
+
+        - `pattern` is a regular expression of Rust for one line; with `literal`, plain text. Without it, every file is
+          found.
+        - It follows no links and searches hidden files, but neither binary ones nor, unless `with_ignored`, what
+          `.gitignore` and `.ignore` files exclude. The result says how many it has left out.
+        - `globs` are those of gitignore with `{a,b}`, for paths below `path`: only files that match one of them, and
+          none of those that begin with `!`.
+        - `report` is what to return of a file: its `lines`, with `context_before` and `context_after` (up to 100),
+          `counts` of them, or nothing but the `files`.
+        - A limit ends the search with what it has found, and `truncated` names it: `max_items` lines or files (up to
+          10,000), `max_bytes` of text and paths (up to 1 MiB), or `timeout` seconds (up to 120). To continue, repeat it
+          with `skip` increased by the `returned` of the result.
+        - Of a line, up to `max_line_bytes` (up to 64 KiB) around its first match are returned.
+        """
+        return self._run(self._inner.search(path, pattern, literal=literal, ignore_case=ignore_case, globs=globs, with_ignored=with_ignored, report=report, context_before=context_before, context_after=context_after, max_depth=max_depth, skip=skip, max_items=max_items, max_bytes=max_bytes, max_line_bytes=max_line_bytes, timeout=timeout))
 
     def watch(self, path: StrPath, *, recursive: bool=True) -> Watch:
         """Watches a file or a directory; everything below it, unless `recursive` is false.
