@@ -311,6 +311,7 @@ class Host:
         limits: models.ProcessResourceLimits | None = None,
         sandbox: models.SandboxContext | None = None,
         isolate_pids: bool = False,
+        restartable: bool = False,
         arg0: str | None = None,
     ) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
@@ -328,6 +329,8 @@ class Host:
         - `name` is the id of the process; `host.process(name)` finds it again.
         - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
+        - `restartable` lets the server keep this request in memory for `process.restart`; a server that cannot do that
+          starts the process all the same.
         - `linger` is how long after its exit to wait for background processes that hold the output open.
         """
         options = {option: value for option, value in locals().items() if option not in ("self", "command", "name")}

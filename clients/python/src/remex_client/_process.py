@@ -33,6 +33,7 @@ from ._event import (
     decode_exit,
 )
 from ._queue import WINDOW_BYTES, EventQueue
+from ._restart import restart
 from ._result import Collector, Result
 from ._search import Match, find_in
 from ._streams import (
@@ -182,6 +183,16 @@ class ProcessRef:
         """Kills the process with its descendants, and returns when nothing of them is left."""
         await self._terminate("force", tree)
 
+    async def restart(self, grace: float = 5.0) -> int | None:
+        """Ends the process with its descendants, and starts it again under its id, as it was started; returns the pid.
+
+        It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It must have been started with
+        `restartable`, and no other client may be attached to its session; it may have ended already. The restart takes
+        effect once, also across disconnects, and is carried out even if this call is cancelled. If the new process does
+        not start, the error says that the old one has ended. Handles on the old process end with it.
+        """
+        return await restart(self._session, self._ids(), grace)
+
     async def _terminate(self, mode: object, tree: bool) -> None:
         scope = {"scope": "tree"} if tree else {}
         await self._session.call("process/terminate", self._ids(mode=mode, **scope))
@@ -329,6 +340,8 @@ class Process(ProcessRef):
     ) -> None:
         super().__init__(session, None, queue.id)
         self._queue = queue
+        self._has_stdin = has_stdin
+        self._is_terminal = is_terminal
         #: The process id on the remote host, if it is known.
         self.pid = pid
         #: Its standard input, or the keys of its terminal.
@@ -372,6 +385,32 @@ class Process(ProcessRef):
         self._queue.on_polled(max([after, *(event.seq for event in events)]))
         return events
 
+    async def restart(self, grace: float = 5.0) -> int | None:
+        """Ends the process with its descendants, and starts it again under its id, as it was started; returns the pid.
+
+        Afterwards, this handle is that of the new process: `pid`, `exit`, `wait`, `stdin` and new consumers of output.
+        Consumers from before get the rest of the old output and end, with a `RefusedError` (`unknownProcess`) if not
+        all of it arrives; so do other handles on the old process.
+
+            process = await host.start(["worker"], restartable=True)
+            ...
+            await process.restart(grace=30)
+            async for line in process.lines():
+                ...
+
+        It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It may have ended already. The
+        restart takes effect once, also across disconnects, and is carried out even if this call is cancelled. If the
+        new process does not start, the error says that the old one has ended.
+        """
+        return await restart(self._session, self._ids(), grace, self._on_restarted)
+
+    def _on_restarted(self, queue: EventQueue, pid: int | None) -> None:
+        self._queue, self.pid = queue, pid
+        # Who still has it would write to the new process by mistake.
+        self.stdin.is_open = False
+        self.stdin = Stdin(self._session, self.id, self._has_stdin, self._is_terminal)
+        self._readers.clear()
+
     def post_signal(self, signal: str | int) -> None:
         """Sends a signal soon, for callers that cannot wait; what becomes of it is not told."""
         self._session.post("process/signal", self._ids(signal=_signal_name(signal)))
@@ -413,10 +452,12 @@ class Process(ProcessRef):
                     task.cancel()
 
     async def _write_all(self, input: Input) -> None:
+        # A restart gives the process another one.
+        stdin = self.stdin
         try:
             async for piece in pieces_of(input):
-                await self.stdin.write(piece)
-            await self.stdin.close()
+                await stdin.write(piece)
+            await stdin.close()
         except RefusedError as error:
             if not is_kind(error, "stdinClosed", "unknownProcess"):
                 raise
@@ -436,27 +477,31 @@ class Process(ProcessRef):
 
     async def wait(self) -> Exit:
         """Waits until the process has exited. Unread output does not hold it up from here on."""
-        consumer = self._queue.subscribe_at_end()
-        try:
-            while self._queue.exit is None:
-                if self._queue.take(consumer) is None:
-                    if self._queue.closed is not None:
-                        raise ProtocolError(f"process `{self.id}` is closed but has not exited")
-                    await self._queue.wait(consumer)
-            return self._queue.exit[1]
-        finally:
-            self._queue.unsubscribe(consumer)
+        return await self._exited(self._queue)
 
     async def wait_closed(self) -> Exit:
         """Waits until all output has ended, too, also that of background processes."""
-        consumer = self._queue.subscribe_at_end()
+        queue = self._queue
+        consumer = queue.subscribe_at_end()
         try:
-            while self._queue.closed is None:
-                if self._queue.take(consumer) is None:
-                    await self._queue.wait(consumer)
+            while queue.closed is None:
+                if queue.take(consumer) is None:
+                    await queue.wait(consumer)
         finally:
-            self._queue.unsubscribe(consumer)
-        return await self.wait()
+            queue.unsubscribe(consumer)
+        return await self._exited(queue)
+
+    async def _exited(self, queue: EventQueue) -> Exit:
+        consumer = queue.subscribe_at_end()
+        try:
+            while queue.exit is None:
+                if queue.take(consumer) is None:
+                    if queue.closed is not None:
+                        raise ProtocolError(f"process `{self.id}` is closed but has not exited")
+                    await queue.wait(consumer)
+            return queue.exit[1]
+        finally:
+            queue.unsubscribe(consumer)
 
     async def wait_for_silence(self, seconds: float) -> Exit | None:
         """Waits until there was no output for this long; returns the exit if that comes first.
@@ -464,17 +509,18 @@ class Process(ProcessRef):
         Unread output does not hold the process up from here on.
         """
         check_seconds(seconds, "seconds")
-        consumer = self._queue.subscribe_at_end()
+        queue = self._queue
+        consumer = queue.subscribe_at_end()
         try:
-            while self._queue.exit is None:
-                left = self._queue.last_output + seconds - time.monotonic()
+            while queue.exit is None:
+                left = queue.last_output + seconds - time.monotonic()
                 if left <= 0:
                     return None
-                if self._queue.take(consumer) is None:
+                if queue.take(consumer) is None:
                     try:
-                        await asyncio.wait_for(self._queue.wait(consumer), left)
+                        await asyncio.wait_for(queue.wait(consumer), left)
                     except asyncio.TimeoutError:
                         pass
-            return self._queue.exit[1]
+            return queue.exit[1]
         finally:
-            self._queue.unsubscribe(consumer)
+            queue.unsubscribe(consumer)

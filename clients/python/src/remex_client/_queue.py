@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ._errors import ProtocolError, RemexError, RequestInterrupted, is_unknown_process
+from ._errors import ProtocolError, RefusedError, RemexError, RequestInterrupted, is_unknown_process
 from ._event import (
     Chunk,
     Closed,
@@ -78,6 +78,7 @@ class EventQueue:
         self, process_id: str, session: Reporter, retain_bytes: int | None, *, is_close_announced: bool = True
     ) -> None:
         self.id = process_id
+        self._retain_bytes = retain_bytes
         #: Whether the server says that a process is closed; in the oldest dialect only silence after the exit does.
         self._is_close_announced = is_close_announced
         #: How long the next read waits for output.
@@ -111,6 +112,12 @@ class EventQueue:
         self._read_after = 0
         #: How many reads in a row did not bring the next event, although there is one.
         self._idle_reads = 0
+        #: Whether what arrives under the id is of this process.
+        self._follows = True
+        #: How many restarts of the process are unanswered.
+        self._restarts = 0
+        #: Whether another process has the id now.
+        self.is_replaced = False
 
     # Called by the session.
 
@@ -124,7 +131,8 @@ class EventQueue:
     def on_output(self, chunk: Chunk) -> None:
         """Handles output, which is nearly always simply the next event."""
         seq = chunk.seq
-        if self.failed is None and not self._is_full() and self._replay.pass_through(seq):
+        is_open = self._follows and self.failed is None and self.closed is None
+        if is_open and not self._is_full() and self._replay.pass_through(seq):
             if self._live_from is None:
                 self._live_from = seq
             self.last_output = time.monotonic()
@@ -139,7 +147,9 @@ class EventQueue:
 
     def on_event(self, event: Event) -> None:
         """Handles a notification."""
-        if self.failed is not None:
+        if not self._follows:
+            return
+        if self.failed is not None or self.closed is not None:
             # No consumer will see it, so it must not block the process.
             self._session.report_consumed(self.id, event.seq)
             return
@@ -163,6 +173,9 @@ class EventQueue:
         self._reads -= 1
         listened, self.wait_ms = self.wait_ms is not None, None
         if self.failed is not None:
+            return
+        if not self._follows:
+            self._interrupt()
             return
         if reply is not None:
             try:
@@ -194,12 +207,40 @@ class EventQueue:
     def on_disconnect(self) -> None:
         """Records that events may be missing."""
         self._interrupt()
+        if self._restarts:
+            # Until the restart is answered, what arrives may be of the process before it or of the one after it.
+            self._follows = False
 
     def on_reconnect(self) -> None:
         """Asks for what was missed, and repeats the last report, which the server may not have."""
+        if not self._follows:
+            return
         if self.removed_seq > 0:
             self._session.report_consumed(self.id, self.removed_seq)
         self._act()
+
+    def on_restarting(self) -> None:
+        """Records that a restart of the process is on its way."""
+        self._restarts += 1
+
+    def on_not_restarted(self) -> None:
+        """Continues with the same process: its restart has failed."""
+        self._restarts -= 1
+        if not self._restarts and not self._follows and not self.is_replaced:
+            self._follows = True
+            self._interrupt()
+            self.on_reconnect()
+
+    def on_replaced(self) -> None:
+        """Ends the queue behind what has arrived: after a restart, another process has the id."""
+        self._follows, self.is_replaced = False, True
+        if self.closed is None:
+            what = f"process `{self.id}` was restarted before all events of the old one had arrived"
+            self.fail(RefusedError(-32600, "unknownProcess", what))
+
+    def successor(self) -> EventQueue:
+        """Returns a queue for the process that a restart puts in place of this one."""
+        return EventQueue(self.id, self._session, self._retain_bytes, is_close_announced=self._is_close_announced)
 
     def on_protocol_error(self, error: ProtocolError) -> None:
         """Fails after an invalid message about the process; later events are dropped."""
@@ -364,6 +405,8 @@ class EventQueue:
 
     def _act(self) -> None:
         """Sends the messages that are due."""
+        if not self._follows:
+            return
         is_much = self._unreported_bytes >= self._report_bytes or self._unreported_events >= WINDOW_EVENTS // 4
         # The server may have less room than a report is due at; without this one it would wait for ever.
         is_all = not self._queue and self.closed is None

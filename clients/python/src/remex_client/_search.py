@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ._errors import NoMatchError, UsageError
-from ._event import Chunk, Event, Exit, Gap, Stream
+from ._event import Chunk, Event, Exit, Exited, Gap, Stream
 
 #: How much of each stream a search looks back.
 _SEARCH_BYTES = 128 << 10
@@ -71,10 +71,15 @@ async def find_in(process: _Process, pattern: str | bytes | re.Pattern[bytes], a
             return match
         after = after.seq
     event: Event
+    exit: Exit | None = None
     async for event in process.events(after):
         if isinstance(event, Chunk):
             if (match := find(event.seq, event.stream, event.data)) is not None:
                 return match
         elif isinstance(event, Gap):
             arrived.clear()
-    raise NoMatchError(f"process `{process.id}` ended and did not print {pattern!r}", await process.wait())
+        elif isinstance(event, Exited):
+            exit = event.exit
+    # An exit before `after` is not among the events.
+    exit = exit or await process.wait()
+    raise NoMatchError(f"process `{process.id}` ended and did not print {pattern!r}", exit)

@@ -187,6 +187,17 @@ class Session:
         """Whether the server has sessions; one of the oldest dialect has none, and knows plain paths only."""
         return bool(self.welcome.get("sessionId"))
 
+    def is_own(self, session: str | None) -> bool:
+        """Returns whether an id or a name of a session is that of this one."""
+        asked = self.options.session
+        name = asked.id if isinstance(asked, Resume) else asked
+        return session is None or session in (self.welcome.get("sessionId"), name)
+
+    def supports(self, capability: str) -> bool:
+        """Returns whether the host has a capability of its `environment/info`."""
+        info = self.welcome.get("environmentInfo") or {}
+        return bool((info.get("capabilities") or {}).get(capability))
+
     @property
     def cwd(self) -> str:
         """The working directory of the server, as on the wire."""
@@ -242,9 +253,17 @@ class Session:
         return await limited(whole(), limit, f"`{method}` timed out after", is_call=True)
 
     async def enqueue(
-        self, method: str, params: Mapping[str, object], *, is_control: bool = False
+        self,
+        method: str,
+        params: Mapping[str, object],
+        *,
+        is_control: bool = False,
+        on_answer: Callable[[Any, RemexError | None], None] | None = None,
     ) -> tuple[Call, asyncio.Future[Any]]:
-        """Queues a request in the order of calls; the future gets its result."""
+        """Queues a request in the order of calls; the future gets its result.
+
+        `on_answer` gets it at once, before any message that follows, and also if no one waits for the future any more.
+        """
         slots = None
         if method not in CONTROL and not is_control:
             slots = self._parked if method in PARKED or params.get("waitMs") else self._plain
@@ -252,6 +271,8 @@ class Session:
         future: asyncio.Future[Any] = self.loop.create_future()
 
         def on_done(result: Any, error: RemexError | None) -> None:
+            if on_answer is not None:
+                on_answer(result, error)
             if future.done():
                 return
             if error is None:
@@ -340,6 +361,17 @@ class Session:
         if queue.closed is None and self.lost is None:
             self._unfollowed.add(queue.id)
             self._skip_output(queue.id)
+
+    def replace_queue(self, process_id: str, queue: EventQueue | None) -> None:
+        """Registers the queue of a process that a restart has put in place of another; None discards its output."""
+        old = self.queues.pop(process_id, None)
+        if old is not None:
+            old.on_replaced()
+        if queue is not None:
+            self._unfollowed.discard(process_id)
+            self.queues[process_id] = queue
+        else:
+            self._unfollowed.add(process_id)
 
     def report_consumed(self, process_id: str, seq: int) -> None:
         """Tells the server how far a process is consumed."""

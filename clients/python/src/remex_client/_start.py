@@ -50,6 +50,7 @@ class ProcessOptions(TypedDict, total=False):
     limits: models.ProcessResourceLimits | None
     sandbox: models.SandboxContext | None
     isolate_pids: bool
+    restartable: bool
     arg0: str | None
 
 
@@ -124,6 +125,7 @@ def start_request(session: Session, process_id: str, command: Command, options: 
         "limits": options["limits"],
         "sandbox": options["sandbox"],
         "isolatePids": options["isolate_pids"] or None,
+        "restartable": (options["restartable"] and session.supports("processRestartRequest")) or None,
         "arg0": options["arg0"],
     }
     if options["limits"] is not None and "processLimits" not in (session.welcome.get("environmentInfo") or {}):

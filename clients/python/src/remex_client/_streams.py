@@ -148,12 +148,16 @@ class Events:
     async def _read_past(self) -> None:
         until = self._past_until
         params = {"processId": self._queue.id, "afterSeq": self._after, "maxBytes": WINDOW_BYTES}
-        try:
-            reply = await self._session.call("process/read", params, timeout=False)
-        except RefusedError as error:
-            if not is_unknown_process(error):
-                raise
-            reply = {"chunks": [], "nextSeq": until + 1}
+        reply: dict[str, Any] = {"chunks": [], "nextSeq": until + 1}
+        if not self._queue.is_replaced:
+            try:
+                answer = await self._session.call("process/read", params, timeout=False)
+            except RefusedError as error:
+                if not is_unknown_process(error):
+                    raise
+            else:
+                # After a restart, the answer may be of the new process.
+                reply = reply if self._queue.is_replaced else answer
         with decoding("process/read"):
             gap = decode_gap(reply["gap"]) if reply.get("gap") is not None else None
             chunks = [chunk for chunk in map(decode_chunk, reply["chunks"]) if chunk.seq <= until]

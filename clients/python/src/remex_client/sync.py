@@ -223,6 +223,16 @@ class ProcessRef(Face[_process.ProcessRef]):
         """Kills the process with its descendants, and returns when nothing of them is left."""
         self._run(self._inner.kill(tree=tree))
 
+    def restart(self, grace: float=5.0) -> int | None:
+        """Ends the process with its descendants, and starts it again under its id, as it was started; returns the pid.
+
+        It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It must have been started with
+        `restartable`, and no other client may be attached to its session; it may have ended already. The restart takes
+        effect once, also across disconnects, and is carried out even if this call is cancelled. If the new process does
+        not start, the error says that the old one has ended. Handles on the old process end with it.
+        """
+        return self._run(self._inner.restart(grace))
+
     def resize(self, rows: int, cols: int) -> None:
         """Changes the size of the terminal."""
         self._run(self._inner.resize(rows, cols))
@@ -351,6 +361,25 @@ class Process(ProcessRef):
 
     def read(self, after: int=0, *, max_bytes: int=WINDOW_BYTES, wait: float=0.0) -> list[Event]:
         return self._run(self._inner.read(after, max_bytes=max_bytes, wait=wait))
+
+    def restart(self, grace: float=5.0) -> int | None:
+        """Ends the process with its descendants, and starts it again under its id, as it was started; returns the pid.
+
+        Afterwards, this handle is that of the new process: `pid`, `exit`, `wait`, `stdin` and new consumers of output.
+        Consumers from before get the rest of the old output and end, with a `RefusedError` (`unknownProcess`) if not
+        all of it arrives; so do other handles on the old process.
+
+            process = host.start(["worker"], restartable=True)
+            ...
+            process.restart(grace=30)
+            for line in process.lines():
+                ...
+
+        It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It may have ended already. The
+        restart takes effect once, also across disconnects, and is carried out even if this call is cancelled. If the
+        new process does not start, the error says that the old one has ended.
+        """
+        return self._run(self._inner.restart(grace))
 
     def post_signal(self, signal: str | int) -> None:
         """Sends a signal soon, for callers that cannot wait; what becomes of it is not told."""
@@ -887,7 +916,7 @@ class Host(Face[_host.Host]):
         """
         return self._run(self._inner.run(command, input=input, check=check, merge=merge, max_output_bytes=max_output_bytes, on_stdout=on_stdout, on_stderr=on_stderr, name=name, **options))
 
-    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: int | Literal['pipe', 'devnull']=DEVNULL, tty: Tty=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, arg0: str | None=None) -> Process:
+    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: int | Literal['pipe', 'devnull']=DEVNULL, tty: Tty=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, restartable: bool=False, arg0: str | None=None) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
 
             process = host.start(["python3", "-i"], tty=True)
@@ -903,9 +932,11 @@ class Host(Face[_host.Host]):
         - `name` is the id of the process; `host.process(name)` finds it again.
         - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
+        - `restartable` lets the server keep this request in memory for `process.restart`; a server that cannot do that
+          starts the process all the same.
         - `linger` is how long after its exit to wait for background processes that hold the output open.
         """
-        return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, timeout_grace=timeout_grace, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, arg0=arg0)))
+        return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, timeout_grace=timeout_grace, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, restartable=restartable, arg0=arg0)))
 
     def attach_or_start(self, command: Command, *, name: str, **options: Unpack[StartOptions]) -> Process:
         """Returns a handle on the process with this name, which it starts if there is none. `options` are those of

@@ -1,0 +1,48 @@
+"""Restarting processes: an id gets another process, whose events begin again at 1. Start at `restart`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._codec import milliseconds
+from ._errors import RemexError, decoding
+from ._event import optional_number
+from ._queue import EventQueue
+from ._session import Session
+
+#: Who gets the queue and the pid of the new process.
+OnRestarted = Callable[[EventQueue, int | None], None]
+
+
+async def restart(
+    session: Session, ids: Mapping[str, Any], grace: float, on_restarted: OnRestarted | None = None
+) -> int | None:
+    """Ends a process and starts it again; once, also if the connection is lost meanwhile. Returns the new pid.
+
+    `on_restarted` is called before any event of the new process is handled, also if the caller is cancelled meanwhile.
+    """
+    process_id: str = ids["processId"]
+    is_own = session.is_own(ids.get("sessionId"))
+    params = {**ids, "graceMs": milliseconds(grace, "grace"), "restartId": session.name("s")}
+    old: EventQueue | None = None
+
+    def on_answer(reply: Any, error: RemexError | None) -> None:
+        if error is not None:
+            if old is not None:
+                old.on_not_restarted()
+        elif is_own:
+            new = None if old is None or on_restarted is None else old.successor()
+            session.replace_queue(process_id, new)
+            if new is not None and on_restarted is not None:
+                pid = reply.get("pid")
+                on_restarted(new, pid if isinstance(pid, int) else None)
+                new.on_started(has_history=bool(reply.get("replayed")))
+
+    _, answer = await session.enqueue("process/restart", params, on_answer=on_answer)
+    if is_own and (old := session.queues.get(process_id)) is not None:
+        old.on_restarting()
+    # Cancelling it does not cancel the request: the server carries out what it has begun, which changes the handles.
+    reply = await answer
+    with decoding("process/restart"):
+        return optional_number(reply, "pid")
