@@ -14,7 +14,8 @@ OUTPUT = PACKAGE / "sync.py"
 
 #: The classes that get a synchronous face, by module, in the order of the file.
 CLASSES = {
-    "_streams": ["PolledEvents", "Events", "Chunks", "Lines", "Reader", "Stdin"],
+    "_streams": ["PolledEvents", "Events", "Chunks", "Lines", "Reader"],
+    "_stdin": ["Stdin"],
     "_process": ["ProcessRef", "Process"],
     "_transfer": ["RemoteReader", "RemoteWriter"],
     "_text_file": ["RemoteTextReader", "RemoteTextWriter"],

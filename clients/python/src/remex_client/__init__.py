@@ -46,7 +46,8 @@ from ._process import Process, ProcessInfo, ProcessRef, Snapshot
 from ._result import Result
 from ._search import Match
 from ._start import DEVNULL, PIPE, ProcessOptions, StartOptions
-from ._streams import Chunks, Events, Line, Lines, PolledEvents, Reader, Stdin
+from ._stdin import Stdin
+from ._streams import Chunks, Events, Line, Lines, PolledEvents, Reader
 from ._target import Program, Target, Unix, WebSocket
 from ._text_file import RemoteTextReader, RemoteTextWriter
 from ._transfer import Progress, RemoteReader, RemoteWriter

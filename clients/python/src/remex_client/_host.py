@@ -33,7 +33,7 @@ from ._queue import EventQueue
 from ._result import Collector, OutputCallback, Result
 from ._session import AFTER_EVERYTHING, Session
 from ._start import DEVNULL, PIPE, Command, StartOptions, Tty, start_request, wants_stdin
-from ._streams import Input, check_input
+from ._stdin import Input, check_input
 from ._target import Program, Target, Token, Unix, WebSocket, parse
 
 if TYPE_CHECKING:

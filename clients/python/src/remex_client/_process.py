@@ -36,26 +36,18 @@ from ._queue import WINDOW_BYTES, EventQueue
 from ._restart import restart
 from ._result import Collector, Result
 from ._search import Match, find_in
-from ._streams import (
-    MAX_LINE_BYTES,
-    POLL,
+from ._stdin import (
     WRITE_BYTES,
-    Chunks,
     Data,
-    Events,
     Input,
-    Lines,
-    PolledEvents,
-    Reader,
     Stdin,
     as_bytes,
     check_accepted,
     check_input,
-    events_of,
-    later,
     pieces_of,
     write_params,
 )
+from ._streams import MAX_LINE_BYTES, POLL, Chunks, Events, Lines, PolledEvents, Reader, events_of, later
 
 if TYPE_CHECKING:
     from ._session import Session

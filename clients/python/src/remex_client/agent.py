@@ -27,7 +27,7 @@ from ._event import Chunk, Closed, Exit, Exited, Gap
 from ._host import Host
 from ._process import Process
 from ._start import PIPE, Command, StartOptions
-from ._streams import Data, as_bytes
+from ._stdin import Data, as_bytes
 from ._text import Cleaner, TruncatedText, Truncator
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from ._errors import RefusedError, RemexError, is_kind
 from ._host import Host
 from ._process import Process as RemoteProcess
 from ._start import ProcessOptions
-from ._streams import Reader, Stdin, as_bytes
+from ._stdin import Stdin, as_bytes
+from ._streams import Reader
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

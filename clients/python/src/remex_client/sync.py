@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TYPE_CHECKING, overload
 
-from . import _files, _host, _http, _observe, _process, _streams, _text_file, _transfer, agent, models
+from . import _files, _host, _http, _observe, _process, _stdin, _streams, _text_file, _transfer, agent, models
 from ._codec import StrPath
 from ._event import Chunk, Closed, Event, Exit, Stream
 from ._file_search import SearchReport, SearchResult
@@ -32,7 +32,8 @@ from ._queue import WINDOW_BYTES
 from ._result import OutputCallback, Result
 from ._search import Match
 from ._start import Command, DEVNULL, StartOptions, Tty
-from ._streams import Data, Input, Line, MAX_LINE_BYTES
+from ._stdin import Data, Input
+from ._streams import Line, MAX_LINE_BYTES
 from ._target import Target, Token
 from ._text import TruncatedText
 from ._transfer import LocalPath, Progress
@@ -145,7 +146,7 @@ class Reader(Face[_streams.Reader]):
         return self._next(self._inner)
 
 
-class Stdin(Face[_streams.Stdin]):
+class Stdin(Face[_stdin.Stdin]):
     """The input of a process.
 
     Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
