@@ -35,7 +35,8 @@ from ._errors import (
     UnreachableError,
     UsageError,
 )
-from ._event import Chunk, Closed, DeniedHost, Event, Exit, Exited, Gap, Stream, Usage
+from ._event import Chunk, Closed, Event, Exited, Gap, Stream
+from ._exit import DeniedHost, Exit, Usage
 from ._file_search import FoundFile, FoundLine, SearchResult
 from ._files import Change, Changes, DirEntry, Files, Metadata, Walk, Watch, content_hash
 from ._host import Command, Connecting, Host, connect

@@ -6,10 +6,9 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from ._event import Exit
+from ._exit import Exit
 
 #: The code of a refusal, where servers of other dialects have no kind.
 UNKNOWN_METHOD = -32601

@@ -26,12 +26,12 @@ from ._event import (
     Chunk,
     Closed,
     Event,
-    Exit,
     Exited,
     Gap,
     Stream,
     decode_exit,
 )
+from ._exit import Exit
 from ._queue import WINDOW_BYTES, EventQueue
 from ._restart import restart
 from ._result import Collector, Result

@@ -17,7 +17,6 @@ from ._event import (
     Chunk,
     Closed,
     Event,
-    Exit,
     Exited,
     Gap,
     decode_chunk,
@@ -26,6 +25,7 @@ from ._event import (
     decode_gap,
     number,
 )
+from ._exit import Exit
 from ._replay import Replay, Unlisted
 
 #: What a server streams beyond the last consumed event.

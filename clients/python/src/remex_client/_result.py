@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from io import BytesIO
 
 from ._errors import CommandFailedError, UsageError
-from ._event import Chunk, Exit
+from ._event import Chunk
+from ._exit import Exit
 from ._text import Truncator
 
 #: Who gets output as it arrives.

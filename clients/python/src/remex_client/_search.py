@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ._errors import NoMatchError, UsageError
-from ._event import Chunk, Event, Exit, Exited, Gap, Stream
+from ._event import Chunk, Event, Exited, Gap, Stream
+from ._exit import Exit
 
 #: How much of each stream a search looks back.
 _SEARCH_BYTES = 128 << 10

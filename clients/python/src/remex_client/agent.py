@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ._codec import check_seconds
 from ._errors import RemexError, UsageError
-from ._event import Chunk, Closed, Exit, Exited, Gap
+from ._event import Chunk, Closed, Exited, Gap
+from ._exit import Exit
 from ._host import Host
 from ._process import Process
 from ._start import PIPE, Command, StartOptions

@@ -20,7 +20,8 @@ from typing import Any, Literal, TYPE_CHECKING, overload
 
 from . import _files, _host, _http, _observe, _process, _stdin, _streams, _text_file, _transfer, agent, models
 from ._codec import StrPath
-from ._event import Chunk, Closed, Event, Exit, Stream
+from ._event import Chunk, Closed, Event, Stream
+from ._exit import Exit
 from ._file_search import SearchReport, SearchResult
 from ._files import Changes, DirEntry, Metadata, Walk
 from ._http import Headers, Response
