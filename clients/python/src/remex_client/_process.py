@@ -32,10 +32,10 @@ from ._event import (
     decode_exit,
 )
 from ._exit import Exit
+from ._match import Match, find_in
 from ._queue import WINDOW_BYTES, EventQueue
 from ._restart import restart
 from ._result import Collector, Result
-from ._search import Match, find_in
 from ._stdin import (
     WRITE_BYTES,
     Data,

@@ -25,13 +25,13 @@ from ._exit import Exit
 from ._file_search import SearchReport, SearchResult
 from ._files import Changes, DirEntry, Metadata, Walk
 from ._http import Headers, Response
+from ._match import Match
 from ._observe import SessionInfo
 from ._options import ConnectionState, SessionChoice, UNSET, Unset
 from ._portal import Face, Portal
 from ._process import ProcessInfo, Snapshot
 from ._queue import WINDOW_BYTES
 from ._result import OutputCallback, Result
-from ._search import Match
 from ._start import Command, DEVNULL, StartOptions, Tty
 from ._stdin import Data, Input
 from ._streams import Line, MAX_LINE_BYTES
