@@ -283,9 +283,9 @@ async def test_a_watcher_that_falls_behind_is_told_to_look_at_everything(
     monkeypatch.setattr("remex_client._route._ROUTE_ITEMS", 1)
     watch = await host.files.watch(tmp_path)
     for number in range(3):
-        seen = host._session._received
+        seen = host._session._inbox.received
         (tmp_path / str(number)).write_text("x")
-        while host._session._received == seen:
+        while host._session._inbox.received == seen:
             await asyncio.sleep(0.01)
     looks = [await within(10, "a look", watch.__anext__()) for _ in range(2)]
     assert [look.overflow for look in looks] == [False, True]
