@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from . import models
 from ._codec import StrPath, decode_base64, epoch_milliseconds, path_from_wire
@@ -22,12 +22,10 @@ from ._errors import (
 from ._file_search import SearchReport, SearchResult, search_files
 from ._options import UNSET, Unset
 from ._route import Route
+from ._session import Session
 from ._text_file import RemoteTextReader, RemoteTextWriter
 from ._transfer import LocalPath, Progress, RemoteReader, RemoteWriter, download, upload
 from ._tree import SkipUnchanged, TreeCopied, download_tree, upload_tree
-
-if TYPE_CHECKING:
-    from ._session import Session
 
 #: Entries of one page of a listing.
 _PAGE = 10_000

@@ -35,11 +35,10 @@ from ._session import AFTER_EVERYTHING, Session
 from ._start import DEVNULL, PIPE, Command, StartOptions, Tty, start_request, wants_stdin
 from ._stdin import Input, check_input
 from ._target import Program, Target, Token, Unix, WebSocket, parse
+from .agent import Agent, Limits
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .agent import Agent, Limits
 
 #: How often to look for a process that others start and remove at the same time.
 _ATTACH_TRIES = 8
@@ -419,8 +418,6 @@ class Host:
 
     def agent(self, limits: Limits | None = None) -> Agent:
         """Returns what serves the tool calls of a language model on this host."""
-        from .agent import Agent
-
         return Agent(self, limits)
 
 

@@ -6,14 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ._codec import decode_base64, milliseconds
 from ._errors import ProtocolError, RefusedError, RemexError, decoding
 from ._route import Route, RouteKey
-
-if TYPE_CHECKING:
-    from ._session import Session
+from ._session import Session
 
 #: The position in a body is reported after so many of its parts; the server has up to 16 in flight.
 _REPORT_INTERVAL = 4

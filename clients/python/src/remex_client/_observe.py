@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from . import models
 from ._errors import RefusedError, RemexError, RequestInterrupted, UsageError, decoding, is_unknown_process
 from ._event import Event
 from ._replay import Replay, Unlisted
 from ._route import Route
-from ._session import AFTER_EVERYTHING
-
-if TYPE_CHECKING:
-    from ._session import Session
+from ._session import AFTER_EVERYTHING, Session
 
 
 @dataclass(frozen=True)

@@ -95,10 +95,9 @@ class Face(Generic[T]):
 
         return self._portal.run(run())
 
-    def _wrap(self, value: Any) -> Any:
-        from . import sync
-
-        return getattr(sync, type(value).__name__)(self._portal, value)
+    def _wrap(self, value: Any, *faces: type[Face[Any]]) -> Any:
+        """Returns the one of several faces that has the name of the class of a value."""
+        return next(face for face in faces if face.__name__ == type(value).__name__)(self._portal, value)
 
     def _next(self, items: AsyncIterator[R]) -> R:
         item: R

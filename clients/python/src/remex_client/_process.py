@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import models
 from ._codec import check_seconds, decode_base64, milliseconds, path_from_wire
@@ -36,6 +36,7 @@ from ._match import Match, find_in
 from ._queue import WINDOW_BYTES, EventQueue
 from ._restart import restart
 from ._result import Collector, Result
+from ._session import Session
 from ._stdin import (
     WRITE_BYTES,
     Data,
@@ -48,9 +49,6 @@ from ._stdin import (
     write_params,
 )
 from ._streams import MAX_LINE_BYTES, POLL, Chunks, Events, Lines, PolledEvents, Reader, events_of, later
-
-if TYPE_CHECKING:
-    from ._session import Session
 
 
 @dataclass(frozen=True)

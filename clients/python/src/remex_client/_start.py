@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from . import models
 from ._codec import StrPath, encode_base64, milliseconds
 from ._errors import UsageError
-
-if TYPE_CHECKING:
-    from ._session import Session
+from ._session import Session
 
 #: For `stdin`: an input that can be written to, and none. They are those of `subprocess`.
 PIPE = subprocess.PIPE

@@ -6,15 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ._errors import GapError, RefusedError, decoding, is_unknown_process
 from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
 from ._queue import WINDOW_BYTES, EventQueue
-
-if TYPE_CHECKING:
-    from ._process import Process, ProcessRef
-    from ._session import Session
+from ._session import Session
 
 #: A line that is longer comes in pieces.
 MAX_LINE_BYTES = 64 << 10
@@ -69,7 +66,7 @@ class Line:
 class Events:
     """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
 
-    def __init__(self, session: Session, queue: EventQueue, after: int, owner: Process) -> None:
+    def __init__(self, session: Session, queue: EventQueue, after: int, owner: object) -> None:
         self._session = session
         self._queue = queue
         #: Keeps the handle, and with it the queue, alive.
@@ -180,10 +177,17 @@ class Events:
         return after
 
 
+class Polled(Protocol):
+    """A process whose events are read by requests."""
+
+    async def read(self, after: int = 0, *, max_bytes: int = WINDOW_BYTES, wait: float = 0.0) -> list[Event]:
+        """Returns retained events after an event, and waits for some for up to `wait` seconds."""
+
+
 class PolledEvents:
     """The events of a process of another session, in order; what was dropped is a `Gap`."""
 
-    def __init__(self, process: ProcessRef, after: int) -> None:
+    def __init__(self, process: Polled, after: int) -> None:
         self._process = process
         self._after = after
         self._ready: deque[Event] = deque()

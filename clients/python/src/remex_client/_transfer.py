@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from . import models
 from ._codec import decode_base64, join, path_from_wire, split
@@ -30,9 +30,7 @@ from ._errors import (
     UsageError,
     is_kind,
 )
-
-if TYPE_CHECKING:
-    from ._session import Session
+from ._session import Session
 
 LocalPath = str | os.PathLike[str]
 

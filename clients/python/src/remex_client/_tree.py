@@ -12,12 +12,13 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from . import models
 from ._codec import decode_base64, join, path_from_wire
 from ._codec import path_to_wire as wire
 from ._errors import ChangedError, NotFoundError, ProtocolError, RefusedError, RequestInterrupted, UsageError
+from ._session import Session
 from ._transfer import (
     BLOCK,
     PERMISSIONS,
@@ -36,9 +37,6 @@ from ._transfer import (
     remove_quietly,
     upload,
 )
-
-if TYPE_CHECKING:
-    from ._session import Session
 
 SkipUnchanged = Literal["sizeAndTime", "content", "never"]
 

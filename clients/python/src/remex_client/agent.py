@@ -19,13 +19,12 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ._codec import check_seconds
 from ._errors import RemexError, UsageError
 from ._event import Chunk, Closed, Exited, Gap
 from ._exit import Exit
-from ._host import Host
 from ._process import Process
 from ._start import PIPE, Command, StartOptions
 from ._stdin import Data, as_bytes
@@ -105,10 +104,17 @@ class ListedProcess:
     unseen_bytes: int
 
 
+class Starter(Protocol):
+    """What starts the processes of an agent, such as a `remex_client.Host`."""
+
+    async def start(self, command: Command, *, name: str | None = None, **options: Unpack[StartOptions]) -> Process:
+        """Starts a process."""
+
+
 class Agent:
     """Runs the commands of a language model on a host. See the module for an example."""
 
-    def __init__(self, host: Host, limits: Limits | None = None) -> None:
+    def __init__(self, host: Starter, limits: Limits | None = None) -> None:
         self._host = host
         self._limits = limits or Limits()
         self._open: dict[int, _Open] = {}

@@ -265,7 +265,7 @@ class ProcessRef(Face[_process.ProcessRef]):
 
     def events(self, after: int=0) -> PolledEvents | Events:
         """Returns the events after an event, in order."""
-        face: PolledEvents | Events = self._wrap(self._call(lambda: self._inner.events(after)))
+        face: PolledEvents | Events = self._wrap(self._call(lambda: self._inner.events(after)), PolledEvents, Events)
         return face
 
     @property
@@ -593,7 +593,7 @@ class Files(Face[_files.Files]):
         `xb` does the same and fails if the file exists. Both survive disconnects. `r`, `w` and `x` are the same for
         text; unlike that of Python, this `open` is for bytes by default.
         """
-        face: RemoteReader | RemoteWriter | RemoteTextReader | RemoteTextWriter = self._wrap(self._call(lambda: self._inner.open(path, mode, encoding=encoding, errors=errors)))
+        face: RemoteReader | RemoteWriter | RemoteTextReader | RemoteTextWriter = self._wrap(self._call(lambda: self._inner.open(path, mode, encoding=encoding, errors=errors)), RemoteReader, RemoteWriter, RemoteTextReader, RemoteTextWriter)
         return face
 
     def upload(self, source: LocalPath, path: StrPath, *, permissions: int | None=None, progress: Callable[[Progress], None] | None=None) -> int:
