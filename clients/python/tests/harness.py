@@ -145,7 +145,7 @@ async def proxied(target: str, budget: Callable[[], int | None] = lambda: None) 
         url = f"unix://{directory}/p"
     else:
         listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-        url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
+        url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     try:
         yield url, proxy
     finally:
@@ -208,7 +208,7 @@ class ScriptedServer:
         """Waits until so many connections are initialized."""
 
         def is_so() -> bool:
-            return sum(message.get("method") == "initialized" for message in self.received) >= number
+            return [message.get("method") for message in self.received].count("initialized") >= number
 
         async def wait() -> None:
             async with self._arrived:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import Server, budgets, proxied, within
@@ -14,7 +15,7 @@ from harness import Server, budgets, proxied, within
 import remex_client
 
 TRANSPORTS = ["unix", "websocket"]
-OPTIONS = {"connect_retry": 30.0, "detach_ttl": 60.0}
+OPTIONS: dict[str, Any] = {"connect_retry": 30.0, "detach_ttl": 60.0}
 
 
 def digest(data: bytes) -> str:

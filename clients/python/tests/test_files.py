@@ -33,6 +33,7 @@ async def test_a_missing_file_is_a_built_in_error_too(host: Host, tmp_path: Path
 
 async def test_relative_paths_and_the_home_directory_are_those_of_the_host(host: Host, tmp_path: Path) -> None:
     info = host.welcome["environmentInfo"]
+    assert info is not None
     relative = os.path.relpath(tmp_path, path_from_wire(info["cwd"]))
     await host.files.write(f"{relative}/file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"

@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import os
+import random
 import signal as signals
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -381,8 +382,6 @@ async def test_many_large_outputs_at_once_are_exact(host: Host) -> None:
         result = await host.run(["python3", "-c", script.format(seed)])
         return hashlib.sha256(result.stdout).hexdigest()
 
-    import random
-
     expected = [hashlib.sha256(random.Random(seed).randbytes(2_000_000)).hexdigest() for seed in range(6)]
     assert await within(60, "six processes", asyncio.gather(*map(one, range(6)))) == expected
 
@@ -423,6 +422,7 @@ async def test_another_session_is_observed(server: Server) -> None:
             if isinstance(event, remex_client.Closed):
                 break
         assert [getattr(event, "data", None) for event in events] == [b"hello\n", None, None]
+        assert isinstance(events[1], remex_client.Exited)
         assert events[1].exit == Exit(2, None, "exit", events[1].exit.usage)
         await seen.end()
 
@@ -544,6 +544,7 @@ def test_the_options_that_are_passed_on_are_those_of_start() -> None:
 
 async def test_a_directory_may_be_relative_or_at_home(host: Host) -> None:
     info = host.welcome["environmentInfo"]
+    assert info is not None
     home = path_from_wire(info["userHomeDir"])
     assert (await host.run(["pwd", "-P"], cwd=".")).text == (await host.run(["pwd", "-P"])).text
     assert (await host.run(["pwd", "-P"], cwd="~")).text.strip() == os.path.realpath(home)

@@ -27,7 +27,7 @@ async def test_a_handle_becomes_that_of_the_new_process(host: Host, tmp_path: Pa
         after = await within(30, "the restart", process.restart(grace=0))
         assert after == process.pid != before
         old = [event async for event in events]
-        assert b"".join(event.data for event in old if isinstance(event, Chunk)) == b"%d\none\n" % before
+        assert b"".join(event.data for event in old if isinstance(event, Chunk)) == f"{before}\none\n".encode()
         assert [type(event) for event in old[-2:]] == [Exited, Closed]
         with pytest.raises(StdinClosedError):
             await stdin.write("lost\n")

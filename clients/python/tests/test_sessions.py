@@ -26,8 +26,10 @@ from remex_client import (
     UnreachableError,
     UsageError,
 )
+from remex_client._call import encode
 from remex_client._deadline import limited
-from remex_client._link import Link
+from remex_client._link import Link, frame
+from remex_client._target import Program, parse
 
 
 @pytest.mark.parametrize("target", ["ftp://h", "unix://relative", "ws://", "host:7070", "", []])
@@ -37,8 +39,6 @@ def test_what_is_no_address_is_a_usage_error(target: Any) -> None:
 
 
 def test_ssh_is_a_program() -> None:
-    from remex_client._target import Program, parse
-
     assert parse("ssh://me@far:2222") == Program(
         ("ssh", "-T", "-oBatchMode=yes", "-p", "2222", "--", "me@far", "remex", "proxy")
     )
@@ -197,7 +197,7 @@ async def test_a_server_that_falls_silent_is_left() -> None:
         return None if method == "environment/status" and server.connections == 1 else {}
 
     async with ScriptedServer(answer) as server:
-        options = {"keep_alive_interval": 0.05, "keep_alive_timeout": 0.05}
+        options: dict[str, Any] = {"keep_alive_interval": 0.05, "keep_alive_timeout": 0.05}
         async with remex_client.connect(server.url, **options) as host:
             await server.connected(2)
             assert host.disconnects == 1
@@ -275,8 +275,6 @@ async def test_too_many_invalid_messages_end_the_session() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 3, 125, 126, 65535, 65536, 70001])
 def test_frames_of_a_client_are_masked(length: int) -> None:
-    from remex_client._link import frame
-
     payload = bytes(number % 251 for number in range(length))
     framed = frame(1, payload)
     extra = 0 if length < 126 else 2 if length < 65536 else 8
@@ -288,8 +286,6 @@ def test_frames_of_a_client_are_masked(length: int) -> None:
 
 
 def test_bytes_are_sent_as_base64() -> None:
-    from remex_client._call import encode
-
     message = {"id": 1, "method": "m", "params": {"a": "é", "b": b"hi\n", "c": b""}}
     assert json.loads(encode(message)) == {"id": 1, "method": "m", "params": {"a": "é", "b": "aGkK", "c": ""}}
     assert json.loads(encode({"id": 1, "method": "m", "params": {"b": b"a"}}))["params"] == {"b": "YQ=="}
@@ -315,8 +311,6 @@ class Collector:
 
 
 async def test_a_fragmented_message_of_a_websocket_is_joined() -> None:
-    from remex_client._link import Link
-
     link, collector = Link(True), Collector()
     link._is_upgrading, link.handler = False, collector
     frames = b"\x01\x03abc" + b"\x89\x01p" + b"\x00\x02de" + b"\x80\x01f" + b"\x81\x7e\x01\x00" + b"x" * 256

@@ -346,8 +346,8 @@ class Lines:
         *whole, rest = data.split(b"\n")
         lines: list[Line] = []
         for raw in whole:
-            raw = self._split(chunk, raw, lines)
-            lines.append(_line(chunk.stream, chunk.seq, raw[:-1] if raw.endswith(b"\r") else raw))
+            last = self._split(chunk, raw, lines)
+            lines.append(_line(chunk.stream, chunk.seq, last[:-1] if last.endswith(b"\r") else last))
         self._partial[chunk.stream] = self._split(chunk, rest, lines)
         return iter(lines)
 
