@@ -93,10 +93,10 @@ class Proxy:
     def __init__(self, target: str, budget: Callable[[], int | None]) -> None:
         self._target = target
         self._budget = budget
-        self.cuts = 0
+        self.disconnects = 0
         self._writers: set[asyncio.StreamWriter] = set()
 
-    def cut(self) -> None:
+    def disconnect(self) -> None:
         """Ends all connections now."""
         for writer in list(self._writers):
             writer.transport.abort()
@@ -118,7 +118,7 @@ class Proxy:
                     left -= len(data)
                 writer.write(data)
                 if left is not None and left <= 0:
-                    self.cuts += 1
+                    self.disconnects += 1
                     # What is written so far may or may not arrive.
                     return
                 await writer.drain()
@@ -150,7 +150,7 @@ async def proxied(target: str, budget: Callable[[], int | None] = lambda: None) 
         yield url, proxy
     finally:
         listener.close()
-        proxy.cut()
+        proxy.disconnect()
 
 
 def budgets(seed: int, low: int, high: int) -> Callable[[], int]:

@@ -223,7 +223,7 @@ async def test_the_example_runs_a_scripted_model(server: Server, tmp_path: Path)
 
 
 @pytest.mark.parametrize("script", ["generate_models.py", "generate_sync.py"])
-def test_what_is_generated_is_not_stale(script: str) -> None:
+def test_generated_files_are_up_to_date(script: str) -> None:
     command = [sys.executable, str(HERE / "scripts" / script), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -258,7 +258,7 @@ def test_a_forked_process_connects_anew(server: Server) -> None:
     assert (done.stdout, done.returncode) == ("connect again\nchild\nparent\n", 0), done.stderr
 
 
-def test_a_callback_that_makes_a_call_is_told_so(server: Server, tmp_path: Path) -> None:
+def test_a_callback_that_makes_a_call_is_refused(server: Server, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "file").touch()
     errors: list[UsageError] = []

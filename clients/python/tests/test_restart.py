@@ -181,7 +181,7 @@ async def test_a_restart_is_repeated_and_its_events_are_not_mixed() -> None:
         assert loss.value.kind == "unknownProcess"
 
 
-async def test_a_refused_restart_goes_on_with_what_was_missed() -> None:
+async def test_after_a_refused_restart_missed_output_is_read() -> None:
     restarts = Restarts()
     async with restarts.server as server, remex_client.connect(server.url) as host:
         process = await host.start(["x"], name="p")

@@ -122,11 +122,11 @@ async def test_a_search_is_repeated_after_a_disconnect_and_says_what_it_could_no
         async def search() -> remex_client.SearchResult:
             return await host.files.search("/w", "x")
 
-        async def cut() -> None:
+        async def disconnect() -> None:
             await server.received_message("the search", lambda message: message.get("method") == "fs/search")
             server.disconnect()
 
-        found, _ = await within(10, "the result", asyncio.gather(search(), cut()))
+        found, _ = await within(10, "the result", asyncio.gather(search(), disconnect()))
         assert found.files == (FoundFile("/w/\udcff", 1),)
         assert found.errors == (("/w/denied", "permission denied"),)
         assert (found.truncated, found.is_complete) == ("patience", False)

@@ -33,7 +33,7 @@ from remex_client._target import Program, parse
 
 
 @pytest.mark.parametrize("target", ["ftp://h", "unix://relative", "ws://", "host:7070", "", []])
-def test_what_is_no_address_is_a_usage_error(target: Any) -> None:
+def test_a_bad_address_is_a_usage_error(target: Any) -> None:
     with pytest.raises(UsageError):
         remex_client.connect(target)
 
@@ -45,7 +45,7 @@ def test_ssh_is_a_program() -> None:
 
 
 @pytest.mark.parametrize("target", ["ws://127.0.0.1:1", "unix:///nowhere/at/all", ["/nowhere/at/all"]])
-async def test_a_server_that_is_not_there_is_unreachable(target: Any) -> None:
+async def test_a_missing_server_is_unreachable(target: Any) -> None:
     with pytest.raises(UnreachableError):
         await remex_client.connect(target)
 
@@ -65,12 +65,12 @@ async def test_nothing_is_sent_to_a_server_in_a_sandbox(tmp_path: Path) -> None:
         await within(60, "its end", fake.wait())
 
 
-async def test_a_program_that_ends_tells_why() -> None:
+async def test_the_error_has_what_a_program_wrote_to_stderr() -> None:
     with pytest.raises(UnreachableError, match=r"status 7.*no such luck"):
         await remex_client.connect(["sh", "-c", "echo no such luck >&2; exit 7"])
 
 
-async def test_the_first_connection_is_tried_again_if_asked_for(tmp_path: Path) -> None:
+async def test_the_first_connection_is_retried_on_request(tmp_path: Path) -> None:
     path = tmp_path / "s"
     connecting = asyncio.ensure_future(remex_client.connect(f"unix://{path}", connect_retry=20)._connect())
     await asyncio.sleep(0.1)
@@ -192,7 +192,7 @@ def test_a_bad_time_of_a_connection_is_refused(options: dict[str, Any]) -> None:
         remex_client.connect("unix:///nowhere", **options)
 
 
-async def test_a_server_that_falls_silent_is_left() -> None:
+async def test_a_silent_server_is_disconnected() -> None:
     def answer(method: str, params: dict[str, Any]) -> Any:
         return None if method == "environment/status" and server.connections == 1 else {}
 
@@ -356,7 +356,7 @@ async def test_tls_with_a_token(secure: tuple[Server, str, Path]) -> None:
         await remex_client.connect(server.websocket, token=token)
 
 
-async def test_a_token_may_be_asked_for(secure: tuple[Server, str, Path]) -> None:
+async def test_a_token_can_come_from_a_function(secure: tuple[Server, str, Path]) -> None:
     server, token, directory = secure
     asked = 0
 
@@ -410,7 +410,7 @@ async def test_a_header_with_a_line_end_is_refused(server: Server) -> None:
         await remex_client.connect(server.websocket, token="a\r\nb: c")
 
 
-async def test_a_refusal_is_told_with_the_reason_of_the_server(server: Server) -> None:
+async def test_a_refusal_has_the_reason_of_the_server(server: Server) -> None:
     reason = r"refuses this client \(status 403\): requests with this `Origin` are refused; allow it with"
     with pytest.raises(UnauthorizedError, match=reason):
         await remex_client.connect(server.websocket, headers={"Origin": "https://evil.example"})
@@ -467,7 +467,7 @@ async def test_a_malformed_answer_breaks_the_protocol_and_nothing_else(result: A
         assert host.disconnects == 0
 
 
-async def test_reads_that_bring_nothing_end() -> None:
+async def test_empty_reads_end_with_an_error() -> None:
     def answer(method: str, params: dict[str, Any]) -> Any:
         return {"chunks": [], "nextSeq": 1, "exited": False, "closed": False} if method == "process/read" else {}
 
@@ -487,7 +487,7 @@ UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
     ("is_websocket", "pieces"),
     [(False, [b"early\n"]), (True, [UPGRADED + b"\x81\x05early"]), (True, [UPGRADED, b"\x81\x05ea", b"rly"])],
 )
-async def test_what_is_sent_before_it_is_asked_for_is_not_lost(is_websocket: bool, pieces: list[bytes]) -> None:
+async def test_messages_that_arrive_before_the_handler_are_not_lost(is_websocket: bool, pieces: list[bytes]) -> None:
     link, handler = Link(is_websocket), Collector()
     for piece in pieces:
         link.feed(piece)
@@ -501,7 +501,7 @@ async def test_a_program_that_greets_breaks_the_protocol() -> None:
     assert "greeting" in (failure.value.hint or "")
 
 
-async def test_a_message_takes_memory_as_it_arrives() -> None:
+async def test_a_long_frame_takes_memory_only_as_it_arrives() -> None:
     link, handler = Link(is_websocket=True), Collector()
     link.feed(UPGRADED)
     link.attach(handler)

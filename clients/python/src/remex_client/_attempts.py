@@ -55,10 +55,10 @@ async def connect_first(connector: Connector) -> tuple[Connection, Mapping[str, 
 async def reconnect(
     connector: Connector, session_id: str, reason: str, backoff: float, closing: asyncio.Event
 ) -> tuple[Connection, Mapping[str, Any], float]:
-    """Resumes a session whose connection ended for this reason; the first attempt follows after about `backoff`.
+    """Resumes a session after a disconnect; the first attempt is made after about `backoff` seconds.
 
-    Returns the connection, the answer to its handshake, and the next backoff. Raises `SessionLostError` if the time is
-    over, if the session is gone, or if the owner closes it meanwhile.
+    Returns the connection, the answer to its handshake, and the next backoff. Raises `SessionLostError` once the time
+    is up, or if the session is gone or is closed meanwhile.
     """
     began, limit = time.monotonic(), connector.options.reconnect_timeout
     last: RemexError = UnreachableError(f"the connection to {connector.target} was lost: {reason}")
@@ -82,7 +82,7 @@ async def reconnect(
                 raise SessionLostError("rejected", str(error)) from error
             log.debug("reconnecting failed: %s", error)
         except asyncio.TimeoutError:
-            # The end of all attempts interrupted this one; what was wrong before says more.
+            # Cut short by the overall limit; the error of an earlier attempt says more.
             pass
         else:
             if welcome.get("sessionId") != session_id:
@@ -94,7 +94,7 @@ async def reconnect(
 
 
 async def _unless(closing: asyncio.Event, awaitable: Awaitable[Any]) -> Any:
-    """Waits for something, but no longer than until the owner closes the session."""
+    """Waits for something; raises `SessionLostError` if the session is closed meanwhile."""
     work = asyncio.ensure_future(awaitable)
     closed = asyncio.create_task(closing.wait())
     try:
@@ -110,12 +110,12 @@ async def _unless(closing: asyncio.Event, awaitable: Awaitable[Any]) -> Any:
 
 
 def _may_pass(error: RemexError) -> bool:
-    """Returns whether another attempt to connect may succeed."""
+    """Returns whether a later attempt may succeed."""
     return isinstance(error, UnreachableError | TimedOutError) or is_kind(
         error, "sessionAttached", "shuttingDown", "limitExceeded"
     )
 
 
 def _jittered(pause: float) -> float:
-    """Returns between half of a pause and all of it, so that many clients do not reconnect at once."""
+    """Returns a random part of a pause, at least half of it, so that clients do not reconnect all at once."""
     return pause * (0.5 + random.random() / 2)

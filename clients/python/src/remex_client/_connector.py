@@ -23,26 +23,26 @@ from ._link import Handler, Link
 from ._options import Options, Resume, SessionMode
 from ._target import Connection, Program, Target, dial
 
-#: The id of the request that a handshake is.
+#: The id of the `initialize` request.
 HANDSHAKE = 0
 
-#: The version that the oldest dialect says instead of a session.
+#: The version that a server of the oldest dialect returns in place of a session.
 _OLDEST = "exec-server.v0"
 
 
 class Connector:
-    """Makes connections, one at a time, for the handler of their messages."""
+    """Makes connections, one at a time, and attaches the handler of their messages."""
 
     def __init__(self, target: Target, options: Options, handler: Handler) -> None:
         self.target = target
         self.options = options
         self._handler = handler
-        #: What messages are received from, also during the handshake.
+        #: The link that messages are received from, also during the handshake.
         self.link: Link | None = None
         self._handshake: asyncio.Future[Mapping[str, Any]] | None = None
 
     def on_answer(self, call_id: object, result: Any, error: RemexError | None) -> bool:
-        """Takes an answer if it is that of the handshake; returns whether it is."""
+        """Completes the handshake if this is its answer; returns whether it is."""
         if self._handshake is None or call_id not in (HANDSHAKE, -1):
             return False
         if not self._handshake.done():
@@ -67,7 +67,7 @@ class Connector:
         if isinstance(session, Resume):
             mode: SessionMode = "takeOver" if session.takeover else "resume"
             return await self._resumed(mode, session.id)
-        # Between the attempts another client may make the session or end it, so one of them may be needed twice.
+        # Another client may create or end the session between two attempts, so `resume` may be needed twice.
         try:
             return await self._resumed("resume", session)
         except RefusedError as error:
@@ -89,14 +89,14 @@ class Connector:
         return connection, welcome
 
     async def connect(self, mode: SessionMode, session: str | None) -> tuple[Connection, Mapping[str, Any]]:
-        """Connects and performs the handshake, each within its time."""
+        """Connects and performs the handshake, each with its own timeout."""
         options = self.options
         late = f"connecting to {self.target} timed out after"
         connection = await limited(dial(self.target), options.connect_timeout, late)
         link = connection.link
         capabilities = ["processGap", "cancel", "consumed"]
         if not link.is_websocket:
-            # On a WebSocket, ping and pong serve this purpose.
+            # On a WebSocket, pings do this.
             capabilities.append("acks")
         params: dict[str, Any] = {
             "clientName": options.client_name,
@@ -119,7 +119,7 @@ class Connector:
             if handshake.done():
                 welcome = handshake.result()
                 link.send(b'{"method":"initialized"}')
-                # Before any notification, which would overtake it.
+                # Notifications are written first, and must not overtake it.
                 link.flush()
                 return connection, welcome
             if link.closed.done():
@@ -137,7 +137,7 @@ class Connector:
 
 
 def _checked_welcome(welcome: Any) -> Mapping[str, Any]:
-    """Returns the answer to `initialize` if everything that this client uses of it has the right type."""
+    """Returns the answer to `initialize`; raises `ProtocolError` if a member that is used here has a wrong type."""
     with decoding("initialize"):
         # The oldest dialect has no sessions, and says so by its version only.
         is_oldest = welcome.get("sessionId") is None and welcome.get("protocolVersion") == _OLDEST

@@ -1,4 +1,4 @@
-"""Time limits whose errors are told apart from those of the work itself. Start at `limited`."""
+"""Timeouts that are not confused with errors of the work itself. Start at `limited`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 async def limited(work: Awaitable[T], seconds: float | None, late: str, *, is_call: bool = False) -> T:
-    """Waits for some work for up to `seconds`; without them, as long as it takes.
+    """Waits for some work, for up to `seconds` if they are given.
 
-    `late` is the beginning of the message of the `TimedOutError`, which the time completes.
+    `late` is the message of the `TimedOutError` up to the number of seconds.
     """
     try:
         return await asyncio.wait_for(work, seconds)
     except RemexError:
-        # From Python 3.11 on, a `TimedOutError` of the work is an `asyncio.TimeoutError`, too.
+        # Since Python 3.11, a `TimedOutError` raised by the work is an `asyncio.TimeoutError` as well.
         raise
     except asyncio.TimeoutError:
         raise TimedOutError(f"{late} {seconds:g} s", is_call=is_call) from None

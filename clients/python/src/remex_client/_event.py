@@ -62,7 +62,7 @@ Event = Chunk | Exited | Gap | Closed
 
 
 def number(params: Mapping[str, Any], name: str) -> int:
-    """Returns a member that must be a number from 0 on."""
+    """Returns a member that must be a number, 0 or more."""
     value = params.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"`{name}` must be a whole number")
@@ -83,7 +83,7 @@ def optional_text(params: Mapping[str, Any], name: str) -> str | None:
 
 
 def stream_of(word: object) -> Stream:
-    """Decodes the word for a stream; new words are kept apart from the known ones."""
+    """Decodes the name of a stream; one that this client does not know is `unknown`."""
     if not isinstance(word, str):
         raise ValueError("`stream` must be a string")
     return _STREAMS.get(word, "unknown")

@@ -49,22 +49,22 @@ class SearchResult:
     files: tuple[FoundFile, ...]
     #: How many files were searched.
     searched: int
-    #: How many files and directories the ignore files exclude, and version control uses for itself.
+    #: How many files and directories were left out: excluded by ignore files, or those of version control.
     ignored: int
     #: How many files were not searched because they are binary, and the first of them.
     binary: int
     binary_files: tuple[str, ...]
-    #: Pairs of path and message for the first 50 places that were not searched completely.
+    #: Pairs of path and message for up to 50 files and directories that were not searched completely.
     errors: tuple[tuple[str, str], ...]
     #: The limit that ended the search, if one did: `items`, `bytes`, `time`, `entries`, or a word of a newer server.
     truncated: str | None
-    #: How many matching lines it has, or files where no lines are returned: what to add to `skip` to continue a search
-    #: that `items` or `bytes` ended.
+    #: How many matching lines are here, or files if no lines were asked for. To continue a search that `items` or
+    #: `bytes` ended, add it to `skip`.
     returned: int
 
     @property
     def is_complete(self) -> bool:
-        """Whether no limit ended the search, and everything could be searched."""
+        """Whether no limit ended the search and everything could be read."""
         return self.truncated is None and not self.errors
 
 
@@ -77,7 +77,7 @@ async def search_files(
     timeout: float,
     options: Mapping[str, Any],
 ) -> SearchResult:
-    """Searches a file, or the files below a directory; `options` are the others, as on the wire."""
+    """Searches a file, or the files below a directory; `options` are the remaining ones, as on the wire."""
     if pattern is not None and not isinstance(pattern, str):
         raise TypeError(f"the pattern of a search cannot be of the type `{type(pattern).__name__}`: give text")
     if isinstance(globs, str | bytes):
@@ -92,7 +92,7 @@ async def search_files(
         **options,
     }
     params = {"path": path, "options": {name: value for name, value in asked.items() if value is not None}}
-    # The search has a limit of its own, which returns what was found.
+    # The search has its own timeout, after which it returns what it has found.
     reply: models.FsSearchResult = await session.call("fs/search", params, timeout=False)
     with decoding("fs/search"):
         files = tuple(map(_file, reply["files"]))

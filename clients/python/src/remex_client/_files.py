@@ -27,13 +27,13 @@ from ._text_file import RemoteTextReader, RemoteTextWriter
 from ._transfer import LocalPath, Progress, RemoteReader, RemoteWriter, download, upload
 from ._tree import SkipUnchanged, TreeCopied, download_tree, upload_tree
 
-#: Entries of one page of a listing.
+#: How many entries one request lists.
 _PAGE = 10_000
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What is at a path; of the target, if it is a symbolic link. `modified` is in seconds since the Unix epoch."""
+    """What is at a path, or at the target of a symbolic link. `modified` is in seconds since the Unix epoch."""
 
     #: `file`, `directory`, `symlink` (only in listings), `fifo`, `socket`, `device`, or a word of a newer server.
     kind: str
@@ -77,7 +77,7 @@ class Metadata:
 
 @dataclass(frozen=True)
 class DirEntry:
-    """An entry of a directory. `metadata` is that of the entry itself, if it can be told."""
+    """An entry of a directory. `metadata` is that of the entry itself, if it can be read."""
 
     name: str
     path: str
@@ -108,7 +108,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """The net changes since the last look. `overflow` means that some are not told: look at everything again."""
+    """The net changes since the previous ones. `overflow` means that some are missing: look at everything again."""
 
     changes: tuple[Change, ...]
     overflow: bool
@@ -138,14 +138,14 @@ class Files:
     async def read(self, path: StrPath) -> bytes:
         """Returns the content of a file of up to 512 MiB.
 
-        After a disconnect it goes on where it was, and raises `ChangedError` if the file has changed meanwhile.
+        After a disconnect it continues where it was, and raises `ChangedError` if the file has changed meanwhile.
         """
         where = self._session.path(path)
         try:
             return await self._read_whole(where, may_repeat=False)
         except RequestInterrupted:
             pass
-        # All at once, a large file would never arrive on a connection that is lost again and again.
+        # In one piece, a large file would never arrive over a connection that keeps breaking.
         try:
             async with RemoteReader(self._session, where) as file:
                 return await file.read()
@@ -209,7 +209,7 @@ class Files:
         if_match: str | Unset = UNSET,
         permissions: int | None = None,
     ) -> str:
-        """Replaces the content of a file by text, as `write` does."""
+        """Replaces the content of a file with text, as `write` does."""
         return await self.write(path, text.encode(encoding), atomic=atomic, if_match=if_match, permissions=permissions)
 
     async def hash(self, path: StrPath, *, offset: int | None = None, length: int | None = None) -> str:
@@ -266,7 +266,7 @@ class Files:
         permissions: int | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> int:
-        """Copies a file of this host to the remote one, and returns its size.
+        """Copies a local file to the remote host, and returns its size.
 
         It replaces the destination in one step when everything has arrived, with the time of the source, and with its
         permissions unless others are given. It survives disconnects.
@@ -276,7 +276,7 @@ class Files:
     async def download(
         self, path: StrPath, destination: LocalPath, *, progress: Callable[[Progress], None] | None = None
     ) -> int:
-        """Copies a file of the remote host to this one, as `upload` does, and returns its size."""
+        """Copies a file of the remote host to a local one, as `upload` does, and returns its size."""
         return await download(self._session, self._session.path(path), destination, progress)
 
     async def upload_tree(
@@ -288,7 +288,7 @@ class Files:
         ignore: Callable[[str], bool] | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TreeCopied:
-        """Copies a directory of this host to the remote one, with permissions, times and symbolic links.
+        """Copies a local directory to the remote host, with permissions, times and symbolic links.
 
         Files that are the same there, by size and time or by `content`, are skipped, so an interrupted copy continues
         where it stopped. `ignore` is asked about each path relative to the root.
@@ -304,7 +304,7 @@ class Files:
         ignore: Callable[[str], bool] | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TreeCopied:
-        """Copies a directory of the remote host to this one, as `upload_tree` does."""
+        """Copies a directory of the remote host to a local one, as `upload_tree` does."""
         return await download_tree(
             self._session, self._session.path(path), destination, skip_unchanged, ignore, progress
         )
@@ -319,7 +319,7 @@ class Files:
         )
 
     async def exists(self, path: StrPath) -> bool:
-        """Returns whether there is something at a path; a dangling link is nothing."""
+        """Returns whether a path exists; a dangling link does not."""
         try:
             await self.metadata(path)
         except NotFoundError:
@@ -346,7 +346,7 @@ class Files:
         )
 
     async def rename(self, source: StrPath, destination: StrPath, *, overwrite: bool = True) -> None:
-        """Renames within one file system, in one step."""
+        """Renames a file or directory within one file system, atomically."""
         await self._call(
             "fs/rename",
             sourcePath=self._session.path(source),
@@ -381,7 +381,7 @@ class Files:
     # Directories.
 
     async def mkdir(self, path: StrPath, *, parents: bool = True) -> None:
-        """Makes a directory; with `parents`, also what is missing above it, and it may exist."""
+        """Makes a directory; with `parents`, also missing directories above it, and no error if it exists."""
         await self._call("fs/createDirectory", path=self._session.path(path), recursive=parents)
 
     async def listdir(self, path: StrPath) -> list[DirEntry]:
@@ -490,7 +490,7 @@ class Files:
             async for changes in await host.files.watch("/srv/project"):
                 ...
 
-        After a disconnect it watches anew, and tells of an `overflow`.
+        After a disconnect it watches again, and reports an `overflow`.
         """
         watch = Watch(self._session, self._session.path(path), recursive)
         await watch._set()

@@ -13,7 +13,7 @@ from ._errors import ProtocolError, RefusedError, RemexError, decoding
 from ._route import Route, RouteKey
 from ._session import Session
 
-#: The position in a body is reported after so many of its parts; the server has up to 16 in flight.
+#: After how many parts of a body its consumption is reported; the server sends up to 16 ahead.
 _REPORT_INTERVAL = 4
 
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -93,7 +93,7 @@ class Http:
         timeout: float | None = None,
         redirects: Literal["follow", "stop"] = "follow",
     ) -> StreamingResponse:
-        """Makes a request, and returns the response when its head has arrived; its body follows piece by piece.
+        """Makes a request, and returns the response once its head has arrived; the body follows in pieces.
 
             async with await host.http.stream("GET", url) as response:
                 async for piece in response:
@@ -145,9 +145,9 @@ class Http:
 
 
 class StreamingResponse:
-    """A response whose body follows: iterate over its pieces, or `read` all of it.
+    """A response with its body still to come: iterate over the pieces, or `read` all of it.
 
-    If it does not arrive completely, the iteration raises `RefusedError` (`httpFailed`), `ProtocolError` or
+    If the body does not arrive completely, the iteration raises `RefusedError` (`httpFailed`), `ProtocolError` or
     `RequestInterrupted` behind what has arrived.
     """
 
@@ -207,7 +207,7 @@ class StreamingResponse:
         return b"".join([piece async for piece in self])
 
     async def close(self) -> None:
-        """Ends the request if its body has not ended."""
+        """Ends the request unless all of its body has arrived."""
         if self._session.routes.pop(("http", self._request_id), None) is not None:
             self._session.cancel(self._call_id)
 

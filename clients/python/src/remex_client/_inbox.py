@@ -1,6 +1,6 @@
-"""The messages of a server: what they mean, and whom they are for.
+"""The messages of a server: decoded, and routed to their receivers.
 
-It decodes them, and gives events to the queues of processes and notifications to the routes. Start at `Inbox`.
+Events go to the queues of processes, notifications to the routes, answers to the session. Start at `Inbox`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ._route import Route, RouteKey
 
 log = logging.getLogger("remex_client")
 
-#: The usual spelling of the most frequent message; any other is decoded as JSON.
+#: The most frequent message in its usual spelling; everything else is decoded as JSON.
 _OUTPUT = re.compile(
     rb'\{"method":"process/output","params":\{"processId":"([^"\\]*)","seq":(\d{1,18}),"stream":"(\w+)","chunk":"'
 )
@@ -51,13 +51,13 @@ class Owner(Protocol):
         """Handles an event of a process without a queue."""
 
     def on_mark(self, mark: int) -> None:
-        """Handles a mark that is to be acknowledged."""
+        """Handles a mark, which must be acknowledged."""
 
     def on_protocol_error(self, what: str) -> None:
-        """Handles a message that means nothing."""
+        """Handles an invalid message that names no process, watch or request."""
 
     def take_notes(self) -> Iterator[bytes]:
-        """Returns notifications that are due."""
+        """Returns notifications that are waiting to be sent."""
 
 
 class Inbox:
@@ -65,11 +65,11 @@ class Inbox:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        #: How much has arrived, and how much of that shows that the server receives, too.
+        #: How many messages have arrived, and how many of them prove that the server receives ours.
         self.received = self.answers = 0
 
     def take_notes(self) -> Iterator[bytes]:
-        """Returns notifications that are due."""
+        """Returns notifications that are waiting to be sent."""
         return self._owner.take_notes()
 
     def on_pong(self) -> None:
@@ -86,7 +86,7 @@ class Inbox:
                 data = decode_base64(memoryview(buffer)[match.end() : end - 3])
                 process_id, seq, stream = match.group(1).decode(), int(match[2]), match[3].decode()
             except ValueError:
-                pass  # a spelling of JSON that is not the usual one, or an invalid message
+                pass  # spelled differently, or invalid: decoded as JSON below
             else:
                 chunk = Chunk(seq, stream_of(stream), data)
                 queue = self._owner.queues.get(process_id)
@@ -129,7 +129,7 @@ class Inbox:
         if not isinstance(process_id, str):
             raise ValueError("`processId` must be a string")
         if session_id is not None:
-            # Of a session that this client observes, whose processes may have the same ids.
+            # An observed session, whose processes may have the same ids.
             if (route := self._owner.routes.get(("session", session_id))) is not None:
                 route.push({"processId": process_id, "event": event}, len(getattr(event, "data", b"")))
             return
@@ -174,7 +174,7 @@ class Inbox:
             route.end(RefusedError(-32600, "unknownSession", f"session `{params['sessionId']}` has ended"))
 
     def _on_invalid_notification(self, params: object, what: str) -> None:
-        """Ends what the notification is about, and nothing else; without a subject, anything may have lost data."""
+        """Fails what a notification names: a process, request or watch. One that names nothing breaks the protocol."""
         log.warning("invalid notification: %s", what)
         error = ProtocolError(what)
         ids = params if isinstance(params, dict) else {}

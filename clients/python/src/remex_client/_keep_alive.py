@@ -11,14 +11,14 @@ from ._inbox import Inbox
 from ._link import Link
 from ._options import Options
 
-#: A server that sends but never answers counts as unresponsive after this many keep-alive timeouts.
+#: After how many keep-alive timeouts a server that sends, but never answers, counts as unresponsive.
 _UNRESPONSIVE = 6
 
 
 async def keep_alive(link: Link, inbox: Inbox, options: Options) -> None:
-    """Ends the connection when the server does not answer.
+    """Ends the connection if the server stops answering.
 
-    Other messages show that the server is alive, not that it receives: they extend the time, but not forever.
+    Other messages prove that the server sends, not that it receives: they extend the timeout, but not forever.
     """
     silence = options.keep_alive_timeout
     while True:

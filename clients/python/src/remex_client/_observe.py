@@ -45,8 +45,8 @@ class SessionInfo:
 class ObservedEvents:
     """The events of all processes of another session, as pairs of the id of a process and an event.
 
-    Those of one process come in order and each once, or a `Gap` says what is missing. It survives disconnects, and
-    raises `RefusedError` (`unknownSession`) when the session has ended.
+    The events of one process come in order and exactly once, or a `Gap` says what is missing. Observing survives
+    disconnects, and raises `RefusedError` (`unknownSession`) when the session has ended.
     """
 
     def __init__(self, session: Session, session_id: str) -> None:

@@ -64,7 +64,7 @@ class Snapshot:
 
     @property
     def truncated(self) -> bool:
-        """Whether something is left out."""
+        """Whether some output is left out."""
         return self.omitted_bytes > 0
 
 
@@ -115,7 +115,7 @@ class ProcessInfo:
 class ProcessRef:
     """A process of any session of this user, by its id.
 
-    It needs no handle on the process and follows nothing by itself: output is polled.
+    It needs no handle on the process, and receives nothing by itself: output is polled.
 
         other = host.process_ref("nightly", "build")
         async for line in other.lines():
@@ -146,7 +146,7 @@ class ProcessRef:
             return events_of(reply, after)
 
     async def write(self, data: Data) -> None:
-        """Writes to the input, and waits until the server has taken it."""
+        """Writes to the input, and waits until the server has accepted everything."""
         data = as_bytes(data)
         for at in range(0, len(data), WRITE_BYTES):
             reply = await self._session.call(
@@ -155,7 +155,7 @@ class ProcessRef:
             check_accepted(reply, self.id)
 
     async def close_stdin(self) -> None:
-        """Closes the input, when everything written before has reached the process."""
+        """Closes the input after everything that was written."""
         await self._session.call("process/closeStdin", self._ids())
 
     async def signal(self, signal: str | int) -> None:
@@ -163,14 +163,14 @@ class ProcessRef:
         await self._session.call("process/signal", self._ids(signal=_signal_name(signal)))
 
     async def terminate(self, grace: float = 5.0, *, tree: bool = False) -> None:
-        """Asks the process and its descendants to end (SIGTERM), and kills what is left after `grace` seconds.
+        """Sends SIGTERM to the process and its descendants, and kills what is left after `grace` seconds.
 
         With `tree`, also descendants of a process that has ended.
         """
         await self._terminate({"graceful": {"timeoutMs": milliseconds(grace, "grace")}}, tree)
 
     async def kill(self, *, tree: bool = False) -> None:
-        """Kills the process with its descendants, and returns when nothing of them is left."""
+        """Kills the process with its descendants, and returns once all of them are gone."""
         await self._terminate("force", tree)
 
     async def restart(self, grace: float = 5.0) -> int | None:
@@ -225,7 +225,7 @@ class ProcessRef:
                     return decode_exit(reply)
 
     async def release(self) -> None:
-        """Lets the process go on while this client is away: a full log drops the oldest output."""
+        """Lets the process run while this client is away: a full log drops the oldest output instead of pausing it."""
         await self._session.call("process/release", self._ids())
 
     async def forget(self) -> None:
@@ -396,21 +396,21 @@ class Process(ProcessRef):
 
     def _on_restarted(self, queue: EventQueue, pid: int | None) -> None:
         self._queue, self.pid = queue, pid
-        # Who still has it would write to the new process by mistake.
+        # A reference that somebody kept must not write to the new process.
         self.stdin.is_open = False
         self.stdin = Stdin(self._session, self.id, self._has_stdin, self._is_terminal)
         self._readers.clear()
 
     def post_signal(self, signal: str | int) -> None:
-        """Sends a signal soon, for callers that cannot wait; what becomes of it is not told."""
+        """Sends a signal without waiting, and without reporting errors."""
         self._session.post("process/signal", self._ids(signal=_signal_name(signal)))
 
     def post_kill(self) -> None:
-        """Kills the process with its descendants soon, for callers that cannot wait."""
+        """Kills the process with its descendants, without waiting."""
         self._session.post("process/terminate", self._ids(mode="force"))
 
     def discard_output(self) -> None:
-        """Lets the process go on although no one reads its output, which stays readable as far as it is retained."""
+        """Lets the process run although nobody reads its output, which stays readable as far as it is retained."""
         self._queue.release()
 
     async def communicate(self, input: Input = b"") -> Result:
@@ -422,7 +422,7 @@ class Process(ProcessRef):
         return await self._communicate(check_input(input), Collector())
 
     async def _communicate(self, input: Input, collector: Collector) -> Result:
-        # Readers that no one reads from any more would hold up the process.
+        # Readers that nobody reads from any more would hold up the process.
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -438,11 +438,11 @@ class Process(ProcessRef):
         finally:
             for task in (collect, write):
                 if task is not None and not task.done():
-                    # A process may exit without reading; then its exit says more than the broken pipe.
+                    # A process may exit without reading its input; its exit says more than the broken pipe.
                     task.cancel()
 
     async def _write_all(self, input: Input) -> None:
-        # A restart gives the process another one.
+        # A restart replaces `self.stdin`.
         stdin = self.stdin
         try:
             async for piece in pieces_of(input):
@@ -466,11 +466,11 @@ class Process(ProcessRef):
         return collector.result(exit)
 
     async def wait(self) -> Exit:
-        """Waits until the process has exited. Unread output does not hold it up from here on."""
+        """Waits until the process has exited. Unread output no longer holds it up."""
         return await self._exited(self._queue)
 
     async def wait_closed(self) -> Exit:
-        """Waits until all output has ended, too, also that of background processes."""
+        """Waits until the process has exited and all output has ended, also that of background processes."""
         queue = self._queue
         consumer = queue.subscribe_at_end()
         try:
@@ -496,7 +496,7 @@ class Process(ProcessRef):
     async def wait_for_silence(self, seconds: float) -> Exit | None:
         """Waits until there was no output for this long; returns the exit if that comes first.
 
-        Unread output does not hold the process up from here on.
+        Unread output no longer holds the process up.
         """
         check_seconds(seconds, "seconds")
         queue = self._queue

@@ -1,4 +1,4 @@
-"""Restarting processes: an id gets another process, whose events begin again at 1. Start at `restart`."""
+"""Restarting processes: the id stays, and events begin again at 1. Start at `restart`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ._event import optional_number
 from ._queue import EventQueue
 from ._session import Session
 
-#: Who gets the queue and the pid of the new process.
+#: Receives the queue and the pid of the new process.
 OnRestarted = Callable[[EventQueue, int | None], None]
 
 
 async def restart(
     session: Session, ids: Mapping[str, Any], grace: float, on_restarted: OnRestarted | None = None
 ) -> int | None:
-    """Ends a process and starts it again; once, also if the connection is lost meanwhile. Returns the new pid.
+    """Ends a process and starts it again, exactly once across disconnects; returns the new pid.
 
-    `on_restarted` is called before any event of the new process is handled, also if the caller is cancelled meanwhile.
+    `on_restarted` is called before any event of the new process is handled, even if the caller was cancelled.
     """
     process_id: str = ids["processId"]
     is_own = session.is_own(ids.get("sessionId"))
@@ -42,7 +42,7 @@ async def restart(
     _, answer = await session.enqueue("process/restart", params, on_answer=on_answer)
     if is_own and (old := session.queues.get(process_id)) is not None:
         old.on_restarting()
-    # Cancelling it does not cancel the request: the server carries out what it has begun, which changes the handles.
+    # Cancelling this does not cancel the request: the server completes a restart, and handles must learn of it.
     reply = await answer
     with decoding("process/restart"):
         return optional_number(reply, "pid")

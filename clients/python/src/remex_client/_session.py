@@ -43,7 +43,7 @@ log = logging.getLogger("remex_client")
 #: How long closing a connection may take.
 _CLOSE_TIMEOUT = 2.0
 
-#: So many invalid messages within this time end the session.
+#: How many invalid messages within how many seconds end the session.
 _MAX_PROTOCOL_ERRORS = 8
 _PROTOCOL_ERRORS_WITHIN = 60.0
 
@@ -53,7 +53,7 @@ _PARKED_CALLS = 384
 
 _TAKEN_OVER = "another client took the session over"
 
-#: Reads nothing and acknowledges nothing: only the state is of interest.
+#: As `afterSeq`, returns the state of a process without its output, and acknowledges nothing.
 AFTER_EVERYTHING = (1 << 64) - 2
 
 
@@ -71,7 +71,7 @@ class Session:
         self.routes: dict[RouteKey, Route] = {}
         #: Processes without a handle: their output is discarded, and must not block them.
         self._unfollowed: set[str] = set()
-        #: What requests are sent on: None until the handshake is done.
+        #: The connection for requests: None until the handshake is done.
         self._connection: Connection | None = None
         self._pending: dict[int, Call] = {}
         self._enabled: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class Session:
         self._task: asyncio.Task[None] | None = None
         self._watchers: set[asyncio.Event] = set()
 
-    # Life.
+    # Beginning and end.
 
     async def start(self) -> None:
         """Makes the first connection, with retries if the options ask for them."""
@@ -116,7 +116,7 @@ class Session:
             if lost.reason not in ("forgotten", "closed"):
                 raise
         except RefusedError as error:
-            # The request was repeated after a disconnect, and the first one had taken effect.
+            # The request was repeated after a disconnect, and the first attempt had taken effect.
             if not is_kind(error, "unknownSession", "unknownMethod") and error.code != UNKNOWN_METHOD:
                 raise
         finally:
@@ -138,7 +138,7 @@ class Session:
         return bool(self.welcome.get("sessionId"))
 
     def is_own(self, session: str | None) -> bool:
-        """Returns whether an id or a name of a session is that of this one."""
+        """Returns whether an id or a name is that of this session; None stands for it, too."""
         asked = self.options.session
         name = asked.id if isinstance(asked, Resume) else asked
         return session is None or session in (self.welcome.get("sessionId"), name)
@@ -212,7 +212,7 @@ class Session:
     ) -> tuple[Call, asyncio.Future[Any]]:
         """Queues a request in the order of calls; the future gets its result.
 
-        `on_answer` gets it at once, before any message that follows, and also if no one waits for the future any more.
+        `on_answer` gets it at once, before any later message is handled, even if nobody awaits the future any more.
         """
         slots = None
         if method not in CONTROL and not is_control:
@@ -229,7 +229,7 @@ class Session:
                 future.set_result(result)
             else:
                 future.set_exception(error)
-                future.exception()  # it may be that no one asks
+                future.exception()  # silences the warning if nobody awaits it
 
         try:
             return self.post(method, params, on_done, slots), future
@@ -245,13 +245,13 @@ class Session:
         on_done: Callable[[Any, RemexError | None], None] = lambda result, error: None,
         slots: asyncio.Semaphore | None = None,
     ) -> Call:
-        """Queues a request without waiting for anything."""
+        """Queues a request, and returns at once."""
         if self.lost is not None:
             raise _again(self.lost)
         if not self.has_sessions:
             params = with_plain_paths(params)
         elif not self.welcome.get("server") and self.welcome.get("environmentInfo"):
-            # A server of the base dialect, which says what its host is, but not what it is itself.
+            # A server of the base dialect describes its host, but not itself.
             params = with_uris(params)
         call = Call(self.number(), method, params, on_done, slots)
         limit = (self.welcome.get("limits") or {}).get("messageBytes") or 0
@@ -265,7 +265,7 @@ class Session:
         return call
 
     def forget(self, call: Call) -> None:
-        """Cancels a request whose caller is gone."""
+        """Cancels a request whose caller was cancelled."""
         if self._pending.pop(call.id, None) is None:
             return
         if call.slots is not None:
@@ -274,7 +274,7 @@ class Session:
             self.cancel(call.id)
 
     def cancel(self, call_id: int) -> None:
-        """Asks the server to cancel a request, or to end the stream of one that it has answered."""
+        """Asks the server to cancel a request, or to end the stream of an answered one."""
         if "cancel" in self._enabled and self._connection is not None:
             self._connection.link.send(encode({"method": "request/cancel", "params": {"id": call_id}}))
 
@@ -324,19 +324,19 @@ class Session:
             self._unfollowed.add(process_id)
 
     def report_consumed(self, process_id: str, seq: int) -> None:
-        """Tells the server how far a process is consumed."""
+        """Reports up to which event the output of a process is consumed."""
         if "consumed" in self._enabled:
             self._consumed[process_id] = max(seq, self._consumed.get(process_id, 0))
             self._wake()
 
     def report_body_consumed(self, request_id: str, seq: int) -> None:
-        """Tells the server how far a body is consumed."""
+        """Reports up to which part a streamed body is consumed."""
         if "consumed" in self._enabled:
             self._body_consumed[request_id] = seq
             self._wake()
 
     def read_for(self, queue: EventQueue, after: int) -> None:
-        """Reads what a queue misses; after a disconnect, the queue asks again."""
+        """Reads the events that a queue lacks; after a disconnect, the queue asks again."""
         params = {"processId": queue.id, "afterSeq": after, "maxBytes": queue.read_bytes}
         if queue.wait_ms is not None:
             params["waitMs"] = queue.wait_ms
@@ -362,10 +362,10 @@ class Session:
         if self._connection is not None:
             self._connection.link.wake()
 
-    # What the inbox hands on.
+    # Called by the inbox.
 
     def take_notes(self) -> Iterator[bytes]:
-        """Returns the acknowledgements that are due."""
+        """Returns the acknowledgements that are waiting to be sent."""
         if self._connection is None:
             return
         if self._ack is not None:
@@ -469,7 +469,7 @@ class Session:
             await connection.end()
 
     async def _run_connection(self, connection: Connection) -> str:
-        """Waits until the connection ends; closes it if the owner asks for that."""
+        """Waits until the connection ends, or closes it when the session is closed."""
         watching = asyncio.create_task(keep_alive(connection.link, self._inbox, self.options))
         closing = asyncio.create_task(self._closing.wait())
         try:
@@ -517,7 +517,7 @@ class Session:
             route.interrupt()
 
     def _on_lost(self, lost: SessionLostError) -> None:
-        """Fails everything that waits."""
+        """Fails all requests, routes and queues."""
         self._connection = None
         self._change_state(ConnectionState("lost", time.monotonic(), lost))
         pending, self._pending = self._pending, {}
@@ -537,7 +537,7 @@ class Session:
 
 
 def _again(lost: SessionLostError) -> SessionLostError:
-    """Returns a copy to raise, so that the tracebacks of several callers do not pile up in one exception."""
+    """Returns a copy to raise, so that one exception does not collect the tracebacks of several callers."""
     copy = SessionLostError(lost.reason, lost.message.removeprefix("the session is lost: "))
     copy.__cause__ = lost.__cause__
     return copy

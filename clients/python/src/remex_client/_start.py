@@ -1,4 +1,4 @@
-"""What to start, and how: the options of a process, and the request that they make. Start at `StartOptions`."""
+"""The options of a start, and its request. Start at `StartOptions`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ._codec import StrPath, encode_base64, milliseconds
 from ._errors import UsageError
 from ._session import Session
 
-#: For `stdin`: an input that can be written to, and none. They are those of `subprocess`.
+#: Values of `stdin`, as in `subprocess`: an input that can be written to, or none.
 PIPE = subprocess.PIPE
 DEVNULL = subprocess.DEVNULL
 
 #: A line for `/bin/sh -c`, or a program with its arguments.
 Command = str | Sequence[str | bytes | os.PathLike[str]]
 
-#: Whether a process runs on a terminal: of 24 rows and 80 columns, or of a size, rows first.
+#: Whether a process runs on a terminal: `True` for 24 rows and 80 columns, or its rows and columns.
 Tty = bool | tuple[int, int] | None
 
-#: The terminal that programs are told to draw for; nearly every emulator understands it.
+#: The default of `TERM`; nearly every terminal emulator understands it.
 _TERM = "xterm-256color"
 _TERMINAL_SIZE = (24, 80)
 
 
 class ProcessOptions(TypedDict, total=False):
-    """Options of a process that `asyncio.subprocess` does not have, too; `Host.start` explains them."""
+    """The options of a start that `asyncio.subprocess` lacks; `Host.start` explains them."""
 
     inherit_env: Literal["all", "core", "none"]
     inherit_secrets: bool
@@ -133,7 +133,7 @@ def start_request(session: Session, process_id: str, command: Command, options: 
 
 
 def _words(command: Command) -> dict[str, object]:
-    """Returns the members for a command; words that are not UTF-8 travel as bytes."""
+    """Returns the members for a command; words that are not UTF-8 are sent as base64."""
     if isinstance(command, str):
         command = ["/bin/sh", "-c", command]
     if not command:

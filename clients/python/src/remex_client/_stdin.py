@@ -10,7 +10,7 @@ from typing import Any
 from ._errors import RefusedError, RemexError, StdinClosedError, is_kind
 from ._session import Session
 
-#: The longest single write, and how many may be unanswered.
+#: The length of one write request, and how many may be unanswered.
 WRITE_BYTES = 64 << 10
 _WRITES = 8
 
@@ -35,16 +35,16 @@ class Stdin:
         self._process_id = process_id
         #: None if it is not known.
         self._is_terminal = is_terminal
-        #: Whether a terminal has the beginning of a line that no line end followed.
+        #: Whether the last line that was written to a terminal has no end yet.
         self._is_in_line = False
         #: Whether it may be written to.
         self.is_open = is_open
         self._unanswered: deque[asyncio.Future[Any]] = deque()
-        #: So that two writes at the same time do not mix.
+        #: Keeps concurrent writes from mixing.
         self._lock = asyncio.Lock()
 
     async def write(self, data: Data) -> None:
-        """Writes; returns when everything is on its way, and waits while the process does not read.
+        """Writes; returns once everything is sent, and waits while the process does not read.
 
         Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
         the server has taken everything.
@@ -70,9 +70,9 @@ class Stdin:
             await self._settle(0)
 
     async def close(self) -> None:
-        """Closes the input behind everything that was written. A terminal gets its end-of-file key, and stays open.
+        """Closes the input after everything that was written. A terminal gets its end-of-file key, and stays open.
 
-        If it fails or is cancelled, it can be tried again.
+        If it fails or is cancelled, it can be called again.
         """
         async with self._lock:
             if not self.is_open:
@@ -87,7 +87,7 @@ class Stdin:
                         raise
                     self._is_terminal = True
             if self._is_terminal:
-                # Behind the beginning of a line, the key ends that only.
+                # In the middle of a line, the key only flushes that line.
                 await self._write(_END_OF_FILE * 2 if self._is_in_line else _END_OF_FILE)
                 await self._settle(0)
 
@@ -96,7 +96,7 @@ class Stdin:
             raise _stdin_closed(self._process_id)
 
     async def _settle(self, left: int) -> None:
-        """Takes answers until at most `left` are missing."""
+        """Waits until at most `left` answers are missing."""
         while self._unanswered:
             reply = self._unanswered[0]
             if not reply.done():
@@ -108,7 +108,7 @@ class Stdin:
 
 
 def as_bytes(data: Data) -> bytes:
-    """Returns data as bytes, and refuses what is neither bytes nor text: `bytes(5)` would be five zeros."""
+    """Returns data as bytes; raises `TypeError` for other types: `bytes(5)` would be five zeros."""
     if isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -119,7 +119,7 @@ def as_bytes(data: Data) -> bytes:
 
 
 def check_input(input: Input) -> Input:
-    """Refuses what cannot be an input, before anything is started."""
+    """Raises `TypeError` for what cannot be an input, before anything is started."""
     if isinstance(input, str | bytes | bytearray | memoryview | AsyncIterable):
         return input
     if isinstance(input, Iterable) and not isinstance(input, Mapping):
@@ -130,7 +130,7 @@ def check_input(input: Input) -> Input:
 
 
 async def pieces_of(input: Input) -> AsyncIterator[bytes]:
-    """Gives the pieces of an input."""
+    """Yields the pieces of an input."""
     if isinstance(input, str | bytes | bytearray | memoryview):
         yield as_bytes(input)
     elif isinstance(input, AsyncIterable):
@@ -146,7 +146,7 @@ def write_params(session: Session, data: bytes) -> dict[str, Any]:
 
 
 def check_accepted(reply: Mapping[str, Any], process_id: str) -> None:
-    # A newer server may have another word for it.
+    # A newer server may have another name for it.
     if reply.get("status") == "accepted" or reply.get("accepted") is True:
         return
     if reply.get("status") == "unknownProcess":

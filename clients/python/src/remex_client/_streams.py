@@ -13,10 +13,10 @@ from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, dec
 from ._queue import WINDOW_BYTES, EventQueue
 from ._session import Session
 
-#: A line that is longer comes in pieces.
+#: Longer lines come in pieces.
 MAX_LINE_BYTES = 64 << 10
 
-#: How long one request waits for something to happen.
+#: How many seconds one request waits for events.
 POLL = 20.0
 
 
@@ -31,7 +31,7 @@ class Origin(NamedTuple):
 class Line:
     """A line of output without its end; invalid UTF-8 is replaced."""
 
-    # There may be millions of lines in a second, and each attribute takes its time.
+    # Created millions of times a second, so it has few attributes.
     __slots__ = ("_origin", "text")
 
     def __init__(self, text: str, origin: Origin) -> None:
@@ -50,7 +50,7 @@ class Line:
 
     @property
     def is_continued(self) -> bool:
-        """Whether it is too long, and the next piece of the same stream continues it."""
+        """Whether the line was too long, and the next piece on the same stream continues it."""
         return self._origin.is_continued
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Line:
 
 
 class Events:
-    """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
+    """The events of one process for one consumer, in order and exactly once. `async for` ends after `Closed`."""
 
     def __init__(self, session: Session, queue: EventQueue, after: int, owner: object) -> None:
         self._session = session
@@ -73,7 +73,7 @@ class Events:
         self._owner = owner
         self._after = after
         self._consumer = queue.subscribe(after)
-        #: Earlier events are no longer here, and are read from the server.
+        #: Earlier events are no longer in the queue, and are read from the server.
         self._past: deque[Event] = deque()
         self._past_until = queue.removed_seq
 
@@ -87,7 +87,7 @@ class Events:
         return event
 
     async def next(self) -> Event | None:
-        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        """Waits for the next event; None after the last. Cancelling it loses nothing."""
         while True:
             if self._past:
                 event = self._past.popleft()
@@ -107,7 +107,7 @@ class Events:
                 return event
 
     def _take_one(self) -> Event | None:
-        """Returns the next event if it is there already, and raises nothing."""
+        """Returns the next event if it has arrived; raises nothing."""
         while not self._past and self._after >= self._past_until and self._queue.failed is None:
             event = self._queue.take(self._consumer)
             if event is None or event.seq > self._after:
@@ -116,7 +116,7 @@ class Events:
         return None
 
     def _take_arrived(self) -> list[Event]:
-        """Returns the events that are there already."""
+        """Returns the events that have arrived."""
         return list(iter(self._take_one, None))
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class Events:
                 if not is_unknown_process(error):
                     raise
             else:
-                # After a restart, the answer may be of the new process.
+                # The answer may be that of the new process.
                 reply = reply if self._queue.is_replaced else answer
         with decoding("process/read"):
             gap = decode_gap(reply["gap"]) if reply.get("gap") is not None else None
@@ -160,7 +160,7 @@ class Events:
             self._pass(at, until)
 
     def _pass(self, after: int, until: int) -> int:
-        """Adds events for numbers that are no output: the exit, the close, or what the server no longer has."""
+        """Adds events for numbers that are not output: the exit, the close, and gaps for dropped events."""
         while after < until:
             seq = after + 1
             exit, closed = self._queue.exit, self._queue.closed
@@ -178,7 +178,7 @@ class Events:
 
 
 class Polled(Protocol):
-    """A process whose events are read by requests."""
+    """A process whose events are polled."""
 
     async def read(self, after: int = 0, *, max_bytes: int = WINDOW_BYTES, wait: float = 0.0) -> list[Event]:
         """Returns retained events after an event, and waits for some for up to `wait` seconds."""
@@ -203,7 +203,7 @@ class PolledEvents:
         return event
 
     async def next(self) -> Event | None:
-        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        """Waits for the next event; None after the last. Cancelling it loses nothing."""
         while not self._ready:
             if self._is_closed:
                 return None
@@ -218,7 +218,7 @@ class PolledEvents:
         return self._ready.popleft()
 
     def _take_one(self) -> Event | None:
-        """Returns the next event if it is there already."""
+        """Returns the next event if it has arrived."""
         return self._ready.popleft() if self._ready else None
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ class Chunks:
         return None
 
     def _take_arrived(self) -> list[Chunk]:
-        """Returns the chunks that are there already."""
+        """Returns the chunks that have arrived."""
         taken: list[Chunk] = []
         while self._gap is None and (event := self._events._take_one()) is not None:
             if (chunk := self._chunk_of(event)) is not None:
@@ -273,16 +273,16 @@ class Lines:
     def __init__(self, events: Events | PolledEvents, stream: Stream | None, max_bytes: int) -> None:
         self._events = events
         self._stream = stream
-        # A character has up to four bytes, and a piece ends between two of them.
+        # Room for one character: pieces end between characters.
         self._max_bytes = max(4, max_bytes)
         self._partial: dict[Stream, bytes] = {}
-        #: The lines of the last event, made when they are asked for: everything that iterates shares it.
+        #: The lines of the last event, made on demand; shared by all loops over this object.
         self._ready: Iterator[Line] = iter(())
-        #: The gap behind them.
+        #: The gap that follows them.
         self._gap: GapError | None = None
 
     async def __aiter__(self) -> AsyncIterator[Line]:
-        # A generator gives an item in a fraction of the time that a call of `__anext__` takes.
+        # A generator is several times faster than calls of `__anext__`.
         while True:
             for line in self._ready:
                 yield line
@@ -301,7 +301,7 @@ class Lines:
         self._events.close()
 
     async def _more(self) -> bool:
-        """Raises the gap behind the lines so far, or takes the next event; returns whether there was one."""
+        """Raises the gap after the lines so far, or takes the next event; returns whether there was one."""
         if self._gap is not None:
             gap, self._gap = self._gap, None
             raise gap
@@ -311,7 +311,7 @@ class Lines:
         return event is not None
 
     def _take_arrived(self) -> list[Line]:
-        """Returns the lines that are there already."""
+        """Returns the lines that have arrived."""
         lines = list(self._ready)
         while self._gap is None and (event := self._events._take_one()) is not None:
             self._take_event(event)
@@ -333,7 +333,7 @@ class Lines:
         first, end = chunk.data.find(b"\n"), chunk.data.rfind(b"\n") + 1
         if not end or len(partial) + first > self._max_bytes or len(chunk.data) > self._max_bytes:
             return self._lines_of_any_length(chunk, partial + chunk.data)
-        # All at once: no line can be too long, and a line end is never part of a character.
+        # Decoded at once: no line can be too long, and a line feed is never part of a character.
         text = (partial + chunk.data[:end]).decode("utf-8", "replace")
         if "\r" in text:
             text = text.replace("\r\n", "\n")
@@ -356,7 +356,7 @@ class Lines:
         at = 0
         while len(raw) - at > self._max_bytes:
             end = at + self._max_bytes
-            # Back to the beginning of a character, if that is near.
+            # Back to the beginning of a character, if there is one nearby.
             while end > at + self._max_bytes - 3 and raw[end] & 0xC0 == 0x80:
                 end -= 1
             if raw[end] & 0xC0 == 0x80:
@@ -374,13 +374,13 @@ class Lines:
 class Reader:
     """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
 
-    At a gap, reading raises `GapError` once, and then continues behind it; what it had read before is kept for the next
+    At a gap, reading raises `GapError` once, and then continues after it; what it had read before is kept for the next
     call, as it is when a call is cancelled.
     """
 
     def __init__(self, chunks: Chunks) -> None:
         self._chunks = chunks
-        #: What has arrived and is not read: removing its beginning and adding to its end copies nothing else.
+        #: What has arrived and is not read yet: cheap to take from at the beginning and to extend at the end.
         self._rest = bytearray()
         self._has_ended = False
 
@@ -470,7 +470,7 @@ class Reader:
 
 
 def later(session: Session, work: Callable[[], None]) -> None:
-    """Does something on the event loop soon: the garbage collector may run in any thread."""
+    """Runs something on the event loop; the garbage collector, which calls this, may run in any thread."""
     try:
         session.loop.call_soon_threadsafe(work)
     except RuntimeError:
@@ -487,7 +487,7 @@ def events_of(reply: Mapping[str, Any], after: int) -> list[Event]:
     chunks = [decode_chunk(chunk) for chunk in reply["chunks"]]
     events.extend(chunks)
     if not chunks:
-        # The answer describes the log, not this reader: more may follow as long as there are chunks.
+        # The answer describes the whole log: while it has chunks, more may follow before the exit.
         last = max(after, int(reply["nextSeq"]) - 1)
         if reply.get("exited"):
             events.append(Exited(last, decode_exit(reply)))
