@@ -98,6 +98,28 @@ async def test_a_reference_restarts_a_process_of_any_session(server: Server) -> 
         await second.end()
 
 
+async def test_a_handle_on_an_old_process_restarts_the_new_one(host: Host) -> None:
+    first = await host.start(ECHO, stdin="pipe", restartable=True)
+    second = await host.process(first.id)
+    await within(30, "the first restart", first.restart(grace=0))
+    assert (await within(10, "the end of the old process", second.wait())).signal == "SIGKILL"
+    pid = await within(30, "the second restart", second.restart(grace=0))
+    assert (await within(10, "the end of the process between", first.wait())).signal == "SIGKILL"
+    assert (await within(10, "the new pid", second.wait_for(r"\d+"))).text == str(pid)
+    await host.process_ref(host.session_id, first.id).restart(grace=0)
+    pid = await within(30, "the third restart", second.restart(grace=0))
+    assert (await within(10, "the new pid", second.wait_for(r"\d+"))).text == str(pid)
+
+
+async def test_what_was_consumed_of_the_old_process_is_not_reported_for_the_new_one(server: Server) -> None:
+    async with remex_client.connect(server.unix) as host:
+        session = host._session
+        session.report_consumed("p", 9)
+        session.report_consumed("other", 5)
+        session.replace_queue("p", None)
+        assert [json.loads(note)["params"]["processId"] for note in session.take_notes()] == ["other"]
+
+
 def test_the_synchronous_face_restarts(server: Server) -> None:
     with sync.connect(server.unix) as host, host.start(ECHO, stdin="pipe", restartable=True) as process:
         before = process.pid

@@ -392,7 +392,7 @@ class Process(ProcessRef):
         restart takes effect once, also across disconnects, and is carried out even if this call is cancelled. If the
         new process does not start, the error says that the old one has ended.
         """
-        return await restart(self._session, self._ids(), grace, self._on_restarted)
+        return await restart(self._session, self._ids(), grace, self._queue.successor(), self._on_restarted)
 
     def _on_restarted(self, queue: EventQueue, pid: int | None) -> None:
         self._queue, self.pid = queue, pid

@@ -11,16 +11,18 @@ from ._event import optional_number
 from ._queue import EventQueue
 from ._session import Session
 
-#: Receives the queue and the pid of the new process.
-OnRestarted = Callable[[EventQueue, int | None], None]
-
 
 async def restart(
-    session: Session, ids: Mapping[str, Any], grace: float, on_restarted: OnRestarted | None = None
+    session: Session,
+    ids: Mapping[str, Any],
+    grace: float,
+    new: EventQueue | None = None,
+    on_restarted: Callable[[EventQueue, int | None], None] = lambda queue, pid: None,
 ) -> int | None:
     """Ends a process and starts it again, exactly once across disconnects; returns the new pid.
 
-    `on_restarted` is called before any event of the new process is handled, even if the caller was cancelled.
+    A process of this session gets the queue `new`; without it, output of the new process is discarded. `on_restarted`
+    gets that queue and the pid before any event of the new process is handled, even if the caller was cancelled.
     """
     process_id: str = ids["processId"]
     is_own = session.is_own(ids.get("sessionId"))
@@ -32,9 +34,8 @@ async def restart(
             if old is not None:
                 old.on_not_restarted()
         elif is_own:
-            new = None if old is None or on_restarted is None else old.successor()
             session.replace_queue(process_id, new)
-            if new is not None and on_restarted is not None:
+            if new is not None:
                 pid = reply.get("pid")
                 on_restarted(new, pid if isinstance(pid, int) else None)
                 new.on_started(has_history=bool(reply.get("replayed")))

@@ -317,6 +317,8 @@ class Session:
         old = self.queues.pop(process_id, None)
         if old is not None:
             old.on_replaced()
+        # The server would take it for that of the new process.
+        self._consumed.pop(process_id, None)
         if queue is not None:
             self._unfollowed.discard(process_id)
             self.queues[process_id] = queue
