@@ -76,6 +76,11 @@ async def test_a_failed_restart_leaves_the_old_process_with_its_output(host: Hos
     await within(10, "its output", process.wait_for("it"))
 
 
+async def detached(host: Host, session: str) -> None:
+    while any(found.attached for found in await host.sessions() if found.name == session):
+        pass
+
+
 async def test_a_reference_restarts_a_process_of_any_session(server: Server) -> None:
     first = await remex_client.connect(server.unix, session="restarts")
     process = await first.start("echo $$; exec sleep 1000", name="job", restartable=True)
@@ -84,6 +89,7 @@ async def test_a_reference_restarts_a_process_of_any_session(server: Server) -> 
         with pytest.raises(RefusedError, match="another client is attached"):
             await reference.restart()
         await first.close()
+        await within(30, "the server to notice that", detached(other, "restarts"))
         pid = await within(30, "the restart", reference.restart())
         assert pid != process.pid
         found = await within(10, "its pid", reference.wait_for(r"\d+"))
