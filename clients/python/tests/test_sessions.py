@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import SILENCE, ScriptedServer, Server, remex, within
+from harness import SILENCE, ScriptedServer, Server, proxied, remex, within
 
 import remex_client
 from remex_client import (
@@ -175,6 +175,39 @@ async def test_a_lost_session_says_what_the_last_attempt_failed_with() -> None:
         with pytest.raises(SessionLostError, match=r"handshake with .* timed out after 0\.1 s") as lost:
             await within(20, "the loss", process.wait())
         assert isinstance(lost.value.__cause__, TimedOutError)
+
+
+async def test_a_token_that_cannot_be_had_is_asked_for_again(server: Server) -> None:
+    asked = 0
+
+    def token() -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise RuntimeError("the vault is sealed")
+        return "token"
+
+    async with proxied(server.websocket) as (url, proxy), remex_client.connect(url, token=token) as host:
+        assert (await host.run(["true"])).ok
+        proxy.disconnect()
+        assert (await within(20, "a command after the disconnect", host.run(["true"]))).ok
+        assert (asked, host.disconnects) == (3, 1)
+
+
+async def test_a_session_is_lost_if_no_token_can_be_had_in_time(server: Server) -> None:
+    tokens = ["token"]
+
+    def token() -> str:
+        if not tokens:
+            raise RuntimeError("the vault is sealed")
+        return tokens.pop()
+
+    async with proxied(server.websocket) as (url, proxy):
+        host = await remex_client.connect(url, token=token, reconnect_timeout=0.3)
+        proxy.disconnect()
+        with pytest.raises(SessionLostError, match="the vault is sealed") as lost:
+            await within(20, "the loss", host.run(["true"]))
+        assert lost.value.reason == "reconnectTimedOut"
 
 
 @pytest.mark.parametrize(

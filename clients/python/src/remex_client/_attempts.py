@@ -84,6 +84,11 @@ async def reconnect(
         except asyncio.TimeoutError:
             # Cut short by the overall limit; the error of an earlier attempt says more.
             pass
+        except Exception as error:
+            # The function for the token failed, and may succeed later.
+            last = UnreachableError(f"cannot connect to {connector.target}: {error!r}")
+            last.__cause__ = error
+            log.debug("reconnecting failed: %r", error)
         else:
             if welcome.get("sessionId") != session_id:
                 await connection.end()
