@@ -1,7 +1,8 @@
-"""Compares the ways to take output in one run: `compare.py TARGET [MEBIBYTES] [LINE]` prints rates and their ratios.
+"""Compares the ways to take output with what they have to reach: `compare.py TARGET [MEBIBYTES] [LINE]`.
 
-Each way is measured several times in turn, and its best counts, so a machine that does other things meanwhile disturbs
-all of them alike.
+It prints rates, and exits with 1 if a goal is missed. The goals are those of a server that was built for release, on a
+machine that does nothing else. Each way is measured several times in turn, and its best counts, so a disturbance that
+passes meets all of them alike. The time begins when the process has started: connections do not count.
 """
 
 from __future__ import annotations
@@ -18,62 +19,119 @@ from remex_client import sync
 MEBIBYTE = 1 << 20
 ROUNDS = 3
 
+#: The least rate of a way without await, as a part of the rate of the same way with it.
+SYNC_GOAL = 0.5
 
-async def chunks(target: str, command: str) -> int:
+#: The least rate of lines in MiB per second.
+LINES_GOAL = 200.0
+
+#: The output of the run whose memory is measured, and the most memory that it may take as a multiple of that: a second
+#: copy would be 2.
+RUN_BYTES = 500_000_000
+RUN_GOAL = 1.25
+
+#: Takes all output; returns its size and the seconds that it took.
+Way = Callable[[str, str], tuple[int, float]]
+
+
+def chunks(target: str, command: str) -> tuple[int, float]:
     """Takes chunks."""
-    async with remex_client.connect(target) as host:
-        return sum([len(chunk.data) async for chunk in (await host.start(command)).chunks()])
+
+    async def take() -> tuple[int, float]:
+        async with remex_client.connect(target) as host:
+            process = await host.start(command)
+            began = time.perf_counter()
+            size = sum([len(chunk.data) async for chunk in process.chunks()])
+            return size, time.perf_counter() - began
+
+    return asyncio.run(take())
 
 
-async def lines(target: str, command: str) -> int:
+def lines(target: str, command: str) -> tuple[int, float]:
     """Takes lines."""
-    size = 0
-    async with remex_client.connect(target) as host:
-        async for line in (await host.start(command)).lines():
-            size += len(line.text) + 1
-    return size
+
+    async def take() -> tuple[int, float]:
+        size = 0
+        async with remex_client.connect(target) as host:
+            process = await host.start(command)
+            began = time.perf_counter()
+            async for line in process.lines():
+                size += len(line.text) + 1
+            return size, time.perf_counter() - began
+
+    return asyncio.run(take())
 
 
-async def run(target: str, command: str) -> int:
-    """Takes everything at once."""
-    async with remex_client.connect(target) as host:
-        return len((await host.run(command)).stdout)
-
-
-def sync_chunks(target: str, command: str) -> int:
+def sync_chunks(target: str, command: str) -> tuple[int, float]:
     """Takes chunks without await."""
     with sync.connect(target) as host:
-        return sum(len(chunk.data) for chunk in host.start(command).chunks())
+        process = host.start(command)
+        began = time.perf_counter()
+        size = sum(len(chunk.data) for chunk in process.chunks())
+        return size, time.perf_counter() - began
 
 
-def sync_lines(target: str, command: str) -> int:
+def sync_lines(target: str, command: str) -> tuple[int, float]:
     """Takes lines without await."""
     with sync.connect(target) as host:
-        return sum(len(line.text) + 1 for line in host.start(command).lines())
+        process = host.start(command)
+        began = time.perf_counter()
+        size = sum(len(line.text) + 1 for line in process.lines())
+        return size, time.perf_counter() - began
 
 
-def main(target: str, mebibytes: str = "100", line: str = "80") -> None:
-    """Prints the figures."""
-    size = int(mebibytes) * MEBIBYTE
-    command = f"yes {'x' * (int(line) - 1)} | head -c {size}"
-    ways: dict[str, Callable[[], int]] = {
-        "chunks": lambda: asyncio.run(chunks(target, command)),
-        "sync chunks": lambda: sync_chunks(target, command),
-        "lines": lambda: asyncio.run(lines(target, command)),
-        "sync lines": lambda: sync_lines(target, command),
-    }
-    best = dict.fromkeys(ways, 0.0)
+WAYS: dict[str, Way] = {"chunks": chunks, "sync chunks": sync_chunks, "lines": lines, "sync lines": sync_lines}
+
+
+def rates(target: str, size: int, line: int) -> dict[str, float]:
+    """Returns the best rate of each way in MiB per second."""
+    best = dict.fromkeys(WAYS, 0.0)
     for _ in range(ROUNDS):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            assert way() in (size, size + 1), "not everything came"
-            best[name] = max(best[name], size / MEBIBYTE / (time.perf_counter() - began))
-    for name, rate in best.items():
-        print(f"{name:12} {rate:6.0f} MiB/s  {rate / best['chunks']:.2f} of chunks")
+        for name, way in WAYS.items():
+            taken, seconds = way(target, output(size, line))
+            # The last line has no end, and counts as if it had one.
+            assert taken in (size, size + 1), f"{name}: {taken} of {size} bytes came"
+            best[name] = max(best[name], size / MEBIBYTE / seconds)
+    return best
+
+
+def memory_of_run(target: str, size: int, line: int) -> float:
+    """Returns how much memory a `run` takes at most, as a multiple of its output."""
+
+    async def run() -> int:
+        async with remex_client.connect(target) as host:
+            return len((await host.run(output(size, line))).stdout)
+
     tracemalloc.start()
-    length = asyncio.run(run(target, command))
-    print(f"run          {tracemalloc.get_traced_memory()[1] / length:.2f} times its output in memory")
+    length = asyncio.run(run())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert length == size, f"{length} of {size} bytes came"
+    return peak / length
+
+
+def output(size: int, line: int) -> str:
+    """Returns a command that prints so many bytes in lines of this length."""
+    return f"yes {'x' * (line - 1)} | head -c {size}"
+
+
+def main(target: str, mebibytes: str = "500", line: str = "80") -> int:
+    """Prints the figures; returns 1 if one misses its goal."""
+    best = rates(target, int(mebibytes) * MEBIBYTE, int(line))
+    memory = memory_of_run(target, RUN_BYTES, int(line))
+    for name, rate in best.items():
+        print(f"{name:12} {rate:6.0f} MiB/s")
+    judged = [
+        (ratio >= SYNC_GOAL, f"sync {name}: {ratio:.2f} of {name}, of at least {SYNC_GOAL}")
+        for name in ("chunks", "lines")
+        for ratio in [best[f"sync {name}"] / best[name]]
+    ]
+    judged.append((best["lines"] >= LINES_GOAL, f"lines: {best['lines']:.0f} of at least {LINES_GOAL:.0f} MiB/s"))
+    judged.append((memory <= RUN_GOAL, f"run: {memory:.2f} times its output in memory, of at most {RUN_GOAL}"))
+    for is_reached, figure in judged:
+        print(f"{'reached' if is_reached else 'MISSED '} {figure}")
+    return 0 if all(is_reached for is_reached, _ in judged) else 1
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

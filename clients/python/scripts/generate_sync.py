@@ -14,7 +14,8 @@ OUTPUT = PACKAGE / "sync.py"
 
 #: The classes that get a synchronous face, by module, in the order of the file.
 CLASSES = {
-    "_streams": ["PolledEvents", "Events", "Chunks", "Lines", "Reader", "Stdin"],
+    "_streams": ["PolledEvents", "Events", "Chunks", "Lines", "Reader"],
+    "_stdin": ["Stdin"],
     "_process": ["ProcessRef", "Process"],
     "_transfer": ["RemoteReader", "RemoteWriter"],
     "_text_file": ["RemoteTextReader", "RemoteTextWriter"],
@@ -190,8 +191,9 @@ class Source:
         call = f"self._run({call})" if isinstance(node, ast.AsyncFunctionDef) else f"self._call(lambda: {call})"
         if result == "None":
             return f"{head}\n{about}        {call}\n"
-        if _is_union(result):
-            return f"{head}\n{about}        face: {result} = self._wrap({call})\n        return face\n"
+        if faces := union(result):
+            wrap = ", ".join([call, *faces])
+            return f"{head}\n{about}        face: {result} = self._wrap({wrap})\n        return face\n"
         return f"{head}\n{about}        return {wrapped(result, call)}\n"
 
 
@@ -215,8 +217,10 @@ def wrapped(kind: str, value: str) -> str:
     return f"{kind}(self._portal, {value})" if kind in WRAPPED else value
 
 
-def _is_union(kind: str) -> bool:
-    return any(option.strip() in WRAPPED for option in kind.split("|")) and "|" in kind
+def union(kind: str) -> list[str]:
+    """Returns the faces among which the class of a value decides, if there are several."""
+    options = [option.strip() for option in kind.split("|")]
+    return options if len(options) > 1 and set(options) <= WRAPPED else []
 
 
 def without_private(arguments: ast.arguments) -> ast.arguments:

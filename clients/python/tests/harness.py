@@ -93,10 +93,10 @@ class Proxy:
     def __init__(self, target: str, budget: Callable[[], int | None]) -> None:
         self._target = target
         self._budget = budget
-        self.cuts = 0
+        self.disconnects = 0
         self._writers: set[asyncio.StreamWriter] = set()
 
-    def cut(self) -> None:
+    def disconnect(self) -> None:
         """Ends all connections now."""
         for writer in list(self._writers):
             writer.transport.abort()
@@ -118,7 +118,7 @@ class Proxy:
                     left -= len(data)
                 writer.write(data)
                 if left is not None and left <= 0:
-                    self.cuts += 1
+                    self.disconnects += 1
                     # What is written so far may or may not arrive.
                     return
                 await writer.drain()
@@ -145,18 +145,22 @@ async def proxied(target: str, budget: Callable[[], int | None] = lambda: None) 
         url = f"unix://{directory}/p"
     else:
         listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-        url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
+        url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     try:
         yield url, proxy
     finally:
         listener.close()
-        proxy.cut()
+        proxy.disconnect()
 
 
 def budgets(seed: int, low: int, high: int) -> Callable[[], int]:
     """Gives random budgets from a seed."""
     generator = random.Random(seed)
     return lambda: generator.randint(low, high)
+
+
+#: What a `welcome` returns for a handshake that gets no answer.
+SILENCE = object()
 
 
 class ScriptedServer:
@@ -204,7 +208,7 @@ class ScriptedServer:
         """Waits until so many connections are initialized."""
 
         def is_so() -> bool:
-            return sum(message.get("method") == "initialized" for message in self.received) >= number
+            return [message.get("method") for message in self.received].count("initialized") >= number
 
         async def wait() -> None:
             async with self._arrived:
@@ -243,6 +247,8 @@ class ScriptedServer:
                 "server": {"name": "scripted", "version": "0"},
             }
             answer = result if self._welcome is None else self._welcome(result)
+            if answer is SILENCE:
+                return None
         else:
             answer = self._answer(message["method"], message.get("params") or {})
             if answer is None:

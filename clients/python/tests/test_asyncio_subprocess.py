@@ -54,7 +54,7 @@ async def test_methods_without_a_result_are_plain_functions(host: Host) -> None:
     assert process.returncode == -signal.SIGHUP
 
 
-async def test_a_program_that_is_missing_is_a_file_that_is_not_found(host: Host, tmp_path: Path) -> None:
+async def test_a_missing_program_is_a_file_not_found_error(host: Host, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         await create_subprocess_exec(host, "/nowhere/at/all")
     with pytest.raises(FileNotFoundError):

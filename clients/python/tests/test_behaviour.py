@@ -77,11 +77,12 @@ def data(form: Any) -> bytes:
     if "numbers" in form:
         return b"".join(b"%d\n" % number for number in range(1, form["numbers"] + 1))
     if "zeros" in form:
-        return bytes(form["zeros"])
+        return bytes(int(form["zeros"]))
     if "pattern" in form:
-        return (bytes(range(251)) * (form["pattern"] // 251 + 1))[: form["pattern"]]
+        length = int(form["pattern"])
+        return (bytes(range(251)) * (length // 251 + 1))[:length]
     if "times" in form:
-        return form["text"].encode() * int(form["times"])
+        return str(form["text"]).encode() * int(form["times"])
     return b"".join(data(part) for part in form["join"])
 
 

@@ -114,7 +114,7 @@ async def test_a_name_connects_to_the_environment(file: Path, server: Server) ->
         ("nonsense", "cannot use"),
     ],
 )
-def test_what_is_wrong_with_the_file_is_said(file: Path, text: str, message: str) -> None:
+def test_errors_name_what_is_wrong_with_the_environments_file(file: Path, text: str, message: str) -> None:
     write(file, text)
     with pytest.raises(UsageError, match=message):
         find("x")
@@ -133,7 +133,7 @@ def test_a_file_that_others_can_write_is_refused(file: Path) -> None:
         find("x")
 
 
-def test_without_a_file_a_variable_counts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_the_variable_is_used(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find("local").target == Program(("remex", "proxy"))
     monkeypatch.setenv("CODEX_EXEC_SERVER_URL", "ws://second:1")
     monkeypatch.setenv("REMEX_URL", " /run/remex.sock ")

@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import Server, budgets, proxied, within
@@ -14,7 +15,7 @@ from harness import Server, budgets, proxied, within
 import remex_client
 
 TRANSPORTS = ["unix", "websocket"]
-OPTIONS = {"connect_retry": 30.0, "detach_ttl": 60.0}
+OPTIONS: dict[str, Any] = {"connect_retry": 30.0, "detach_ttl": 60.0}
 
 
 def digest(data: bytes) -> str:
@@ -23,7 +24,7 @@ def digest(data: bytes) -> str:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_large_output_survives_cuts(server: Server, transport: str, seed: int) -> None:
+async def test_large_output_survives_disconnects(server: Server, transport: str, seed: int) -> None:
     script = f"import sys,random;sys.stdout.buffer.write(random.Random({seed}).randbytes(8_000_000))"
     async with proxied(getattr(server, transport), budgets(seed, 1_000_000, 3_000_000)) as (url, _):
         host = await remex_client.connect(url, **OPTIONS)
@@ -42,7 +43,7 @@ async def test_large_output_survives_cuts(server: Server, transport: str, seed: 
 
 @pytest.mark.parametrize("seed", [4, 5])
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_large_input_survives_cuts(server: Server, transport: str, seed: int) -> None:
+async def test_large_input_survives_disconnects(server: Server, transport: str, seed: int) -> None:
     data = random.Random(seed).randbytes(6_000_000)
     async with proxied(getattr(server, transport), budgets(seed, 700_000, 2_500_000)) as (url, _):
         host = await remex_client.connect(url, **OPTIONS)
@@ -77,7 +78,7 @@ async def test_each_start_and_each_write_happens_once(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_files_and_trees_survive_cuts(server: Server, transport: str, tmp_path: Path) -> None:
+async def test_files_and_trees_survive_disconnects(server: Server, transport: str, tmp_path: Path) -> None:
     data = random.Random(8).randbytes(3_000_000)
     (tmp_path / "large").write_bytes(data)
     tree = tmp_path / "tree"
@@ -110,7 +111,7 @@ async def _texts(lines: remex_client.Lines) -> list[str]:
     return [line.text async for line in lines]
 
 
-async def test_a_restarted_server_goes_on_with_durable_processes() -> None:
+async def test_durable_processes_survive_a_restart_of_the_server() -> None:
     """The state directory keeps processes; a client sees a reconnect."""
     server = Server(state=True)
     try:

@@ -33,6 +33,7 @@ async def test_a_missing_file_is_a_built_in_error_too(host: Host, tmp_path: Path
 
 async def test_relative_paths_and_the_home_directory_are_those_of_the_host(host: Host, tmp_path: Path) -> None:
     info = host.welcome["environmentInfo"]
+    assert info is not None
     relative = os.path.relpath(tmp_path, path_from_wire(info["cwd"]))
     await host.files.write(f"{relative}/file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"
@@ -260,7 +261,7 @@ async def test_a_tree_is_not_copied_through_a_link(host: Host, tmp_path: Path) -
     assert not list((tmp_path / "outside").iterdir())
 
 
-async def test_a_file_that_changes_during_the_copy_is_told(host: Host, tmp_path: Path) -> None:
+async def test_a_file_that_changes_during_a_copy_is_reported(host: Host, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(3_000_000))
     with pytest.raises(ChangedError):
@@ -268,7 +269,7 @@ async def test_a_file_that_changes_during_the_copy_is_told(host: Host, tmp_path:
     assert not (tmp_path / "up").exists()
 
 
-async def test_changes_are_told(host: Host, tmp_path: Path) -> None:
+async def test_changes_are_reported(host: Host, tmp_path: Path) -> None:
     watch = await host.files.watch(tmp_path)
     (tmp_path / "new").write_text("x")
     changes = await within(10, "the change", watch.__anext__())
@@ -277,15 +278,15 @@ async def test_changes_are_told(host: Host, tmp_path: Path) -> None:
     await watch.close()
 
 
-async def test_a_watcher_that_falls_behind_is_told_to_look_at_everything(
+async def test_a_watcher_that_falls_behind_gets_an_overflow(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remex_client._route._ROUTE_ITEMS", 1)
     watch = await host.files.watch(tmp_path)
     for number in range(3):
-        seen = host._session._received
+        seen = host._session._inbox.received
         (tmp_path / str(number)).write_text("x")
-        while host._session._received == seen:
+        while host._session._inbox.received == seen:
             await asyncio.sleep(0.01)
     looks = [await within(10, "a look", watch.__anext__()) for _ in range(2)]
     assert [look.overflow for look in looks] == [False, True]
@@ -330,7 +331,7 @@ async def test_requests_are_made_from_the_host(host: Host, web: str) -> None:
     assert response.header("X-Digest") == hashlib.sha256(b"body").hexdigest()
 
 
-async def test_a_body_without_an_end_is_taken_as_far_as_wanted(host: Host, web: str) -> None:
+async def test_a_streamed_body_can_be_closed_early(host: Host, web: str) -> None:
     size = 0
     async with await host.http.stream("GET", web) as response:
         async for piece in response:
@@ -344,7 +345,7 @@ def metadata_of(size: int) -> dict[str, Any]:
     return {"size": size, "modifiedAtMs": 0, "isFile": True, "isDirectory": False, "isSymlink": False}
 
 
-async def test_a_write_that_is_cancelled_leaves_the_file_as_it_was() -> None:
+async def test_a_cancelled_write_leaves_the_file_as_it_was() -> None:
     def answer(method: str, params: dict[str, Any]) -> Any:
         if method == "fs/writeBlock":
             return None
@@ -371,7 +372,7 @@ async def test_a_write_that_is_cancelled_leaves_the_file_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("n", [-1, 3 * BLOCK])
-async def test_a_read_that_is_cancelled_loses_nothing(n: int) -> None:
+async def test_a_cancelled_read_loses_nothing(n: int) -> None:
     content = os.urandom(8 * BLOCK)
     is_slow = True
 
@@ -406,7 +407,7 @@ async def test_a_read_that_is_cancelled_loses_nothing(n: int) -> None:
         assert await within(10, "the content", file.read(n)) == content[: n if n > 0 else None]
 
 
-async def test_a_read_that_is_cancelled_while_the_file_is_opened_again_loses_nothing() -> None:
+async def test_a_read_that_is_cancelled_during_a_reopen_loses_nothing() -> None:
     content = os.urandom(BLOCK)
     opened = 0
 
@@ -440,7 +441,7 @@ async def test_a_read_that_is_cancelled_while_the_file_is_opened_again_loses_not
         assert await within(10, "the content", file.read()) == content
 
 
-async def test_a_file_is_read_although_the_connection_is_lost_again_and_again(server: Server, tmp_path: Path) -> None:
+async def test_a_file_is_read_over_a_connection_that_keeps_breaking(server: Server, tmp_path: Path) -> None:
     content = os.urandom(8_000_000)
     (tmp_path / "large").write_bytes(content)
     async with proxied(server.unix, lambda: 3_000_000) as (url, _):
@@ -450,7 +451,7 @@ async def test_a_file_is_read_although_the_connection_is_lost_again_and_again(se
         await host.end()
 
 
-async def test_errors_are_those_of_the_system_with_number_and_name(host: Host, tmp_path: Path) -> None:
+async def test_errors_have_the_errno_and_the_filename(host: Host, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
@@ -475,7 +476,7 @@ async def test_errors_are_those_of_the_system_with_number_and_name(host: Host, t
         assert not failure.value.may_have_happened
 
 
-async def test_a_local_fifo_is_not_waited_for(host: Host, tmp_path: Path) -> None:
+async def test_a_local_fifo_is_refused_without_waiting(host: Host, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     try:

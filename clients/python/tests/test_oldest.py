@@ -27,7 +27,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | lis
         server.terminate()
 
 
-async def test_processes_start_talk_listen_and_end(target: str | list[str]) -> None:
+async def test_processes_start_write_read_and_end(target: str | list[str]) -> None:
     async with remex_client.connect(target) as host:
         assert host.session_id == ""
         done = await within(20, "a run", host.run("echo out; echo err >&2; exit 3"))

@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import os
+import random
 import signal as signals
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -43,7 +44,7 @@ async def test_words_that_are_not_utf8_arrive_as_they_are(host: Host) -> None:
     assert result.stdout == b"caf\xe9"
 
 
-async def test_a_program_that_is_missing_is_refused_with_its_kind(host: Host) -> None:
+async def test_a_missing_program_is_refused_with_its_kind(host: Host) -> None:
     with pytest.raises(RefusedError) as refusal:
         await host.run(["/nowhere/at/all"])
     assert refusal.value.kind == "programNotFound"
@@ -130,7 +131,7 @@ async def test_an_input_that_no_one_reads_does_not_hold_up_the_end(host: Host) -
     assert (await within(10, "the exit", host.run("exit 3", input=endless()))).exit_code == 3
 
 
-async def test_output_is_told_as_it_arrives(host: Host) -> None:
+async def test_callbacks_get_output_as_it_arrives(host: Host) -> None:
     seen: list[tuple[str, bytes]] = []
 
     async def on_stderr(data: bytes) -> None:
@@ -222,7 +223,7 @@ async def test_signals_have_names_and_numbers(host: Host) -> None:
         await process.signal(12345)
 
 
-async def test_what_is_no_text_is_a_usage_error_and_nothing_is_sent(host: Host) -> None:
+async def test_invalid_text_is_a_usage_error_and_nothing_is_sent(host: Host) -> None:
     with pytest.raises(UsageError):
         await host.run(["true"], env={"A": "\udcff"})
     assert (await within(10, "another command", host.run(["true"]))).ok
@@ -330,7 +331,7 @@ async def test_a_server_that_keeps_little_sends_everything(limit: str, tmp_path:
         server.stop()
 
 
-async def test_a_gap_is_an_error_once_and_then_the_stream_goes_on(host: Host) -> None:
+async def test_a_gap_raises_once_and_the_stream_continues(host: Host) -> None:
     process = await host.start("head -c 3000000 /dev/zero; echo end", retain_bytes=65536, overflow="evict")
     while (info := await process.info()) is not None and info.state == "running":
         await asyncio.sleep(0.01)
@@ -381,8 +382,6 @@ async def test_many_large_outputs_at_once_are_exact(host: Host) -> None:
         result = await host.run(["python3", "-c", script.format(seed)])
         return hashlib.sha256(result.stdout).hexdigest()
 
-    import random
-
     expected = [hashlib.sha256(random.Random(seed).randbytes(2_000_000)).hexdigest() for seed in range(6)]
     assert await within(60, "six processes", asyncio.gather(*map(one, range(6)))) == expected
 
@@ -423,6 +422,7 @@ async def test_another_session_is_observed(server: Server) -> None:
             if isinstance(event, remex_client.Closed):
                 break
         assert [getattr(event, "data", None) for event in events] == [b"hello\n", None, None]
+        assert isinstance(events[1], remex_client.Exited)
         assert events[1].exit == Exit(2, None, "exit", events[1].exit.usage)
         await seen.end()
 
@@ -515,7 +515,7 @@ async def test_a_match_has_what_came_before_it_and_its_groups(host: Host) -> Non
         assert again.before == b" "
 
 
-async def test_a_terminal_has_a_usual_size(host: Host) -> None:
+async def test_a_terminal_has_a_default_size(host: Host) -> None:
     assert (await within(10, "the size", host.run("stty size", tty=True))).text == "24 80\r\n"
     assert (await within(10, "the output", host.run("test -t 0 || echo none", tty=False))).text == "none\n"
     wrong: Any = (0, 80)
@@ -523,7 +523,7 @@ async def test_a_terminal_has_a_usual_size(host: Host) -> None:
         await host.run("true", tty=wrong)
 
 
-async def test_an_input_is_a_pipe_if_asked_for(host: Host) -> None:
+async def test_an_input_can_be_a_pipe(host: Host) -> None:
     process = await host.start(["cat"], stdin=remex_client.PIPE)
     await process.stdin.write("text")
     await process.stdin.close()
@@ -544,6 +544,7 @@ def test_the_options_that_are_passed_on_are_those_of_start() -> None:
 
 async def test_a_directory_may_be_relative_or_at_home(host: Host) -> None:
     info = host.welcome["environmentInfo"]
+    assert info is not None
     home = path_from_wire(info["userHomeDir"])
     assert (await host.run(["pwd", "-P"], cwd=".")).text == (await host.run(["pwd", "-P"])).text
     assert (await host.run(["pwd", "-P"], cwd="~")).text.strip() == os.path.realpath(home)
@@ -566,7 +567,7 @@ async def test_a_process_is_attached_to_or_started(server: Server) -> None:
         await host.end()
 
 
-async def test_a_wait_goes_on_behind_the_last_match(host: Host) -> None:
+async def test_a_wait_continues_after_the_last_match(host: Host) -> None:
     async with await host.start("printf 'tick tick\\nport 80\\n'; exec sleep 1000") as process:
         first = await within(10, "the first", process.wait_for("tick"))
         assert isinstance(first, Match)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ScriptedServer, Server, remex, within
+from harness import SILENCE, ScriptedServer, Server, proxied, remex, within
 
 import remex_client
 from remex_client import (
@@ -26,25 +26,26 @@ from remex_client import (
     UnreachableError,
     UsageError,
 )
-from remex_client._link import Link
+from remex_client._call import encode
+from remex_client._deadline import limited
+from remex_client._link import Link, frame
+from remex_client._target import Program, parse
 
 
 @pytest.mark.parametrize("target", ["ftp://h", "unix://relative", "ws://", "host:7070", "", []])
-def test_what_is_no_address_is_a_usage_error(target: Any) -> None:
+def test_a_bad_address_is_a_usage_error(target: Any) -> None:
     with pytest.raises(UsageError):
         remex_client.connect(target)
 
 
 def test_ssh_is_a_program() -> None:
-    from remex_client._target import Program, parse
-
     assert parse("ssh://me@far:2222") == Program(
         ("ssh", "-T", "-oBatchMode=yes", "-p", "2222", "--", "me@far", "remex", "proxy")
     )
 
 
 @pytest.mark.parametrize("target", ["ws://127.0.0.1:1", "unix:///nowhere/at/all", ["/nowhere/at/all"]])
-async def test_a_server_that_is_not_there_is_unreachable(target: Any) -> None:
+async def test_a_missing_server_is_unreachable(target: Any) -> None:
     with pytest.raises(UnreachableError):
         await remex_client.connect(target)
 
@@ -64,12 +65,12 @@ async def test_nothing_is_sent_to_a_server_in_a_sandbox(tmp_path: Path) -> None:
         await within(60, "its end", fake.wait())
 
 
-async def test_a_program_that_ends_tells_why() -> None:
+async def test_the_error_has_what_a_program_wrote_to_stderr() -> None:
     with pytest.raises(UnreachableError, match=r"status 7.*no such luck"):
         await remex_client.connect(["sh", "-c", "echo no such luck >&2; exit 7"])
 
 
-async def test_the_first_connection_is_tried_again_if_asked_for(tmp_path: Path) -> None:
+async def test_the_first_connection_is_retried_on_request(tmp_path: Path) -> None:
     path = tmp_path / "s"
     connecting = asyncio.ensure_future(remex_client.connect(f"unix://{path}", connect_retry=20)._connect())
     await asyncio.sleep(0.1)
@@ -163,6 +164,52 @@ async def test_reconnecting_ends_after_its_time() -> None:
     assert lost.value.may_have_happened
 
 
+async def test_a_lost_session_says_what_the_last_attempt_failed_with() -> None:
+    def welcome(usual: dict[str, Any]) -> Any:
+        return usual if server.connections == 1 else SILENCE
+
+    async with ScriptedServer(lambda method, params: {}, welcome) as server:
+        host = await remex_client.connect(server.url, handshake_timeout=0.1, reconnect_timeout=0.5)
+        process = await host.start(["x"])
+        server.disconnect()
+        with pytest.raises(SessionLostError, match=r"handshake with .* timed out after 0\.1 s") as lost:
+            await within(20, "the loss", process.wait())
+        assert isinstance(lost.value.__cause__, TimedOutError)
+
+
+async def test_a_token_that_cannot_be_had_is_asked_for_again(server: Server) -> None:
+    asked = 0
+
+    def token() -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise RuntimeError("the vault is sealed")
+        return "token"
+
+    async with proxied(server.websocket) as (url, proxy), remex_client.connect(url, token=token) as host:
+        assert (await host.run(["true"])).ok
+        proxy.disconnect()
+        assert (await within(20, "a command after the disconnect", host.run(["true"]))).ok
+        assert (asked, host.disconnects) == (3, 1)
+
+
+async def test_a_session_is_lost_if_no_token_can_be_had_in_time(server: Server) -> None:
+    tokens = ["token"]
+
+    def token() -> str:
+        if not tokens:
+            raise RuntimeError("the vault is sealed")
+        return tokens.pop()
+
+    async with proxied(server.websocket) as (url, proxy):
+        host = await remex_client.connect(url, token=token, reconnect_timeout=0.3)
+        proxy.disconnect()
+        with pytest.raises(SessionLostError, match="the vault is sealed") as lost:
+            await within(20, "the loss", host.run(["true"]))
+        assert lost.value.reason == "reconnectTimedOut"
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -178,12 +225,12 @@ def test_a_bad_time_of_a_connection_is_refused(options: dict[str, Any]) -> None:
         remex_client.connect("unix:///nowhere", **options)
 
 
-async def test_a_server_that_falls_silent_is_left() -> None:
+async def test_a_silent_server_is_disconnected() -> None:
     def answer(method: str, params: dict[str, Any]) -> Any:
         return None if method == "environment/status" and server.connections == 1 else {}
 
     async with ScriptedServer(answer) as server:
-        options = {"keep_alive_interval": 0.05, "keep_alive_timeout": 0.05}
+        options: dict[str, Any] = {"keep_alive_interval": 0.05, "keep_alive_timeout": 0.05}
         async with remex_client.connect(server.url, **options) as host:
             await server.connected(2)
             assert host.disconnects == 1
@@ -225,6 +272,26 @@ async def test_a_request_times_out() -> None:
         await host.close()
 
 
+async def test_a_limit_does_not_replace_the_error_of_the_work() -> None:
+    async def work() -> None:
+        raise TimedOutError("the work itself", is_call=True)
+
+    with pytest.raises(TimedOutError, match=r"^the work itself$") as error:
+        await limited(work(), 10, "too late after")
+    assert error.value.may_have_happened
+    with pytest.raises(TimedOutError, match=r"^too late after 0\.01 s$"):
+        await limited(asyncio.Event().wait(), 0.01, "too late after")
+
+
+async def test_a_request_that_is_too_long_for_a_stream_is_a_usage_error() -> None:
+    def welcome(usual: dict[str, Any]) -> dict[str, Any]:
+        return {**usual, "limits": {"messageBytes": 1000}}
+
+    async with ScriptedServer(lambda method, params: {}, welcome) as server, remex_client.connect(server.url) as host:
+        with pytest.raises(UsageError, match="the server accepts 1000"):
+            await host.http.stream("POST", "http://h/", body=bytes(1000))
+
+
 async def test_too_many_invalid_messages_end_the_session() -> None:
     async with ScriptedServer(lambda method, params: {}) as server:
         host = await remex_client.connect(server.url)
@@ -241,8 +308,6 @@ async def test_too_many_invalid_messages_end_the_session() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 3, 125, 126, 65535, 65536, 70001])
 def test_frames_of_a_client_are_masked(length: int) -> None:
-    from remex_client._link import frame
-
     payload = bytes(number % 251 for number in range(length))
     framed = frame(1, payload)
     extra = 0 if length < 126 else 2 if length < 65536 else 8
@@ -254,8 +319,6 @@ def test_frames_of_a_client_are_masked(length: int) -> None:
 
 
 def test_bytes_are_sent_as_base64() -> None:
-    from remex_client._call import encode
-
     message = {"id": 1, "method": "m", "params": {"a": "é", "b": b"hi\n", "c": b""}}
     assert json.loads(encode(message)) == {"id": 1, "method": "m", "params": {"a": "é", "b": "aGkK", "c": ""}}
     assert json.loads(encode({"id": 1, "method": "m", "params": {"b": b"a"}}))["params"] == {"b": "YQ=="}
@@ -281,8 +344,6 @@ class Collector:
 
 
 async def test_a_fragmented_message_of_a_websocket_is_joined() -> None:
-    from remex_client._link import Link
-
     link, collector = Link(True), Collector()
     link._is_upgrading, link.handler = False, collector
     frames = b"\x01\x03abc" + b"\x89\x01p" + b"\x00\x02de" + b"\x80\x01f" + b"\x81\x7e\x01\x00" + b"x" * 256
@@ -328,7 +389,7 @@ async def test_tls_with_a_token(secure: tuple[Server, str, Path]) -> None:
         await remex_client.connect(server.websocket, token=token)
 
 
-async def test_a_token_may_be_asked_for(secure: tuple[Server, str, Path]) -> None:
+async def test_a_token_can_come_from_a_function(secure: tuple[Server, str, Path]) -> None:
     server, token, directory = secure
     asked = 0
 
@@ -382,7 +443,7 @@ async def test_a_header_with_a_line_end_is_refused(server: Server) -> None:
         await remex_client.connect(server.websocket, token="a\r\nb: c")
 
 
-async def test_a_refusal_is_told_with_the_reason_of_the_server(server: Server) -> None:
+async def test_a_refusal_has_the_reason_of_the_server(server: Server) -> None:
     reason = r"refuses this client \(status 403\): requests with this `Origin` are refused; allow it with"
     with pytest.raises(UnauthorizedError, match=reason):
         await remex_client.connect(server.websocket, headers={"Origin": "https://evil.example"})
@@ -439,7 +500,7 @@ async def test_a_malformed_answer_breaks_the_protocol_and_nothing_else(result: A
         assert host.disconnects == 0
 
 
-async def test_reads_that_bring_nothing_end() -> None:
+async def test_empty_reads_end_with_an_error() -> None:
     def answer(method: str, params: dict[str, Any]) -> Any:
         return {"chunks": [], "nextSeq": 1, "exited": False, "closed": False} if method == "process/read" else {}
 
@@ -459,7 +520,7 @@ UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
     ("is_websocket", "pieces"),
     [(False, [b"early\n"]), (True, [UPGRADED + b"\x81\x05early"]), (True, [UPGRADED, b"\x81\x05ea", b"rly"])],
 )
-async def test_what_is_sent_before_it_is_asked_for_is_not_lost(is_websocket: bool, pieces: list[bytes]) -> None:
+async def test_messages_that_arrive_before_the_handler_are_not_lost(is_websocket: bool, pieces: list[bytes]) -> None:
     link, handler = Link(is_websocket), Collector()
     for piece in pieces:
         link.feed(piece)
@@ -473,7 +534,7 @@ async def test_a_program_that_greets_breaks_the_protocol() -> None:
     assert "greeting" in (failure.value.hint or "")
 
 
-async def test_a_message_takes_memory_as_it_arrives() -> None:
+async def test_a_long_frame_takes_memory_only_as_it_arrives() -> None:
     link, handler = Link(is_websocket=True), Collector()
     link.feed(UPGRADED)
     link.attach(handler)

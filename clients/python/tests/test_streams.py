@@ -87,7 +87,7 @@ async def test_lines_are_the_same_however_output_is_split(size: int) -> None:
     ]
 
 
-async def test_lines_go_on_behind_a_gap_and_where_a_loop_ended() -> None:
+async def test_lines_continue_after_a_gap_and_after_a_break() -> None:
     lines = lines_of([Chunk(1, "stdout", b"a\nb\nc\nd"), Gap(2, 3, 5), Chunk(4, "stderr", b"e\nf\n"), Closed(5)])
     async for line in lines:
         assert line == Line("a", Origin("stdout", 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,7 +70,8 @@ class Story:
             params = message.get("params")
             if isinstance(params, dict) and (own := self.ids.get((key, params.get(key)))) is not None:
                 old, new = json.dumps(params[key]), json.dumps(own)
-                text = re.sub(rf'"{key}"\s*:\s*{re.escape(old)}', lambda _, k=key, n=new: f'"{k}":{n}', text)
+                member = f'"{key}":{new}'.replace("\\", r"\\")
+                text = re.sub(rf'"{key}"\s*:\s*{re.escape(old)}', member, text)
         return text
 
     async def tell(self) -> None:
@@ -103,7 +105,7 @@ class Story:
             for name, outcome in expected.get("streams", {}).items():
                 await within(10, f"stream {name}", self.check_stream(streams[name], outcome))
             for message in expected.get("sends", []):
-                await server.received_message(str(message), lambda sent, m=message: has(sent, m))
+                await server.received_message(str(message), partial(has, expected=message))
             assert host.disconnects == expected["disconnects"]
 
     async def check_process(self, process: remex_client.Process, outcome: dict[str, Any]) -> None:

@@ -35,17 +35,20 @@ from ._errors import (
     UnreachableError,
     UsageError,
 )
-from ._event import Chunk, Closed, DeniedHost, Event, Exit, Exited, Gap, Stream, Usage
+from ._event import Chunk, Closed, Event, Exited, Gap, Stream
+from ._exit import DeniedHost, Exit, Usage
+from ._file_search import FoundFile, FoundLine, SearchResult
 from ._files import Change, Changes, DirEntry, Files, Metadata, Walk, Watch, content_hash
 from ._host import Command, Connecting, Host, connect
 from ._http import Http, Response, StreamingResponse
+from ._match import Match
 from ._observe import ObservedEvents, SessionInfo
 from ._options import ConnectionState, Resume
 from ._process import Process, ProcessInfo, ProcessRef, Snapshot
 from ._result import Result
-from ._search import Match
 from ._start import DEVNULL, PIPE, ProcessOptions, StartOptions
-from ._streams import Chunks, Events, Line, Lines, PolledEvents, Reader, Stdin
+from ._stdin import Stdin
+from ._streams import Chunks, Events, Line, Lines, PolledEvents, Reader
 from ._target import Program, Target, Unix, WebSocket
 from ._text_file import RemoteTextReader, RemoteTextWriter
 from ._transfer import Progress, RemoteReader, RemoteWriter
@@ -74,6 +77,8 @@ __all__ = [
     "Exit",
     "Exited",
     "Files",
+    "FoundFile",
+    "FoundLine",
     "Gap",
     "GapError",
     "Host",
@@ -110,6 +115,7 @@ __all__ = [
     "Response",
     "Result",
     "Resume",
+    "SearchResult",
     "SessionInfo",
     "SessionLostError",
     "Snapshot",

@@ -62,7 +62,7 @@ def may_repeat(method: str, params: Mapping[str, object]) -> bool:
     return False
 
 
-#: Requests that never wait for a free slot, so that a process can be ended whatever else is going on.
+#: Requests that never wait for a free slot, so that a process can be ended however busy the session is.
 CONTROL = frozenset(
     [
         "process/signal",
@@ -102,21 +102,21 @@ class Call:
     ) -> None:
         self.id = id
         self.method = method
-        #: What the request is about, for errors.
+        #: The path that errors name.
         self.path = params.get("path") or params.get("sourcePath")
         self.message = encode({"id": id, "method": method, "params": params})
         self.repeats = may_repeat(method, params)
         self.on_done = on_done
         self.slots = slots
         self.is_sent = False
-        #: Whether the result may be anything, and not only an object.
+        #: Whether the result may be any value, and not only an object.
         self.is_raw = False
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
     """Encodes a message; params that are bytes travel as base64.
 
-    The server could not say which request a malformed message is, so such a message must not be sent.
+    A malformed message is refused here: the server could not tell which request it is.
     """
     params = message.get("params") or {}
     blobs = {name: value for name, value in params.items() if isinstance(value, bytes)}
@@ -128,7 +128,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
     except (ValueError, TypeError) as error:
         raise UsageError(f"cannot send `{message.get('method')}`: {error}") from error
     if blobs:
-        # Base64 needs no escapes, and looking for some takes longer than everything else.
+        # Base64 needs no escaping, and searching for characters to escape would dominate.
         members = [b'"%s":"%s"' % (name.encode(), encode_base64_bytes(blob)) for name, blob in blobs.items()]
         comma = b"," if rest else b""
         text = text[:-2] + comma + b",".join(members) + b"}}"

@@ -16,7 +16,7 @@ StrPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _vector_decode: Callable[..., bytes] | None
 encode_base64_bytes: Callable[[bytes], bytes]
-try:  # It may be missing where somebody installed without dependencies.
+try:  # Missing if the package was installed without its dependencies.
     import pybase64
 
     _vector_decode = pybase64.b64decode
@@ -39,7 +39,7 @@ def decode_base64(data: str | bytes | memoryview) -> bytes:
     if _vector_decode is not None:
         return _vector_decode(data, validate=True)
     decoded = binascii.a2b_base64(data)
-    # `a2b_base64` skips foreign symbols, and then the length is wrong. (Its strict mode needs Python 3.11.)
+    # `a2b_base64` skips invalid characters, which shows in the length. (Its strict mode needs Python 3.11.)
     last = data[-2:]
     equals: str | int = "=" if isinstance(last, str) else 61
     padding = sum(1 for symbol in last if symbol == equals)
@@ -133,7 +133,7 @@ def split(path: str) -> tuple[str, str]:
 
 
 def milliseconds(seconds: float | None, name: str, *, is_positive: bool = False) -> int | None:
-    """Converts a duration of the API to one of the protocol, and refuses what is none."""
+    """Converts seconds to milliseconds; raises an error for anything that is not a duration."""
     if seconds is None:
         return None
     check_seconds(seconds, name, is_positive=is_positive)
@@ -143,7 +143,7 @@ def milliseconds(seconds: float | None, name: str, *, is_positive: bool = False)
 
 
 def check_seconds(seconds: float | None, name: str, *, is_positive: bool = False) -> None:
-    """Refuses what is no duration, such as a negative one."""
+    """Raises an error for anything that is not a duration, such as a negative number."""
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -154,5 +154,5 @@ def check_seconds(seconds: float | None, name: str, *, is_positive: bool = False
 
 
 def epoch_milliseconds(seconds: float | None) -> int | None:
-    """Converts a point in time of the API to one of the protocol."""
+    """Converts seconds since the Unix epoch to milliseconds."""
     return None if seconds is None else max(0, round(seconds * 1000))

@@ -21,7 +21,7 @@ else:
 #: The variables that may have an address, in the order of precedence; they define the environment `remote`.
 _VARIABLES = ("REMEX_URL", "CODEX_EXEC_SERVER_URL")
 
-#: A longer file is not what it should be.
+#: A longer file is not an environments file.
 _MAX_FILE_BYTES = 1 << 20
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -123,7 +123,7 @@ class _Table:
         target = self._url() if "url" in self._table else self._program()
         connect, handshake = self._seconds("connect_timeout_sec"), self._seconds("initialize_timeout_sec")
         if handshake is None and isinstance(target, Program):
-            # A program starts at once; the handshake through it takes the time.
+            # A program starts at once; what takes time is the handshake through it.
             handshake = connect
         return Environment(target, connect, handshake, self._seconds("reconnect_timeout_sec"))
 

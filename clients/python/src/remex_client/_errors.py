@@ -6,12 +6,11 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from ._event import Exit
+from ._exit import Exit
 
-#: The code of a refusal, where servers of other dialects have no kind.
+#: The JSON-RPC code; servers of other dialects send no kind.
 UNKNOWN_METHOD = -32601
 
 _RETRYABLE = frozenset(
@@ -61,12 +60,12 @@ class RemexError(Exception):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same may succeed later without anything being changed."""
+        """Whether the same call may succeed later."""
         return False
 
     @property
     def may_have_happened(self) -> bool:
-        """Whether the call may have taken effect on the remote host all the same."""
+        """Whether the call may have taken effect on the remote host despite the error."""
         return False
 
 
@@ -85,12 +84,12 @@ class RefusedError(RemexError):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the server is busy or full, or something else has the session."""
+        """Whether the server is busy or full, or another client holds the session."""
         return self.kind in _RETRYABLE
 
     @property
     def may_have_happened(self) -> bool:
-        """Whether the server cannot say how far it got."""
+        """Whether the server cannot tell how much of the call was carried out."""
         return self.kind in ("cancelled", "internal", "io")
 
 
@@ -123,7 +122,7 @@ class StdinClosedError(RefusedError, BrokenPipeError):
 
 
 class UsageError(RemexError, ValueError):
-    """The caller asked for something that makes no sense."""
+    """The call makes no sense, or an argument has a bad value."""
 
 
 class ProtocolError(RemexError):
@@ -226,7 +225,7 @@ class TimedOutError(RemexError, TimeoutError):
 
 
 class GapError(RemexError):
-    """Output is missing here: the server had to drop it. Reading may go on behind the gap.
+    """Output is missing here: the server had to drop it. Reading can continue after the gap.
 
     `bytes` is how much is missing, or None if the server no longer knows.
     """
@@ -246,7 +245,7 @@ class ChangedError(RemexError):
 
 
 class CommandFailedError(RemexError):
-    """A command exited with another code than 0: raised by `run(check=True)`. `result` has its output."""
+    """A command exited with a code other than 0: raised by `run(check=True)`. `result` has its output."""
 
     def __init__(self, message: str, result: Any) -> None:
         super().__init__(message)
@@ -254,7 +253,7 @@ class CommandFailedError(RemexError):
 
 
 class NoMatchError(RemexError, EOFError):
-    """The output of a process ended without what a `wait_for` was waiting for. `exit` says how it ended."""
+    """The output of a process ended before a `wait_for` matched. `exit` says how the process ended."""
 
     def __init__(self, message: str, exit: Exit) -> None:
         super().__init__(message)
@@ -278,19 +277,19 @@ _BY_KIND: dict[str | None, tuple[type[RefusedError], int]] = {
     "stdinClosed": (StdinClosedError, errno.EPIPE),
 }
 
-#: A working directory cannot be entered for one of several reasons.
+#: Why a working directory cannot be entered.
 _BAD_CWD: dict[int, type[RefusedError]] = {
     errno.ENOENT: NotFoundError,
     errno.EACCES: PermissionDeniedError,
     errno.ENOTDIR: RemoteNotADirectoryError,
 }
 
-#: How the operating system's own text ends.
+#: The end of a message that the operating system made.
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def refused(error: object, path: str | None = None) -> RemexError:
-    """Decodes the error of an answer to a request, which may be about a path."""
+    """Decodes an error; `path` is the one in the request, if there was one."""
     if not isinstance(error, dict):
         return ProtocolError("cannot decode an error of the server")
     code, message, data = error.get("code"), error.get("message"), error.get("data")
@@ -304,7 +303,7 @@ def refused(error: object, path: str | None = None) -> RemexError:
     number = int(said[1]) if said else None
     made: type[RefusedError]
     if kind == "notAFile" and "is a directory" in (hint or ""):
-        # Only the text says what is there.
+        # Only the hint tells which kind of file it is.
         made, usual = RemoteIsADirectoryError, errno.EISDIR
     elif kind == "badCwd":
         made, usual = _BAD_CWD.get(number or 0, RemoteOSError), errno.EIO
@@ -319,7 +318,7 @@ def refused(error: object, path: str | None = None) -> RemexError:
 
 
 def _failed_start(data: dict[str, Any]) -> str:
-    """Returns what the text of the operating system leaves out, if a program could not be started."""
+    """Returns the program and the directory of a failed start, which the message of the system does not name."""
     program, cwd = data.get("program"), data.get("cwd")
     if not isinstance(program, str):
         return ""
@@ -328,7 +327,7 @@ def _failed_start(data: dict[str, Any]) -> str:
 
 @contextmanager
 def decoding(method: str) -> Iterator[None]:
-    """Makes a `ProtocolError` of what goes wrong with an answer that has another form than it should."""
+    """Turns what a malformed answer raises into a `ProtocolError`."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -337,7 +336,7 @@ def decoding(method: str) -> Iterator[None]:
         raise ProtocolError(f"cannot decode the answer to `{method}`: {error!r}") from error
 
 
-#: The name until the languages agreed.
+#: An older name, which is that of the TypeScript client.
 RequestInterruptedError = RequestInterrupted
 
 
@@ -347,7 +346,7 @@ def is_kind(error: BaseException | None, *kinds: str) -> bool:
 
 
 def is_unknown_process(error: BaseException | None) -> bool:
-    """Returns whether the server does not know a process; servers of the base dialect say it in words only."""
+    """Returns whether the server does not know a process; servers of the base dialect send only a message."""
     return isinstance(error, RefusedError) and (
         error.kind == "unknownProcess" or error.message.startswith("unknown process id")
     )

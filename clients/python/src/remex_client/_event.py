@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ._codec import decode_base64
+from ._exit import DeniedHost, Exit, Usage
 
 #: Where output comes from; `pty` is all output of a terminal.
 Stream = Literal["stdout", "stderr", "pty", "unknown"]
@@ -22,47 +23,6 @@ class Chunk:
     seq: int
     stream: Stream
     data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a process used, with the children that it waited for. Times are in seconds."""
-
-    user: float
-    system: float
-    wall: float
-    max_rss: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class DeniedHost:
-    """A host that the sandbox refused."""
-
-    host: str
-    port: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a process ended.
-
-    `exit_code` is the exit status, or 128 plus the number of the signal. `cause` is `exit`, `signal`, `timeout`,
-    `idleTimeout`, `terminated`, `outOfMemory`, `serverLost`, `unknown` (a word of a newer server), or None if the
-    server did not say.
-    """
-
-    exit_code: int
-    signal: str | None = None
-    cause: str | None = None
-    usage: Usage | None = None
-    sandbox_denied: bool = False
-    network_denied: tuple[DeniedHost, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether the exit code is 0."""
-        return self.exit_code == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +62,7 @@ Event = Chunk | Exited | Gap | Closed
 
 
 def number(params: Mapping[str, Any], name: str) -> int:
-    """Returns a member that must be a number from 0 on."""
+    """Returns a member that must be a number, 0 or more."""
     value = params.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"`{name}` must be a whole number")
@@ -123,7 +83,7 @@ def optional_text(params: Mapping[str, Any], name: str) -> str | None:
 
 
 def stream_of(word: object) -> Stream:
-    """Decodes the word for a stream; new words are kept apart from the known ones."""
+    """Decodes the name of a stream; one that this client does not know is `unknown`."""
     if not isinstance(word, str):
         raise ValueError("`stream` must be a string")
     return _STREAMS.get(word, "unknown")

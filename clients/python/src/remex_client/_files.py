@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from . import models
 from ._codec import StrPath, decode_base64, epoch_milliseconds, path_from_wire
@@ -19,22 +19,21 @@ from ._errors import (
     decoding,
     is_kind,
 )
+from ._file_search import SearchReport, SearchResult, search_files
 from ._options import UNSET, Unset
 from ._route import Route
+from ._session import Session
 from ._text_file import RemoteTextReader, RemoteTextWriter
 from ._transfer import LocalPath, Progress, RemoteReader, RemoteWriter, download, upload
 from ._tree import SkipUnchanged, TreeCopied, download_tree, upload_tree
 
-if TYPE_CHECKING:
-    from ._session import Session
-
-#: Entries of one page of a listing.
+#: How many entries one request lists.
 _PAGE = 10_000
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What is at a path; of the target, if it is a symbolic link. `modified` is in seconds since the Unix epoch."""
+    """What is at a path, or at the target of a symbolic link. `modified` is in seconds since the Unix epoch."""
 
     #: `file`, `directory`, `symlink` (only in listings), `fifo`, `socket`, `device`, or a word of a newer server.
     kind: str
@@ -78,7 +77,7 @@ class Metadata:
 
 @dataclass(frozen=True)
 class DirEntry:
-    """An entry of a directory. `metadata` is that of the entry itself, if it can be told."""
+    """An entry of a directory. `metadata` is that of the entry itself, if it can be read."""
 
     name: str
     path: str
@@ -109,7 +108,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """The net changes since the last look. `overflow` means that some are not told: look at everything again."""
+    """The net changes since the previous ones. `overflow` means that some are missing: look at everything again."""
 
     changes: tuple[Change, ...]
     overflow: bool
@@ -139,14 +138,14 @@ class Files:
     async def read(self, path: StrPath) -> bytes:
         """Returns the content of a file of up to 512 MiB.
 
-        After a disconnect it goes on where it was, and raises `ChangedError` if the file has changed meanwhile.
+        After a disconnect it continues where it was, and raises `ChangedError` if the file has changed meanwhile.
         """
         where = self._session.path(path)
         try:
             return await self._read_whole(where, may_repeat=False)
         except RequestInterrupted:
             pass
-        # All at once, a large file would never arrive on a connection that is lost again and again.
+        # In one piece, a large file would never arrive over a connection that keeps breaking.
         try:
             async with RemoteReader(self._session, where) as file:
                 return await file.read()
@@ -210,7 +209,7 @@ class Files:
         if_match: str | Unset = UNSET,
         permissions: int | None = None,
     ) -> str:
-        """Replaces the content of a file by text, as `write` does."""
+        """Replaces the content of a file with text, as `write` does."""
         return await self.write(path, text.encode(encoding), atomic=atomic, if_match=if_match, permissions=permissions)
 
     async def hash(self, path: StrPath, *, offset: int | None = None, length: int | None = None) -> str:
@@ -267,7 +266,7 @@ class Files:
         permissions: int | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> int:
-        """Copies a file of this host to the remote one, and returns its size.
+        """Copies a local file to the remote host, and returns its size.
 
         It replaces the destination in one step when everything has arrived, with the time of the source, and with its
         permissions unless others are given. It survives disconnects.
@@ -277,7 +276,7 @@ class Files:
     async def download(
         self, path: StrPath, destination: LocalPath, *, progress: Callable[[Progress], None] | None = None
     ) -> int:
-        """Copies a file of the remote host to this one, as `upload` does, and returns its size."""
+        """Copies a file of the remote host to a local one, as `upload` does, and returns its size."""
         return await download(self._session, self._session.path(path), destination, progress)
 
     async def upload_tree(
@@ -289,7 +288,7 @@ class Files:
         ignore: Callable[[str], bool] | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TreeCopied:
-        """Copies a directory of this host to the remote one, with permissions, times and symbolic links.
+        """Copies a local directory to the remote host, with permissions, times and symbolic links.
 
         Files that are the same there, by size and time or by `content`, are skipped, so an interrupted copy continues
         where it stopped. `ignore` is asked about each path relative to the root.
@@ -305,7 +304,7 @@ class Files:
         ignore: Callable[[str], bool] | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TreeCopied:
-        """Copies a directory of the remote host to this one, as `upload_tree` does."""
+        """Copies a directory of the remote host to a local one, as `upload_tree` does."""
         return await download_tree(
             self._session, self._session.path(path), destination, skip_unchanged, ignore, progress
         )
@@ -320,7 +319,7 @@ class Files:
         )
 
     async def exists(self, path: StrPath) -> bool:
-        """Returns whether there is something at a path; a dangling link is nothing."""
+        """Returns whether a path exists; a dangling link does not."""
         try:
             await self.metadata(path)
         except NotFoundError:
@@ -347,7 +346,7 @@ class Files:
         )
 
     async def rename(self, source: StrPath, destination: StrPath, *, overwrite: bool = True) -> None:
-        """Renames within one file system, in one step."""
+        """Renames a file or directory within one file system, atomically."""
         await self._call(
             "fs/rename",
             sourcePath=self._session.path(source),
@@ -382,7 +381,7 @@ class Files:
     # Directories.
 
     async def mkdir(self, path: StrPath, *, parents: bool = True) -> None:
-        """Makes a directory; with `parents`, also what is missing above it, and it may exist."""
+        """Makes a directory; with `parents`, also missing directories above it, and no error if it exists."""
         await self._call("fs/createDirectory", path=self._session.path(path), recursive=parents)
 
     async def listdir(self, path: StrPath) -> list[DirEntry]:
@@ -430,13 +429,68 @@ class Files:
                 truncated=reply["truncated"],
             )
 
+    async def search(
+        self,
+        path: StrPath,
+        pattern: str | None = None,
+        *,
+        literal: bool = False,
+        ignore_case: bool = False,
+        globs: Sequence[str] = (),
+        with_ignored: bool = False,
+        report: SearchReport = "lines",
+        context_before: int = 0,
+        context_after: int = 0,
+        max_depth: int | None = None,
+        skip: int = 0,
+        max_items: int = 500,
+        max_bytes: int = 256 << 10,
+        max_line_bytes: int = 1 << 10,
+        timeout: float = 20.0,
+    ) -> SearchResult:
+        r"""Searches a file, or the files below a directory, as ripgrep does; the host needs no program for that.
+
+            found = await host.files.search("/srv/project", r"fn \w+", globs=["*.rs", "!target"])
+            for file in found.files:
+                for line in file.lines:
+                    print(f"{file.path}:{line.number}: {line.text}")
+            if found.truncated:
+                print(f"there may be more: the limit of {found.truncated} ended the search")
+
+        - `pattern` is a regular expression of Rust for one line; with `literal`, plain text. Without it, every file is
+          found.
+        - It follows no links and searches hidden files, but neither binary ones nor, unless `with_ignored`, what
+          `.gitignore` and `.ignore` files exclude. The result says how many it has left out.
+        - `globs` are those of gitignore with `{a,b}`, for paths below `path`: only files that match one of them, and
+          none of those that begin with `!`.
+        - `report` is what to return of a file: its `lines`, with `context_before` and `context_after` (up to 100),
+          `counts` of them, or nothing but the `files`.
+        - A limit ends the search with what it has found, and `truncated` names it: `max_items` lines or files (up to
+          10,000), `max_bytes` of text and paths (up to 1 MiB), or `timeout` seconds (up to 120). To continue, repeat it
+          with `skip` increased by the `returned` of the result.
+        - Of a line, up to `max_line_bytes` (up to 64 KiB) around its first match are returned.
+        """
+        options = {
+            "literal": literal,
+            "ignoreCase": ignore_case,
+            "withIgnored": with_ignored,
+            "contextBefore": context_before,
+            "contextAfter": context_after,
+            "maxDepth": max_depth,
+            "skip": skip,
+            "maxItems": max_items,
+            "maxBytes": max_bytes,
+            "maxLineBytes": max_line_bytes,
+        }
+        return await search_files(self._session, self._session.path(path), pattern, report, globs, timeout, options)
+
     async def watch(self, path: StrPath, *, recursive: bool = True) -> Watch:
         """Watches a file or a directory; everything below it, unless `recursive` is false.
 
             async for changes in await host.files.watch("/srv/project"):
                 ...
 
-        After a disconnect it watches anew, and tells of an `overflow`.
+        After a disconnect it watches again, and reports an `overflow`.
         """
         watch = Watch(self._session, self._session.path(path), recursive)
         await watch._set()

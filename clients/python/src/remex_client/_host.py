@@ -1,4 +1,4 @@
-"""The remote host: where everything begins. Start at `connect`."""
+"""The remote host: processes, files and sessions. Start at `connect`."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ from ._queue import EventQueue
 from ._result import Collector, OutputCallback, Result
 from ._session import AFTER_EVERYTHING, Session
 from ._start import DEVNULL, PIPE, Command, StartOptions, Tty, start_request, wants_stdin
-from ._streams import Input, check_input
+from ._stdin import Input, check_input
 from ._target import Program, Target, Token, Unix, WebSocket, parse
+from .agent import Agent, Limits
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .agent import Agent, Limits
-
-#: How often to look for a process that others start and remove at the same time.
+#: How often to try to attach or start while others start and remove the same process.
 _ATTACH_TRIES = 8
 
 
@@ -117,7 +116,7 @@ def connect(
 
 
 class Connecting:
-    """A connection that is about to be made: await it, or use it in `async with`."""
+    """A connection to be made: await it, or use it in `async with`."""
 
     def __init__(self, target: Target, options: Options) -> None:
         self._target = target
@@ -144,7 +143,7 @@ class Connecting:
 
 
 class Host:
-    """A remote host, by way of a session with its server.
+    """A remote host, reached through a session with its server.
 
     After a disconnect it reconnects and resumes the session: calls and streams notice a pause, unless a call cannot be
     repeated (`RequestInterrupted`) or the session is lost (`SessionLostError`).
@@ -152,11 +151,9 @@ class Host:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        #: Those who attach to a process or start it take turns by its name.
+        #: One lock per name, so that tasks that attach or start do not race.
         self._naming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: The files of the host.
         self.files = Files(session)
-        #: HTTP requests from the host.
         self.http = Http(session)
 
     def __repr__(self) -> str:
@@ -174,7 +171,7 @@ class Host:
         try:
             await self.end()
         except RemexError:
-            # An error of the block says more than that of the end.
+            # An error raised in the block says more than one of the end.
             if error is None:
                 raise
 
@@ -213,7 +210,7 @@ class Host:
         await self._session.end()
 
     async def call(self, method: str, params: Mapping[str, object] | None = None) -> Any:
-        """Makes any request of the protocol; `remex_client.models` has the types of params and results."""
+        """Makes any request of the protocol; `remex_client.models` has the types of its params and its result."""
         return await self._session.call(method, params or {}, is_raw=True)
 
     async def info(self) -> models.EnvironmentInfo:
@@ -311,6 +308,7 @@ class Host:
         limits: models.ProcessResourceLimits | None = None,
         sandbox: models.SandboxContext | None = None,
         isolate_pids: bool = False,
+        restartable: bool = False,
         arg0: str | None = None,
     ) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
@@ -328,6 +326,8 @@ class Host:
         - `name` is the id of the process; `host.process(name)` finds it again.
         - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
+        - `restartable` lets the server keep this request in memory for `process.restart`; a server that cannot do that
+          starts the process all the same.
         - `linger` is how long after its exit to wait for background processes that hold the output open.
         """
         options = {option: value for option, value in locals().items() if option not in ("self", "command", "name")}
@@ -347,7 +347,7 @@ class Host:
         """
         lock = self._naming.setdefault(name, asyncio.Lock())
         async with lock:
-            # Between the attempts another client may start the process, or the server forget it.
+            # Another client may start the process between two attempts, or the server may forget it.
             for _ in range(_ATTACH_TRIES):
                 try:
                     return await self.process(name)
@@ -380,7 +380,7 @@ class Host:
             if not is_own:
                 may_run = isinstance(error, asyncio.CancelledError | TimedOutError | ProtocolError)
                 if may_run and not is_named and session.lost is None:
-                    # Without a handle, no one could end it.
+                    # Nobody has a handle to end it with.
                     session.post("process/terminate", {"processId": process_id})
                 session.release_queue(queue)
                 raise
@@ -394,9 +394,9 @@ class Host:
         if (queue := session.queues.get(id)) is None:
             probe = {"processId": id, "afterSeq": AFTER_EVERYTHING, "maxBytes": 0}
             await session.call("process/read", probe)
-            # Another task may have made a handle meanwhile.
+            # Another task may have made a handle in the meantime.
             if (queue := session.queues.get(id)) is None:
-                # The retention limit is unknown; if it is small, only frequent reports keep the process going.
+                # The retention limit is unknown; if it is small, the process needs frequent reports to keep running.
                 queue = EventQueue(id, session, 0, is_close_announced=session.has_sessions)
                 session.add_queue(queue)
                 queue.on_started(has_history=True)
@@ -405,7 +405,7 @@ class Host:
         return Process(session, queue, None, has_stdin=True)
 
     def process_ref(self, session: str, id: str) -> ProcessRef:
-        """Returns a reference to a process of another session, by the id or name of that. It has the same readers."""
+        """Returns a reference to a process of any session, which is given by its id or name."""
         return ProcessRef(self._session, session, id)
 
     async def processes(self, scope: Literal["session", "identity"] = "session") -> list[ProcessInfo]:
@@ -415,9 +415,7 @@ class Host:
             return [ProcessInfo.from_wire(entry) for entry in listing["processes"]]
 
     def agent(self, limits: Limits | None = None) -> Agent:
-        """Returns what serves the tool calls of a language model on this host."""
-        from .agent import Agent
-
+        """Returns an agent, which serves the tool calls of a language model on this host."""
         return Agent(self, limits)
 
 

@@ -6,16 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ._codec import decode_base64, milliseconds
-from ._errors import ProtocolError, RefusedError, RemexError
+from ._errors import ProtocolError, RefusedError, RemexError, decoding
 from ._route import Route, RouteKey
+from ._session import Session
 
-if TYPE_CHECKING:
-    from ._session import Session
-
-#: The position in a body is reported after so many of its parts; the server has up to 16 in flight.
+#: After how many parts of a body its consumption is reported; the server sends up to 16 ahead.
 _REPORT_INTERVAL = 4
 
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -81,10 +79,8 @@ class Http:
         """
         params = self._params(method, url, headers, secret_headers, body, timeout, redirects)
         reply = await self._session.call("http/request", params, timeout=False)
-        try:
+        with decoding("http/request"):
             return Response(reply["status"], _headers(reply), decode_base64(reply.get("bodyBase64") or ""))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"cannot decode the answer to `http/request`: {error}") from error
 
     async def stream(
         self,
@@ -97,7 +93,7 @@ class Http:
         timeout: float | None = None,
         redirects: Literal["follow", "stop"] = "follow",
     ) -> StreamingResponse:
-        """Makes a request, and returns the response when its head has arrived; its body follows piece by piece.
+        """Makes a request, and returns the response once its head has arrived; the body follows in pieces.
 
             async with await host.http.stream("GET", url) as response:
                 async for piece in response:
@@ -114,11 +110,10 @@ class Http:
         try:
             call, answer = await session.enqueue("http/request", params)
             reply = await session.wait_for(call, answer)
-            return StreamingResponse(session, params["requestId"], call.id, route, reply["status"], _headers(reply))
-        except BaseException as error:
+            with decoding("http/request"):
+                return StreamingResponse(session, params["requestId"], call.id, route, reply["status"], _headers(reply))
+        except BaseException:
             session.routes.pop(key, None)
-            if isinstance(error, KeyError | TypeError | ValueError):
-                raise ProtocolError(f"cannot decode the answer to `http/request`: {error}") from error
             raise
 
     def _params(
@@ -150,9 +145,9 @@ class Http:
 
 
 class StreamingResponse:
-    """A response whose body follows: iterate over its pieces, or `read` all of it.
+    """A response with its body still to come: iterate over the pieces, or `read` all of it.
 
-    If it does not arrive completely, the iteration raises `RefusedError` (`httpFailed`), `ProtocolError` or
+    If the body does not arrive completely, the iteration raises `RefusedError` (`httpFailed`), `ProtocolError` or
     `RequestInterrupted` behind what has arrived.
     """
 
@@ -212,7 +207,7 @@ class StreamingResponse:
         return b"".join([piece async for piece in self])
 
     async def close(self) -> None:
-        """Ends the request if its body has not ended."""
+        """Ends the request unless all of its body has arrived."""
         if self._session.routes.pop(("http", self._request_id), None) is not None:
             self._session.cancel(self._call_id)
 

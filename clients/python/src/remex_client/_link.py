@@ -16,20 +16,20 @@ from typing import Protocol, cast
 
 _FIRST_BUFFER = 1 << 20
 
-#: There is always room for this much, so that one system call reads several messages.
+#: The free space of the buffer, so that one system call reads several messages.
 _MIN_ROOM = 256 << 10
 
-#: An answer with a whole file is the longest message of a server: 512 MiB in base64, with room to spare.
+#: The longest message of a server is an answer with a whole file: 512 MiB in base64, and room to spare.
 _MAX_MESSAGE = 1 << 30
 
-#: What waits for a handler: an error or the greeting of a shell is shorter.
+#: How much may arrive before there is a handler: more than an error or the greeting of a shell.
 _MAX_UNASKED = 256 << 10
 
 _TEXT, _BINARY, _CONTINUATION, _CLOSE, _PING, _PONG = 1, 2, 0, 8, 9, 10
 
 
 class Handler(Protocol):
-    """Who gets the messages of a link."""
+    """The receiver of the messages of a link."""
 
     def on_message(self, buffer: bytearray, start: int, end: int) -> None:
         """Handles the message in this part of the buffer, which is valid during the call only."""
@@ -42,7 +42,7 @@ class Handler(Protocol):
 
 
 class Link(asyncio.BufferedProtocol):
-    """One connection. `closed` is done when it has ended, and says why."""
+    """One connection. `closed` is done once it has ended, and has the reason."""
 
     def __init__(self, is_websocket: bool) -> None:
         self.is_websocket = is_websocket
@@ -55,10 +55,10 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.WriteTransport | None = None
         self._buffer = bytearray(_FIRST_BUFFER)
         self._view = memoryview(self._buffer)
-        #: What is not handled yet is between these; lines are searched for their end from `_scanned` on.
+        #: The bytes between these are not handled yet; those before `_scanned` have no line end.
         self._start = self._end = self._scanned = 0
         self._is_upgrading = is_websocket
-        #: How many bytes behind the head of a response are waited for, and who waits.
+        #: How many bytes of the body of a response are awaited, and the future that is done when they are there.
         self._body: tuple[int, asyncio.Future[None]] | None = None
         self._fragments: bytearray | None = None
         self._out: list[bytes] = []
@@ -66,7 +66,7 @@ class Link(asyncio.BufferedProtocol):
         self._is_flush_due = False
 
     def attach(self, handler: Handler) -> None:
-        """Hands messages to a handler, those first that the server sent before there was one."""
+        """Sets the handler of messages, and gives it those that have arrived already."""
         self.handler = handler
         if self._end > self._start:
             self._take()
@@ -74,7 +74,7 @@ class Link(asyncio.BufferedProtocol):
     # Sending.
 
     def send(self, message: bytes) -> None:
-        """Sends a message with all others of this turn of the event loop."""
+        """Sends a message, in one write with all others of this turn of the event loop."""
         if self.is_websocket:
             self._out.append(frame(_TEXT, message))
         else:
@@ -88,13 +88,13 @@ class Link(asyncio.BufferedProtocol):
         self.wake()
 
     def wake(self) -> None:
-        """Sees to it that notifications that are due get sent."""
+        """Schedules a flush."""
         if not self._is_flush_due:
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Writes everything that is due."""
+        """Writes everything that is waiting."""
         self._is_flush_due = False
         if self._transport is None or self._transport.is_closing():
             return
@@ -116,7 +116,7 @@ class Link(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def finish(self) -> None:
-        """Sends what is due, and closes the connection in order."""
+        """Sends what is waiting, and closes the connection cleanly."""
         self.flush()
         if self._transport is not None and not self._transport.is_closing():
             if self.is_websocket:
@@ -124,15 +124,15 @@ class Link(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Ends the connection at once; nothing more is handled."""
+        """Ends the connection at once; no further message is handled."""
         self.handler = None
         if not self.closed.done():
             self.closed.set_result(reason)
         if not self.upgraded.done():
             self.upgraded.set_exception(ConnectionError(reason))
-            self.upgraded.exception()  # it may be that no one asks
+            self.upgraded.exception()  # silences the warning if nobody awaits it
         self._end_body()
-        # Only once: the transport of a pipe that is gone cannot be aborted again.
+        # Only once: aborting the transport of a closed pipe again fails.
         transport, self._transport = self._transport, None
         if transport is not None and not transport.is_closing():
             transport.abort()
@@ -140,7 +140,7 @@ class Link(asyncio.BufferedProtocol):
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Those of other event loops, such as uvloop, are no instances of the classes of asyncio.
+        # The transports of other event loops, such as uvloop, are not instances of asyncio's classes.
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -167,7 +167,7 @@ class Link(asyncio.BufferedProtocol):
             self._take_lines()
 
     async def body(self, length: int, timeout: float) -> bytes:
-        """Returns the bytes behind the head of a response, as far as they arrive in time."""
+        """Returns the first bytes of the body of a response, as far as they arrive in time."""
         if self._end - self._start < length and not self.closed.done():
             self._body = (length, asyncio.get_running_loop().create_future())
             with contextlib.suppress(asyncio.TimeoutError):
@@ -185,7 +185,7 @@ class Link(asyncio.BufferedProtocol):
         self.buffer_updated(len(data))
 
     def eof_received(self) -> None:
-        # An unterminated last line does not count: the connection may have been cut in the middle of it.
+        # An unterminated last line is dropped: the connection may have ended in the middle of it.
         self.abort("the server closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -263,7 +263,7 @@ class Link(asyncio.BufferedProtocol):
             if length > _MAX_MESSAGE:
                 return self.abort("the server sent a message that is too long")
             if available < head + length:
-                # The buffer grows with what arrives: anyone can claim a length.
+                # The buffer grows with what has arrived, not with the length that a frame claims.
                 break
             start += head
             self._start = end = start + length
@@ -281,7 +281,7 @@ class Link(asyncio.BufferedProtocol):
         elif opcode in (_TEXT, _BINARY, _CONTINUATION):
             self._take_fragment(bool(is_final), opcode, start, end)
         elif opcode == _PING:
-            # The newest covers those before it.
+            # One pong for the newest ping answers those before it as well.
             self._pong = bytes(self._view[start:end])
             self.wake()
         elif opcode == _PONG:
@@ -320,7 +320,7 @@ def frame(opcode: int, payload: bytes) -> bytes:
         head = struct.pack("!BBQ", 0x80 | opcode, 0x80 | 127, length)
     key = os.urandom(4)
     masked = bytearray(length)
-    # Without a loop over the bytes: each fourth has the same key.
+    # Every fourth byte has the same key; a loop over the bytes would be slow.
     for index in range(4):
         masked[index::4] = payload[index::4].translate(_xor(key[index]))
     return b"".join((head, key, masked))

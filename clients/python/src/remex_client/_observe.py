@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from . import models
 from ._errors import RefusedError, RemexError, RequestInterrupted, UsageError, decoding, is_unknown_process
 from ._event import Event
 from ._replay import Replay, Unlisted
 from ._route import Route
-from ._session import AFTER_EVERYTHING
-
-if TYPE_CHECKING:
-    from ._session import Session
+from ._session import AFTER_EVERYTHING, Session
 
 
 @dataclass(frozen=True)
@@ -49,8 +45,8 @@ class SessionInfo:
 class ObservedEvents:
     """The events of all processes of another session, as pairs of the id of a process and an event.
 
-    Those of one process come in order and each once, or a `Gap` says what is missing. It survives disconnects, and
-    raises `RefusedError` (`unknownSession`) when the session has ended.
+    The events of one process come in order and exactly once, or a `Gap` says what is missing. Observing survives
+    disconnects, and raises `RefusedError` (`unknownSession`) when the session has ended.
     """
 
     def __init__(self, session: Session, session_id: str) -> None:

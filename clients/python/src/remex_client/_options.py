@@ -1,4 +1,4 @@
-"""What a connection is asked for, and its state."""
+"""The options of a connection, and its state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SessionMode = Literal["new", "resume", "takeOver"]
 
 
 class Unset(enum.Enum):
-    """The type of `UNSET`, for parameters whose None would be a mistake."""
+    """The type of `UNSET`, for parameters for which None would be a mistake."""
 
     UNSET = "unset"
 
 
-#: That a parameter is not given.
+#: The default of such a parameter.
 UNSET: Final = Unset.UNSET
 
 
@@ -36,7 +36,7 @@ SessionChoice = str | Resume | None
 
 @dataclass(frozen=True)
 class Options:
-    """What a caller of `connect` may set; times are in seconds."""
+    """What a caller of `connect` can set; times are in seconds."""
 
     client_name: str = "remex-python"
     session: SessionChoice = None

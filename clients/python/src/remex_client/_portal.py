@@ -1,4 +1,4 @@
-"""A thread with an event loop, for callers that have none."""
+"""A thread with an event loop, for synchronous callers. Start at `Portal` and `Face`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from ._errors import UsageError
 
-#: How often a batch of items is added to before it is handed over.
+#: How many times a batch is extended at most before it is returned.
 _ROUNDS = 16
 
-#: How often nothing more has arrived when a batch is handed over.
+#: How many times in a row nothing may arrive before a batch is returned.
 _MISSES = 3
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Portal:
 
     @classmethod
     def forget_parent(cls) -> None:
-        """Starts anew in a forked process: it has neither the thread, nor the one that may hold the lock."""
+        """Resets the state after a fork: the child has neither the thread nor a holder of the lock."""
         cls._shared, cls._lock = None, threading.Lock()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -61,7 +61,7 @@ class Portal:
             raise
 
     def _check_caller(self) -> None:
-        """Refuses callers who would wait forever."""
+        """Raises `UsageError` for a caller that would wait forever."""
         if self._pid != os.getpid():
             raise UsageError("this connection belongs to the process that forked this one", "connect again")
         if threading.current_thread() is self._thread:
@@ -76,7 +76,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Face(Generic[T]):
-    """The synchronous face of an object that lives on an event loop."""
+    """The synchronous face of an object that lives on the event loop of a portal."""
 
     def __init__(self, portal: Portal, inner: T) -> None:
         self._portal = portal
@@ -95,10 +95,9 @@ class Face(Generic[T]):
 
         return self._portal.run(run())
 
-    def _wrap(self, value: Any) -> Any:
-        from . import sync
-
-        return getattr(sync, type(value).__name__)(self._portal, value)
+    def _wrap(self, value: Any, *faces: type[Face[Any]]) -> Any:
+        """Returns the face of a value, which is the one of `faces` that has the name of its class."""
+        return next(face for face in faces if face.__name__ == type(value).__name__)(self._portal, value)
 
     def _next(self, items: AsyncIterator[R]) -> R:
         item: R
@@ -108,10 +107,10 @@ class Face(Generic[T]):
 
     def _each(self, items: AsyncIterator[R]) -> Iterator[R]:
         while True:
-            # Shared by everything that iterates, so that nothing is lost where a loop ends early.
+            # Shared by all loops over this object, so that one that ends early loses nothing.
             yield from self._taken
             pulled: list[R] = []
-            # An interrupt loses nothing either.
+            # Set before the call, so that an interrupt loses nothing either.
             self._taken = iter(pulled)
             try:
                 self._portal.run(_pull(items, pulled))
@@ -129,7 +128,7 @@ class Face(Generic[T]):
 
 
 async def _pull(items: AsyncIterator[R], pulled: list[R]) -> None:
-    """Adds the next item, and those that are there already: a change of threads costs more than many items."""
+    """Adds the next item and all that have arrived: changing threads costs more than many items."""
     pulled.append(await items.__anext__())
     arrived: Callable[[], list[R]] | None = getattr(items, "_take_arrived", None)
     if arrived is None:
@@ -139,7 +138,7 @@ async def _pull(items: AsyncIterator[R], pulled: list[R]) -> None:
         return
     misses = 0
     for _ in range(_ROUNDS):
-        # What the connection receives meanwhile belongs to the same batch.
+        # Lets the connection receive more for the same batch.
         await asyncio.sleep(0)
         more = arrived()
         misses = 0 if more else misses + 1

@@ -9,15 +9,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import models
 from ._codec import check_seconds, decode_base64, milliseconds, path_from_wire
+from ._deadline import limited
 from ._errors import (
     GapError,
     ProtocolError,
     RefusedError,
-    TimedOutError,
     UsageError,
     decoding,
     is_kind,
@@ -26,38 +26,29 @@ from ._event import (
     Chunk,
     Closed,
     Event,
-    Exit,
     Exited,
     Gap,
     Stream,
     decode_exit,
 )
+from ._exit import Exit
+from ._match import Match, find_in
 from ._queue import WINDOW_BYTES, EventQueue
+from ._restart import restart
 from ._result import Collector, Result
-from ._search import Match, find_in
-from ._streams import (
-    MAX_LINE_BYTES,
-    POLL,
+from ._session import Session
+from ._stdin import (
     WRITE_BYTES,
-    Chunks,
     Data,
-    Events,
     Input,
-    Lines,
-    PolledEvents,
-    Reader,
     Stdin,
     as_bytes,
     check_accepted,
     check_input,
-    events_of,
-    later,
     pieces_of,
     write_params,
 )
-
-if TYPE_CHECKING:
-    from ._session import Session
+from ._streams import MAX_LINE_BYTES, POLL, Chunks, Events, Lines, PolledEvents, Reader, events_of, later
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ class Snapshot:
 
     @property
     def truncated(self) -> bool:
-        """Whether something is left out."""
+        """Whether some output is left out."""
         return self.omitted_bytes > 0
 
 
@@ -124,7 +115,7 @@ class ProcessInfo:
 class ProcessRef:
     """A process of any session of this user, by its id.
 
-    It needs no handle on the process and follows nothing by itself: output is polled.
+    It needs no handle on the process, and receives nothing by itself: output is polled.
 
         other = host.process_ref("nightly", "build")
         async for line in other.lines():
@@ -155,7 +146,7 @@ class ProcessRef:
             return events_of(reply, after)
 
     async def write(self, data: Data) -> None:
-        """Writes to the input, and waits until the server has taken it."""
+        """Writes to the input, and waits until the server has accepted everything."""
         data = as_bytes(data)
         for at in range(0, len(data), WRITE_BYTES):
             reply = await self._session.call(
@@ -164,7 +155,7 @@ class ProcessRef:
             check_accepted(reply, self.id)
 
     async def close_stdin(self) -> None:
-        """Closes the input, when everything written before has reached the process."""
+        """Closes the input after everything that was written."""
         await self._session.call("process/closeStdin", self._ids())
 
     async def signal(self, signal: str | int) -> None:
@@ -172,15 +163,25 @@ class ProcessRef:
         await self._session.call("process/signal", self._ids(signal=_signal_name(signal)))
 
     async def terminate(self, grace: float = 5.0, *, tree: bool = False) -> None:
-        """Asks the process and its descendants to end (SIGTERM), and kills what is left after `grace` seconds.
+        """Sends SIGTERM to the process and its descendants, and kills what is left after `grace` seconds.
 
         With `tree`, also descendants of a process that has ended.
         """
         await self._terminate({"graceful": {"timeoutMs": milliseconds(grace, "grace")}}, tree)
 
     async def kill(self, *, tree: bool = False) -> None:
-        """Kills the process with its descendants, and returns when nothing of them is left."""
+        """Kills the process with its descendants, and returns once all of them are gone."""
         await self._terminate("force", tree)
+
+    async def restart(self, grace: float = 5.0) -> int | None:
+        """Ends the process with its descendants, and starts it again under its id, as it was started; returns the pid.
+
+        It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It must have been started with
+        `restartable`, and no other client may be attached to its session; it may have ended already. The restart takes
+        effect once, also across disconnects, and is carried out even if this call is cancelled. If the new process does
+        not start, the error says that the old one has ended. Handles on the old process end with it.
+        """
+        return await restart(self._session, self._ids(), grace)
 
     async def _terminate(self, mode: object, tree: bool) -> None:
         scope = {"scope": "tree"} if tree else {}
@@ -224,7 +225,7 @@ class ProcessRef:
                     return decode_exit(reply)
 
     async def release(self) -> None:
-        """Lets the process go on while this client is away: a full log drops the oldest output."""
+        """Lets the process run while this client is away: a full log drops the oldest output instead of pausing it."""
         await self._session.call("process/release", self._ids())
 
     async def forget(self) -> None:
@@ -291,10 +292,8 @@ class ProcessRef:
             await shell.wait_for(r"\$ $", after=prompt)
         """
         check_seconds(timeout, "timeout")
-        try:
-            return await asyncio.wait_for(find_in(self, pattern, after), timeout)
-        except asyncio.TimeoutError:
-            raise TimedOutError(f"process `{self.id}` did not print {pattern!r} within {timeout:g} s") from None
+        late = f"process `{self.id}` did not print {pattern!r} within"
+        return await limited(find_in(self, pattern, after), timeout, late)
 
 
 def _signal_name(signal: str | int) -> str:
@@ -331,6 +330,8 @@ class Process(ProcessRef):
     ) -> None:
         super().__init__(session, None, queue.id)
         self._queue = queue
+        self._has_stdin = has_stdin
+        self._is_terminal = is_terminal
         #: The process id on the remote host, if it is known.
         self.pid = pid
         #: Its standard input, or the keys of its terminal.
@@ -374,16 +375,42 @@ class Process(ProcessRef):
         self._queue.on_polled(max([after, *(event.seq for event in events)]))
         return events
 
+    async def restart(self, grace: float = 5.0) -> int | None:
+        """Ends the process with its descendants, and starts it again under its id, as it was started; returns the pid.
+
+        Afterwards, this handle is that of the new process: `pid`, `exit`, `wait`, `stdin` and new consumers of output.
+        Consumers from before get the rest of the old output and end, with a `RefusedError` (`unknownProcess`) if not
+        all of it arrives; so do other handles on the old process.
+
+            process = await host.start(["worker"], restartable=True)
+            ...
+            await process.restart(grace=30)
+            async for line in process.lines():
+                ...
+
+        It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It may have ended already. The
+        restart takes effect once, also across disconnects, and is carried out even if this call is cancelled. If the
+        new process does not start, the error says that the old one has ended.
+        """
+        return await restart(self._session, self._ids(), grace, self._queue.successor(), self._on_restarted)
+
+    def _on_restarted(self, queue: EventQueue, pid: int | None) -> None:
+        self._queue, self.pid = queue, pid
+        # A reference that somebody kept must not write to the new process.
+        self.stdin.is_open = False
+        self.stdin = Stdin(self._session, self.id, self._has_stdin, self._is_terminal)
+        self._readers.clear()
+
     def post_signal(self, signal: str | int) -> None:
-        """Sends a signal soon, for callers that cannot wait; what becomes of it is not told."""
+        """Sends a signal without waiting, and without reporting errors."""
         self._session.post("process/signal", self._ids(signal=_signal_name(signal)))
 
     def post_kill(self) -> None:
-        """Kills the process with its descendants soon, for callers that cannot wait."""
+        """Kills the process with its descendants, without waiting."""
         self._session.post("process/terminate", self._ids(mode="force"))
 
     def discard_output(self) -> None:
-        """Lets the process go on although no one reads its output, which stays readable as far as it is retained."""
+        """Lets the process run although nobody reads its output, which stays readable as far as it is retained."""
         self._queue.release()
 
     async def communicate(self, input: Input = b"") -> Result:
@@ -395,7 +422,7 @@ class Process(ProcessRef):
         return await self._communicate(check_input(input), Collector())
 
     async def _communicate(self, input: Input, collector: Collector) -> Result:
-        # Readers that no one reads from any more would hold up the process.
+        # Readers that nobody reads from any more would hold up the process.
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -411,14 +438,16 @@ class Process(ProcessRef):
         finally:
             for task in (collect, write):
                 if task is not None and not task.done():
-                    # A process may exit without reading; then its exit says more than the broken pipe.
+                    # A process may exit without reading its input; its exit says more than the broken pipe.
                     task.cancel()
 
     async def _write_all(self, input: Input) -> None:
+        # A restart replaces `self.stdin`.
+        stdin = self.stdin
         try:
             async for piece in pieces_of(input):
-                await self.stdin.write(piece)
-            await self.stdin.close()
+                await stdin.write(piece)
+            await stdin.close()
         except RefusedError as error:
             if not is_kind(error, "stdinClosed", "unknownProcess"):
                 raise
@@ -437,46 +466,51 @@ class Process(ProcessRef):
         return collector.result(exit)
 
     async def wait(self) -> Exit:
-        """Waits until the process has exited. Unread output does not hold it up from here on."""
-        consumer = self._queue.subscribe_at_end()
-        try:
-            while self._queue.exit is None:
-                if self._queue.take(consumer) is None:
-                    if self._queue.closed is not None:
-                        raise ProtocolError(f"process `{self.id}` is closed but has not exited")
-                    await self._queue.wait(consumer)
-            return self._queue.exit[1]
-        finally:
-            self._queue.unsubscribe(consumer)
+        """Waits until the process has exited. Unread output no longer holds it up."""
+        return await self._exited(self._queue)
 
     async def wait_closed(self) -> Exit:
-        """Waits until all output has ended, too, also that of background processes."""
-        consumer = self._queue.subscribe_at_end()
+        """Waits until the process has exited and all output has ended, also that of background processes."""
+        queue = self._queue
+        consumer = queue.subscribe_at_end()
         try:
-            while self._queue.closed is None:
-                if self._queue.take(consumer) is None:
-                    await self._queue.wait(consumer)
+            while queue.closed is None:
+                if queue.take(consumer) is None:
+                    await queue.wait(consumer)
         finally:
-            self._queue.unsubscribe(consumer)
-        return await self.wait()
+            queue.unsubscribe(consumer)
+        return await self._exited(queue)
+
+    async def _exited(self, queue: EventQueue) -> Exit:
+        consumer = queue.subscribe_at_end()
+        try:
+            while queue.exit is None:
+                if queue.take(consumer) is None:
+                    if queue.closed is not None:
+                        raise ProtocolError(f"process `{self.id}` is closed but has not exited")
+                    await queue.wait(consumer)
+            return queue.exit[1]
+        finally:
+            queue.unsubscribe(consumer)
 
     async def wait_for_silence(self, seconds: float) -> Exit | None:
         """Waits until there was no output for this long; returns the exit if that comes first.
 
-        Unread output does not hold the process up from here on.
+        Unread output no longer holds the process up.
         """
         check_seconds(seconds, "seconds")
-        consumer = self._queue.subscribe_at_end()
+        queue = self._queue
+        consumer = queue.subscribe_at_end()
         try:
-            while self._queue.exit is None:
-                left = self._queue.last_output + seconds - time.monotonic()
+            while queue.exit is None:
+                left = queue.last_output + seconds - time.monotonic()
                 if left <= 0:
                     return None
-                if self._queue.take(consumer) is None:
+                if queue.take(consumer) is None:
                     try:
-                        await asyncio.wait_for(self._queue.wait(consumer), left)
+                        await asyncio.wait_for(queue.wait(consumer), left)
                     except asyncio.TimeoutError:
                         pass
-            return self._queue.exit[1]
+            return queue.exit[1]
         finally:
-            self._queue.unsubscribe(consumer)
+            queue.unsubscribe(consumer)

@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ._errors import ProtocolError, RemexError, RequestInterrupted, is_unknown_process
+from ._errors import ProtocolError, RefusedError, RemexError, RequestInterrupted, is_unknown_process
 from ._event import (
     Chunk,
     Closed,
     Event,
-    Exit,
     Exited,
     Gap,
     decode_chunk,
@@ -26,13 +25,14 @@ from ._event import (
     decode_gap,
     number,
 )
+from ._exit import Exit
 from ._replay import Replay, Unlisted
 
-#: What a server streams beyond the last consumed event.
+#: How far a server streams ahead of the last consumed event.
 WINDOW_BYTES = 256 << 10
 WINDOW_EVENTS = 4096
 
-#: What waits for the slowest consumer; a server that supports `consumed` never sends that much.
+#: How much is kept for the slowest consumer; a server that supports `consumed` never sends that much.
 _QUEUE_BYTES = 1 << 20
 _QUEUE_EVENTS = 16 << 10
 
@@ -41,7 +41,7 @@ _MIN_READ_BYTES = 4 << 10
 #: How long a process of the oldest dialect must be silent after its exit to count as closed.
 _SILENCE_MS = 250
 
-#: An answer may be older than an event that overtook it, but not so many in a row.
+#: How many answers in a row may lack the next event: an event can overtake an older answer.
 _MAX_IDLE_READS = 16
 
 
@@ -66,19 +66,20 @@ class Consumer:
         self.waiter: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
-        """Lets the consumer look again."""
+        """Wakes the consumer, which then looks for events."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
 
 class EventQueue:
-    """The events of one process, in order and each once."""
+    """The events of one process, in order and exactly once."""
 
     def __init__(
         self, process_id: str, session: Reporter, retain_bytes: int | None, *, is_close_announced: bool = True
     ) -> None:
         self.id = process_id
-        #: Whether the server says that a process is closed; in the oldest dialect only silence after the exit does.
+        self._retain_bytes = retain_bytes
+        #: Whether the server reports the close; in the oldest dialect, silence after the exit stands for it.
         self._is_close_announced = is_close_announced
         #: How long the next read waits for output.
         self.wait_ms: int | None = None
@@ -89,7 +90,7 @@ class EventQueue:
         self.closed: Closed | None = None
         self.failed: RemexError | None = None
         self.last_output = time.monotonic()
-        #: How much a read asks for: less after one that was cut off, so that it fits through a bad network.
+        #: How much a read asks for: less after one that was interrupted, so that a bad network can carry it.
         self.read_bytes = WINDOW_BYTES
         #: The last event that has left the queue.
         self.removed_seq = 0
@@ -99,23 +100,29 @@ class EventQueue:
         self._queued_bytes = 0
         self._removed = 0
         self._consumers: list[Consumer] = []
-        #: Until the first consumer arrives, events are kept for it.
+        #: Whether events are kept for the first consumer, which is still to come.
         self._awaits_consumer = True
         self._unreported_bytes = 0
         self._unreported_events = 0
         window = WINDOW_BYTES if retain_bytes is None else min(WINDOW_BYTES, retain_bytes)
         self._report_bytes = window // 4
-        #: The first event that this connection has streamed; the server streams all later ones, too.
+        #: The first event that was streamed on this connection; the server streams all later ones as well.
         self._live_from: int | None = None
         self._is_started = False
         self._read_after = 0
-        #: How many reads in a row did not bring the next event, although there is one.
+        #: How many reads in a row lacked the next event.
         self._idle_reads = 0
+        #: Whether events with the id are those of this process.
+        self._follows = True
+        #: How many restarts of the process are unanswered.
+        self._restarts = 0
+        #: Whether another process has the id now.
+        self.is_replaced = False
 
     # Called by the session.
 
     def on_started(self, has_history: bool) -> None:
-        """Records that the server has the process; there may be output that this client was not sent."""
+        """Records that the process runs; with `has_history`, it may have output that was not streamed here."""
         self._is_started = True
         if has_history:
             self._interrupt()
@@ -124,7 +131,8 @@ class EventQueue:
     def on_output(self, chunk: Chunk) -> None:
         """Handles output, which is nearly always simply the next event."""
         seq = chunk.seq
-        if self.failed is None and not self._is_full() and self._replay.pass_through(seq):
+        is_open = self._follows and self.failed is None and self.closed is None
+        if is_open and not self._is_full() and self._replay.pass_through(seq):
             if self._live_from is None:
                 self._live_from = seq
             self.last_output = time.monotonic()
@@ -139,8 +147,10 @@ class EventQueue:
 
     def on_event(self, event: Event) -> None:
         """Handles a notification."""
-        if self.failed is not None:
-            # No consumer will see it, so it must not block the process.
+        if not self._follows:
+            return
+        if self.failed is not None or self.closed is not None:
+            # No consumer will take it, so it must not block the process.
             self._session.report_consumed(self.id, event.seq)
             return
         if self._is_full():
@@ -163,6 +173,9 @@ class EventQueue:
         self._reads -= 1
         listened, self.wait_ms = self.wait_ms is not None, None
         if self.failed is not None:
+            return
+        if not self._follows:
+            self._interrupt()
             return
         if reply is not None:
             try:
@@ -194,12 +207,40 @@ class EventQueue:
     def on_disconnect(self) -> None:
         """Records that events may be missing."""
         self._interrupt()
+        if self._restarts:
+            # Until the restart is answered, events may be those of the old process or of the new one.
+            self._follows = False
 
     def on_reconnect(self) -> None:
-        """Asks for what was missed, and repeats the last report, which the server may not have."""
+        """Reads what was missed, and repeats the last report, which may have been lost."""
+        if not self._follows:
+            return
         if self.removed_seq > 0:
             self._session.report_consumed(self.id, self.removed_seq)
         self._act()
+
+    def on_restarting(self) -> None:
+        """Records that a restart of the process was requested."""
+        self._restarts += 1
+
+    def on_not_restarted(self) -> None:
+        """Continues with the same process: its restart has failed."""
+        self._restarts -= 1
+        if not self._restarts and not self._follows and not self.is_replaced:
+            self._follows = True
+            self._interrupt()
+            self.on_reconnect()
+
+    def on_replaced(self) -> None:
+        """Ends the queue after what has arrived: another process has the id now."""
+        self._follows, self.is_replaced = False, True
+        if self.closed is None:
+            what = f"process `{self.id}` was restarted before all events of the old one had arrived"
+            self.fail(RefusedError(-32600, "unknownProcess", what))
+
+    def successor(self) -> EventQueue:
+        """Returns a queue for the process that replaces this one."""
+        return EventQueue(self.id, self._session, self._retain_bytes, is_close_announced=self._is_close_announced)
 
     def on_protocol_error(self, error: ProtocolError) -> None:
         """Fails after an invalid message about the process; later events are dropped."""
@@ -210,7 +251,7 @@ class EventQueue:
                 self._session.report_consumed(self.id, newest)
 
     def fail(self, error: RemexError) -> None:
-        """Ends the queue with an error, behind what has arrived."""
+        """Ends the queue with an error after what has arrived."""
         if self.failed is None:
             self.failed = error
         self._wake()
@@ -218,14 +259,14 @@ class EventQueue:
     # Called by consumers.
 
     def on_polled(self, seq: int) -> None:
-        """Records that a caller of `process/read` has everything up to `seq`, before there is a consumer."""
+        """Records that a caller of `process/read` has all events up to `seq`; matters until there is a consumer."""
         if self._awaits_consumer and seq > self.removed_seq:
             while self._queue and self._queue[0].seq <= seq:
                 self._remove_first()
             self._session.report_consumed(self.id, seq)
 
     def subscribe(self, after: int) -> Consumer:
-        """Adds a consumer of the events after `after`; those up to `removed_seq` it has to read itself."""
+        """Adds a consumer of the events after `after`; it has to read those up to `removed_seq` itself."""
         skipped = 0
         for event in self._queue:
             if event.seq > after:
@@ -257,7 +298,7 @@ class EventQueue:
             self._act()
 
     def take(self, consumer: Consumer) -> Event | None:
-        """Takes the next event; None if there is none yet, and behind the last."""
+        """Takes the next event; None if there is none yet, and after the last one."""
         at = consumer.next - self._removed
         if at >= len(self._queue):
             if self.failed is not None:
@@ -280,13 +321,13 @@ class EventQueue:
         finally:
             consumer.waiter = None
 
-    # The rest is private.
+    # Internal.
 
     def _awaits_silence(self) -> bool:
         return not self._is_close_announced and self.exit is not None and self.closed is None
 
     def _close(self) -> None:
-        """Closes a process whose server does not say when it is closed."""
+        """Closes a process whose server does not report the close."""
         self._push(Closed(self._replay.cursor + 1, None, None))
         self._drop_consumed()
         self._wake()
@@ -306,7 +347,7 @@ class EventQueue:
         closed = decode_closed(0, reply) if reply.get("closed") else None
         if chunks:
             self.last_output = time.monotonic()
-        # A limited read does not say what follows its last chunk: an exit, or nothing.
+        # A limited read does not tell whether an exit follows its last chunk.
         is_complete = not chunks or (self._live_from is not None and next_seq >= self._live_from)
         self._replay.feed_read(gap, chunks, next_seq, is_complete)
         self._deliver((exit, closed))
@@ -321,11 +362,11 @@ class EventQueue:
         self._wake()
 
     def _push_state(self, unlisted: Unlisted, state: tuple[Exit | None, Closed | None]) -> None:
-        """Makes events of what a read reports as state: the exit and the close."""
+        """Makes events from the exit and the close, which a read reports as state."""
         exit = state[0] if self.exit is None else None
         closed = state[1] if self.closed is None else None
         seq, to_seq = unlisted
-        # More numbers than that are output that a server of the base dialect dropped.
+        # Further numbers are output that a server of the base dialect has dropped.
         surplus = to_seq + 1 - seq - (exit is not None) - (closed is not None)
         if surplus > 0:
             self._push(Gap(seq, seq + surplus - 1, None))
@@ -363,9 +404,11 @@ class EventQueue:
             self._unreported_bytes += len(event.data)
 
     def _act(self) -> None:
-        """Sends the messages that are due."""
+        """Sends reports and reads that are due."""
+        if not self._follows:
+            return
         is_much = self._unreported_bytes >= self._report_bytes or self._unreported_events >= WINDOW_EVENTS // 4
-        # The server may have less room than a report is due at; without this one it would wait for ever.
+        # The window of the server may be smaller than this client's threshold; it would wait forever.
         is_all = not self._queue and self.closed is None
         if self._unreported_events and (is_much or is_all):
             self._unreported_bytes = self._unreported_events = 0

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from ._event import Chunk, Event, Gap
 
-#: What is held while earlier events are missing: twice the window that a server streams in.
+#: How much is held while earlier events are missing: twice the window of a server.
 MAX_HELD_EVENTS = 8192
 MAX_HELD_BYTES = 512 << 10
 
@@ -31,7 +31,7 @@ class _Held(NamedTuple):
 
 
 class Replay:
-    """Takes events from the stream and from reads, and gives each once and in order, or a gap.
+    """Takes events from the stream and from reads, and yields them in order and exactly once, with gaps.
 
     After each `feed`, `feed_read` and `interrupt`, take what is `ready()`, and then ask `wanted_read()`.
     """
@@ -39,7 +39,7 @@ class Replay:
     __slots__ = ("_held", "_held_bytes", "_reading", "covered", "cursor", "latest")
 
     def __init__(self) -> None:
-        #: The last event given.
+        #: The last event that was yielded.
         self.cursor = 0
         #: The last event known to exist, whether it is held or was dropped.
         self.latest = 0
@@ -51,7 +51,7 @@ class Replay:
         self._reading: Literal["idle", "wanted", "in progress"] = "idle"
 
     def pass_through(self, seq: int) -> bool:
-        """Returns whether the event is simply the next one; then it is given, and need not be fed."""
+        """Returns whether the event is simply the next one; if so, it counts as yielded and must not be fed."""
         if seq != self.cursor + 1 or self._held:
             return False
         self.cursor = seq
@@ -62,7 +62,7 @@ class Replay:
     def feed(self, event: Event) -> None:
         """Adds an event of the stream."""
         self._hold(event)
-        # Those of reads stay: a missing one would be taken for an exit.
+        # Events of reads stay: the number of a dropped one would be taken for an exit.
         while len(self._held) > 1 and (len(self._held) > MAX_HELD_EVENTS or self._held_bytes > MAX_HELD_BYTES):
             if self._held[-1].from_seq <= max(self.covered, self.cursor + 1):
                 break
@@ -79,7 +79,7 @@ class Replay:
         self._reading = "idle" if is_complete else "wanted"
 
     def ready(self) -> Iterator[Event | Unlisted]:
-        """Gives what is next, as long as there is something."""
+        """Yields everything that is next in order."""
         while True:
             following = self.cursor + 1
             arrived = self._held[0].from_seq if self._held else None
@@ -93,7 +93,7 @@ class Replay:
             held = self._held.pop(0)
             self._held_bytes -= held.size
             if held.from_seq < following:
-                # A gap that begins before the cursor and ends beyond it has the wrong size: read the exact one.
+                # A gap that reaches across the cursor has the wrong size: read the exact one.
                 if held.to_seq >= following:
                     self.covered = self.cursor
                 continue

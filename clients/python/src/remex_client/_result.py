@@ -1,4 +1,4 @@
-"""The outcome of a command, and what gathers its output. Start at `Result`."""
+"""The outcome of a command, and how its output is collected. Start at `Result`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import dataclass
 from io import BytesIO
 
 from ._errors import CommandFailedError, UsageError
-from ._event import Chunk, Exit
+from ._event import Chunk
+from ._exit import Exit
 from ._text import Truncator
 
-#: Who gets output as it arrives.
+#: Receives output as it arrives.
 OutputCallback = Callable[[bytes], Awaitable[None] | None]
 
 
 @dataclass(frozen=True)
 class Result:
-    """The complete outcome of a command. A terminal has all its output in `terminal`."""
+    """The outcome of a command. All output of a terminal is in `terminal`."""
 
     exit: Exit
     stdout: bytes = b""
     stderr: bytes = b""
     terminal: bytes = b""
-    #: Output of streams that this client does not know.
+    #: Output of a stream with an unknown name.
     other: bytes = b""
     #: How many bytes `max_output_bytes` of `run` left out.
     omitted_bytes: int = 0
@@ -53,7 +54,7 @@ class Result:
 
 
 class Collector:
-    """Gathers the output of a process by stream, all of it or its beginning and end."""
+    """Collects the output of a process by stream: all of it, or its beginning and end."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Collector:
         self._merge = merge
         self._max_bytes = max_bytes
         self._callbacks = {"stdout": on_stdout, "pty": on_stdout, "stderr": on_stdout if merge else on_stderr}
-        # These give away what they have gathered without a second copy of it.
+        # A `BytesIO` returns its content without copying it.
         self._whole: dict[str, BytesIO] = {}
         self._bounded: dict[str, Truncator] = {}
 
@@ -93,7 +94,7 @@ class Collector:
         omitted = 0
         for stream, truncator in self._bounded.items():
             kept = truncator.finish()
-            # Without room for anything, there is none for a notice.
+            # With a limit of 0, there is no room for a notice either.
             output[stream] = kept.text.encode() if self._max_bytes else b""
             omitted += kept.omitted_bytes
         stdout, stderr, terminal, other = (output.get(s, b"") for s in ("stdout", "stderr", "pty", "unknown"))

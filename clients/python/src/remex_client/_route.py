@@ -1,4 +1,4 @@
-"""Where notifications go that belong to no process of the session."""
+"""Notifications of watches, streamed bodies and observed sessions. Start at `Route`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ._errors import RemexError, RequestInterrupted
 
-#: What may wait for a watcher or an observer.
+#: How much may wait for its consumer.
 _ROUTE_ITEMS = 4096
 _ROUTE_BYTES = 4 << 20
 
@@ -19,8 +19,8 @@ RouteKey = tuple[Literal["watch", "http", "session"], int | str]
 class Route:
     """The notifications for a watch, a streamed body or an observed session; it ends with the connection.
 
-    The server does not wait for who watches or observes. One that falls too far behind is treated like one whose
-    connection was lost: it begins anew, and learns that something is missing.
+    The server does not wait for watchers and observers. One that falls too far behind is treated as after a disconnect:
+    it starts again, and learns that something is missing.
     """
 
     def __init__(self, method: str) -> None:
@@ -42,18 +42,18 @@ class Route:
         self._arrived.set()
 
     def interrupt(self) -> None:
-        """Ends the route: what follows does not arrive here."""
+        """Ends the route as a disconnect does."""
         self.end(RequestInterrupted(self._method))
 
     def end(self, error: RemexError) -> None:
-        """Ends the route; the error comes behind what has arrived."""
+        """Ends the route; the error follows what has arrived."""
         if not self._has_ended:
             self._has_ended = True
             self._items.append((error, 0))
             self._arrived.set()
 
     async def next(self) -> Mapping[str, Any]:
-        """Waits for the next notification; raises the error that ended the route, again and again."""
+        """Waits for the next notification; after the last, always raises the error that ended the route."""
         while not self._items:
             self._arrived.clear()
             await self._arrived.wait()

@@ -1,36 +1,34 @@
-"""What to start, and how: the options of a process, and the request that they make. Start at `StartOptions`."""
+"""The options of a start, and its request. Start at `StartOptions`."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from . import models
 from ._codec import StrPath, encode_base64, milliseconds
 from ._errors import UsageError
+from ._session import Session
 
-if TYPE_CHECKING:
-    from ._session import Session
-
-#: For `stdin`: an input that can be written to, and none. They are those of `subprocess`.
+#: Values of `stdin`, as in `subprocess`: an input that can be written to, or none.
 PIPE = subprocess.PIPE
 DEVNULL = subprocess.DEVNULL
 
 #: A line for `/bin/sh -c`, or a program with its arguments.
 Command = str | Sequence[str | bytes | os.PathLike[str]]
 
-#: Whether a process runs on a terminal: of 24 rows and 80 columns, or of a size, rows first.
+#: Whether a process runs on a terminal: `True` for 24 rows and 80 columns, or its rows and columns.
 Tty = bool | tuple[int, int] | None
 
-#: The terminal that programs are told to draw for; nearly every emulator understands it.
+#: The default of `TERM`; nearly every terminal emulator understands it.
 _TERM = "xterm-256color"
 _TERMINAL_SIZE = (24, 80)
 
 
 class ProcessOptions(TypedDict, total=False):
-    """Options of a process that `asyncio.subprocess` does not have, too; `Host.start` explains them."""
+    """The options of a start that `asyncio.subprocess` lacks; `Host.start` explains them."""
 
     inherit_env: Literal["all", "core", "none"]
     inherit_secrets: bool
@@ -50,6 +48,7 @@ class ProcessOptions(TypedDict, total=False):
     limits: models.ProcessResourceLimits | None
     sandbox: models.SandboxContext | None
     isolate_pids: bool
+    restartable: bool
     arg0: str | None
 
 
@@ -124,6 +123,7 @@ def start_request(session: Session, process_id: str, command: Command, options: 
         "limits": options["limits"],
         "sandbox": options["sandbox"],
         "isolatePids": options["isolate_pids"] or None,
+        "restartable": (options["restartable"] and session.supports("processRestartRequest")) or None,
         "arg0": options["arg0"],
     }
     if options["limits"] is not None and "processLimits" not in (session.welcome.get("environmentInfo") or {}):
@@ -133,7 +133,7 @@ def start_request(session: Session, process_id: str, command: Command, options: 
 
 
 def _words(command: Command) -> dict[str, object]:
-    """Returns the members for a command; words that are not UTF-8 travel as bytes."""
+    """Returns the members for a command; words that are not UTF-8 are sent as base64."""
     if isinstance(command, str):
         command = ["/bin/sh", "-c", command]
     if not command:

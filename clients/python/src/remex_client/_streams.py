@@ -1,39 +1,23 @@
-"""The streams of a process: events, chunks, lines and bytes of its output, and its input. Start at `Events`."""
+"""The streams of a process: events, chunks, lines and bytes of its output. Start at `Events`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from ._errors import GapError, RefusedError, RemexError, StdinClosedError, decoding, is_kind, is_unknown_process
+from ._errors import GapError, RefusedError, decoding, is_unknown_process
 from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
 from ._queue import WINDOW_BYTES, EventQueue
+from ._session import Session
 
-if TYPE_CHECKING:
-    from ._process import Process, ProcessRef
-    from ._session import Session
-
-#: The longest single write, and how many may be unanswered.
-WRITE_BYTES = 64 << 10
-_WRITES = 8
-
-#: A line that is longer comes in pieces.
+#: Longer lines come in pieces.
 MAX_LINE_BYTES = 64 << 10
 
-#: How long one request waits for something to happen.
+#: How many seconds one request waits for events.
 POLL = 20.0
-
-#: The end-of-file key of a terminal.
-_END_OF_FILE = b"\x04"
-
-#: What can be written to a process; text is sent as UTF-8.
-Data = str | bytes | bytearray | memoryview
-
-#: The whole input of a process: data, or pieces of it as they become available.
-Input = Data | Iterable[Data] | AsyncIterable[Data]
 
 
 class Origin(NamedTuple):
@@ -47,7 +31,7 @@ class Origin(NamedTuple):
 class Line:
     """A line of output without its end; invalid UTF-8 is replaced."""
 
-    # There may be millions of lines in a second, and each attribute takes its time.
+    # Created millions of times a second, so it has few attributes.
     __slots__ = ("_origin", "text")
 
     def __init__(self, text: str, origin: Origin) -> None:
@@ -66,7 +50,7 @@ class Line:
 
     @property
     def is_continued(self) -> bool:
-        """Whether it is too long, and the next piece of the same stream continues it."""
+        """Whether the line was too long, and the next piece on the same stream continues it."""
         return self._origin.is_continued
 
     def __repr__(self) -> str:
@@ -80,16 +64,16 @@ class Line:
 
 
 class Events:
-    """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
+    """The events of one process for one consumer, in order and exactly once. `async for` ends after `Closed`."""
 
-    def __init__(self, session: Session, queue: EventQueue, after: int, owner: Process) -> None:
+    def __init__(self, session: Session, queue: EventQueue, after: int, owner: object) -> None:
         self._session = session
         self._queue = queue
         #: Keeps the handle, and with it the queue, alive.
         self._owner = owner
         self._after = after
         self._consumer = queue.subscribe(after)
-        #: Earlier events are no longer here, and are read from the server.
+        #: Earlier events are no longer in the queue, and are read from the server.
         self._past: deque[Event] = deque()
         self._past_until = queue.removed_seq
 
@@ -103,7 +87,7 @@ class Events:
         return event
 
     async def next(self) -> Event | None:
-        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        """Waits for the next event; None after the last. Cancelling it loses nothing."""
         while True:
             if self._past:
                 event = self._past.popleft()
@@ -123,7 +107,7 @@ class Events:
                 return event
 
     def _take_one(self) -> Event | None:
-        """Returns the next event if it is there already, and raises nothing."""
+        """Returns the next event if it has arrived; raises nothing."""
         while not self._past and self._after >= self._past_until and self._queue.failed is None:
             event = self._queue.take(self._consumer)
             if event is None or event.seq > self._after:
@@ -132,7 +116,7 @@ class Events:
         return None
 
     def _take_arrived(self) -> list[Event]:
-        """Returns the events that are there already."""
+        """Returns the events that have arrived."""
         return list(iter(self._take_one, None))
 
     def close(self) -> None:
@@ -148,12 +132,16 @@ class Events:
     async def _read_past(self) -> None:
         until = self._past_until
         params = {"processId": self._queue.id, "afterSeq": self._after, "maxBytes": WINDOW_BYTES}
-        try:
-            reply = await self._session.call("process/read", params, timeout=False)
-        except RefusedError as error:
-            if not is_unknown_process(error):
-                raise
-            reply = {"chunks": [], "nextSeq": until + 1}
+        reply: dict[str, Any] = {"chunks": [], "nextSeq": until + 1}
+        if not self._queue.is_replaced:
+            try:
+                answer = await self._session.call("process/read", params, timeout=False)
+            except RefusedError as error:
+                if not is_unknown_process(error):
+                    raise
+            else:
+                # The answer may be that of the new process.
+                reply = reply if self._queue.is_replaced else answer
         with decoding("process/read"):
             gap = decode_gap(reply["gap"]) if reply.get("gap") is not None else None
             chunks = [chunk for chunk in map(decode_chunk, reply["chunks"]) if chunk.seq <= until]
@@ -172,7 +160,7 @@ class Events:
             self._pass(at, until)
 
     def _pass(self, after: int, until: int) -> int:
-        """Adds events for numbers that are no output: the exit, the close, or what the server no longer has."""
+        """Adds events for numbers that are not output: the exit, the close, and gaps for dropped events."""
         while after < until:
             seq = after + 1
             exit, closed = self._queue.exit, self._queue.closed
@@ -189,10 +177,17 @@ class Events:
         return after
 
 
+class Polled(Protocol):
+    """A process whose events are polled."""
+
+    async def read(self, after: int = 0, *, max_bytes: int = WINDOW_BYTES, wait: float = 0.0) -> list[Event]:
+        """Returns retained events after an event, and waits for some for up to `wait` seconds."""
+
+
 class PolledEvents:
     """The events of a process of another session, in order; what was dropped is a `Gap`."""
 
-    def __init__(self, process: ProcessRef, after: int) -> None:
+    def __init__(self, process: Polled, after: int) -> None:
         self._process = process
         self._after = after
         self._ready: deque[Event] = deque()
@@ -208,7 +203,7 @@ class PolledEvents:
         return event
 
     async def next(self) -> Event | None:
-        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        """Waits for the next event; None after the last. Cancelling it loses nothing."""
         while not self._ready:
             if self._is_closed:
                 return None
@@ -223,7 +218,7 @@ class PolledEvents:
         return self._ready.popleft()
 
     def _take_one(self) -> Event | None:
-        """Returns the next event if it is there already."""
+        """Returns the next event if it has arrived."""
         return self._ready.popleft() if self._ready else None
 
     def close(self) -> None:
@@ -260,7 +255,7 @@ class Chunks:
         return None
 
     def _take_arrived(self) -> list[Chunk]:
-        """Returns the chunks that are there already."""
+        """Returns the chunks that have arrived."""
         taken: list[Chunk] = []
         while self._gap is None and (event := self._events._take_one()) is not None:
             if (chunk := self._chunk_of(event)) is not None:
@@ -278,16 +273,16 @@ class Lines:
     def __init__(self, events: Events | PolledEvents, stream: Stream | None, max_bytes: int) -> None:
         self._events = events
         self._stream = stream
-        # A character has up to four bytes, and a piece ends between two of them.
+        # Room for one character: pieces end between characters.
         self._max_bytes = max(4, max_bytes)
         self._partial: dict[Stream, bytes] = {}
-        #: The lines of the last event, made when they are asked for: everything that iterates shares it.
+        #: The lines of the last event, made on demand; shared by all loops over this object.
         self._ready: Iterator[Line] = iter(())
-        #: The gap behind them.
+        #: The gap that follows them.
         self._gap: GapError | None = None
 
     async def __aiter__(self) -> AsyncIterator[Line]:
-        # A generator gives an item in a fraction of the time that a call of `__anext__` takes.
+        # A generator is several times faster than calls of `__anext__`.
         while True:
             for line in self._ready:
                 yield line
@@ -306,7 +301,7 @@ class Lines:
         self._events.close()
 
     async def _more(self) -> bool:
-        """Raises the gap behind the lines so far, or takes the next event; returns whether there was one."""
+        """Raises the gap after the lines so far, or takes the next event; returns whether there was one."""
         if self._gap is not None:
             gap, self._gap = self._gap, None
             raise gap
@@ -316,7 +311,7 @@ class Lines:
         return event is not None
 
     def _take_arrived(self) -> list[Line]:
-        """Returns the lines that are there already."""
+        """Returns the lines that have arrived."""
         lines = list(self._ready)
         while self._gap is None and (event := self._events._take_one()) is not None:
             self._take_event(event)
@@ -338,7 +333,7 @@ class Lines:
         first, end = chunk.data.find(b"\n"), chunk.data.rfind(b"\n") + 1
         if not end or len(partial) + first > self._max_bytes or len(chunk.data) > self._max_bytes:
             return self._lines_of_any_length(chunk, partial + chunk.data)
-        # All at once: no line can be too long, and a line end is never part of a character.
+        # Decoded at once: no line can be too long, and a line feed is never part of a character.
         text = (partial + chunk.data[:end]).decode("utf-8", "replace")
         if "\r" in text:
             text = text.replace("\r\n", "\n")
@@ -351,8 +346,8 @@ class Lines:
         *whole, rest = data.split(b"\n")
         lines: list[Line] = []
         for raw in whole:
-            raw = self._split(chunk, raw, lines)
-            lines.append(_line(chunk.stream, chunk.seq, raw[:-1] if raw.endswith(b"\r") else raw))
+            last = self._split(chunk, raw, lines)
+            lines.append(_line(chunk.stream, chunk.seq, last[:-1] if last.endswith(b"\r") else last))
         self._partial[chunk.stream] = self._split(chunk, rest, lines)
         return iter(lines)
 
@@ -361,7 +356,7 @@ class Lines:
         at = 0
         while len(raw) - at > self._max_bytes:
             end = at + self._max_bytes
-            # Back to the beginning of a character, if that is near.
+            # Back to the beginning of a character, if there is one nearby.
             while end > at + self._max_bytes - 3 and raw[end] & 0xC0 == 0x80:
                 end -= 1
             if raw[end] & 0xC0 == 0x80:
@@ -379,13 +374,13 @@ class Lines:
 class Reader:
     """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
 
-    At a gap, reading raises `GapError` once, and then continues behind it; what it had read before is kept for the next
+    At a gap, reading raises `GapError` once, and then continues after it; what it had read before is kept for the next
     call, as it is when a call is cancelled.
     """
 
     def __init__(self, chunks: Chunks) -> None:
         self._chunks = chunks
-        #: What has arrived and is not read: removing its beginning and adding to its end copies nothing else.
+        #: What has arrived and is not read yet: cheap to take from at the beginning and to extend at the end.
         self._rest = bytearray()
         self._has_ended = False
 
@@ -474,125 +469,8 @@ class Reader:
         return True
 
 
-class Stdin:
-    """The input of a process.
-
-    Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
-    """
-
-    def __init__(self, session: Session, process_id: str, is_open: bool, is_terminal: bool | None = None) -> None:
-        self._session = session
-        self._process_id = process_id
-        #: None if it is not known.
-        self._is_terminal = is_terminal
-        #: Whether a terminal has the beginning of a line that no line end followed.
-        self._is_in_line = False
-        #: Whether it may be written to.
-        self.is_open = is_open
-        self._unanswered: deque[asyncio.Future[Any]] = deque()
-        #: So that two writes at the same time do not mix.
-        self._lock = asyncio.Lock()
-
-    async def write(self, data: Data) -> None:
-        """Writes; returns when everything is on its way, and waits while the process does not read.
-
-        Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
-        the server has taken everything.
-        """
-        data = as_bytes(data)
-        async with self._lock:
-            await self._write(data)
-
-    async def _write(self, data: bytes) -> None:
-        for at in range(0, len(data), WRITE_BYTES):
-            self._check_open()
-            await self._settle(_WRITES - 1)
-            params = {"processId": self._process_id, **write_params(self._session, data[at : at + WRITE_BYTES])}
-            # The first write of a process does not wait for those of others, which may not read.
-            _, reply = await self._session.enqueue("process/write", params, is_control=not self._unanswered)
-            self._unanswered.append(reply)
-        if data:
-            self._is_in_line = not data.endswith((b"\n", b"\r", _END_OF_FILE))
-
-    async def drain(self) -> None:
-        """Waits until the server has taken everything."""
-        async with self._lock:
-            await self._settle(0)
-
-    async def close(self) -> None:
-        """Closes the input behind everything that was written. A terminal gets its end-of-file key, and stays open.
-
-        If it fails or is cancelled, it can be tried again.
-        """
-        async with self._lock:
-            if not self.is_open:
-                return
-            await self._settle(0)
-            if not self._is_terminal:
-                try:
-                    await self._session.call("process/closeStdin", {"processId": self._process_id})
-                    self.is_open = False
-                except RefusedError as error:
-                    if not is_kind(error, "notSupported"):
-                        raise
-                    self._is_terminal = True
-            if self._is_terminal:
-                # Behind the beginning of a line, the key ends that only.
-                await self._write(_END_OF_FILE * 2 if self._is_in_line else _END_OF_FILE)
-                await self._settle(0)
-
-    def _check_open(self) -> None:
-        if not self.is_open:
-            raise _stdin_closed(self._process_id)
-
-    async def _settle(self, left: int) -> None:
-        """Takes answers until at most `left` are missing."""
-        while self._unanswered:
-            reply = self._unanswered[0]
-            if not reply.done():
-                if len(self._unanswered) <= left:
-                    return
-                await asyncio.wait([reply])
-            self._unanswered.popleft()
-            check_accepted(reply.result(), self._process_id)
-
-
-def as_bytes(data: Data) -> bytes:
-    """Returns data as bytes, and refuses what is neither bytes nor text: `bytes(5)` would be five zeros."""
-    if isinstance(data, bytes):
-        return data
-    if isinstance(data, str):
-        return data.encode()
-    if isinstance(data, bytearray | memoryview):
-        return bytes(data)
-    raise TypeError(f"cannot write a value of the type `{type(data).__name__}`: give bytes or text")
-
-
-def check_input(input: Input) -> Input:
-    """Refuses what cannot be an input, before anything is started."""
-    if isinstance(input, str | bytes | bytearray | memoryview | AsyncIterable):
-        return input
-    if isinstance(input, Iterable) and not isinstance(input, Mapping):
-        return input
-    raise TypeError(
-        f"the input cannot be of the type `{type(input).__name__}`: give bytes, text, or an iterable of them"
-    )
-
-
-async def pieces_of(input: Input) -> AsyncIterator[bytes]:
-    """Gives the pieces of an input."""
-    if isinstance(input, str | bytes | bytearray | memoryview):
-        yield as_bytes(input)
-    elif isinstance(input, AsyncIterable):
-        async for piece in input:
-            yield as_bytes(piece)
-    else:
-        for piece in input:
-            yield as_bytes(piece)
-
-
 def later(session: Session, work: Callable[[], None]) -> None:
-    """Does something on the event loop soon: the garbage collector may run in any thread."""
+    """Runs something on the event loop; the garbage collector, which calls this, may run in any thread."""
     try:
         session.loop.call_soon_threadsafe(work)
     except RuntimeError:
@@ -603,30 +481,13 @@ def _line(stream: Stream, seq: int, raw: bytes, is_continued: bool = False) -> L
     return Line(raw.decode("utf-8", "replace"), Origin(stream, seq, is_continued))
 
 
-def write_params(session: Session, data: bytes) -> dict[str, Any]:
-    return {"chunk": bytes(data), "writeId": session.name("w")}
-
-
-def check_accepted(reply: Mapping[str, Any], process_id: str) -> None:
-    # A newer server may have another word for it.
-    if reply.get("status") == "accepted" or reply.get("accepted") is True:
-        return
-    if reply.get("status") == "unknownProcess":
-        raise RefusedError(-32600, "unknownProcess", f"the server does not know process `{process_id}`")
-    raise _stdin_closed(process_id)
-
-
-def _stdin_closed(process_id: str) -> RemexError:
-    return StdinClosedError(-32600, "stdinClosed", f"the input of process `{process_id}` is closed")
-
-
 def events_of(reply: Mapping[str, Any], after: int) -> list[Event]:
     """Returns the events of an answer to `process/read`."""
     events: list[Event] = [] if reply.get("gap") is None else [decode_gap(reply["gap"])]
     chunks = [decode_chunk(chunk) for chunk in reply["chunks"]]
     events.extend(chunks)
     if not chunks:
-        # The answer describes the log, not this reader: more may follow as long as there are chunks.
+        # The answer describes the whole log: while it has chunks, more may follow before the exit.
         last = max(after, int(reply["nextSeq"]) - 1)
         if reply.get("exited"):
             events.append(Exited(last, decode_exit(reply)))

@@ -22,13 +22,13 @@ from ._pin import parse_pin, pin_of
 
 _PORTS = {"ws": 80, "wss": 443}
 
-#: How much of what a program prints on stderr goes into an error.
+#: How much of the stderr of a program an error quotes.
 _STDERR_BYTES = 4096
 
 #: How long a program may take to end when its connection is closed.
 _PROGRAM_GRACE = 2.0
 
-#: The longest reason for a refusal to read, and how long it may take to arrive: without it, the status has to do.
+#: How much of the reason for a refusal is read, and for how long; without a reason, an error has the status.
 _MAX_REASON = 1024
 _REASON_SECONDS = 1.0
 
@@ -88,7 +88,7 @@ def parse(
     client_cert: tuple[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
 ) -> Target:
-    """Makes a target of what a caller gives."""
+    """Returns the target that an argument of `connect` stands for."""
     if isinstance(target, Unix | WebSocket | Program):
         return target
     if not isinstance(target, str):
@@ -107,7 +107,7 @@ def parse(
             try:
                 ssl_context = ssl.create_default_context(cafile=ca)
                 if pin is not None and ca is None:
-                    # The key is what the server is recognized by.
+                    # The pin, not the name, identifies the server.
                     ssl_context.check_hostname, ssl_context.verify_mode = False, ssl.CERT_NONE
                 if client_cert is not None:
                     ssl_context.load_cert_chain(*client_cert)
@@ -147,28 +147,28 @@ async def dial(target: Target) -> Connection:
         _, program = await loop.subprocess_exec(
             lambda: _ProgramProtocol(link, target),
             *target.argv,
-            # Without a terminal it cannot prompt, and an interrupt from the keyboard does not reach it.
+            # In a session of its own it cannot prompt on our terminal, and Ctrl-C does not reach it.
             start_new_session=True,
             cwd=target.cwd,
             env=None if target.env is None else {**os.environ, **target.env},
         )
         return Connection(link, program)
     except RemexError:
-        # Some are of the kind that follows, too.
+        # Some are an `OSError` as well.
         raise
     except OSError as error:
         raise UnreachableError(f"cannot connect to {target}: {error}") from error
 
 
 class Connection:
-    """A link, and the program that it leads through."""
+    """A link, and the program behind it, if there is one."""
 
     def __init__(self, link: Link, program: _ProgramProtocol | None = None) -> None:
         self.link = link
         self._program = program
 
     async def failure(self, reason: str) -> str:
-        """Returns why the connection ended, with what a program said about it."""
+        """Returns why the connection ended, with the last words of the program."""
         return reason if self._program is None else await self._program.failure(reason)
 
     async def end(self) -> None:
@@ -220,7 +220,7 @@ async def _upgrade(link: Link, target: WebSocket, port: int) -> Link:
     answers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     said = "" if status == 101 else await _reason(link, answers)
     if status in (401, 403):
-        # Where a token is all that is missing, the reason says no more than the status.
+        # If only the token is missing, the reason says no more than the status.
         if said and (status == 403 or "; " in said):
             raise UnauthorizedError(f"{target} refuses this client (status {status}): {said}", status)
         what = "requires a token" if token is None else "refused the token"
@@ -233,7 +233,7 @@ async def _upgrade(link: Link, target: WebSocket, port: int) -> Link:
 
 
 async def _token(target: WebSocket) -> str | None:
-    """Returns the token, and asks for it if it may change."""
+    """Returns the token, or asks the function for it."""
     if not callable(target.token):
         return target.token
     given = target.token()
@@ -257,7 +257,7 @@ def _check_pin(tls: ssl.SSLObject | None, target: WebSocket) -> None:
 
 
 async def _reason(link: Link, fields: dict[str, str]) -> str:
-    """Returns why the server refuses, in one line of its own; empty if it does not say, or if that cannot be shown."""
+    """Returns the first line of the reason for a refusal; empty if there is none, or if it is not printable."""
     length = fields.get("content-length", "")
     if not fields.get("content-type", "").startswith("text/plain") or not length.isdecimal():
         return ""
@@ -277,7 +277,7 @@ class _ProgramProtocol(asyncio.SubprocessProtocol):
         self._transport: asyncio.SubprocessTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Those of other event loops, such as uvloop, are no instances of the classes of asyncio.
+        # The transports of other event loops, such as uvloop, are not instances of asyncio's classes.
         self._transport = cast(asyncio.SubprocessTransport, transport)
         stdin = self._transport.get_pipe_transport(0)
         assert stdin is not None
@@ -298,7 +298,7 @@ class _ProgramProtocol(asyncio.SubprocessProtocol):
             self._exited.set_result(None)
 
     async def failure(self, reason: str) -> str:
-        """Returns how the program ended, and what it said."""
+        """Returns how the program ended, and what it wrote to stderr."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._exited), _PROGRAM_GRACE)
         status = self._transport.get_returncode() if self._transport is not None else None
@@ -308,7 +308,7 @@ class _ProgramProtocol(asyncio.SubprocessProtocol):
         return f"{self._target} exited with status {status}" + (f": {said}" if said else "")
 
     async def end(self) -> None:
-        """Ends the program: by the end of its input, or else by force."""
+        """Waits for the program, whose input has ended, and kills it if that takes too long."""
         if self._transport is None:
             return
         try:

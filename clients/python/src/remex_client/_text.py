@@ -8,7 +8,7 @@ from dataclasses import dataclass
 #: The longest line that can still be overwritten.
 _MAX_LINE = 16 << 10
 
-#: Control sequences, complete or cut off at the end of what has arrived: CSI, OSC, other strings, and two bytes.
+#: Control sequences, complete or truncated at the end: CSI, OSC, other strings, and those of two bytes.
 _SEQUENCE = re.compile(
     rb"\x1b(?:"
     rb"\[([0-?]*)[ -/]*([@-~])"
@@ -56,7 +56,7 @@ class Truncator:
             del self._tail[: max(0, len(self._tail) - self._budget)]
 
     def skip(self, size: int | None) -> None:
-        """Records output that is lost."""
+        """Records lost output."""
         if size != 0:
             self.total_bytes += size or 0
             self._has_gap = True
@@ -64,7 +64,7 @@ class Truncator:
             self._tail.clear()
 
     def finish(self, budget: int | None = None) -> TruncatedText:
-        """Returns the text, within a budget that is at most the one given at first."""
+        """Returns the text, within a budget of at most the first one."""
         budget = self._budget if budget is None else min(budget, self._budget)
         total, at_least = self.total_bytes, self._is_gap_unknown
         if not self._has_gap and total == len(self._head):
@@ -168,7 +168,7 @@ def _beginning(data: bytes, room: int) -> bytes:
     if _fits(data) <= room:
         return data
     part = data[:room]
-    # Not within a character, and replaced bytes need more room than they had.
+    # Never within a character; bytes that are replaced take more room than before.
     part = part[: len(part) - _cut_off(part)]
     while _fits(part) > room:
         part = part[: -max(1, (_fits(part) - room) // 3)]

@@ -22,7 +22,7 @@ class RemoteTextReader:
         self._file = file
         decoder = codecs.getincrementaldecoder(encoding)(errors)
         self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
-        #: What is decoded and not read, from `_at` on.
+        #: Decoded text; what is not read yet begins at `_at`.
         self._text = ""
         self._at = 0
         self._has_ended = False

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from . import models
 from ._codec import decode_base64, join, path_from_wire, split
@@ -30,9 +30,7 @@ from ._errors import (
     UsageError,
     is_kind,
 )
-
-if TYPE_CHECKING:
-    from ._session import Session
+from ._session import Session
 
 LocalPath = str | os.PathLike[str]
 
@@ -40,10 +38,10 @@ LocalPath = str | os.PathLike[str]
 BLOCK = 256 << 10
 _WINDOW = 4
 
-#: How many disconnects in a row a transfer survives without progress.
+#: How many disconnects without progress a transfer survives.
 _MAX_RETRIES = 16
 
-#: The shortest block that a transfer falls back to when disconnects interrupt it again and again.
+#: The length of a block after repeated disconnects.
 _MIN_BLOCK = 8 << 10
 
 #: The permissions of a temporary file until it gets its final ones.
@@ -72,19 +70,19 @@ class Retries:
         self._count = 0
 
     def note(self, error: BaseException) -> None:
-        """Raises the error unless it is that of a disconnect, and not one too many."""
+        """Raises the error unless it is that of a disconnect, and there were not too many."""
         is_disconnect = isinstance(error, RequestInterrupted) or is_kind(error, "unknownHandle")
         if not is_disconnect or self._count >= _MAX_RETRIES:
             raise error
         self._count += 1
 
     def progress(self) -> None:
-        """Forgets the disconnects so far."""
+        """Forgives some of the disconnects so far."""
         self._count = max(0, self._count - 4)
 
     @property
     def block(self) -> int:
-        """The length of a block that fits through the network, as far as is known."""
+        """The length of a block that the network can carry, judging by the disconnects."""
         return max(BLOCK >> self._count, _MIN_BLOCK)
 
 
@@ -100,7 +98,7 @@ class RemoteReader:
         self._retries = Retries()
         self._handle: str | None = None
         self._metadata: models.FsMetadata | None = None
-        #: The lengths of blocks, and the blocks.
+        #: The requested lengths, and the futures of the blocks.
         self._in_flight: deque[tuple[int, asyncio.Future[Any]]] = deque()
         self._asked = self._got = 0
         self._has_ended = False
@@ -173,7 +171,7 @@ class RemoteReader:
                 self._got += len(block)
                 return block
             except RemexError as error:
-                # Whatever happens to this call, the next one asks for the same block.
+                # Whatever happens to this call, the next one requests the same block.
                 self._in_flight.clear()
                 self._asked = self._got
                 self._retries.note(error)
@@ -185,7 +183,7 @@ class RemoteReader:
 
     async def _receive(self) -> bytes:
         size = self._opened()["size"]
-        # Beyond the original size, one block at a time: usually there is nothing.
+        # Beyond the original size, one block at a time: usually it is empty.
         while not self._in_flight or (len(self._in_flight) < _WINDOW and self._asked <= size):
             length = self._retries.block
             params = {"handleId": self._handle, "offset": self._asked, "len": length}
@@ -209,7 +207,7 @@ class RemoteReader:
         while True:
             handle = self._session.name("f")[-32:]
             try:
-                # Sent together: the server handles requests for one path in order.
+                # Sent together; the server handles requests for one path in order.
                 opening = {"handleId": handle, "path": self._path}
                 replies = [
                     (await self._session.enqueue(method, params))[1]
@@ -223,7 +221,7 @@ class RemoteReader:
                 before, _, after = (reply.result() for reply in replies)
                 if not is_same(before, after):
                     continue
-                # Only together: a file that is open, but was not compared, must not be read.
+                # Set together: a file that was opened, but not compared, must not be read.
                 self._handle, self._metadata = handle, before
                 return
             except RemexError as error:
@@ -264,7 +262,7 @@ class RemoteWriter:
         self._unanswered: deque[tuple[int, bytes, asyncio.Future[Any]]] = deque()
         self._offset = self._done = 0
         self._buffer = bytearray()
-        #: Whether a write did not complete, so that blocks may be missing.
+        #: Whether a write failed, so that blocks may be missing.
         self._is_torn = False
 
     async def __aenter__(self) -> RemoteWriter:
@@ -295,7 +293,7 @@ class RemoteWriter:
 
     @property
     def acknowledged(self) -> int:
-        """How much the server has written."""
+        """How much the server has confirmed."""
         return self._done
 
     async def write(self, data: bytes | bytearray | memoryview) -> int:
@@ -430,7 +428,7 @@ class Temporary:
         self._is_over = False
 
     async def put_in_place(self, destination: str, size: int, *, overwrite: bool = True) -> None:
-        """Renames the file to its destination; once, also if the connection is lost."""
+        """Renames the file to its destination, exactly once across disconnects."""
         retries = Retries()
         params: dict[str, Any] = {"sourcePath": wire(self.path), "destinationPath": wire(destination)}
         if not overwrite:
@@ -441,7 +439,7 @@ class Temporary:
                 break
             except RemexError as error:
                 retries.note(error)
-            # No one else knows the name: if the file is missing, it was renamed before the disconnect.
+            # Nobody else knows the name: if the file is missing, it was renamed before the disconnect.
             try:
                 await get_metadata(self._session, self.path)
             except NotFoundError:
@@ -569,7 +567,7 @@ def remove_quietly(path: str) -> None:
 
 
 def local(action: str, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
-    """Does something with local files in a thread."""
+    """Runs a function on local files in a thread; raises `LocalError` if it fails."""
 
     async def run() -> Any:
         try:
@@ -581,7 +579,7 @@ def local(action: str, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
 
 
 def _open_at_once(path: LocalPath) -> IO[bytes]:
-    # Otherwise a FIFO would wait for a writer, in a thread that cannot be interrupted.
+    # Opening a FIFO would block until there is a writer, in a thread that cannot be interrupted.
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 

@@ -12,12 +12,13 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from . import models
 from ._codec import decode_base64, join, path_from_wire
 from ._codec import path_to_wire as wire
 from ._errors import ChangedError, NotFoundError, ProtocolError, RefusedError, RequestInterrupted, UsageError
+from ._session import Session
 from ._transfer import (
     BLOCK,
     PERMISSIONS,
@@ -36,9 +37,6 @@ from ._transfer import (
     remove_quietly,
     upload,
 )
-
-if TYPE_CHECKING:
-    from ._session import Session
 
 SkipUnchanged = Literal["sizeAndTime", "content", "never"]
 
@@ -83,7 +81,7 @@ class _Copy:
         self._slots = asyncio.Semaphore(_CONCURRENT)
 
     async def all(self, works: Iterable[Awaitable[None]]) -> None:
-        """Does several things at the same time; the first error ends the others."""
+        """Runs several tasks at once; the first error cancels the others."""
         tasks = [asyncio.ensure_future(work) for work in works]
         try:
             if tasks:
@@ -125,7 +123,7 @@ async def upload_tree(
     except NotFoundError:
         await session.call("fs/createDirectory", {"path": wire(path)})
         is_new = True
-    # The path that the caller gives may contain links; below it none is followed.
+    # The path of the caller may contain links; below it, none is followed.
     to = path_from_wire((await session.call("fs/canonicalize", {"path": wire(path)}))["path"])
     status = await local(f"look at `{root}`", os.stat, root)
     if is_new:
@@ -204,7 +202,7 @@ class _Upload(_Copy):
             await asyncio.wait(replies)
             for reply in replies:
                 reply.result()
-            # Answers come in any order: a write whose answer alone was lost was repeated after the time was set.
+            # A write whose answer was lost may have been repeated after the time was set.
             if self.session.disconnects != disconnects:
                 await self.session.call("fs/setTimes", times)
             await temporary.put_in_place(to, len(data))
@@ -242,7 +240,7 @@ class _Upload(_Copy):
                     await self.place_link(temporary, to, target)
                     break
                 except RequestInterrupted as error:
-                    # No one else knows the temporary name, so what is at the destination tells what has happened.
+                    # Nobody else knows the temporary name, so the destination tells whether the rename took effect.
                     retries.note(error)
                     if await self.link_target(to) == target and await self.link_target(temporary.path) is None:
                         break
@@ -302,7 +300,7 @@ class _Download(_Copy):
             page = await self.session.call("fs/readDirectory", params)
             for entry in page["entries"]:
                 name = path_from_wire(entry["path"]).rpartition("/")[2]
-                # It becomes part of a local path, and the server is not trusted that far.
+                # The name becomes part of a local path, and the server is not trusted with that.
                 if name in ("", ".", "..") or "\0" in name or os.sep in name:
                     raise ProtocolError(f"the directory `{source}` has an entry with an impossible name")
                 inner = f"{relative}/{name}" if relative else name
@@ -400,7 +398,7 @@ def _write_small(path: str, data: bytes, metadata: models.FsMetadata) -> None:
 
 
 def _write_link(path: str, target: bytes) -> bool:
-    """Returns whether something was done."""
+    """Returns whether the link was new or different."""
     try:
         if os.fsencode(os.readlink(path)) == target:
             return False

@@ -1,4 +1,4 @@
-"""Whether the program that listens on a unix socket may be told command lines and environments."""
+"""Whether the server on a unix socket can be trusted with command lines and environments. Start at `check`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from ._errors import UnreachableError
 
 _ROOT = 0
-# What the first process of a sandbox of remex is called; nothing in the sandbox can change that.
+# The command line of the first process of a remex sandbox, which nothing in the sandbox can change.
 _FIRST_PROCESS = b"remex-init\0"
 
 
@@ -34,7 +34,7 @@ def check(connected: socket.socket, path: str) -> None:
             "let the server listen in a directory in which only its user can create files, or check the path",
         )
     if pid == 0:
-        # Outside of the pid namespace of this process.
+        # The peer is outside of our pid namespace.
         return
     try:
         confined = _is_confined(pid)
@@ -66,12 +66,12 @@ def _is_confined(pid: int) -> bool:
     try:
         own = _namespace(os.getpid())
     except OSError:
-        # Without `/proc`, nothing can be found out.
+        # There is no `/proc`.
         return False
     try:
         theirs = _namespace(pid)
     except PermissionError:
-        # A confined program that nobody may read hides its namespace, and nothing else.
+        # A confined program whose file is not readable hides its namespace, but not its status.
         theirs = None
     if theirs == own:
         return False
@@ -101,6 +101,6 @@ def _has_first_process(namespace: str) -> bool:
             if numbers[-1:] == ["1"] and Path(f"/proc/{name}/cmdline").read_bytes() == _FIRST_PROCESS:
                 return True
         except OSError:
-            # It has ended meanwhile, or belongs to somebody else.
+            # The process has ended, or belongs to another user.
             continue
     return False

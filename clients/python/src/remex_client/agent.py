@@ -19,15 +19,15 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ._codec import check_seconds
 from ._errors import RemexError, UsageError
-from ._event import Chunk, Closed, Exit, Exited, Gap
-from ._host import Host
+from ._event import Chunk, Closed, Exited, Gap
+from ._exit import Exit
 from ._process import Process
 from ._start import PIPE, Command, StartOptions
-from ._streams import Data, as_bytes
+from ._stdin import Data, as_bytes
 from ._text import Cleaner, TruncatedText, Truncator
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class Limits:
 
     #: How many processes may be open; beyond that, the one that ended and was not used for longest is forgotten.
     open: int = 64
-    #: How long a call waits, unless it says otherwise, and what it may say.
+    #: How long a call waits by default, and the bounds of what it can ask for.
     yield_after: float = 10.0
     yield_min: float = 0.25
     yield_max: float = 30.0
-    #: How much output a call returns, unless it says otherwise.
+    #: How much output a call returns by default.
     output_bytes: int = 40 << 10
     #: How much output between two calls is kept.
     collect_bytes: int = 512 << 10
@@ -99,15 +99,22 @@ class ListedProcess:
     handle: int
     command: str
     state: Literal["running", "exited", "ended", "lost"]
-    #: How long it was not used, in seconds.
+    #: How long ago it was last used, in seconds.
     idle_for: float
     unseen_bytes: int
+
+
+class Starter(Protocol):
+    """What starts the processes of an agent, such as a `remex_client.Host`."""
+
+    async def start(self, command: Command, *, name: str | None = None, **options: Unpack[StartOptions]) -> Process:
+        """Starts a process."""
 
 
 class Agent:
     """Runs the commands of a language model on a host. See the module for an example."""
 
-    def __init__(self, host: Host, limits: Limits | None = None) -> None:
+    def __init__(self, host: Starter, limits: Limits | None = None) -> None:
         self._host = host
         self._limits = limits or Limits()
         self._open: dict[int, _Open] = {}
@@ -148,7 +155,7 @@ class Agent:
         yield_after: float | None = None,
         max_output_bytes: int | None = None,
     ) -> Step:
-        """Writes to a process (nothing: just waits on), closes its input with `end`, and waits as `exec` does."""
+        """Writes to a process, closes its input with `end`, and waits as `exec` does; without data, it only waits."""
         opened, began = self._find(handle), time.monotonic()
         raw = as_bytes(data)
         if raw or end:
@@ -158,7 +165,7 @@ class Agent:
         return await self._step(handle, opened, yield_after, max_output_bytes, began)
 
     async def output(self, handle: int, max_bytes: int) -> TruncatedText:
-        """Returns the beginning and the end of all output of a process, also what was returned before."""
+        """Returns the beginning and the end of all output of a process, including what was returned before."""
         snapshot = await self._find(handle).process.snapshot(max_bytes)
         truncator = Truncator(max_bytes)
         cleaner = Cleaner()
@@ -180,7 +187,7 @@ class Agent:
         return self._find(handle).process
 
     async def interrupt(self, handle: int) -> None:
-        """Interrupts a process as Ctrl-C does."""
+        """Interrupts a process, as Ctrl-C does."""
         opened = self._find(handle)
         if opened.is_terminal:
             await opened.process.stdin.write(b"\x03")
@@ -188,7 +195,7 @@ class Agent:
             await opened.process.signal("INT")
 
     async def terminate(self, handle: int, grace: float = 5.0) -> None:
-        """Asks a process to end, and kills it after `grace` seconds."""
+        """Sends SIGTERM to a process, and kills it after `grace` seconds."""
         await self._find(handle).process.terminate(grace)
 
     async def kill(self, handle: int) -> None:
@@ -205,7 +212,7 @@ class Agent:
         try:
             await self.close()
         except RemexError:
-            # An error of the block says more than that of the end.
+            # An error raised in the block says more than one of the end.
             if error is None:
                 raise
 
@@ -270,7 +277,7 @@ class _Open:
         self._cleaners: dict[str, Cleaner] = {}
         self.is_terminal = False
         self._task = asyncio.create_task(self._collect())
-        #: The writes that a call did not wait for, the oldest first.
+        #: Writes that are under way, the oldest first.
         self._writes: deque[asyncio.Task[None]] = deque()
 
     @property
@@ -286,11 +293,11 @@ class _Open:
         return self._collected.total_bytes
 
     def start_write(self, data: bytes, end: bool) -> None:
-        """Writes behind what is being written; the process may not read, so no one waits for it."""
+        """Queues a write; nothing waits for it, because the process may not read."""
         self._writes.append(asyncio.create_task(self._write(data, end)))
 
     def check_writes(self) -> None:
-        """Raises what went wrong with a write, unless the process has ended, which explains it."""
+        """Raises the error of a write, unless the end of the process explains it."""
         while self._writes and self._writes[0].done():
             failure = self._writes.popleft().exception()
             if failure is not None and self.state == "running":
@@ -316,7 +323,7 @@ class _Open:
         await asyncio.wait([self._task, *self._writes])
         for write in self._writes:
             if not write.cancelled():
-                write.exception()  # no one asks any more
+                write.exception()  # silences the warning: nobody needs the error any more
 
     async def _collect(self) -> None:
         try:

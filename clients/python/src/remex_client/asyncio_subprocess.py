@@ -25,7 +25,8 @@ from ._errors import RefusedError, RemexError, is_kind
 from ._host import Host
 from ._process import Process as RemoteProcess
 from ._start import ProcessOptions
-from ._streams import Reader, Stdin, as_bytes
+from ._stdin import Stdin, as_bytes
+from ._streams import Reader
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -100,7 +101,7 @@ async def _create(
 
 
 class StreamWriter:
-    """The input of a process, with the methods of `asyncio.StreamWriter`. A task sends what is written, in order."""
+    """The input of a process, with the methods of `asyncio.StreamWriter`. A task sends the data in order."""
 
     def __init__(self, stdin: Stdin) -> None:
         self._stdin = stdin
@@ -111,7 +112,7 @@ class StreamWriter:
         self._sender: asyncio.Task[None] | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends data soon; `drain` waits until it is on its way."""
+        """Queues data; `drain` waits until it is sent."""
         if isinstance(data, str):
             raise TypeError("the input of a process is bytes, not text")
         if self._is_closing:
@@ -120,11 +121,11 @@ class StreamWriter:
         self._wake()
 
     def writelines(self, data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Sends several pieces of data soon."""
+        """Queues several pieces of data."""
         self.write(b"".join(data))
 
     async def drain(self) -> None:
-        """Waits until everything is on its way; raises `BrokenPipeError` if the process takes no more."""
+        """Waits until everything is sent; raises `BrokenPipeError` if the process accepts no more."""
         await self._sent()
         if self._failure is not None:
             raise self._failure
@@ -134,16 +135,16 @@ class StreamWriter:
         return True
 
     def write_eof(self) -> None:
-        """Closes the input behind everything that was written."""
+        """Closes the input after everything that was written."""
         self.close()
 
     def close(self) -> None:
-        """Closes the input behind everything that was written."""
+        """Closes the input after everything that was written."""
         self._is_closing = True
         self._wake()
 
     def is_closing(self) -> bool:
-        """Returns whether the input is closed, or about to be."""
+        """Returns whether the input is closed or closing."""
         return self._is_closing
 
     async def wait_closed(self) -> None:
@@ -183,7 +184,7 @@ class Process:
     """A process on a remote host, with the members of `asyncio.subprocess.Process`."""
 
     def __init__(self, process: RemoteProcess, has_stdin: bool, has_stdout: bool, has_stderr: bool) -> None:
-        #: The process with everything else that remex offers.
+        #: The process as a `remex_client.Process`.
         self.remote = process
         self.stdin = StreamWriter(process.stdin) if has_stdin else None
         self.stdout: Reader | None = process.stdout if has_stdout else None
@@ -207,7 +208,7 @@ class Process:
         return 128 - exit.exit_code if exit.signal is not None and exit.exit_code > 128 else exit.exit_code
 
     async def wait(self) -> int:
-        """Waits for the exit; output that is piped must be read, or the process may not get there."""
+        """Waits for the exit; piped output must be read, or the process may block."""
         await self.remote.wait()
         assert self.returncode is not None
         return self.returncode

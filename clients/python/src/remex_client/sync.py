@@ -18,20 +18,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TYPE_CHECKING, overload
 
-from . import _files, _host, _http, _observe, _process, _streams, _text_file, _transfer, agent, models
+from . import _files, _host, _http, _observe, _process, _stdin, _streams, _text_file, _transfer, agent, models
 from ._codec import StrPath
-from ._event import Chunk, Closed, Event, Exit, Stream
+from ._event import Chunk, Closed, Event, Stream
+from ._exit import Exit
+from ._file_search import SearchReport, SearchResult
 from ._files import Changes, DirEntry, Metadata, Walk
 from ._http import Headers, Response
+from ._match import Match
 from ._observe import SessionInfo
 from ._options import ConnectionState, SessionChoice, UNSET, Unset
 from ._portal import Face, Portal
 from ._process import ProcessInfo, Snapshot
 from ._queue import WINDOW_BYTES
 from ._result import OutputCallback, Result
-from ._search import Match
 from ._start import Command, DEVNULL, StartOptions, Tty
-from ._streams import Data, Input, Line, MAX_LINE_BYTES
+from ._stdin import Data, Input
+from ._streams import Line, MAX_LINE_BYTES
 from ._target import Target, Token
 from ._text import TruncatedText
 from ._transfer import LocalPath, Progress
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Events(Face[_streams.Events]):
-    """The events of one process for one consumer, in order and exactly once. `async for` ends behind `Closed`."""
+    """The events of one process for one consumer, in order and exactly once. `async for` ends after `Closed`."""
 
     def __iter__(self) -> Iterator[Event]:
         return self._each(self._inner)
@@ -52,7 +55,7 @@ class Events(Face[_streams.Events]):
         return self._next(self._inner)
 
     def next(self) -> Event | None:
-        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        """Waits for the next event; None after the last. Cancelling it loses nothing."""
         return self._run(self._inner.next())
 
     def close(self) -> None:
@@ -70,7 +73,7 @@ class PolledEvents(Face[_streams.PolledEvents]):
         return self._next(self._inner)
 
     def next(self) -> Event | None:
-        """Waits for the next event; None behind the last. Cancelling it loses nothing."""
+        """Waits for the next event; None after the last. Cancelling it loses nothing."""
         return self._run(self._inner.next())
 
     def close(self) -> None:
@@ -109,7 +112,7 @@ class Lines(Face[_streams.Lines]):
 class Reader(Face[_streams.Reader]):
     """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
 
-    At a gap, reading raises `GapError` once, and then continues behind it; what it had read before is kept for the next
+    At a gap, reading raises `GapError` once, and then continues after it; what it had read before is kept for the next
     call, as it is when a call is cancelled.
     """
 
@@ -144,7 +147,7 @@ class Reader(Face[_streams.Reader]):
         return self._next(self._inner)
 
 
-class Stdin(Face[_streams.Stdin]):
+class Stdin(Face[_stdin.Stdin]):
     """The input of a process.
 
     Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
@@ -155,7 +158,7 @@ class Stdin(Face[_streams.Stdin]):
         return self._inner.is_open
 
     def write(self, data: Data) -> None:
-        """Writes; returns when everything is on its way, and waits while the process does not read.
+        """Writes; returns once everything is sent, and waits while the process does not read.
 
         Raises `RefusedError` (the kind is `stdinClosed`) if the process does not accept input. `drain` tells whether
         the server has taken everything.
@@ -167,9 +170,9 @@ class Stdin(Face[_streams.Stdin]):
         self._run(self._inner.drain())
 
     def close(self) -> None:
-        """Closes the input behind everything that was written. A terminal gets its end-of-file key, and stays open.
+        """Closes the input after everything that was written. A terminal gets its end-of-file key, and stays open.
 
-        If it fails or is cancelled, it can be tried again.
+        If it fails or is cancelled, it can be called again.
         """
         self._run(self._inner.close())
 
@@ -177,7 +180,7 @@ class Stdin(Face[_streams.Stdin]):
 class ProcessRef(Face[_process.ProcessRef]):
     """A process of any session of this user, by its id.
 
-    It needs no handle on the process and follows nothing by itself: output is polled.
+    It needs no handle on the process, and receives nothing by itself: output is polled.
 
         other = host.process_ref("nightly", "build")
         for line in other.lines():
@@ -200,11 +203,11 @@ class ProcessRef(Face[_process.ProcessRef]):
         return self._run(self._inner.read(after, max_bytes=max_bytes, wait=wait))
 
     def write(self, data: Data) -> None:
-        """Writes to the input, and waits until the server has taken it."""
+        """Writes to the input, and waits until the server has accepted everything."""
         self._run(self._inner.write(data))
 
     def close_stdin(self) -> None:
-        """Closes the input, when everything written before has reached the process."""
+        """Closes the input after everything that was written."""
         self._run(self._inner.close_stdin())
 
     def signal(self, signal: str | int) -> None:
@@ -212,15 +215,25 @@ class ProcessRef(Face[_process.ProcessRef]):
         self._run(self._inner.signal(signal))
 
     def terminate(self, grace: float=5.0, *, tree: bool=False) -> None:
-        """Asks the process and its descendants to end (SIGTERM), and kills what is left after `grace` seconds.
+        """Sends SIGTERM to the process and its descendants, and kills what is left after `grace` seconds.
 
         With `tree`, also descendants of a process that has ended.
         """
         self._run(self._inner.terminate(grace, tree=tree))
 
     def kill(self, *, tree: bool=False) -> None:
-        """Kills the process with its descendants, and returns when nothing of them is left."""
+        """Kills the process with its descendants, and returns once all of them are gone."""
         self._run(self._inner.kill(tree=tree))
+
+    def restart(self, grace: float=5.0) -> int | None:
+        """Ends the process with its descendants, and starts it again under its id, as it was started; returns the pid.
+
+        It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It must have been started with
+        `restartable`, and no other client may be attached to its session; it may have ended already. The restart takes
+        effect once, also across disconnects, and is carried out even if this call is cancelled. If the new process does
+        not start, the error says that the old one has ended. Handles on the old process end with it.
+        """
+        return self._run(self._inner.restart(grace))
 
     def resize(self, rows: int, cols: int) -> None:
         """Changes the size of the terminal."""
@@ -243,7 +256,7 @@ class ProcessRef(Face[_process.ProcessRef]):
         return self._run(self._inner.wait())
 
     def release(self) -> None:
-        """Lets the process go on while this client is away: a full log drops the oldest output."""
+        """Lets the process run while this client is away: a full log drops the oldest output instead of pausing it."""
         self._run(self._inner.release())
 
     def forget(self) -> None:
@@ -252,7 +265,7 @@ class ProcessRef(Face[_process.ProcessRef]):
 
     def events(self, after: int=0) -> PolledEvents | Events:
         """Returns the events after an event, in order."""
-        face: PolledEvents | Events = self._wrap(self._call(lambda: self._inner.events(after)))
+        face: PolledEvents | Events = self._wrap(self._call(lambda: self._inner.events(after)), PolledEvents, Events)
         return face
 
     @property
@@ -351,16 +364,35 @@ class Process(ProcessRef):
     def read(self, after: int=0, *, max_bytes: int=WINDOW_BYTES, wait: float=0.0) -> list[Event]:
         return self._run(self._inner.read(after, max_bytes=max_bytes, wait=wait))
 
+    def restart(self, grace: float=5.0) -> int | None:
+        """Ends the process with its descendants, and starts it again under its id, as it was started; returns the pid.
+
+        Afterwards, this handle is that of the new process: `pid`, `exit`, `wait`, `stdin` and new consumers of output.
+        Consumers from before get the rest of the old output and end, with a `RefusedError` (`unknownProcess`) if not
+        all of it arrives; so do other handles on the old process.
+
+            process = host.start(["worker"], restartable=True)
+            ...
+            process.restart(grace=30)
+            for line in process.lines():
+                ...
+
+        It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It may have ended already. The
+        restart takes effect once, also across disconnects, and is carried out even if this call is cancelled. If the
+        new process does not start, the error says that the old one has ended.
+        """
+        return self._run(self._inner.restart(grace))
+
     def post_signal(self, signal: str | int) -> None:
-        """Sends a signal soon, for callers that cannot wait; what becomes of it is not told."""
+        """Sends a signal without waiting, and without reporting errors."""
         self._call(lambda: self._inner.post_signal(signal))
 
     def post_kill(self) -> None:
-        """Kills the process with its descendants soon, for callers that cannot wait."""
+        """Kills the process with its descendants, without waiting."""
         self._call(lambda: self._inner.post_kill())
 
     def discard_output(self) -> None:
-        """Lets the process go on although no one reads its output, which stays readable as far as it is retained."""
+        """Lets the process run although nobody reads its output, which stays readable as far as it is retained."""
         self._call(lambda: self._inner.discard_output())
 
     def communicate(self, input: Input=b'') -> Result:
@@ -372,17 +404,17 @@ class Process(ProcessRef):
         return self._run(self._inner.communicate(input))
 
     def wait(self) -> Exit:
-        """Waits until the process has exited. Unread output does not hold it up from here on."""
+        """Waits until the process has exited. Unread output no longer holds it up."""
         return self._run(self._inner.wait())
 
     def wait_closed(self) -> Exit:
-        """Waits until all output has ended, too, also that of background processes."""
+        """Waits until the process has exited and all output has ended, also that of background processes."""
         return self._run(self._inner.wait_closed())
 
     def wait_for_silence(self, seconds: float) -> Exit | None:
         """Waits until there was no output for this long; returns the exit if that comes first.
 
-        Unread output does not hold the process up from here on.
+        Unread output no longer holds the process up.
         """
         return self._run(self._inner.wait_for_silence(seconds))
 
@@ -447,7 +479,7 @@ class RemoteWriter(Face[_transfer.RemoteWriter]):
 
     @property
     def acknowledged(self) -> int:
-        """How much the server has written."""
+        """How much the server has confirmed."""
         return self._inner.acknowledged
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
@@ -518,7 +550,7 @@ class Files(Face[_files.Files]):
     def read(self, path: StrPath) -> bytes:
         """Returns the content of a file of up to 512 MiB.
 
-        After a disconnect it goes on where it was, and raises `ChangedError` if the file has changed meanwhile.
+        After a disconnect it continues where it was, and raises `ChangedError` if the file has changed meanwhile.
         """
         return self._run(self._inner.read(path))
 
@@ -537,7 +569,7 @@ class Files(Face[_files.Files]):
         return self._run(self._inner.write(path, data, atomic=atomic, if_match=if_match, permissions=permissions))
 
     def write_text(self, path: StrPath, text: str, encoding: str='utf-8', *, atomic: bool=False, if_match: str | Unset=UNSET, permissions: int | None=None) -> str:
-        """Replaces the content of a file by text, as `write` does."""
+        """Replaces the content of a file with text, as `write` does."""
         return self._run(self._inner.write_text(path, text, encoding, atomic=atomic, if_match=if_match, permissions=permissions))
 
     def hash(self, path: StrPath, *, offset: int | None=None, length: int | None=None) -> str:
@@ -561,11 +593,11 @@ class Files(Face[_files.Files]):
         `xb` does the same and fails if the file exists. Both survive disconnects. `r`, `w` and `x` are the same for
         text; unlike that of Python, this `open` is for bytes by default.
         """
-        face: RemoteReader | RemoteWriter | RemoteTextReader | RemoteTextWriter = self._wrap(self._call(lambda: self._inner.open(path, mode, encoding=encoding, errors=errors)))
+        face: RemoteReader | RemoteWriter | RemoteTextReader | RemoteTextWriter = self._wrap(self._call(lambda: self._inner.open(path, mode, encoding=encoding, errors=errors)), RemoteReader, RemoteWriter, RemoteTextReader, RemoteTextWriter)
         return face
 
     def upload(self, source: LocalPath, path: StrPath, *, permissions: int | None=None, progress: Callable[[Progress], None] | None=None) -> int:
-        """Copies a file of this host to the remote one, and returns its size.
+        """Copies a local file to the remote host, and returns its size.
 
         It replaces the destination in one step when everything has arrived, with the time of the source, and with its
         permissions unless others are given. It survives disconnects.
@@ -573,11 +605,11 @@ class Files(Face[_files.Files]):
         return self._run(self._inner.upload(source, path, permissions=permissions, progress=progress))
 
     def download(self, path: StrPath, destination: LocalPath, *, progress: Callable[[Progress], None] | None=None) -> int:
-        """Copies a file of the remote host to this one, as `upload` does, and returns its size."""
+        """Copies a file of the remote host to a local one, as `upload` does, and returns its size."""
         return self._run(self._inner.download(path, destination, progress=progress))
 
     def upload_tree(self, source: LocalPath, path: StrPath, *, skip_unchanged: SkipUnchanged='sizeAndTime', ignore: Callable[[str], bool] | None=None, progress: Callable[[Progress], None] | None=None) -> TreeCopied:
-        """Copies a directory of this host to the remote one, with permissions, times and symbolic links.
+        """Copies a local directory to the remote host, with permissions, times and symbolic links.
 
         Files that are the same there, by size and time or by `content`, are skipped, so an interrupted copy continues
         where it stopped. `ignore` is asked about each path relative to the root.
@@ -585,7 +617,7 @@ class Files(Face[_files.Files]):
         return self._run(self._inner.upload_tree(source, path, skip_unchanged=skip_unchanged, ignore=ignore, progress=progress))
 
     def download_tree(self, path: StrPath, destination: LocalPath, *, skip_unchanged: SkipUnchanged='sizeAndTime', ignore: Callable[[str], bool] | None=None, progress: Callable[[Progress], None] | None=None) -> TreeCopied:
-        """Copies a directory of the remote host to this one, as `upload_tree` does."""
+        """Copies a directory of the remote host to a local one, as `upload_tree` does."""
         return self._run(self._inner.download_tree(path, destination, skip_unchanged=skip_unchanged, ignore=ignore, progress=progress))
 
     def metadata(self, path: StrPath, *, follow_symlinks: bool=True) -> Metadata:
@@ -593,7 +625,7 @@ class Files(Face[_files.Files]):
         return self._run(self._inner.metadata(path, follow_symlinks=follow_symlinks))
 
     def exists(self, path: StrPath) -> bool:
-        """Returns whether there is something at a path; a dangling link is nothing."""
+        """Returns whether a path exists; a dangling link does not."""
         return self._run(self._inner.exists(path))
 
     def realpath(self, path: StrPath) -> str:
@@ -609,7 +641,7 @@ class Files(Face[_files.Files]):
         self._run(self._inner.copy(source, destination, recursive=recursive))
 
     def rename(self, source: StrPath, destination: StrPath, *, overwrite: bool=True) -> None:
-        """Renames within one file system, in one step."""
+        """Renames a file or directory within one file system, atomically."""
         self._run(self._inner.rename(source, destination, overwrite=overwrite))
 
     def chmod(self, path: StrPath, permissions: int) -> None:
@@ -629,7 +661,7 @@ class Files(Face[_files.Files]):
         return self._run(self._inner.read_link(path))
 
     def mkdir(self, path: StrPath, *, parents: bool=True) -> None:
-        """Makes a directory; with `parents`, also what is missing above it, and it may exist."""
+        """Makes a directory; with `parents`, also missing directories above it, and no error if it exists."""
         self._run(self._inner.mkdir(path, parents=parents))
 
     def listdir(self, path: StrPath) -> list[DirEntry]:
@@ -644,13 +676,38 @@ class Files(Face[_files.Files]):
         """Lists the tree below a directory in one request."""
         return self._run(self._inner.walk(path, max_depth=max_depth, max_directories=max_directories, max_entries=max_entries, follow_directory_symlinks=follow_directory_symlinks, prune_hidden_directories=prune_hidden_directories))
 
+    def search(self, path: StrPath, pattern: str | None=None, *, literal: bool=False, ignore_case: bool=False, globs: Sequence[str]=(), with_ignored: bool=False, report: SearchReport='lines', context_before: int=0, context_after: int=0, max_depth: int | None=None, skip: int=0, max_items: int=500, max_bytes: int=256 << 10, max_line_bytes: int=1 << 10, timeout: float=20.0) -> SearchResult:
+        """Searches a file, or the files below a directory, as ripgrep does; the host needs no program for that.
+
+            found = host.files.search("/srv/project", r"fn \\w+", globs=["*.rs", "!target"])
+            for file in found.files:
+                for line in file.lines:
+                    print(f"{file.path}:{line.number}: {line.text}")
+            if found.truncated:
+                print(f"there may be more: the limit of {found.truncated} ended the search")
+
+        - `pattern` is a regular expression of Rust for one line; with `literal`, plain text. Without it, every file is
+          found.
+        - It follows no links and searches hidden files, but neither binary ones nor, unless `with_ignored`, what
+          `.gitignore` and `.ignore` files exclude. The result says how many it has left out.
+        - `globs` are those of gitignore with `{a,b}`, for paths below `path`: only files that match one of them, and
+          none of those that begin with `!`.
+        - `report` is what to return of a file: its `lines`, with `context_before` and `context_after` (up to 100),
+          `counts` of them, or nothing but the `files`.
+        - A limit ends the search with what it has found, and `truncated` names it: `max_items` lines or files (up to
+          10,000), `max_bytes` of text and paths (up to 1 MiB), or `timeout` seconds (up to 120). To continue, repeat it
+          with `skip` increased by the `returned` of the result.
+        - Of a line, up to `max_line_bytes` (up to 64 KiB) around its first match are returned.
+        """
+        return self._run(self._inner.search(path, pattern, literal=literal, ignore_case=ignore_case, globs=globs, with_ignored=with_ignored, report=report, context_before=context_before, context_after=context_after, max_depth=max_depth, skip=skip, max_items=max_items, max_bytes=max_bytes, max_line_bytes=max_line_bytes, timeout=timeout))
+
     def watch(self, path: StrPath, *, recursive: bool=True) -> Watch:
         """Watches a file or a directory; everything below it, unless `recursive` is false.
 
             for changes in host.files.watch("/srv/project"):
                 ...
 
-        After a disconnect it watches anew, and tells of an `overflow`.
+        After a disconnect it watches again, and reports an `overflow`.
         """
         return Watch(self._portal, self._run(self._inner.watch(path, recursive=recursive)))
 
@@ -692,7 +749,7 @@ class Http(Face[_http.Http]):
         return self._run(self._inner.request(method, url, headers=headers, secret_headers=secret_headers, body=body, timeout=timeout, redirects=redirects))
 
     def stream(self, method: str, url: str, *, headers: Headers=(), secret_headers: Mapping[str, tuple[str, str]] | None=None, body: bytes | None=None, timeout: float | None=None, redirects: Literal['follow', 'stop']='follow') -> StreamingResponse:
-        """Makes a request, and returns the response when its head has arrived; its body follows piece by piece.
+        """Makes a request, and returns the response once its head has arrived; the body follows in pieces.
 
             with host.http.stream("GET", url) as response:
                 for piece in response:
@@ -704,9 +761,9 @@ class Http(Face[_http.Http]):
 
 
 class StreamingResponse(Face[_http.StreamingResponse]):
-    """A response whose body follows: iterate over its pieces, or `read` all of it.
+    """A response with its body still to come: iterate over the pieces, or `read` all of it.
 
-    If it does not arrive completely, the iteration raises `RefusedError` (`httpFailed`), `ProtocolError` or
+    If the body does not arrive completely, the iteration raises `RefusedError` (`httpFailed`), `ProtocolError` or
     `RequestInterrupted` behind what has arrived.
     """
 
@@ -733,7 +790,7 @@ class StreamingResponse(Face[_http.StreamingResponse]):
         return self._run(self._inner.read())
 
     def close(self) -> None:
-        """Ends the request if its body has not ended."""
+        """Ends the request unless all of its body has arrived."""
         self._run(self._inner.close())
 
     def __enter__(self) -> StreamingResponse:
@@ -747,8 +804,8 @@ class StreamingResponse(Face[_http.StreamingResponse]):
 class ObservedEvents(Face[_observe.ObservedEvents]):
     """The events of all processes of another session, as pairs of the id of a process and an event.
 
-    Those of one process come in order and each once, or a `Gap` says what is missing. It survives disconnects, and
-    raises `RefusedError` (`unknownSession`) when the session has ended.
+    The events of one process come in order and exactly once, or a `Gap` says what is missing. Observing survives
+    disconnects, and raises `RefusedError` (`unknownSession`) when the session has ended.
     """
 
     def __iter__(self) -> Iterator[tuple[str, Event]]:
@@ -763,7 +820,7 @@ class ObservedEvents(Face[_observe.ObservedEvents]):
 
 
 class Host(Face[_host.Host]):
-    """A remote host, by way of a session with its server.
+    """A remote host, reached through a session with its server.
 
     After a disconnect it reconnects and resumes the session: calls and streams notice a pause, unless a call cannot be
     repeated (`RequestInterrupted`) or the session is lost (`SessionLostError`).
@@ -817,7 +874,7 @@ class Host(Face[_host.Host]):
         self._run(self._inner.end())
 
     def call(self, method: str, params: Mapping[str, object] | None=None) -> Any:
-        """Makes any request of the protocol; `remex_client.models` has the types of params and results."""
+        """Makes any request of the protocol; `remex_client.models` has the types of its params and its result."""
         return self._run(self._inner.call(method, params))
 
     def info(self) -> models.EnvironmentInfo:
@@ -861,7 +918,7 @@ class Host(Face[_host.Host]):
         """
         return self._run(self._inner.run(command, input=input, check=check, merge=merge, max_output_bytes=max_output_bytes, on_stdout=on_stdout, on_stderr=on_stderr, name=name, **options))
 
-    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: int | Literal['pipe', 'devnull']=DEVNULL, tty: Tty=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, arg0: str | None=None) -> Process:
+    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: int | Literal['pipe', 'devnull']=DEVNULL, tty: Tty=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, restartable: bool=False, arg0: str | None=None) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
 
             process = host.start(["python3", "-i"], tty=True)
@@ -877,9 +934,11 @@ class Host(Face[_host.Host]):
         - `name` is the id of the process; `host.process(name)` finds it again.
         - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
+        - `restartable` lets the server keep this request in memory for `process.restart`; a server that cannot do that
+          starts the process all the same.
         - `linger` is how long after its exit to wait for background processes that hold the output open.
         """
-        return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, timeout_grace=timeout_grace, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, arg0=arg0)))
+        return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, timeout_grace=timeout_grace, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, restartable=restartable, arg0=arg0)))
 
     def attach_or_start(self, command: Command, *, name: str, **options: Unpack[StartOptions]) -> Process:
         """Returns a handle on the process with this name, which it starts if there is none. `options` are those of
@@ -897,7 +956,7 @@ class Host(Face[_host.Host]):
         return Process(self._portal, self._run(self._inner.process(id)))
 
     def process_ref(self, session: str, id: str) -> ProcessRef:
-        """Returns a reference to a process of another session, by the id or name of that. It has the same readers."""
+        """Returns a reference to a process of any session, which is given by its id or name."""
         return ProcessRef(self._portal, self._call(lambda: self._inner.process_ref(session, id)))
 
     def processes(self, scope: Literal['session', 'identity']='session') -> list[ProcessInfo]:
@@ -905,7 +964,7 @@ class Host(Face[_host.Host]):
         return self._run(self._inner.processes(scope))
 
     def agent(self, limits: Limits | None=None) -> Agent:
-        """Returns what serves the tool calls of a language model on this host."""
+        """Returns an agent, which serves the tool calls of a language model on this host."""
         return Agent(self._portal, self._call(lambda: self._inner.agent(limits)))
 
 
@@ -920,11 +979,11 @@ class Agent(Face[agent.Agent]):
         return self._run(self._inner.exec(command, yield_after=yield_after, max_output_bytes=max_output_bytes, name=name, **options))
 
     def write(self, handle: int, data: Data=b'', *, end: bool=False, yield_after: float | None=None, max_output_bytes: int | None=None) -> Step:
-        """Writes to a process (nothing: just waits on), closes its input with `end`, and waits as `exec` does."""
+        """Writes to a process, closes its input with `end`, and waits as `exec` does; without data, it only waits."""
         return self._run(self._inner.write(handle, data, end=end, yield_after=yield_after, max_output_bytes=max_output_bytes))
 
     def output(self, handle: int, max_bytes: int) -> TruncatedText:
-        """Returns the beginning and the end of all output of a process, also what was returned before."""
+        """Returns the beginning and the end of all output of a process, including what was returned before."""
         return self._run(self._inner.output(handle, max_bytes))
 
     def list(self) -> list[ListedProcess]:
@@ -936,11 +995,11 @@ class Agent(Face[agent.Agent]):
         return Process(self._portal, self._call(lambda: self._inner.process(handle)))
 
     def interrupt(self, handle: int) -> None:
-        """Interrupts a process as Ctrl-C does."""
+        """Interrupts a process, as Ctrl-C does."""
         self._run(self._inner.interrupt(handle))
 
     def terminate(self, handle: int, grace: float=5.0) -> None:
-        """Asks a process to end, and kills it after `grace` seconds."""
+        """Sends SIGTERM to a process, and kills it after `grace` seconds."""
         self._run(self._inner.terminate(handle, grace))
 
     def kill(self, handle: int) -> None:

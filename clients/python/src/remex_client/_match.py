@@ -8,24 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ._errors import NoMatchError, UsageError
-from ._event import Chunk, Event, Exit, Gap, Stream
+from ._event import Chunk, Event, Exited, Gap, Stream
+from ._exit import Exit
 
-#: How much of each stream a search looks back.
+#: How much of each stream is kept for a match that further output completes.
 _SEARCH_BYTES = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Output that a `wait_for` was waiting for. `seq` is the event that completed it."""
+    """Output that matched the pattern of a `wait_for`. `seq` is the event that completed the match."""
 
     seq: int
     data: bytes
     stream: Stream = "unknown"
-    #: What came before it on the same stream since the search began, at most about 128 KiB.
+    #: What came before the match on the same stream since the search began, at most about 128 KiB.
     before: bytes = field(default=b"", repr=False)
     #: What the groups of the pattern matched.
     groups: tuple[bytes | None, ...] = ()
-    #: What had arrived behind it on the same stream, up to that event.
+    #: What followed the match on the same stream within that event.
     rest: bytes = field(default=b"", repr=False)
     #: The numbers of the groups that have names.
     names: Mapping[str, int] = field(default_factory=dict, repr=False)
@@ -36,7 +37,7 @@ class Match:
         return self.data.decode("utf-8", "replace")
 
     def group(self, key: int | str = 0) -> bytes | None:
-        """Returns what a group matched, by its number or name; 0 is all of the match."""
+        """Returns what a group matched, by its number or name; 0 is the whole match."""
         number = self.names[key] if isinstance(key, str) else key
         return self.data if number == 0 else self.groups[number - 1]
 
@@ -66,15 +67,20 @@ async def find_in(process: _Process, pattern: str | bytes | re.Pattern[bytes], a
         return Match(seq, found.group(), stream, before, found.groups(), rest, search.groupindex)
 
     if isinstance(after, Match):
-        # Also an expression that matches the empty text needs something to match in.
+        # Without new output, not even a pattern that matches the empty text matches.
         if after.rest and (match := find(after.seq, after.stream, after.rest)) is not None:
             return match
         after = after.seq
     event: Event
+    exit: Exit | None = None
     async for event in process.events(after):
         if isinstance(event, Chunk):
             if (match := find(event.seq, event.stream, event.data)) is not None:
                 return match
         elif isinstance(event, Gap):
             arrived.clear()
-    raise NoMatchError(f"process `{process.id}` ended and did not print {pattern!r}", await process.wait())
+        elif isinstance(event, Exited):
+            exit = event.exit
+    # The exit may have come before `after`.
+    exit = exit or await process.wait()
+    raise NoMatchError(f"process `{process.id}` ended and did not print {pattern!r}", exit)

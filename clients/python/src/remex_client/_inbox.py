@@ -1,0 +1,209 @@
+"""The messages of a server: decoded, and routed to their receivers.
+
+Events go to the queues of processes, notifications to the routes, answers to the session. Start at `Inbox`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from ._codec import decode_base64
+from ._errors import ProtocolError, RefusedError
+from ._event import (
+    Chunk,
+    Event,
+    Exited,
+    decode_chunk,
+    decode_closed,
+    decode_exit,
+    decode_gap,
+    number,
+    stream_of,
+)
+from ._queue import EventQueue
+from ._route import Route, RouteKey
+
+log = logging.getLogger("remex_client")
+
+#: The most frequent message in its usual spelling; everything else is decoded as JSON.
+_OUTPUT = re.compile(
+    rb'\{"method":"process/output","params":\{"processId":"([^"\\]*)","seq":(\d{1,18}),"stream":"(\w+)","chunk":"'
+)
+
+
+class Owner(Protocol):
+    """What an inbox needs of its session."""
+
+    queues: dict[str, EventQueue]
+    routes: dict[RouteKey, Route]
+
+    def on_answer(self, call_id: object, message: dict[str, Any]) -> None:
+        """Handles the answer to a request."""
+
+    def on_request(self, call_id: object) -> None:
+        """Refuses a request of the server."""
+
+    def on_unfollowed(self, process_id: str, event: Event) -> None:
+        """Handles an event of a process without a queue."""
+
+    def on_mark(self, mark: int) -> None:
+        """Handles a mark, which must be acknowledged."""
+
+    def on_protocol_error(self, what: str) -> None:
+        """Handles an invalid message that names no process, watch or request."""
+
+    def take_notes(self) -> Iterator[bytes]:
+        """Returns notifications that are waiting to be sent."""
+
+
+class Inbox:
+    """The messages that a link receives."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        #: How many messages have arrived, and how many of them prove that the server receives ours.
+        self.received = self.answers = 0
+
+    def take_notes(self) -> Iterator[bytes]:
+        """Returns notifications that are waiting to be sent."""
+        return self._owner.take_notes()
+
+    def on_pong(self) -> None:
+        """Counts a sign of life."""
+        self.received += 1
+        self.answers += 1
+
+    def on_message(self, buffer: bytearray, start: int, end: int) -> None:
+        """Handles a message."""
+        self.received += 1
+        match = _OUTPUT.match(buffer, start, end)
+        if match is not None and buffer[end - 3 : end] == b'"}}':
+            try:
+                data = decode_base64(memoryview(buffer)[match.end() : end - 3])
+                process_id, seq, stream = match.group(1).decode(), int(match[2]), match[3].decode()
+            except ValueError:
+                pass  # spelled differently, or invalid: decoded as JSON below
+            else:
+                chunk = Chunk(seq, stream_of(stream), data)
+                queue = self._owner.queues.get(process_id)
+                if queue is not None:
+                    queue.on_output(chunk)
+                else:
+                    self._on_process_event(process_id, chunk)
+                return
+        try:
+            message = json.loads(str(memoryview(buffer)[start:end], "utf-8"))
+            if not isinstance(message, dict):
+                raise ValueError("a message must be one JSON object")
+            self._on_object(message)
+        except (ValueError, RecursionError) as error:
+            self._owner.on_protocol_error(str(error))
+
+    def _on_object(self, message: dict[str, Any]) -> None:
+        method, params, call_id = message.get("method"), message.get("params"), message.get("id")
+        if method is None:
+            if "result" not in message and "error" not in message:
+                raise ValueError("a message has neither a method nor a result")
+            self.answers += 1
+            self._owner.on_answer(call_id, message)
+        elif not isinstance(method, str):
+            raise ValueError("a method must be a string")
+        elif call_id is not None:
+            self._owner.on_request(call_id)
+        elif method in _NOTIFICATIONS:
+            try:
+                if not isinstance(params, dict):
+                    raise ValueError("params must be an object")
+                _NOTIFICATIONS[method](self, params)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                self._on_invalid_notification(params, f"cannot decode `{method}`: {error}")
+        else:
+            log.debug("unknown notification `%s`", method)
+
+    def _on_process(self, params: dict[str, Any], event: Event) -> None:
+        session_id, process_id = params.get("sessionId"), params["processId"]
+        if not isinstance(process_id, str):
+            raise ValueError("`processId` must be a string")
+        if session_id is not None:
+            # An observed session, whose processes may have the same ids.
+            if (route := self._owner.routes.get(("session", session_id))) is not None:
+                route.push({"processId": process_id, "event": event}, len(getattr(event, "data", b"")))
+            return
+        self._on_process_event(process_id, event)
+
+    def _on_process_event(self, process_id: str, event: Event) -> None:
+        queue = self._owner.queues.get(process_id)
+        if queue is not None:
+            queue.on_event(event)
+        else:
+            self._owner.on_unfollowed(process_id, event)
+
+    def _on_output(self, params: dict[str, Any]) -> None:
+        self._on_process(params, decode_chunk(params))
+
+    def _on_exited(self, params: dict[str, Any]) -> None:
+        self._on_process(params, Exited(number(params, "seq"), decode_exit(params)))
+
+    def _on_closed(self, params: dict[str, Any]) -> None:
+        self._on_process(params, decode_closed(number(params, "seq"), params))
+
+    def _on_gap(self, params: dict[str, Any]) -> None:
+        self._on_process(params, decode_gap(params))
+
+    def _on_mark(self, params: dict[str, Any]) -> None:
+        self._owner.on_mark(number(params, "mark"))
+
+    def _on_changed(self, params: dict[str, Any]) -> None:
+        if not isinstance(params["changes"], list):
+            raise ValueError("`changes` must be a list")
+        if (route := self._owner.routes.get(("watch", number(params, "watchId")))) is not None:
+            route.push(params)
+
+    def _on_body(self, params: dict[str, Any]) -> None:
+        if (route := self._owner.routes.get(("http", params["requestId"]))) is not None:
+            params["data"] = decode_base64(params["deltaBase64"])
+            number(params, "seq")
+            route.push(params)
+
+    def _on_session_ended(self, params: dict[str, Any]) -> None:
+        if (route := self._owner.routes.get(("session", params["sessionId"]))) is not None:
+            route.end(RefusedError(-32600, "unknownSession", f"session `{params['sessionId']}` has ended"))
+
+    def _on_invalid_notification(self, params: object, what: str) -> None:
+        """Fails what a notification names: a process, request or watch. One that names nothing breaks the protocol."""
+        log.warning("invalid notification: %s", what)
+        error = ProtocolError(what)
+        ids = params if isinstance(params, dict) else {}
+        process_id, session_id = ids.get("processId"), ids.get("sessionId")
+        if isinstance(process_id, str):
+            if session_id is not None:
+                if (
+                    isinstance(session_id, str)
+                    and (route := self._owner.routes.get(("session", session_id))) is not None
+                ):
+                    route.push({"processId": process_id, "event": error})
+            elif (queue := self._owner.queues.get(process_id)) is not None:
+                queue.on_protocol_error(error)
+            return
+        for key in (("http", ids.get("requestId")), ("watch", ids.get("watchId"))):
+            if isinstance(key[1], str | int):
+                if (route := self._owner.routes.get(key)) is not None:  # type: ignore[arg-type]
+                    route.end(error)
+                return
+        raise ValueError(what)
+
+
+_NOTIFICATIONS: dict[str, Callable[[Inbox, dict[str, Any]], None]] = {
+    "process/output": Inbox._on_output,
+    "process/exited": Inbox._on_exited,
+    "process/closed": Inbox._on_closed,
+    "process/gap": Inbox._on_gap,
+    "flow/mark": Inbox._on_mark,
+    "fs/changed": Inbox._on_changed,
+    "http/request/bodyDelta": Inbox._on_body,
+    "session/ended": Inbox._on_session_ended,
+}

@@ -1,0 +1,49 @@
+"""Restarting processes: the id stays, and events begin again at 1. Start at `restart`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._codec import milliseconds
+from ._errors import RemexError, decoding
+from ._event import optional_number
+from ._queue import EventQueue
+from ._session import Session
+
+
+async def restart(
+    session: Session,
+    ids: Mapping[str, Any],
+    grace: float,
+    new: EventQueue | None = None,
+    on_restarted: Callable[[EventQueue, int | None], None] = lambda queue, pid: None,
+) -> int | None:
+    """Ends a process and starts it again, exactly once across disconnects; returns the new pid.
+
+    A process of this session gets the queue `new`; without it, output of the new process is discarded. `on_restarted`
+    gets that queue and the pid before any event of the new process is handled, even if the caller was cancelled.
+    """
+    process_id: str = ids["processId"]
+    is_own = session.is_own(ids.get("sessionId"))
+    params = {**ids, "graceMs": milliseconds(grace, "grace"), "restartId": session.name("s")}
+    old: EventQueue | None = None
+
+    def on_answer(reply: Any, error: RemexError | None) -> None:
+        if error is not None:
+            if old is not None:
+                old.on_not_restarted()
+        elif is_own:
+            session.replace_queue(process_id, new)
+            if new is not None:
+                pid = reply.get("pid")
+                on_restarted(new, pid if isinstance(pid, int) else None)
+                new.on_started(has_history=bool(reply.get("replayed")))
+
+    _, answer = await session.enqueue("process/restart", params, on_answer=on_answer)
+    if is_own and (old := session.queues.get(process_id)) is not None:
+        old.on_restarting()
+    # Cancelling this does not cancel the request: the server completes a restart, and handles must learn of it.
+    reply = await answer
+    with decoding("process/restart"):
+        return optional_number(reply, "pid")
