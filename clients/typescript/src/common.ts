@@ -11,6 +11,7 @@ export * from "./errors.js";
 export type { Chunk, ClosedEvent, Exit, ExitedEvent, GapEvent, OutputEvent, ProcessEvent, ReadBatch } from "./events.js";
 export { Files } from "./files.js";
 export type { DirectoryEntry, Metadata, Progress, TransferOptions, WriteOptions } from "./files.js";
+export type { FoundFile, FoundLine, SearchFailure, SearchOptions, SearchResult } from "./file-search.js";
 export { Host } from "./host.js";
 export type { HostOptions } from "./host.js";
 export { Http } from "./http.js";

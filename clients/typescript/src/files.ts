@@ -9,6 +9,8 @@ import type { CallOptions, Params } from "./calls.js";
 import type { Engine } from "./engine.js";
 import { ChangedError, ProtocolError, RequestInterruptedError, UsageError, isRefused } from "./errors.js";
 import { base64 } from "./events.js";
+import type { SearchOptions, SearchResult } from "./file-search.js";
+import { searchParams, toSearchResult } from "./file-search.js";
 import type { Path } from "./path.js";
 import { fromWirePath, toWirePath } from "./path.js";
 import type { FsDirectoryEntry, FsHashResult, FsMetadata, FsWalkOptions, FsWalkResult } from "./protocol.js";
@@ -318,6 +320,24 @@ export class Files {
     const { signal, ...rest } = options ?? {};
     const result = await this.engine.call("fs/walk", { path: toWirePath(path), options: { ...WALK, ...rest } }, { signal });
     return { ...result, entries: result.entries.map((entry) => ({ ...entry, path: fromWirePath(entry.path) })) };
+  }
+
+  /**
+   * Searches a file, or all files below a directory, for lines or by name; the remote host needs no program for that.
+   *
+   * As ripgrep does, it follows no links, and leaves out binary files and what `.gitignore` files exclude; hidden files are
+   * searched. A limit ends it with what it has found, and `truncated` says which: continue `items` and `bytes` with `skip`,
+   * increased by the number of matches that were returned.
+   *
+   * ```ts
+   * const { files, truncated } = await host.files.search("src", { pattern: "fn \\w+", globs: ["*.rs"] });
+   * for (const { path, lines } of files) for (const { number, text } of lines) console.log(`${path}:${number}:${text}`);
+   * if (truncated) console.log("there may be more");
+   * ```
+   */
+  async search(path: Path, options: SearchOptions = {}): Promise<SearchResult> {
+    const params = { path: toWirePath(path), options: searchParams(options) };
+    return toSearchResult(await this.engine.call("fs/search", params, { signal: options.signal }));
   }
 
   /**
