@@ -21,6 +21,7 @@ export { joinPath } from "./path.js";
 export type { Path } from "./path.js";
 export { Process } from "./process.js";
 export type { EventOptions, Output, Snapshot, TerminalSize, WaitForOptions } from "./process.js";
+export type { RestartOptions } from "./restart.js";
 export type { Match } from "./search.js";
 export { RemoteReader, RemoteWriter } from "./remote-file.js";
 export type { WriterOptions } from "./remote-file.js";

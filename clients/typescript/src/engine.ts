@@ -146,6 +146,8 @@ export class Engine {
         id, method, message, isRepeatable: options?.isRepeatable ?? isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
         state: "waiting",
         isGivenUp: false,
+        onResult: options?.onResult,
+        onInterrupted: options?.onInterrupted,
         resolve: resolve as (result: unknown) => void,
         reject,
       };
@@ -228,6 +230,14 @@ export class Engine {
     this.#queues.set(id, queue);
     this.#unfollowed.delete(id);
     return queue;
+  }
+
+  /** Adds a queue in place of that of a process that was restarted. */
+  replaceQueue(id: string): EventQueue {
+    const old = this.#queues.get(id);
+    this.#queues.delete(id);
+    old?.onReplaced();
+    return this.addQueue(id);
   }
 
   /** Returns the queue of a process that has one. */
@@ -453,6 +463,7 @@ export class Engine {
     for (const queue of this.#queues.values()) queue.onDisconnect();
     for (const call of [...this.#pending.values()]) {
       if (call.state !== "sent") continue;
+      call.onInterrupted?.();
       if (call.isRepeatable && !call.isGivenUp) call.state = "interrupted";
       else this.#interrupt(call);
     }
@@ -532,9 +543,14 @@ export class Engine {
     if (call === undefined) return;
     // The server disconnects its client next, which is no reason to reconnect.
     if (call.method === "session/end" && this.#end === "requested") this.#end = "done";
-    if (message.error != null) call.reject(toRefusal(message.error));
-    else if (isObject(message.result)) call.resolve(message.result);
-    else call.reject(new ProtocolError(`cannot decode the answer to \`${call.method}\``));
+    if (message.error != null) {
+      call.reject(toRefusal(message.error));
+    } else if (isObject(message.result)) {
+      call.onResult?.(message.result as never);
+      call.resolve(message.result);
+    } else {
+      call.reject(new ProtocolError(`cannot decode the answer to \`${call.method}\``));
+    }
   }
 
   /** Handles a notification; one that is invalid fails what it names, and nothing else. */

@@ -111,6 +111,7 @@ export class Events implements AsyncIterableIterator<ProcessEvent> {
   async #readPast(): Promise<void> {
     const upTo = this.#historyUpTo;
     const began = this.#after;
+    if (!this.#queue.ownsId) return this.#passUnlisted(upTo);
     const params = { processId: this.#queue.id, afterSeq: began, maxBytes: READ_BYTES };
     let batch: ReadBatch;
     try {
@@ -119,6 +120,8 @@ export class Events implements AsyncIterableIterator<ProcessEvent> {
       if (!isRefused(error, "unknownProcess")) throw error;
       return this.#passUnlisted(upTo);
     }
+    // It was restarted meanwhile, and this may be the output of the new process.
+    if (!this.#queue.ownsId) return this.#passUnlisted(upTo);
     if (batch.gap) {
       const toSeq = Math.min(batch.gap.toSeq, upTo);
       this.#past.push({ ...batch.gap, toSeq, seq: toSeq });

@@ -16,6 +16,8 @@ import { Lines } from "./lines.js";
 import { checkTime, checkWhole } from "./numbers.js";
 import type { ProcessEntry, ProcessSeekPosition, ProcessSeekResult, ProcessSignalName } from "./protocol.js";
 import { Events } from "./process-events.js";
+import type { RestartOptions } from "./restart.js";
+import { restart } from "./restart.js";
 import type { Match } from "./search.js";
 import { OutputSearch } from "./search.js";
 import { Stdin } from "./stdin.js";
@@ -111,6 +113,7 @@ export class Process implements AsyncDisposable {
   readonly #engine: Engine;
   readonly #queue: EventQueue | undefined;
   readonly #ids: ProcessIds;
+  readonly #isTerminal: boolean;
   readonly #streams = new Map<string, ReadableStream<Uint8Array>>();
 
   /** @internal */
@@ -118,6 +121,7 @@ export class Process implements AsyncDisposable {
     this.#engine = engine;
     this.#ids = ids;
     this.#queue = queue;
+    this.#isTerminal = isTerminal;
     this.id = ids.processId;
     this.sessionId = ids.sessionId;
     this.pid = pid;
@@ -308,6 +312,24 @@ export class Process implements AsyncDisposable {
     await this.#call("process/terminate", { mode: "force" }, options);
   }
 
+  /**
+   * Ends the process with all its descendants, if it still runs, and starts it again under its id, as it was started: with
+   * its environment, terminal, sandbox and limits. Returns a handle of the new process; this one ends with the old one.
+   *
+   * It must have been started with `restartable`, and no other client may hold its session. It happens once, also across
+   * disconnects; the error of a failed start says that the process has ended. An aborted restart may be carried out.
+   *
+   * ```ts
+   * const web = await host.start(["npm", "start"], { restartable: true });
+   * const again = await web.restart();
+   * await again.waitFor("listening");
+   * ```
+   */
+  async restart(options: RestartOptions = {}): Promise<Process> {
+    const { pid, queue } = await restart(this.#engine, this.#ids, options);
+    return new Process(this.#engine, this.#ids, queue, { pid, isTerminal: this.#isTerminal });
+  }
+
   /** Sets the size of its terminal. */
   async resize(size: TerminalSize, options?: CallOptions): Promise<void> {
     await this.#call("process/resize", { ...size }, options);
@@ -341,7 +363,8 @@ export class Process implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     try {
-      if (!this.#queue?.closed && this.#engine.state !== "lost") await this.kill();
+      const isOver = this.#queue && (this.#queue.closed || !this.#queue.ownsId);
+      if (!isOver && this.#engine.state !== "lost") await this.kill();
     } finally {
       this.detach();
     }

@@ -51,6 +51,8 @@ export interface StartOptions extends CallOptions {
   durable?: boolean | undefined;
   /** Whether the output of a durable process is on disk before it is announced. */
   sync?: boolean | undefined;
+  /** Keeps what was asked for in the memory of the server, so that {@link Process.restart} can start it again. */
+  restartable?: boolean | undefined;
   /** Resource limits. */
   limits?: ProcessResourceLimits | undefined;
   /** The confinement, as section 6.3 of the protocol describes it. */
@@ -144,6 +146,8 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
     lingerMs: options.lingerMs,
     durable: options.durable,
     sync: options.sync,
+    // A server that does not know it could refuse the start.
+    restartable: (options.restartable && engine.welcome.environmentInfo?.capabilities?.processRestartRequest) || undefined,
     limits: options.limits,
     sandbox: options.sandbox,
     isolatePids: options.isolatePids,
