@@ -74,6 +74,15 @@ reconnect_timeout_sec = "forever"
   await refused("nowhere", /unknown environment `nowhere`; known: local, other, build; add it with `remex env add nowhere/);
 });
 
+test("an environment that the program has added is found by its name", async () => {
+  await using server = await RemexServer.start(["unix://{dir}/s.sock"]);
+  const add = (...args: string[]): Buffer => execFileSync(remexProgram(), ["env", "add", ...args]);
+  add("far", server.url);
+  add("near", "--", "env", "GREETING=hello", remexProgram(), "serve", "--listen", "stdio");
+  assert.match(await hello("far"), /^\n\//);
+  assert.match(await hello("near"), /^hello\n\//);
+});
+
 test("an environment of the file is an address, with a token and certificates", async () => {
   const at = (name: string): string => join(directory.path, "remex", name);
   execFileSync(remexProgram(), ["cert", "new", "server", "localhost", "--dir", at("certs")]);
