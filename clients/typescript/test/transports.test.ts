@@ -8,6 +8,8 @@ import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { ProgramEndedError, RefusedError, SessionLostError, UnauthorizedError, UnreachableError, UsageError, connect, resume } from "../src/index.js";
+import { checkUnixServer } from "../src/node/unix-server.js";
+import type { SandboxContext } from "../src/protocol.js";
 import { RemexServer, TemporaryDirectory, remexProgram, within } from "./server.js";
 
 async function hello(target: string | string[], options: Parameters<typeof connect>[1] = {}): Promise<void> {
@@ -36,6 +38,25 @@ test("nothing is sent to a server in a sandbox", async () => {
     fake.kill();
     await within("its end", ended);
   }
+});
+
+test("a server that starts confined processes does not make another one look confined", async () => {
+  await using server = await RemexServer.start(["unix://{dir}/s.sock"]);
+  await using other = await RemexServer.start(["unix://{dir}/s.sock"]);
+  const entries = [{ path: { type: "special", value: { kind: "root" } }, access: "read" }];
+  const permissions = { type: "managed", network: "enabled", file_system: { type: "restricted", entries } };
+  const sandbox = { permissions, windowsSandboxLevel: "disabled", cwd: "/", workspaceRoots: [] } as unknown as SandboxContext;
+  await using host = await connect(server.url);
+  let left = 400;
+  const startAll = async (): Promise<void> => {
+    while (left-- > 0) assert.equal((await host.run(["true"], { cwd: "/", sandbox })).exitCode, 0);
+  };
+  // For a moment, a process that is being started is in its sandbox and has the sockets of its server.
+  const path = other.url.slice("unix://".length);
+  const checkAll = async (): Promise<void> => {
+    while (left > 0) await checkUnixServer(path);
+  };
+  await within("the starts", Promise.all([startAll(), startAll(), startAll(), startAll(), checkAll(), checkAll()]), 60_000);
 });
 
 test("WebSockets with a token", async () => {

@@ -36,6 +36,8 @@ export async function checkUnixServer(path: string): Promise<void> {
     });
   }
   for (const pid of await confinedProcesses()) {
+    // First, because a process that is still being set up shares the descriptors of its server.
+    if (!(await isSetUp(pid))) continue;
     if (!(await listens(pid)) || !(await canCreateIn(pid, dirname(path)))) continue;
     throw new UnreachableError(`cannot trust unix://${path}: process ${pid}, which may listen there, is in a remex sandbox`, {
       hint: "end that process, or connect to a server outside of the sandbox",
@@ -66,6 +68,14 @@ async function confinedProcesses(): Promise<string[]> {
     if ((await Promise.all(there.map(isFirst))).includes(true)) confined.push(...there);
   }
   return confined;
+}
+
+/** Returns whether a process in a sandbox runs its program; until then, its server has not given it mounts of its own. */
+async function isSetUp(pid: string): Promise<boolean> {
+  const mounts = (of: string): Promise<string | undefined> => readlink(`/proc/${of}/ns/mnt`).catch(() => undefined);
+  const [theirs, own, status] = await Promise.all([mounts(pid), mounts("self"), readFile(`/proc/${pid}/status`, "utf8").catch(() => "")]);
+  // In a container the server itself has other mounts than this process.
+  return theirs !== own && /^NoNewPrivs:\t1$/m.test(status);
 }
 
 async function isFirstOfNamespace(pid: string): Promise<boolean> {
