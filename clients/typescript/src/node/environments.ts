@@ -11,8 +11,9 @@ import { dirname, isAbsolute, join, resolve } from "node:path";
 import { UsageError } from "../errors.js";
 import type { HostOptions } from "../host.js";
 import { MAX_TIMER_MS } from "../numbers.js";
-import type { Access, ProgramTarget, TlsOptions } from "./dial.js";
+import type { Access, TlsOptions } from "./dial.js";
 import { digestOf } from "./dial.js";
+import type { ProgramTarget } from "./program.js";
 import type { TomlTable, TomlValue } from "./toml.js";
 import { TomlError, isTable, parseToml } from "./toml.js";
 
