@@ -10,13 +10,13 @@ import { randomWord } from "./bytes.js";
 import type { CallOptions, InnerCallOptions, Lane, Method, Params, PendingCall, Result } from "./calls.js";
 import { LANE_SLOTS, WITHOUT_TIMEOUT, isRepeatable, laneOf } from "./calls.js";
 import { Connection, HANDSHAKE_ID, asRemexError, closedError, isObject, toRefusal } from "./connection.js";
+import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./decode.js";
 import {
   RequestInterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
   UnreachableError, UsageError, isRefused,
 } from "./errors.js";
 import { EventQueue, READ_BYTES } from "./event-queue.js";
 import type { OutputEvent, ProcessEvent } from "./events.js";
-import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
 import type { Dial, Link } from "./link.js";
 import { outgoingLength } from "./link.js";
 import { checkParams } from "./numbers.js";

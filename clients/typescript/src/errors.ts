@@ -3,9 +3,7 @@
  *
  * @module
  */
-
-import type { Exit } from "./events.js";
-import type { Output } from "./process.js";
+import type { Exit, Output } from "./events.js";
 import type { RpcErrorKind } from "./protocol.js";
 
 /** How much of what a command said is in the message of its failure, in characters. */

@@ -6,9 +6,9 @@
 import type { BytesLike } from "./bytes.js";
 import { encodeBase64, kindOf, toBytes, toText } from "./bytes.js";
 import type { CallOptions, Params } from "./calls.js";
+import { base64 } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { ChangedError, ProtocolError, RequestInterruptedError, UsageError, isRefused } from "./errors.js";
-import { base64 } from "./events.js";
 import type { SearchOptions, SearchResult } from "./file-search.js";
 import { searchParams, toSearchResult } from "./file-search.js";
 import type { Path } from "./path.js";

@@ -4,12 +4,12 @@
  * @module
  */
 import { onAbort } from "./abort.js";
+import { readBatch } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { isRefused } from "./errors.js";
 import type { Consumer, EventQueue } from "./event-queue.js";
 import { READ_BYTES } from "./event-queue.js";
 import type { ProcessEvent, ReadBatch } from "./events.js";
-import { readBatch } from "./events.js";
 
 /** The events of a process of this session: first those that have to be read back, then those of the queue. */
 export class Events implements AsyncIterableIterator<ProcessEvent> {

@@ -5,12 +5,12 @@
  */
 import { concat, toText } from "./bytes.js";
 import type { CallOptions, Method, Params, Result } from "./calls.js";
+import { base64, readBatch, toExit } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { GapError, NoMatchError, ProtocolError, UsageError } from "./errors.js";
 import type { EventQueue } from "./event-queue.js";
 import { READ_BYTES } from "./event-queue.js";
-import type { Chunk, Exit, ProcessEvent, ReadBatch } from "./events.js";
-import { base64, readBatch, toExit } from "./events.js";
+import type { Chunk, Exit, Output, ProcessEvent, ReadBatch } from "./events.js";
 import type { Line } from "./lines.js";
 import { Lines } from "./lines.js";
 import { checkTime, checkWhole } from "./numbers.js";
@@ -39,20 +39,6 @@ interface ProcessFacts {
 export interface TerminalSize {
   rows: number;
   cols: number;
-}
-
-/** All output of a process, and how it ended. */
-export interface Output extends Exit {
-  readonly stdout: Uint8Array;
-  readonly stderr: Uint8Array;
-  /** The output of a terminal, which has no separate streams. */
-  readonly terminal: Uint8Array;
-  /** `stdout` as text; invalid bytes become U+FFFD. */
-  readonly stdoutText: string;
-  /** `stderr` as text. */
-  readonly stderrText: string;
-  /** `terminal` as text. */
-  readonly terminalText: string;
 }
 
 /** The beginning and the end of the output of a process. */

@@ -6,9 +6,9 @@
 import type { BytesLike } from "./bytes.js";
 import { concat, randomWord, toBytes } from "./bytes.js";
 import type { CallOptions } from "./calls.js";
+import { base64 } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { ChangedError, RequestInterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
-import { base64 } from "./events.js";
 import type { Files, Metadata } from "./files.js";
 import { checkParams } from "./numbers.js";
 import type { Path } from "./path.js";

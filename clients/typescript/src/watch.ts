@@ -5,10 +5,10 @@
  */
 import { onAbort } from "./abort.js";
 import type { CallOptions } from "./calls.js";
+import { text } from "./decode.js";
 import type { Engine } from "./engine.js";
 import type { RemexError } from "./errors.js";
 import { RequestInterruptedError, ProtocolError, UnreachableError } from "./errors.js";
-import { text } from "./events.js";
 import type { Path } from "./path.js";
 import { fromWirePath, toWirePath } from "./path.js";
 import type { FsChangeKind } from "./protocol.js";

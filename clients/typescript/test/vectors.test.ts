@@ -9,7 +9,7 @@ import type { Process, ProcessEvent, Watch } from "../src/index.js";
 import { isRepeatable } from "../src/calls.js";
 import type { Method } from "../src/calls.js";
 import { toText } from "../src/bytes.js";
-import { chunkEvent } from "../src/events.js";
+import { chunkEvent } from "../src/decode.js";
 import type { OutputEvent } from "../src/events.js";
 import { deliver } from "../src/link.js";
 import { deliverBytes } from "../src/node/receive-buffer.js";
