@@ -8,6 +8,11 @@ import { ProtocolError } from "./errors.js";
 import type { ClosedEvent, Exit, ExitedEvent, GapEvent, OutputEvent, ReadBatch } from "./events.js";
 import type { ProcessClosedParams, ProcessExitedParams, ProcessGapRange, ProcessReadResult } from "./protocol.js";
 
+/** Returns whether a value is a JSON object. */
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 /** Returns a number that is an integer, or fails. */
 export function integer(value: unknown, what: string): number {
   if (typeof value === "number" && Number.isInteger(value)) return value;

@@ -9,11 +9,12 @@ import { onAbort } from "./abort.js";
 import { randomWord } from "./bytes.js";
 import type { CallOptions, InnerCallOptions, Lane, Method, Params, PendingCall, Result } from "./calls.js";
 import { LANE_SLOTS, WITHOUT_TIMEOUT, isRepeatable, laneOf } from "./calls.js";
-import { Connection, HANDSHAKE_ID, asRemexError, closedError, isObject, toRefusal } from "./connection.js";
-import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./decode.js";
+import type { ConnectionOwner } from "./connection.js";
+import { Connection, HANDSHAKE_ID } from "./connection.js";
+import { chunkEvent, closedEvent, exitedEvent, gapEvent, isObject, readBatch } from "./decode.js";
 import {
   RequestInterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
-  UnreachableError, UsageError, isRefused,
+  UnreachableError, UsageError, asRemexError, isRefused,
 } from "./errors.js";
 import { EventQueue, READ_BYTES } from "./event-queue.js";
 import type { OutputEvent, ProcessEvent } from "./events.js";
@@ -22,10 +23,11 @@ import { outgoingLength } from "./link.js";
 import { checkParams } from "./numbers.js";
 import { fromWirePath, resolvePath, toUri } from "./path.js";
 import type { InitializeResult } from "./protocol.js";
+import { toRefusal } from "./refusal.js";
 import { request, withPaths } from "./request.js";
 import { Routes } from "./routes.js";
 import type { ConnectionState, EngineOptions } from "./session.js";
-import { forgotten } from "./session.js";
+import { closedError, forgotten } from "./session.js";
 import { jittered, sleep } from "./timing.js";
 
 const FIRST_BACKOFF_MS = 50;
@@ -35,7 +37,7 @@ const MAX_PROTOCOL_ERRORS = 8;
 /** A position beyond every event: the server takes it for the newest. */
 const AFTER_EVERYTHING = Number.MAX_SAFE_INTEGER;
 /** The connection, its calls and its queues. */
-export class Engine {
+export class Engine implements ConnectionOwner {
   readonly options: EngineOptions;
   readonly target: string;
   /** How often the connection was lost so far. */

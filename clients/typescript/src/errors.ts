@@ -273,3 +273,8 @@ export class LocalError extends RemexError {
 export function isRefused(error: unknown, kind: ErrorKind): error is RefusedError {
   return error instanceof RefusedError && error.kind === kind;
 }
+
+/** Returns an error of handling a message; what is none of this library says that the message was not as expected. */
+export function asRemexError(error: unknown): RemexError {
+  return error instanceof RemexError ? error : new ProtocolError(error instanceof Error ? error.message : String(error));
+}

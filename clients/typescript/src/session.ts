@@ -54,3 +54,8 @@ export function forgotten({ sessionId, detachTtlMs }: InitializeResult, awayMs: 
   const hint = "connect again for a new session; `remex serve --state DIR` keeps sessions and processes when the server restarts, and `detachTtlMs` lets sessions live longer";
   return new SessionLostError("forgotten", message, { hint, cause });
 }
+
+/** Returns the error of everything that waits when the client is closed. */
+export function closedError(): SessionLostError {
+  return new SessionLostError("closed", "the client is closed");
+}
