@@ -44,6 +44,7 @@ test("a restarted process runs as it was started, and its old handle ends with i
   assert.equal((await second.info())!.state, "running");
   const third = await restarted(second, 0);
   assert.equal((await within("the exit", second.wait())).signal, "SIGKILL");
+  await within("its output", third.waitFor("word\n"));
   await third.kill();
   assert.equal((await within("the output", third.collect())).stdoutText, "hello / word\n");
 });
