@@ -9,7 +9,8 @@ import { mkdir, opendir, readlink, rename, rm, stat, symlink } from "node:fs/pro
 import { dirname } from "node:path";
 import type { CallOptions } from "../calls.js";
 import { ChangedError, LocalError, ProtocolError, RefusedError, RemexError, SessionLostError, UsageError } from "../errors.js";
-import type { Files, Metadata } from "../files.js";
+import type { Metadata } from "../file-calls.js";
+import type { Files } from "../files.js";
 import type { Path } from "../path.js";
 import { fromWirePath, joinPath, pathBytes, toWirePath } from "../path.js";
 import { toBytes } from "../bytes.js";
