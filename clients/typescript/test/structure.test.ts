@@ -1,4 +1,4 @@
-// The order of the source files: none imports itself through others, and none is too long.
+// The order of the files: none imports itself through others, none is too long, and no registry is named.
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
@@ -61,6 +61,16 @@ test("circles of imports are found", () => {
   ]);
   assert.deepEqual(circle(imports(files)), ["a.ts", "b.ts", "node/c.ts", "a.ts"]);
   assert.equal(circle(imports(new Map([...files, ["b.ts", ""]]))), undefined);
+});
+
+test("the development tools have exact versions, whatever registry they come from", () => {
+  const read = (name: string): any => JSON.parse(readFileSync(join(src, "..", name), "utf8"));
+  const { packages } = read("package-lock.json");
+  assert.deepEqual(packages[""].devDependencies, read("package.json").devDependencies, "run `npm install --package-lock-only --omit-lockfile-registry-resolved`");
+  for (const [name, { resolved, integrity }] of Object.entries(packages as Record<string, Record<string, string>>)) {
+    assert.equal(resolved, undefined, name);
+    assert.ok(name === "" || integrity !== undefined, name);
+  }
 });
 
 test("no source file is too long", () => {
