@@ -14,12 +14,12 @@ import type { Chunk, Exit, Output, ProcessEvent, ReadBatch } from "./events.js";
 import type { Line } from "./lines.js";
 import { Lines } from "./lines.js";
 import { checkTime, checkWhole } from "./numbers.js";
+import type { Match } from "./output-search.js";
+import { OutputSearch } from "./output-search.js";
 import type { ProcessEntry, ProcessSeekPosition, ProcessSeekResult, ProcessSignalName } from "./protocol.js";
 import { Events } from "./process-events.js";
 import type { RestartOptions } from "./restart.js";
 import { restart } from "./restart.js";
-import type { Match } from "./search.js";
-import { OutputSearch } from "./search.js";
 import { Stdin } from "./stdin.js";
 import { sleep } from "./timing.js";
 
