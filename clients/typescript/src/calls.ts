@@ -86,7 +86,7 @@ export interface CallOptions {
 /** Options of a call that are not for users. */
 export interface InnerCallOptions<R> extends CallOptions {
   lane?: Lane;
-  /** False for a call that has something better to do after a disconnect than to begin anew. */
+  /** False for a call whose caller handles a disconnect itself. */
   isRepeatable?: boolean;
   /** Called when the call is aborted after it was sent: it is not cancelled, and its outcome can be awaited. */
   onGivenUp?(outcome: Promise<R>): void;

@@ -23,7 +23,7 @@ const UNRESPONSIVE = 6;
 
 /** Waits for the answer to `initialize`. */
 export interface Handshake {
-  /** Takes the connection over; returns false if it comes too late. */
+  /** Takes the connection over; returns false if the handshake has already been abandoned. */
   onWelcome(welcome: InitializeResult): boolean;
   onFailure(error: unknown): void;
 }

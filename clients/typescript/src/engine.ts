@@ -201,7 +201,7 @@ export class Engine implements ConnectionOwner {
     if (queue.handles <= 0) this.removeQueue(queue, { isRunning: true });
   }
 
-  /** Removes a queue; a process that still runs goes on, and its output is discarded. */
+  /** Removes a queue; a process that still runs continues, and its output is discarded. */
   removeQueue(queue: EventQueue, options: { isRunning: boolean }): void {
     if (this.#queues.get(queue.id) !== queue) return;
     this.#queues.delete(queue.id);

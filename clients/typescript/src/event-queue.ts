@@ -145,7 +145,7 @@ export class Replay {
   }
 }
 
-/** Sends what a queue wants to be sent. */
+/** Sends requests and notifications for a queue. */
 export interface QueueOutlet {
   /** Reads events after this one, and hands the answer to {@link EventQueue.onRead} or {@link EventQueue.onReadError}. */
   read(queue: EventQueue, afterSeq: number, waitMs?: number): void;
@@ -192,7 +192,7 @@ export class EventQueue {
   /** Whether the server has confirmed the process, so that it can be read. */
   #isStarted = false;
   #isResumed = false;
-  /** Whether what the server says of this id is about this process, about another one after a restart, or not known. */
+  /** Whose id it is: after a restart, another process has it; while one is interrupted, either may. */
   #idIs: "own" | "unknown" | "another" = "own";
   /** How many reads in a row did not bring what is missing. */
   #vainReads = 0;
@@ -303,7 +303,7 @@ export class EventQueue {
     this.#wakeAll();
   }
 
-  /** Whether what the server says of this id is about this process. */
+  /** Whether the id is still that of this process, not of one that was started in its place. */
   get ownsId(): boolean {
     return this.#idIs === "own";
   }
@@ -450,7 +450,7 @@ export class EventQueue {
   #act(): void {
     if (!this.ownsId) return;
     const isMuch = this.#unreportedBytes >= this.#reportBytes || this.#unreportedEvents >= WINDOW_EVENTS / 4;
-    // The server may have less room than a report is due at; without this one it would wait for ever.
+    // The server may have less room than a report is due at; without this report it would wait forever.
     const isAll = this.#queue.length === 0 && !this.closed;
     if (this.#unreportedEvents > 0 && (isMuch || isAll)) {
       this.#unreportedBytes = this.#unreportedEvents = 0;

@@ -63,7 +63,7 @@ export class Files extends FileCalls {
   /**
    * Reads a whole file, of at most 512 MiB; {@link Files.open} reads files of any size.
    *
-   * After a disconnect it goes on where it was, and begins anew only if the file has changed.
+   * After a disconnect it continues where it stopped, and starts over only if the file has changed.
    */
   async read(path: Path, options?: CallOptions): Promise<Uint8Array> {
     try {

@@ -53,7 +53,7 @@ export class Events implements AsyncIterableIterator<ProcessEvent> {
 
   next(): Promise<IteratorResult<ProcessEvent, undefined>> {
     if (this.#step === undefined && this.#past.length === 0 && this.#historyUpTo <= this.#after && !this.#hasEnded) {
-      // Usually the event is there.
+      // The fast path: the event has already arrived.
       try {
         const event = this.#queue.take(this.#consumer);
         if (event && event.seq > this.#after) return Promise.resolve({ done: false, value: event });

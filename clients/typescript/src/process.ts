@@ -23,13 +23,13 @@ import { restart } from "./restart.js";
 import { Stdin } from "./stdin.js";
 import { sleep } from "./timing.js";
 
-/** Which process it is. */
+/** The ids of a process. */
 interface ProcessIds {
   readonly processId: string;
   readonly sessionId?: string | undefined;
 }
 
-/** What is known of a process from its start. */
+/** What is known about a process from its start. */
 interface ProcessFacts {
   readonly pid: number | undefined;
   readonly isTerminal: boolean;
@@ -79,7 +79,7 @@ const handles = new FinalizationRegistry<{ engine: Engine; queue: EventQueue }>(
  * buffer is full, the process waits as on a full pipe; the slowest consumer decides. {@link Process.wait} and
  * {@link Process.discardOutput} lift that.
  *
- * `await using` kills the process at the end of the scope if it still runs; otherwise it goes on until its session ends.
+ * `await using` kills the process at the end of the scope if it still runs; otherwise it keeps running until its session ends.
  *
  * ```ts
  * const build = await host.start(["make", "test"]);
@@ -246,7 +246,7 @@ export class Process implements AsyncDisposable {
     const search = new OutputSearch(pattern);
     if (after) {
       signal?.throwIfAborted();
-      const found = search.goOnBehind(after);
+      const found = search.continueAfter(after);
       if (found) return found;
     }
     let exit: Exit | undefined;
@@ -326,7 +326,7 @@ export class Process implements AsyncDisposable {
     this.#queue?.release();
   }
 
-  /** Lets the process go on while this client is away: a full log drops the oldest output. */
+  /** Lets the process continue while this client is disconnected: a full log then drops the oldest output. */
   async release(options?: CallOptions): Promise<void> {
     await this.#call("process/release", {}, options);
   }
@@ -342,7 +342,7 @@ export class Process implements AsyncDisposable {
     return processes.find((entry) => entry.processId === this.id);
   }
 
-  /** Stops following the process, which goes on; its output stays readable as far as it is retained. */
+  /** Stops following the process, which keeps running; its retained output stays readable. */
   detach(): void {
     if (this.#queue && handles.unregister(this)) this.#engine.releaseQueue(this.#queue);
   }

@@ -231,7 +231,7 @@ export async function findDestination(files: FileCalls, asked: Path, options: Wr
   let path = files.engine.absolute(toWirePath(asked));
   if (path.endsWith("/") || path.endsWith("/.")) throw refuse("it names a directory");
   const { signal, permissions, modifiedAtMs } = options;
-  // Nobody wants to learn of them when everything is written.
+  // Checked now, because a failure after the transfer would waste it.
   checkParams({ permissions, modifiedAtMs });
   for (let links = 0; links <= MAX_LINKS; links++) {
     const there = await files.find(path, { signal });
@@ -280,7 +280,7 @@ export class Temporary {
       } catch (error) {
         retries.note(error);
       }
-      // No one else knows the name: if the file is missing, it was renamed before the disconnect.
+      // The name is random: if the file is missing, it was renamed before the disconnect.
       if (await this.#files.exists(this.path, options)) continue;
       if (size !== undefined && (await this.#files.metadata(destination, options)).size !== size) throw new ChangedError(destination);
       break;

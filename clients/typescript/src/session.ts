@@ -46,7 +46,7 @@ export interface EngineOptions {
   keepAliveTimeoutMs: number;
 }
 
-/** Says why the server may not know a session any more. */
+/** Returns the error for a session that the server no longer knows. */
 export function forgotten({ sessionId, detachTtlMs }: InitializeResult, awayMs: number, cause?: unknown): SessionLostError {
   const ttl = detachTtlMs == null ? "a while" : `${detachTtlMs} ms`;
   const message = `the server no longer knows \`${sessionId}\` after ${Math.round(awayMs)} ms without a connection: the session was ended, `

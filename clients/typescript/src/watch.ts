@@ -13,7 +13,7 @@ import type { Path } from "./path.js";
 import { fromWirePath, toWirePath } from "./path.js";
 import type { FsChangeKind } from "./protocol.js";
 
-/** What has changed since the last look. */
+/** What has changed since the previous batch. */
 export interface Changes {
   /** Each path once, with its net change. */
   readonly changes: readonly { readonly path: string; readonly kind: FsChangeKind }[];

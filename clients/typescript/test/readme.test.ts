@@ -89,7 +89,7 @@ test("the examples of the guide and of the types parse", async () => {
   }
 });
 
-test("the package says what a registry shows, and its links lead somewhere from there", () => {
+test("the package has the metadata of a registry, and its links work there", () => {
   const description = JSON.parse(readFileSync(join(own, "package.json"), "utf8"));
   for (const member of ["description", "license", "author", "keywords", "engines"]) assert.ok(description[member], member);
   assert.equal(description.dependencies, undefined);

@@ -67,7 +67,7 @@ test("every option of a search has its effect", async () => {
   assert.deepEqual(matches((await host.files.search(`${directory.path}/src/a.rs`, { pattern: "one" })).files), ["src/a.rs:1:one"]);
 });
 
-test("a search that a limit ended says which, and continues where it was", async () => {
+test("a truncated search names its limit, and `skip` continues it", async () => {
   const all = matches((await search({ pattern: "needle" })).files);
   const seen: string[] = [];
   let truncated: string | undefined;
@@ -94,7 +94,7 @@ test("a search names what it could not search completely", async () => {
   }
 });
 
-test("a search that makes no sense is refused", async () => {
+test("an invalid search is refused", async () => {
   for (const options of [{ pattern: /needle/ }, { globs: "*.rs" }, { skip: -1 }, { maxItems: Number.NaN }, { maxDepth: 0.5 }] as unknown as SearchOptions[]) {
     await assert.rejects(search(options), UsageError, JSON.stringify(options));
   }

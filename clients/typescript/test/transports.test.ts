@@ -72,7 +72,7 @@ test("WebSockets with a token", async () => {
   await assert.rejects(connect(server.url, { token: "a\r\nb" }), UsageError);
 });
 
-test("a refusal is told with the reason of the server", async () => {
+test("a refusal carries the reason of the server", async () => {
   const refusal = async (type: string, body: string): Promise<UnauthorizedError> => {
     const server = createServer((socket) => {
       socket.on("error", () => {});
@@ -141,7 +141,7 @@ test("programs on standard streams", async () => {
   await assert.rejects(connect(["/no/such/program"]), UnreachableError);
 });
 
-test("addresses that mean nothing are refused at once", async () => {
+test("invalid addresses are refused at once", async () => {
   for (const target of ["http://host", "ws://", "unix://relative", "nonsense", "ws://name:password@host:1", []]) {
     await assert.rejects(connect(target), UsageError, JSON.stringify(target));
   }

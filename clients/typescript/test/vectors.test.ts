@@ -189,7 +189,7 @@ test("the notifications of output decode", () => {
   }
 });
 
-test("messages of each kind are told apart", async () => {
+test("requests, responses and notifications are distinguished", async () => {
   for (const { text, kind, id } of lines("envelope.jsonl")) {
     if (String(text).trim().includes("\n")) continue;
     let current: ScriptedConnection | undefined;

@@ -163,7 +163,7 @@ class EnvironmentsFile {
       connectTimeoutMs: this.#time(id, table, "connect_timeout_sec"),
       handshakeTimeoutMs: this.#time(id, table, "initialize_timeout_sec"),
       reconnectTimeoutMs: reconnect,
-      // The session has to be there for as long as the client may come back.
+      // The session must live for as long as the client may reconnect.
       detachTtlMs: reconnect === Infinity ? Number.MAX_SAFE_INTEGER : reconnect,
     };
     if (program !== undefined) return { target: this.#program(id, table, program), access: {}, options };

@@ -30,7 +30,7 @@ export function attributesOf(stats: Stats): { mode: number; modifiedAtMs: number
   return { mode: stats.mode & 0o777, modifiedAtMs: Math.floor(stats.mtimeMs) };
 }
 
-/** Runs local work; a failure says what was done. */
+/** Runs a local file operation; its error names the action. */
 export async function local<T>(action: string, work: Promise<T>): Promise<T> {
   try {
     return await work;
@@ -84,7 +84,7 @@ export class LocalSource implements AsyncDisposable {
     return `sha256:${hash.digest("hex")}`;
   }
 
-  /** Fails if the file is another one by now. */
+  /** Fails if the file has changed or was replaced. */
   async check(): Promise<void> {
     const now = await local(`read \`${this.#path}\``, stat(this.#path));
     if (now.size !== this.stats.size || now.mtimeMs !== this.stats.mtimeMs || now.ino !== this.stats.ino) throw new ChangedError(showPath(this.#path));
