@@ -119,7 +119,7 @@ const MAX_SEQUENCE_LEN = 1 << 20;
 
 /** An escape sequence from its beginning: CSI, a string such as a title, or another one. */
 const SEQUENCE = /^\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)|[ -/]*[0-OQ-WYZ\\`-~])/;
-/** One that may go on with the next chunk. */
+/** One that the next chunk may continue. */
 const PARTIAL = /^\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\x9c]*\x1b?|[ -/]*)?$/;
 
 /**

@@ -2,7 +2,7 @@
  * Processes for the tool calls of a language model.
  *
  * A model starts a command, waits a little, reads some output, and calls again. So a call returns when the command has
- * ended or a time has passed, with its output truncated to a budget; the process goes on under a number.
+ * ended or a time has passed, with its output truncated to a budget; the process keeps running under a number.
  *
  * @module
  */
@@ -24,12 +24,12 @@ import { sleep } from "./timing.js";
 export interface AgentLimits {
   /** How many processes may be open, including ended ones that can still be asked about; 64. */
   open: number;
-  /** How long a step waits unless it says otherwise; 10 s. */
+  /** How long a step waits by default; 10 s. */
   yieldAfterMs: number;
   /** The shortest and the longest time of a step; 250 ms and 30 s. */
   yieldMinMs: number;
   yieldMaxMs: number;
-  /** How much output a step returns unless it says otherwise, in bytes; 40 KiB. */
+  /** How much output a step returns by default, in bytes; 40 KiB. */
   outputBytes: number;
   /** How much output is kept between two steps, at its beginning and at its end; 512 KiB. */
   collectBytes: number;
@@ -39,7 +39,7 @@ export interface AgentLimits {
 
 /** The limits of one step. */
 export interface Window {
-  /** When control comes back at the latest. */
+  /** How long a step waits at most. */
   yieldAfterMs?: number | undefined;
   /** The longest text of the output, in bytes. */
   maxOutputBytes?: number | undefined;

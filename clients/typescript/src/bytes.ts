@@ -104,7 +104,7 @@ export function concat(chunks: readonly Uint8Array[]): Uint8Array {
   return all;
 }
 
-/** Returns a word that no one else has. */
+/** Returns a random word that is unique in practice. */
 export function randomWord(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(8));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

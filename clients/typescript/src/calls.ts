@@ -86,10 +86,14 @@ export interface CallOptions {
 /** Options of a call that are not for users. */
 export interface InnerCallOptions<R> extends CallOptions {
   lane?: Lane;
-  /** False for a call that has something better to do after a disconnect than to begin anew. */
+  /** False for a call whose caller handles a disconnect itself. */
   isRepeatable?: boolean;
   /** Called when the call is aborted after it was sent: it is not cancelled, and its outcome can be awaited. */
   onGivenUp?(outcome: Promise<R>): void;
+  /** Called with the result before anything that follows it is handled. */
+  onResult?(result: R): void;
+  /** Called when the connection is lost before the answer. */
+  onInterrupted?(): void;
 }
 
 /** A call that is not answered. */
@@ -103,6 +107,8 @@ export interface PendingCall {
   state: "waiting" | "queued" | "sent" | "interrupted";
   /** The caller has given it up, so it is not repeated. */
   isGivenUp: boolean;
+  readonly onResult: ((result: never) => void) | undefined;
+  readonly onInterrupted: (() => void) | undefined;
   resolve(result: unknown): void;
   reject(error: unknown): void;
 }

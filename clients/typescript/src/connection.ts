@@ -3,11 +3,15 @@
  *
  * @module
  */
-import type { Engine } from "./engine.js";
-import { ProtocolError, RefusedError, RemexError, SessionLostError, UnreachableError } from "./errors.js";
+import { isObject } from "./decode.js";
+import type { RemexError } from "./errors.js";
+import { ProtocolError, SessionLostError, UnreachableError, asRemexError } from "./errors.js";
 import type { OutputEvent } from "./events.js";
 import type { Link, Outgoing, Receiver } from "./link.js";
 import type { InitializeResult } from "./protocol.js";
+import { toRefusal } from "./refusal.js";
+import type { EngineOptions } from "./session.js";
+import { closedError } from "./session.js";
 
 /** The id of the handshake and of pings; those of calls begin at 1. */
 export const HANDSHAKE_ID = 0;
@@ -19,16 +23,31 @@ const UNRESPONSIVE = 6;
 
 /** Waits for the answer to `initialize`. */
 export interface Handshake {
-  /** Takes the connection over; returns false if it comes too late. */
+  /** Takes the connection over; returns false if the handshake has already been abandoned. */
   onWelcome(welcome: InitializeResult): boolean;
   onFailure(error: unknown): void;
+}
+
+/** What a connection is for: it gets what arrives after the handshake. */
+export interface ConnectionOwner {
+  /** The address, for messages to people. */
+  readonly target: string;
+  readonly options: Pick<EngineOptions, "keepAliveIntervalMs" | "keepAliveTimeoutMs">;
+  /** Handles the output of a process of this session. */
+  onOutput(processId: string, event: OutputEvent): void;
+  /** Handles an answer. */
+  onAnswer(id: unknown, message: { result?: unknown; error?: unknown }): void;
+  /** Handles a notification; one that is invalid fails what it names, and nothing else. */
+  onNotification(method: string, params: Record<string, unknown>): void;
+  /** Counts a message that names nothing that it could fail; returns the error that ends the connection. */
+  protocolError(error: ProtocolError): RemexError;
 }
 
 /** One connection: the handshake, then messages until the end. */
 export class Connection implements Receiver {
   /** Why it ended. */
   readonly ended: Promise<RemexError>;
-  readonly #engine: Engine;
+  readonly #owner: ConnectionOwner;
   readonly #link: Link;
   #handshake: Handshake | undefined;
   #end!: (error: RemexError) => void;
@@ -37,8 +56,8 @@ export class Connection implements Receiver {
   #answers = 0;
   #keepAlive: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(engine: Engine, link: Link, handshake: Handshake) {
-    this.#engine = engine;
+  constructor(owner: ConnectionOwner, link: Link, handshake: Handshake) {
+    this.#owner = owner;
     this.#link = link;
     this.#handshake = handshake;
     this.ended = new Promise((resolve) => (this.#end = resolve));
@@ -61,7 +80,7 @@ export class Connection implements Receiver {
 
   onOutput(processId: string, event: OutputEvent): void {
     this.#received += 1;
-    if (!this.#handshake && !this.#hasEnded) this.#engine.onOutput(processId, event);
+    if (!this.#handshake && !this.#hasEnded) this.#owner.onOutput(processId, event);
   }
 
   onPong(): void {
@@ -76,7 +95,7 @@ export class Connection implements Receiver {
       this.#onMessage(parse(text));
     } catch (error) {
       const failure = asRemexError(error);
-      this.#drop(failure instanceof ProtocolError ? this.#engine.protocolError(failure) : failure);
+      this.#drop(failure instanceof ProtocolError ? this.#owner.protocolError(failure) : failure);
     }
   }
 
@@ -88,13 +107,13 @@ export class Connection implements Receiver {
       const error = message["error"] as { message?: unknown } | undefined;
       // Lines have no other way to say why the server closes the connection.
       if (id === MALFORMED_ID && error?.message === TAKEN_OVER) throw takenOver();
-      this.#engine.onAnswer(id, message);
+      this.#owner.onAnswer(id, message);
     } else if (id !== undefined && id !== null) {
       const refusal = { code: -32601, message: "this client accepts no requests" };
       this.send(JSON.stringify({ id, error: refusal }));
     } else if (!this.#handshake) {
       const params = message["params"] ?? {};
-      if (typeof params === "object") this.#engine.onNotification(method, params as Record<string, unknown>);
+      if (typeof params === "object") this.#owner.onNotification(method, params as Record<string, unknown>);
     }
   }
 
@@ -116,7 +135,7 @@ export class Connection implements Receiver {
 
   onEnd(reason: string): void {
     if (this.#hasEnded) return;
-    this.#drop(reason.includes(TAKEN_OVER) ? takenOver() : new UnreachableError(`${this.#engine.target}: ${reason}`), reason);
+    this.#drop(reason.includes(TAKEN_OVER) ? takenOver() : new UnreachableError(`${this.#owner.target}: ${reason}`), reason);
   }
 
   /** Drops the connection because of an error. */
@@ -139,7 +158,7 @@ export class Connection implements Receiver {
 
   /** Pings the server after a while, and ends the connection if it does not answer. */
   #scheduleKeepAlive(): void {
-    const { keepAliveIntervalMs, keepAliveTimeoutMs } = this.#engine.options;
+    const { keepAliveIntervalMs, keepAliveTimeoutMs } = this.#owner.options;
     this.#after(keepAliveIntervalMs, () => {
       const [answers, asked] = [this.#answers, performance.now()];
       if (this.#link.ping) this.#link.ping();
@@ -149,7 +168,7 @@ export class Connection implements Receiver {
         // Other messages show that the server is alive, not that it receives: they extend the time, but not forever.
         const silence = performance.now() - asked;
         if (this.#received === received || silence >= keepAliveTimeoutMs * UNRESPONSIVE) {
-          return this.#drop(new UnreachableError(`${this.#engine.target}: the server did not respond for ${Math.round(silence)} ms`));
+          return this.#drop(new UnreachableError(`${this.#owner.target}: the server did not respond for ${Math.round(silence)} ms`));
         }
         wait();
       };
@@ -194,46 +213,6 @@ function isWelcome(result: unknown): result is InitializeResult {
   return (capabilities?.["enabled"] == null || Array.isArray(capabilities["enabled"]))
     && isLimit(limits?.["messageBytes"]) && isLimit(limits?.["retainBytes"])
     && (environmentInfo?.["cwd"] == null || typeof environmentInfo["cwd"] === "string");
-}
-
-/** What a server of the base dialect means, which sends no kinds. */
-const KINDS_BY_CODE = new Map([[-32601, "unknownMethod"], [-32602, "invalidParams"], [-32004, "notFound"], [-32010, "sessionAttached"]]);
-
-/** What an error carries besides its code and message; whatever a server may send. */
-interface ErrorData {
-  readonly kind?: unknown;
-  readonly hint?: unknown;
-  readonly program?: unknown;
-  readonly cwd?: unknown;
-}
-
-/** Returns the error of an answer; one that does not decode is a protocol error of this call only. */
-export function toRefusal(error: unknown): RemexError {
-  const { code, message, data } = (error ?? {}) as { code?: unknown; message?: unknown; data?: ErrorData | null };
-  if (typeof code !== "number" || typeof message !== "string") return new ProtocolError("cannot decode an error response");
-  const kind = typeof data?.kind === "string" ? data.kind : (KINDS_BY_CODE.get(code) ?? "internal");
-  return new RefusedError({ code, message: failedStart(data) + message, kind, hint: typeof data?.hint === "string" ? data.hint : undefined });
-}
-
-/** Returns what the text of the operating system leaves out, if a program could not be started. */
-function failedStart(data: ErrorData | null | undefined): string {
-  if (typeof data?.program !== "string") return "";
-  return `cannot start \`${data.program}\`${typeof data.cwd === "string" ? ` in \`${data.cwd}\`` : ""}: `;
-}
-
-/** Returns the error of everything that waits when the client is closed. */
-export function closedError(): SessionLostError {
-  return new SessionLostError("closed", "the client is closed");
-}
-
-/** Returns whether a value is a JSON object. */
-export function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** Returns an error of handling a message; what is none of this library says that the message was not as expected. */
-export function asRemexError(error: unknown): RemexError {
-  return error instanceof RemexError ? error : new ProtocolError(error instanceof Error ? error.message : String(error));
 }
 
 function takenOver(): SessionLostError {

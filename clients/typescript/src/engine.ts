@@ -7,16 +7,18 @@
  */
 import { onAbort } from "./abort.js";
 import { randomWord } from "./bytes.js";
-import type { CallOptions, InnerCallOptions, Lane, Method, Params, PendingCall, Result } from "./calls.js";
-import { LANE_SLOTS, WITHOUT_TIMEOUT, isRepeatable, laneOf } from "./calls.js";
-import { Connection, HANDSHAKE_ID, asRemexError, closedError, isObject, toRefusal } from "./connection.js";
+import { CallTable } from "./call-table.js";
+import type { CallOptions, InnerCallOptions, Lane, Method, Params, Result } from "./calls.js";
+import { WITHOUT_TIMEOUT, isRepeatable, laneOf } from "./calls.js";
+import type { ConnectionOwner } from "./connection.js";
+import { Connection, HANDSHAKE_ID } from "./connection.js";
+import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./decode.js";
 import {
-  RequestInterruptedError, ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError,
-  UnreachableError, UsageError, isRefused,
+  ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError, UnreachableError, UsageError,
+  asRemexError, isRefused,
 } from "./errors.js";
 import { EventQueue, READ_BYTES } from "./event-queue.js";
 import type { OutputEvent, ProcessEvent } from "./events.js";
-import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./events.js";
 import type { Dial, Link } from "./link.js";
 import { outgoingLength } from "./link.js";
 import { checkParams } from "./numbers.js";
@@ -25,7 +27,7 @@ import type { InitializeResult } from "./protocol.js";
 import { request, withPaths } from "./request.js";
 import { Routes } from "./routes.js";
 import type { ConnectionState, EngineOptions } from "./session.js";
-import { forgotten } from "./session.js";
+import { closedError, forgotten } from "./session.js";
 import { jittered, sleep } from "./timing.js";
 
 const FIRST_BACKOFF_MS = 50;
@@ -34,8 +36,9 @@ const MAX_BACKOFF_MS = 2000;
 const MAX_PROTOCOL_ERRORS = 8;
 /** A position beyond every event: the server takes it for the newest. */
 const AFTER_EVERYTHING = Number.MAX_SAFE_INTEGER;
+
 /** The connection, its calls and its queues. */
-export class Engine {
+export class Engine implements ConnectionOwner {
   readonly options: EngineOptions;
   readonly target: string;
   /** How often the connection was lost so far. */
@@ -46,7 +49,6 @@ export class Engine {
   readonly #dial: Dial;
   readonly #names = randomWord();
   #nameCount = 0;
-  #nextId = 1;
   #welcome: InitializeResult | undefined;
   #connection: Connection | undefined;
   #lost: SessionLostError | undefined;
@@ -54,10 +56,11 @@ export class Engine {
   #end: "no" | "requested" | "done" = "no";
   readonly #closing = new AbortController();
   #running: Promise<void> = Promise.resolve();
-  /** In the order of the calls. */
-  readonly #pending = new Map<number, PendingCall>();
-  readonly #used: Record<Lane, number> = { control: 0, plain: 0, files: 0, parked: 0 };
-  readonly #waiting: Record<Lane, PendingCall[]> = { control: [], plain: [], files: [], parked: [] };
+  readonly #calls = new CallTable({
+    send: (message) => this.#connection?.send(message),
+    isConnected: () => this.#connection !== undefined,
+    cancel: (id) => this.cancel(id),
+  });
   readonly #queues = new Map<string, EventQueue>();
   /** Processes of the session that run without a queue; their output is discarded. */
   readonly #unfollowed = new Set<string>();
@@ -135,74 +138,23 @@ export class Engine {
       if (signal?.aborted) return reject(signal.reason);
       if (this.#lost) return reject(this.#lost);
       checkParams(params);
-      const id = this.#nextId++;
+      const id = this.#calls.takeId();
       const message = request(id, method, this.#withPaths(params), binary);
       const [length, limit] = [outgoingLength(message), this.welcome.limits?.messageBytes];
       if (limit && length > limit) {
         const hint = "send less at once";
         return reject(new UsageError(`\`${method}\` needs a message of ${length} bytes, but the server accepts at most ${limit}`, { hint }));
       }
-      const call: PendingCall = {
+      this.#calls.add({
         id, method, message, isRepeatable: options?.isRepeatable ?? isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
         state: "waiting",
         isGivenUp: false,
+        onResult: options?.onResult,
+        onInterrupted: options?.onInterrupted,
         resolve: resolve as (result: unknown) => void,
         reject,
-      };
-      if (signal) this.#cancelOn(signal, call, options?.onGivenUp as ((outcome: Promise<unknown>) => void) | undefined);
-      if (this.#used[call.lane] < LANE_SLOTS[call.lane]) this.#admit(call);
-      else this.#waiting[call.lane].push(call);
+      }, signal, options?.onGivenUp as ((outcome: Promise<unknown>) => void) | undefined);
     });
-  }
-
-  #cancelOn(signal: AbortSignal, call: PendingCall, onGivenUp: ((outcome: Promise<unknown>) => void) | undefined): void {
-    const { resolve, reject } = call;
-    const stop = onAbort(signal, () => {
-      reject(signal.reason);
-      const wasSent = call.state === "sent" || call.state === "interrupted";
-      if (onGivenUp && wasSent) {
-        const outcome = new Promise<unknown>((...settle) => ([call.resolve, call.reject] = settle));
-        outcome.catch(() => undefined);
-        call.isGivenUp = true;
-        if (call.state === "interrupted") this.#interrupt(call);
-        return onGivenUp(outcome);
-      }
-      if (call.state === "sent") this.cancel(call.id);
-      if (call.state === "waiting") this.#waiting[call.lane].splice(this.#waiting[call.lane].indexOf(call), 1);
-      else this.#complete(call.id);
-    });
-    call.resolve = (result) => {
-      stop();
-      resolve(result);
-    };
-    call.reject = (error) => {
-      stop();
-      reject(error);
-    };
-  }
-
-  /** Gives a call its slot, and sends it if there is a connection. */
-  #admit(call: PendingCall): void {
-    this.#used[call.lane] += 1;
-    this.#pending.set(call.id, call);
-    call.state = "queued";
-    if (this.#connection) this.#send(this.#connection, call);
-  }
-
-  #send(connection: Connection, call: PendingCall): void {
-    call.state = "sent";
-    connection.send(call.message);
-  }
-
-  /** Removes a call and gives its slot to the next one. */
-  #complete(id: number): PendingCall | undefined {
-    const call = this.#pending.get(id);
-    if (call === undefined) return undefined;
-    this.#pending.delete(id);
-    this.#used[call.lane] -= 1;
-    const next = this.#waiting[call.lane].shift();
-    if (next) this.#admit(next);
-    return call;
   }
 
   /** Asks the server to cancel a request or the stream that it opened. */
@@ -212,7 +164,7 @@ export class Engine {
 
   /** Returns the id that the next call will have. */
   get nextCallId(): number {
-    return this.#nextId;
+    return this.#calls.nextId;
   }
 
   #notify(method: string, params: object): void {
@@ -230,6 +182,14 @@ export class Engine {
     return queue;
   }
 
+  /** Adds a queue in place of that of a process that was restarted. */
+  replaceQueue(id: string): EventQueue {
+    const old = this.#queues.get(id);
+    this.#queues.delete(id);
+    old?.onReplaced();
+    return this.addQueue(id);
+  }
+
   /** Returns the queue of a process that has one. */
   queueOf(id: string): EventQueue | undefined {
     return this.#queues.get(id);
@@ -241,7 +201,7 @@ export class Engine {
     if (queue.handles <= 0) this.removeQueue(queue, { isRunning: true });
   }
 
-  /** Removes a queue; a process that still runs goes on, and its output is discarded. */
+  /** Removes a queue; a process that still runs continues, and its output is discarded. */
   removeQueue(queue: EventQueue, options: { isRunning: boolean }): void {
     if (this.#queues.get(queue.id) !== queue) return;
     this.#queues.delete(queue.id);
@@ -386,10 +346,9 @@ export class Engine {
     this.#enabled.consumed = enabled.includes("consumed");
     this.#welcome ??= welcome;
     this.#connection = connection;
-    const unanswered = [...this.#pending.values()];
     // First what is missed: if the connection is cut again soon, that is progress, and repeated writes may be long.
     for (const queue of this.#queues.values()) queue.onReconnect();
-    for (const call of unanswered) this.#send(connection, call);
+    this.#calls.resend();
     for (const id of this.#unfollowed) this.consumed(id, AFTER_EVERYTHING);
     this.#setState("connected");
   }
@@ -451,28 +410,15 @@ export class Engine {
     this.disconnects += 1;
     this.#disconnectedAt = performance.now();
     for (const queue of this.#queues.values()) queue.onDisconnect();
-    for (const call of [...this.#pending.values()]) {
-      if (call.state !== "sent") continue;
-      if (call.isRepeatable && !call.isGivenUp) call.state = "interrupted";
-      else this.#interrupt(call);
-    }
+    this.#calls.onDisconnected();
     this.routes.failAll(new UnreachableError("the connection was lost"));
     this.#setState("reconnecting");
-  }
-
-  #interrupt(call: PendingCall): void {
-    this.#complete(call.id);
-    call.reject(new RequestInterruptedError(call.method));
   }
 
   #onLost(error: SessionLostError): void {
     this.#lost = error;
     this.#connection = undefined;
-    const waiting = Object.values(this.#waiting).flat();
-    const failed = [...this.#pending.values(), ...waiting];
-    this.#pending.clear();
-    for (const lane of Object.values(this.#waiting)) lane.length = 0;
-    for (const call of failed) call.reject(error);
+    this.#calls.failAll(error);
     for (const queue of this.#queues.values()) queue.fail(error);
     this.#queues.clear();
     this.routes.failAll(error);
@@ -527,14 +473,9 @@ export class Engine {
 
   /** Handles an answer. */
   onAnswer(id: unknown, message: { result?: unknown; error?: unknown }): void {
-    const call = typeof id === "number" ? this.#complete(id) : undefined;
-    // An answer without a call arrived after the call was cancelled.
-    if (call === undefined) return;
+    const method = this.#calls.answer(id, message);
     // The server disconnects its client next, which is no reason to reconnect.
-    if (call.method === "session/end" && this.#end === "requested") this.#end = "done";
-    if (message.error != null) call.reject(toRefusal(message.error));
-    else if (isObject(message.result)) call.resolve(message.result);
-    else call.reject(new ProtocolError(`cannot decode the answer to \`${call.method}\``));
+    if (method === "session/end" && this.#end === "requested") this.#end = "done";
   }
 
   /** Handles a notification; one that is invalid fails what it names, and nothing else. */

@@ -3,12 +3,10 @@
  *
  * @module
  */
-
-import type { Exit } from "./events.js";
-import type { Output } from "./process.js";
+import type { Exit, Output } from "./events.js";
 import type { RpcErrorKind } from "./protocol.js";
 
-/** How much of what a command said is in the message of its failure, in characters. */
+/** How much output of a failed command is in the message, in characters. */
 const SAID_LEN = 1000;
 
 /** The word in `data.kind` of a refusal; a newer server may send others. */
@@ -105,10 +103,10 @@ export class UnauthorizedError extends RemexError {
   /** The HTTP status: 401 or 403. */
   readonly status: number;
 
-  /** `said` is the line in which the server says why, and behind a semicolon what to do about it. */
+  /** `said` is the reason that the server gives; a hint may follow it after a semicolon. */
   constructor(target: string, status: number, isTokenPresented: boolean, said?: string) {
     const cut = said?.indexOf("; ") ?? -1;
-    // Where a token is all that is missing, the line says no more than the status.
+    // If only a token is missing, the line adds nothing to the status.
     const reason = cut >= 0 ? said?.slice(0, cut) : status === 403 ? said : undefined;
     const advice = cut >= 0 ? said?.slice(cut + 2) : undefined;
     const guess = isTokenPresented ? "refused the token" : "requires a token";
@@ -274,4 +272,9 @@ export class LocalError extends RemexError {
 /** Returns whether the server refused a call with this kind. */
 export function isRefused(error: unknown, kind: ErrorKind): error is RefusedError {
   return error instanceof RefusedError && error.kind === kind;
+}
+
+/** Returns an error from handling a message; one of another library becomes a protocol error. */
+export function asRemexError(error: unknown): RemexError {
+  return error instanceof RemexError ? error : new ProtocolError(error instanceof Error ? error.message : String(error));
 }

@@ -8,7 +8,7 @@
  * @module
  */
 import type { RemexError } from "./errors.js";
-import { RequestInterruptedError, ProtocolError, isRefused } from "./errors.js";
+import { GapError, RequestInterruptedError, ProtocolError, isRefused } from "./errors.js";
 import type { ClosedEvent, Exit, ExitedEvent, GapEvent, ProcessEvent, ReadBatch } from "./events.js";
 
 /** A server with the capability `consumed` streams at most this much beyond what is consumed. */
@@ -145,7 +145,7 @@ export class Replay {
   }
 }
 
-/** Sends what a queue wants to be sent. */
+/** Sends requests and notifications for a queue. */
 export interface QueueOutlet {
   /** Reads events after this one, and hands the answer to {@link EventQueue.onRead} or {@link EventQueue.onReadError}. */
   read(queue: EventQueue, afterSeq: number, waitMs?: number): void;
@@ -192,6 +192,8 @@ export class EventQueue {
   /** Whether the server has confirmed the process, so that it can be read. */
   #isStarted = false;
   #isResumed = false;
+  /** Whose id it is: after a restart, another process has it; while one is interrupted, either may. */
+  #idIs: "own" | "unknown" | "another" = "own";
   /** How many reads in a row did not bring what is missing. */
   #vainReads = 0;
   #isFinished = false;
@@ -217,8 +219,9 @@ export class EventQueue {
 
   /** Handles a streamed event. */
   onEvent(event: ProcessEvent): void {
-    if (this.failed) {
-      // No consumer will see it, so it must not block the process.
+    if (!this.ownsId) return;
+    if (this.failed || this.closed) {
+      // No consumer will see it, so it must not block the process: after a restart, that is another one.
       this.#outlet.consumed(this.id, event.seq);
       return;
     }
@@ -247,6 +250,7 @@ export class EventQueue {
     this.#reads -= 1;
     const isSilent = this.#listens && batch.chunks.length === 0;
     this.#listens = false;
+    if (!this.ownsId) return this.#interrupt();
     if (this.failed) return;
     if (batch.chunks.length > 0) this.lastOutputAt = performance.now();
     // A limited read does not say what follows its last chunk: an exit, or nothing.
@@ -267,6 +271,7 @@ export class EventQueue {
   onReadError(error: RemexError): void {
     this.#reads -= 1;
     this.#listens = false;
+    if (!this.ownsId) return this.#interrupt();
     if (error instanceof RequestInterruptedError || isRefused(error, "processStarting")) {
       this.#interrupt();
       this.#act();
@@ -286,7 +291,7 @@ export class EventQueue {
     this.#isResumed = true;
     this.#act();
     // The last report may not have reached the server.
-    if (this.#removedSeq > 0) this.#outlet.consumed(this.id, this.#removedSeq);
+    if (this.#removedSeq > 0 && this.ownsId) this.#outlet.consumed(this.id, this.#removedSeq);
   }
 
   /** Ends the queue with an error, after what is queued; later events are discarded. */
@@ -294,8 +299,32 @@ export class EventQueue {
     if (this.closed || this.failed) return;
     this.failed = error;
     const newest = this.#queue.at(-1)?.seq ?? this.#removedSeq;
-    if (newest > 0) this.#outlet.consumed(this.id, newest);
+    if (newest > 0 && this.ownsId) this.#outlet.consumed(this.id, newest);
     this.#wakeAll();
+  }
+
+  /** Whether the id is still that of this process, not of one that was started in its place. */
+  get ownsId(): boolean {
+    return this.#idIs === "own";
+  }
+
+  /** Stops taking events and reading them, until {@link EventQueue.resume} or {@link EventQueue.onReplaced}. */
+  suspend(): void {
+    this.#idIs = "unknown";
+  }
+
+  /** Continues with the same process. */
+  resume(): void {
+    if (this.#idIs !== "unknown") return;
+    this.#idIs = "own";
+    this.#interrupt();
+    this.onReconnect();
+  }
+
+  /** Ends the queue after what is queued, because its process was restarted. */
+  onReplaced(): void {
+    this.#idIs = "another";
+    this.fail(new GapError(undefined));
   }
 
   /** Adds a consumer of the events after `afterSeq`; those up to `historyUpTo` it has to read from the server. */
@@ -419,8 +448,9 @@ export class EventQueue {
 
   /** Sends what is due. */
   #act(): void {
+    if (!this.ownsId) return;
     const isMuch = this.#unreportedBytes >= this.#reportBytes || this.#unreportedEvents >= WINDOW_EVENTS / 4;
-    // The server may have less room than a report is due at; without this one it would wait for ever.
+    // The server may have less room than a report is due at; without this report it would wait forever.
     const isAll = this.#queue.length === 0 && !this.closed;
     if (this.#unreportedEvents > 0 && (isMuch || isAll)) {
       this.#unreportedBytes = this.#unreportedEvents = 0;

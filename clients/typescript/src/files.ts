@@ -4,20 +4,18 @@
  * @module
  */
 import type { BytesLike } from "./bytes.js";
-import { encodeBase64, kindOf, toBytes, toText } from "./bytes.js";
-import type { CallOptions, Params } from "./calls.js";
-import type { Engine } from "./engine.js";
-import { ChangedError, ProtocolError, RequestInterruptedError, UsageError, isRefused } from "./errors.js";
-import { base64 } from "./events.js";
+import { kindOf, toBytes, toText } from "./bytes.js";
+import type { CallOptions } from "./calls.js";
+import { base64 } from "./decode.js";
+import { ChangedError, ProtocolError, RequestInterruptedError, UsageError } from "./errors.js";
+import { FileCalls } from "./file-calls.js";
 import type { Path } from "./path.js";
-import { fromWirePath, toWirePath } from "./path.js";
-import type { FsDirectoryEntry, FsHashResult, FsMetadata, FsWalkOptions, FsWalkResult } from "./protocol.js";
+import { toWirePath } from "./path.js";
 import type { Destination, WriterOptions } from "./remote-file.js";
 import { RemoteReader, RemoteWriter, findDestination } from "./remote-file.js";
 import { contentHash } from "./sha256.js";
 import type { Source } from "./source.js";
 import { checkSource, chunksOf, isWhole } from "./source.js";
-import { Watch } from "./watch.js";
 
 /** How far a transfer is. */
 export interface Progress {
@@ -45,35 +43,8 @@ export interface WriteOptions extends CallOptions {
   createMode?: number | undefined;
 }
 
-/** What a path leads to. */
-export interface Metadata extends Omit<FsMetadata, "mode"> {
-  /** With set-user-id, set-group-id and sticky: 0 to 0o7777. */
-  readonly permissions: number | undefined;
-}
-
-/** An entry of a directory. */
-export interface DirectoryEntry {
-  /** Its name, for people; bytes that are not UTF-8 are replaced. */
-  readonly name: string;
-  /** Its exact path: plain, or a `file:` URI if it is not UTF-8. */
-  readonly path: string;
-  readonly isDirectory: boolean;
-  readonly isFile: boolean;
-  readonly isSymlink: boolean;
-  /** Of the entry itself, also if it is a link. */
-  readonly metadata: Metadata | undefined;
-}
-
 /** How often a file that changes is read after a disconnect. */
 const MAX_READS = 8;
-
-/** How many entries one page of a directory has. */
-const PAGE_LEN = 5000;
-
-/** The options of a walk that the caller leaves out: the limits of the protocol. */
-const WALK: FsWalkOptions = {
-  maxDepth: 64, maxDirectories: 10_000, maxEntries: 50_000, followDirectorySymlinks: false, pruneHiddenDirectories: false,
-};
 
 /**
  * The files of the remote host.
@@ -86,21 +57,13 @@ const WALK: FsWalkOptions = {
  * console.log(await host.files.readText("/tmp/greeting"));
  * ```
  */
-export class Files {
-  /** @internal */
-  readonly engine: Engine;
-
-  /** @internal */
-  constructor(engine: Engine) {
-    this.engine = engine;
-  }
-
+export class Files extends FileCalls {
   // Whole files.
 
   /**
    * Reads a whole file, of at most 512 MiB; {@link Files.open} reads files of any size.
    *
-   * After a disconnect it goes on where it was, and begins anew only if the file has changed.
+   * After a disconnect it continues where it stopped, and starts over only if the file has changed.
    */
   async read(path: Path, options?: CallOptions): Promise<Uint8Array> {
     try {
@@ -152,12 +115,6 @@ export class Files {
     return hash;
   }
 
-  /** Returns the SHA-256 of a file or of a part of it, computed on the remote host. */
-  hash(path: Path, options?: CallOptions & { offset?: number | undefined; len?: number | undefined }): Promise<FsHashResult> {
-    const { signal, ...range } = options ?? {};
-    return this.engine.call("fs/hash", { path: toWirePath(path), ...range }, { signal });
-  }
-
   // Files of any size.
 
   /**
@@ -206,146 +163,4 @@ export class Files {
     options?.onProgress?.({ bytes: writer.written, totalBytes: total ?? writer.written });
     return writer.written;
   }
-
-  // Names.
-
-  /** Returns what a path leads to; of a link, its target. */
-  async metadata(path: Path, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<Metadata> {
-    const { signal, ...rest } = options ?? {};
-    return toMetadata(await this.engine.call("fs/getMetadata", { path: toWirePath(path), ...rest }, { signal }));
-  }
-
-  /** Returns whether a path leads to something. */
-  async exists(path: Path, options?: CallOptions): Promise<boolean> {
-    return (await this.find(path, options)) !== undefined;
-  }
-
-  /** Returns what a path leads to, or `undefined` if there is nothing. */
-  async find(path: Path, options?: CallOptions): Promise<Metadata | undefined> {
-    try {
-      return await this.metadata(path, options);
-    } catch (error) {
-      if (isRefused(error, "notFound")) return undefined;
-      throw error;
-    }
-  }
-
-  /** Returns the path with all links resolved; it must exist. */
-  async realpath(path: Path, options?: CallOptions): Promise<string> {
-    return fromWirePath((await this.engine.call("fs/canonicalize", { path: toWirePath(path) }, options)).path);
-  }
-
-  /**
-   * Removes a file, a link or an empty directory.
-   *
-   * With `recursive` also a directory with everything in it; with `missingOk` it is no error if there is nothing.
-   */
-  async remove(path: Path, options?: CallOptions & { recursive?: boolean | undefined; missingOk?: boolean | undefined }): Promise<void> {
-    const params = { path: toWirePath(path), recursive: options?.recursive ?? false, force: options?.missingOk ?? false };
-    await this.engine.call("fs/remove", params, { signal: options?.signal });
-  }
-
-  /** Copies a file, a link, or with `recursive` a directory, on the remote host. */
-  async copy(from: Path, to: Path, options?: CallOptions & { recursive?: boolean | undefined }): Promise<void> {
-    const params = { sourcePath: toWirePath(from), destinationPath: toWirePath(to), recursive: options?.recursive ?? false };
-    await this.engine.call("fs/copy", params, options);
-  }
-
-  /** Renames a file, link or directory in one step; with `overwrite: false` the destination must not exist. */
-  async rename(from: Path, to: Path, options?: CallOptions & { overwrite?: boolean | undefined }): Promise<void> {
-    const params = { sourcePath: toWirePath(from), destinationPath: toWirePath(to), overwrite: options?.overwrite };
-    await this.engine.call("fs/rename", params, options);
-  }
-
-  /** Makes a symbolic link at `path`. */
-  async symlink(path: Path, target: Path, options?: CallOptions): Promise<void> {
-    const to = typeof target === "string" ? { target } : { targetBase64: encodeBase64(target) };
-    await this.engine.call("fs/symlink", { path: toWirePath(path), ...to } as Params<"fs/symlink">, options);
-  }
-
-  /** Returns the target of a symbolic link, as bytes if it is not UTF-8. */
-  async readLink(path: Path, options?: CallOptions): Promise<Path> {
-    const { target, targetBase64 } = await this.engine.call("fs/readLink", { path: toWirePath(path) }, options);
-    const bytes = base64(targetBase64, "targetBase64");
-    return toText(bytes) === target && !target.includes("\ufffd") ? target : bytes;
-  }
-
-  /** Sets permissions, 0 to 0o7777. */
-  async chmod(path: Path, permissions: number, options?: CallOptions & { followSymlinks?: boolean | undefined }): Promise<void> {
-    const { signal, ...rest } = options ?? {};
-    await this.engine.call("fs/setPermissions", { path: toWirePath(path), mode: permissions, ...rest }, { signal });
-  }
-
-  /** Sets times, in milliseconds since the epoch; one that is absent stays. */
-  async setTimes(path: Path, times: { modifiedAtMs?: number | undefined; accessedAtMs?: number | undefined }, options?: CallOptions): Promise<void> {
-    await this.engine.call("fs/setTimes", { path: toWirePath(path), ...times }, options);
-  }
-
-  // Directories.
-
-  /** Makes a directory; unless `recursive` is false, with its parents, and it may exist. */
-  async mkdir(path: Path, options?: CallOptions & { recursive?: boolean | undefined; followSymlinks?: boolean | undefined }): Promise<void> {
-    const { signal, ...rest } = options ?? {};
-    await this.engine.call("fs/createDirectory", { path: toWirePath(path), ...rest }, { signal });
-  }
-
-  /**
-   * Lists a directory in the byte order of names, in constant memory.
-   *
-   * ```ts
-   * for await (const entry of host.files.list("/etc")) console.log(entry.name, entry.isDirectory);
-   * ```
-   */
-  async *list(path: Path, options?: CallOptions & { details?: boolean | undefined }): AsyncGenerator<DirectoryEntry, void, void> {
-    let cursor: string | undefined;
-    do {
-      const params = { path: toWirePath(path), limit: PAGE_LEN, cursor, details: options?.details };
-      const page = await this.engine.call("fs/readDirectory", params, options);
-      for (const entry of page.entries) yield toEntry(entry);
-      cursor = page.nextCursor ?? undefined;
-    } while (cursor !== undefined);
-  }
-
-  /** Lists a directory in the byte order of names; {@link Files.list} is for directories of any size. */
-  async readdir(path: Path, options?: CallOptions & { details?: boolean | undefined }): Promise<DirectoryEntry[]> {
-    const entries: DirectoryEntry[] = [];
-    for await (const entry of this.list(path, options)) entries.push(entry);
-    return entries;
-  }
-
-  /** Lists a tree, breadth first, in one answer; `truncated` says that a limit was reached. */
-  async walk(path: Path, options?: CallOptions & Partial<FsWalkOptions>): Promise<FsWalkResult> {
-    const { signal, ...rest } = options ?? {};
-    const result = await this.engine.call("fs/walk", { path: toWirePath(path), options: { ...WALK, ...rest } }, { signal });
-    return { ...result, entries: result.entries.map((entry) => ({ ...entry, path: fromWirePath(entry.path) })) };
-  }
-
-  /**
-   * Watches a file or directory; returns when every later change will be seen.
-   *
-   * ```ts
-   * for await (const { changes, overflow } of await host.files.watch("/src", { signal })) {
-   *   if (overflow) console.log("look at everything again");
-   *   for (const { path, kind } of changes) console.log(kind, path);
-   * }
-   * ```
-   */
-  watch(path: Path, options?: CallOptions & { recursive?: boolean | undefined }): Promise<Watch> {
-    return Watch.open(this.engine, path, options ?? {});
-  }
-}
-
-function toMetadata({ mode, ...rest }: FsMetadata): Metadata {
-  return { ...rest, permissions: mode ?? undefined };
-}
-
-function toEntry(entry: FsDirectoryEntry): DirectoryEntry {
-  return {
-    name: entry.fileName,
-    path: fromWirePath(entry.path),
-    isDirectory: entry.isDirectory,
-    isFile: entry.isFile,
-    isSymlink: entry.isSymlink ?? false,
-    metadata: entry.metadata ? toMetadata(entry.metadata) : undefined,
-  };
 }

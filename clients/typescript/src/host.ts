@@ -7,11 +7,11 @@ import { kindOf, toText } from "./bytes.js";
 import type { CallOptions, Method, Params, Result } from "./calls.js";
 import { Engine } from "./engine.js";
 import { CommandFailedError, SessionLostError, UsageError, isRefused } from "./errors.js";
+import type { Output } from "./events.js";
 import { Files } from "./files.js";
 import { Http } from "./http.js";
 import type { Dial } from "./link.js";
 import { checkTime, checkWhole } from "./numbers.js";
-import type { Output } from "./process.js";
 import { Process } from "./process.js";
 import type { EnvironmentInfo, InitializeResult, ProcessEntry, ProcessScope, SessionEntry } from "./protocol.js";
 import type { ConnectionState, EngineOptions, ResumedSession } from "./session.js";
@@ -56,7 +56,7 @@ const END_TIMEOUT_MS = 5000;
 /** How much of a command is in a message, in characters. */
 const COMMAND_LEN = 200;
 
-/** How often to look for a process or start it while others do the same. */
+/** How often to try to attach to a process or start it while other clients do the same. */
 const MAX_ATTEMPTS = 3;
 
 /** The options that are times: those that nothing could be done in if they were zero, and those that may be endless. */
@@ -70,7 +70,7 @@ const RETRY_TIMES = ["connectRetryMs", "reconnectTimeoutMs"] as const;
  * be repeated ({@link RequestInterruptedError}) or the session is lost ({@link SessionLostError}).
  *
  * {@link Host.close} closes the connection; the session and its processes survive for its time to live. {@link Host.end}
- * ends them. `await using` ends a new session without a name, to which nobody returns, and closes others.
+ * ends them. `await using` ends a new session without a name, which nothing can resume by name, and closes others.
  */
 export class Host implements AsyncDisposable {
   /** The files of the remote host. */
@@ -150,7 +150,7 @@ export class Host implements AsyncDisposable {
     try {
       const collected = process.collect({ signal });
       if (input === undefined) return await collected;
-      // Input that cannot be had or written fails the run; otherwise the end of the process decides.
+      // Input that cannot be read or written fails the run; otherwise the process decides how it ends.
       const failed = feed(process.stdin, input, signal).then(() => new Promise<never>(() => undefined));
       return await Promise.race([collected, failed]);
     } catch (error) {

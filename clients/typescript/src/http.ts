@@ -7,9 +7,9 @@ import { onAbort } from "./abort.js";
 import type { BytesLike } from "./bytes.js";
 import { encodeBase64, toBytes, toText, concat } from "./bytes.js";
 import type { CallOptions, Params } from "./calls.js";
+import { base64, integer } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { ProtocolError, RefusedError } from "./errors.js";
-import { base64, integer } from "./events.js";
 import type { HttpRequestHeader, HttpRequestResult, HttpResponseHeader } from "./protocol.js";
 
 /** A request. */

@@ -4,12 +4,12 @@
  * @module
  */
 import { onAbort } from "./abort.js";
+import { readBatch } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { isRefused } from "./errors.js";
 import type { Consumer, EventQueue } from "./event-queue.js";
 import { READ_BYTES } from "./event-queue.js";
 import type { ProcessEvent, ReadBatch } from "./events.js";
-import { readBatch } from "./events.js";
 
 /** The events of a process of this session: first those that have to be read back, then those of the queue. */
 export class Events implements AsyncIterableIterator<ProcessEvent> {
@@ -53,7 +53,7 @@ export class Events implements AsyncIterableIterator<ProcessEvent> {
 
   next(): Promise<IteratorResult<ProcessEvent, undefined>> {
     if (this.#step === undefined && this.#past.length === 0 && this.#historyUpTo <= this.#after && !this.#hasEnded) {
-      // Usually the event is there.
+      // The fast path: the event has already arrived.
       try {
         const event = this.#queue.take(this.#consumer);
         if (event && event.seq > this.#after) return Promise.resolve({ done: false, value: event });
@@ -111,6 +111,7 @@ export class Events implements AsyncIterableIterator<ProcessEvent> {
   async #readPast(): Promise<void> {
     const upTo = this.#historyUpTo;
     const began = this.#after;
+    if (!this.#queue.ownsId) return this.#passUnlisted(upTo);
     const params = { processId: this.#queue.id, afterSeq: began, maxBytes: READ_BYTES };
     let batch: ReadBatch;
     try {
@@ -119,6 +120,8 @@ export class Events implements AsyncIterableIterator<ProcessEvent> {
       if (!isRefused(error, "unknownProcess")) throw error;
       return this.#passUnlisted(upTo);
     }
+    // It was restarted meanwhile, and this may be the output of the new process.
+    if (!this.#queue.ownsId) return this.#passUnlisted(upTo);
     if (batch.gap) {
       const toSeq = Math.min(batch.gap.toSeq, upTo);
       this.#past.push({ ...batch.gap, toSeq, seq: toSeq });

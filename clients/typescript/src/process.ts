@@ -5,29 +5,31 @@
  */
 import { concat, toText } from "./bytes.js";
 import type { CallOptions, Method, Params, Result } from "./calls.js";
+import { base64, readBatch, toExit } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { GapError, NoMatchError, ProtocolError, UsageError } from "./errors.js";
 import type { EventQueue } from "./event-queue.js";
 import { READ_BYTES } from "./event-queue.js";
-import type { Chunk, Exit, ProcessEvent, ReadBatch } from "./events.js";
-import { base64, readBatch, toExit } from "./events.js";
+import type { Chunk, Exit, Output, ProcessEvent, ReadBatch } from "./events.js";
 import type { Line } from "./lines.js";
 import { Lines } from "./lines.js";
 import { checkTime, checkWhole } from "./numbers.js";
+import type { Match } from "./output-search.js";
+import { OutputSearch } from "./output-search.js";
 import type { ProcessEntry, ProcessSeekPosition, ProcessSeekResult, ProcessSignalName } from "./protocol.js";
 import { Events } from "./process-events.js";
-import type { Match } from "./search.js";
-import { OutputSearch } from "./search.js";
+import type { RestartOptions } from "./restart.js";
+import { restart } from "./restart.js";
 import { Stdin } from "./stdin.js";
 import { sleep } from "./timing.js";
 
-/** Which process it is. */
+/** The ids of a process. */
 interface ProcessIds {
   readonly processId: string;
   readonly sessionId?: string | undefined;
 }
 
-/** What is known of a process from its start. */
+/** What is known about a process from its start. */
 interface ProcessFacts {
   readonly pid: number | undefined;
   readonly isTerminal: boolean;
@@ -37,20 +39,6 @@ interface ProcessFacts {
 export interface TerminalSize {
   rows: number;
   cols: number;
-}
-
-/** All output of a process, and how it ended. */
-export interface Output extends Exit {
-  readonly stdout: Uint8Array;
-  readonly stderr: Uint8Array;
-  /** The output of a terminal, which has no separate streams. */
-  readonly terminal: Uint8Array;
-  /** `stdout` as text; invalid bytes become U+FFFD. */
-  readonly stdoutText: string;
-  /** `stderr` as text. */
-  readonly stderrText: string;
-  /** `terminal` as text. */
-  readonly terminalText: string;
 }
 
 /** The beginning and the end of the output of a process. */
@@ -91,7 +79,7 @@ const handles = new FinalizationRegistry<{ engine: Engine; queue: EventQueue }>(
  * buffer is full, the process waits as on a full pipe; the slowest consumer decides. {@link Process.wait} and
  * {@link Process.discardOutput} lift that.
  *
- * `await using` kills the process at the end of the scope if it still runs; otherwise it goes on until its session ends.
+ * `await using` kills the process at the end of the scope if it still runs; otherwise it keeps running until its session ends.
  *
  * ```ts
  * const build = await host.start(["make", "test"]);
@@ -111,6 +99,7 @@ export class Process implements AsyncDisposable {
   readonly #engine: Engine;
   readonly #queue: EventQueue | undefined;
   readonly #ids: ProcessIds;
+  readonly #isTerminal: boolean;
   readonly #streams = new Map<string, ReadableStream<Uint8Array>>();
 
   /** @internal */
@@ -118,6 +107,7 @@ export class Process implements AsyncDisposable {
     this.#engine = engine;
     this.#ids = ids;
     this.#queue = queue;
+    this.#isTerminal = isTerminal;
     this.id = ids.processId;
     this.sessionId = ids.sessionId;
     this.pid = pid;
@@ -256,7 +246,7 @@ export class Process implements AsyncDisposable {
     const search = new OutputSearch(pattern);
     if (after) {
       signal?.throwIfAborted();
-      const found = search.goOnBehind(after);
+      const found = search.continueAfter(after);
       if (found) return found;
     }
     let exit: Exit | undefined;
@@ -308,6 +298,24 @@ export class Process implements AsyncDisposable {
     await this.#call("process/terminate", { mode: "force" }, options);
   }
 
+  /**
+   * Ends the process with all its descendants, if it still runs, and starts it again under its id, as it was started: with
+   * its environment, terminal, sandbox and limits. Returns a handle of the new process; this one ends with the old one.
+   *
+   * It must have been started with `restartable`, and no other client may hold its session. It happens once, also across
+   * disconnects; the error of a failed start says that the process has ended. An aborted restart may be carried out.
+   *
+   * ```ts
+   * const web = await host.start(["npm", "start"], { restartable: true });
+   * const again = await web.restart();
+   * await again.waitFor("listening");
+   * ```
+   */
+  async restart(options: RestartOptions = {}): Promise<Process> {
+    const { pid, queue } = await restart(this.#engine, this.#ids, options);
+    return new Process(this.#engine, this.#ids, queue, { pid, isTerminal: this.#isTerminal });
+  }
+
   /** Sets the size of its terminal. */
   async resize(size: TerminalSize, options?: CallOptions): Promise<void> {
     await this.#call("process/resize", { ...size }, options);
@@ -318,7 +326,7 @@ export class Process implements AsyncDisposable {
     this.#queue?.release();
   }
 
-  /** Lets the process go on while this client is away: a full log drops the oldest output. */
+  /** Lets the process continue while this client is disconnected: a full log then drops the oldest output. */
   async release(options?: CallOptions): Promise<void> {
     await this.#call("process/release", {}, options);
   }
@@ -334,14 +342,15 @@ export class Process implements AsyncDisposable {
     return processes.find((entry) => entry.processId === this.id);
   }
 
-  /** Stops following the process, which goes on; its output stays readable as far as it is retained. */
+  /** Stops following the process, which keeps running; its retained output stays readable. */
   detach(): void {
     if (this.#queue && handles.unregister(this)) this.#engine.releaseQueue(this.#queue);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     try {
-      if (!this.#queue?.closed && this.#engine.state !== "lost") await this.kill();
+      const isOver = this.#queue && (this.#queue.closed || !this.#queue.ownsId);
+      if (!isOver && this.#engine.state !== "lost") await this.kill();
     } finally {
       this.detach();
     }

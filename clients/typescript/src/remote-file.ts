@@ -6,10 +6,10 @@
 import type { BytesLike } from "./bytes.js";
 import { concat, randomWord, toBytes } from "./bytes.js";
 import type { CallOptions } from "./calls.js";
+import { base64 } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { ChangedError, RequestInterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
-import { base64 } from "./events.js";
-import type { Files, Metadata } from "./files.js";
+import type { FileCalls, Metadata } from "./file-calls.js";
 import { checkParams } from "./numbers.js";
 import type { Path } from "./path.js";
 import { joinPath, showPath, toWirePath } from "./path.js";
@@ -64,7 +64,7 @@ export function isSameFile(before: Pick<Metadata, "size" | "modifiedAtMs">, now:
 
 /** A file that is open for reading. Iterate over it, or call {@link RemoteReader.read} for one block after the other. */
 export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable {
-  readonly #files: Files;
+  readonly #files: FileCalls;
   readonly #path: string;
   readonly #signal: AbortSignal | undefined;
   readonly #retries = new RetryBudget();
@@ -75,7 +75,7 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
   #got: number;
   #isEnded = false;
 
-  private constructor(files: Files, path: string, offset: number, signal: AbortSignal | undefined) {
+  private constructor(files: FileCalls, path: string, offset: number, signal: AbortSignal | undefined) {
     this.#files = files;
     this.#path = path;
     this.#signal = signal;
@@ -83,7 +83,7 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
   }
 
   /** @internal */
-  static async open(files: Files, path: string, options: CallOptions & { offset?: number | undefined }): Promise<RemoteReader> {
+  static async open(files: FileCalls, path: string, options: CallOptions & { offset?: number | undefined }): Promise<RemoteReader> {
     const reader = new RemoteReader(files, path, options.offset ?? 0, options.signal);
     const { before } = await reader.#open();
     reader.#metadata = before;
@@ -224,14 +224,14 @@ export interface Destination {
 }
 
 /** Follows links to the file that is to be replaced, and finds its permissions. */
-export async function findDestination(files: Files, asked: Path, options: WriterOptions): Promise<Destination> {
+export async function findDestination(files: FileCalls, asked: Path, options: WriterOptions): Promise<Destination> {
   const shown = showPath(asked);
   const hint = "name the file";
   const refuse = (why: string): UsageError => new UsageError(`cannot upload to \`${shown}\`: ${why}`, { hint });
   let path = files.engine.absolute(toWirePath(asked));
   if (path.endsWith("/") || path.endsWith("/.")) throw refuse("it names a directory");
   const { signal, permissions, modifiedAtMs } = options;
-  // Nobody wants to learn of them when everything is written.
+  // Checked now, because a failure after the transfer would waste it.
   checkParams({ permissions, modifiedAtMs });
   for (let links = 0; links <= MAX_LINKS; links++) {
     const there = await files.find(path, { signal });
@@ -258,10 +258,10 @@ export async function findDestination(files: Files, asked: Path, options: Writer
 /** A temporary file beside a destination, removed unless it is put in place. */
 export class Temporary {
   readonly path: string;
-  readonly #files: Files;
+  readonly #files: FileCalls;
   #isMoved = false;
 
-  constructor(files: Files, destination: string) {
+  constructor(files: FileCalls, destination: string) {
     this.#files = files;
     const at = destination.lastIndexOf("/") + 1;
     // A name has at most 255 bytes, and escapes of a URI must stay whole.
@@ -280,7 +280,7 @@ export class Temporary {
       } catch (error) {
         retries.note(error);
       }
-      // No one else knows the name: if the file is missing, it was renamed before the disconnect.
+      // The name is random: if the file is missing, it was renamed before the disconnect.
       if (await this.#files.exists(this.path, options)) continue;
       if (size !== undefined && (await this.#files.metadata(destination, options)).size !== size) throw new ChangedError(destination);
       break;
@@ -305,7 +305,7 @@ export class Temporary {
 
 /** A file that is being written; nothing is replaced before {@link RemoteWriter.close}. */
 export class RemoteWriter implements AsyncDisposable {
-  readonly #files: Files;
+  readonly #files: FileCalls;
   readonly #engine: Engine;
   readonly #destination: Destination;
   readonly #temporary: Temporary;
@@ -320,7 +320,7 @@ export class RemoteWriter implements AsyncDisposable {
   #state: "open" | "closed" = "open";
   #work: Promise<unknown> = Promise.resolve();
 
-  private constructor(files: Files, destination: Destination, signal: AbortSignal | undefined) {
+  private constructor(files: FileCalls, destination: Destination, signal: AbortSignal | undefined) {
     this.#files = files;
     this.#engine = files.engine;
     this.#destination = destination;
@@ -329,7 +329,7 @@ export class RemoteWriter implements AsyncDisposable {
   }
 
   /** @internal */
-  static async open(files: Files, destination: Destination, signal: AbortSignal | undefined): Promise<RemoteWriter> {
+  static async open(files: FileCalls, destination: Destination, signal: AbortSignal | undefined): Promise<RemoteWriter> {
     const writer = new RemoteWriter(files, destination, signal);
     await writer.#hiding(() => writer.#open());
     return writer;

@@ -10,7 +10,7 @@ import type { FsChangedParams, HttpRequestBodyDeltaParams } from "./protocol.js"
 export interface Route {
   onBody?(delta: HttpRequestBodyDeltaParams): void;
   onChanged?(changed: FsChangedParams): void;
-  /** It cannot go on: the connection ended, the session is lost, or a notification was invalid. */
+  /** It ends with an error: the connection ended, the session is lost, or a notification was invalid. */
   onFailure(error: RemexError): void;
 }
 

@@ -46,11 +46,16 @@ export interface EngineOptions {
   keepAliveTimeoutMs: number;
 }
 
-/** Says why the server may not know a session any more. */
+/** Returns the error for a session that the server no longer knows. */
 export function forgotten({ sessionId, detachTtlMs }: InitializeResult, awayMs: number, cause?: unknown): SessionLostError {
   const ttl = detachTtlMs == null ? "a while" : `${detachTtlMs} ms`;
   const message = `the server no longer knows \`${sessionId}\` after ${Math.round(awayMs)} ms without a connection: the session was ended, `
     + `it expired (it lives ${ttl} without a connection), or the server was restarted without \`--state\``;
   const hint = "connect again for a new session; `remex serve --state DIR` keeps sessions and processes when the server restarts, and `detachTtlMs` lets sessions live longer";
   return new SessionLostError("forgotten", message, { hint, cause });
+}
+
+/** Returns the error of everything that waits when the client is closed. */
+export function closedError(): SessionLostError {
+  return new SessionLostError("closed", "the client is closed");
 }

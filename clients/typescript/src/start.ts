@@ -21,7 +21,7 @@ export type Argv = readonly (string | Uint8Array)[];
 export interface StartOptions extends CallOptions {
   /** Its id in the session; a random one by default. */
   id?: string | undefined;
-  /** The working directory, perhaps relative to that of the session or below `~`; that of the session by default. */
+  /** The working directory, absolute, relative to that of the session or below `~`; that of the session by default. */
   cwd?: Path | undefined;
   /** Variables to set, beyond what is inherited. */
   env?: Record<string, string> | undefined;
@@ -51,6 +51,8 @@ export interface StartOptions extends CallOptions {
   durable?: boolean | undefined;
   /** Whether the output of a durable process is on disk before it is announced. */
   sync?: boolean | undefined;
+  /** Keeps what was asked for in the memory of the server, so that {@link Process.restart} can start it again. */
+  restartable?: boolean | undefined;
   /** Resource limits. */
   limits?: ProcessResourceLimits | undefined;
   /** The confinement, as section 6.3 of the protocol describes it. */
@@ -75,7 +77,7 @@ export interface RunOptions extends StartOptions {
   check?: boolean | undefined;
 }
 
-/** What programs on a terminal are told to draw for; nearly every terminal emulator understands it. */
+/** The `TERM` of programs on a terminal; nearly every terminal emulator understands it. */
 const DEFAULT_TERM = "xterm-256color";
 
 /** Starts a process, at most once, also if the connection is lost meanwhile. */
@@ -85,7 +87,7 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
   const cap = engine.welcome.limits?.retainBytes;
   const queue = engine.addQueue(processId, options.retainBytes === undefined ? cap : Math.min(options.retainBytes, cap ?? Infinity));
   const { disconnects } = engine;
-  // Without a handle, no one could end it.
+  // Without a handle, the caller could not end it.
   const terminate = (): void => void engine.call("process/terminate", { processId }).catch(() => undefined);
   const onGivenUp = (outcome: Promise<unknown>): void => {
     if (options.id === undefined) terminate();
@@ -144,6 +146,8 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
     lingerMs: options.lingerMs,
     durable: options.durable,
     sync: options.sync,
+    // A server that does not know it could refuse the start.
+    restartable: (options.restartable && engine.welcome.environmentInfo?.capabilities?.processRestartRequest) || undefined,
     limits: options.limits,
     sandbox: options.sandbox,
     isolatePids: options.isolatePids,

@@ -88,7 +88,7 @@ export class Stdin {
           .catch((error: unknown) => void (failure ??= { error }))
           .finally(() => unanswered.delete(write));
         unanswered.add(write);
-        // The stream goes on while there is room.
+        // The stream continues while there is room.
         while (unanswered.size >= MAX_UNANSWERED) await Promise.race(unanswered);
       },
       close: async () => {
@@ -106,7 +106,7 @@ export class Stdin {
       const queued: Queued = {
         kind,
         send: () => {
-          // From here on the call listens.
+          // From here on, the call itself listens to the signal.
           stop?.();
           return call().then(() => resolve(), reject);
         },

@@ -5,15 +5,15 @@
  */
 import { onAbort } from "./abort.js";
 import type { CallOptions } from "./calls.js";
+import { text } from "./decode.js";
 import type { Engine } from "./engine.js";
 import type { RemexError } from "./errors.js";
 import { RequestInterruptedError, ProtocolError, UnreachableError } from "./errors.js";
-import { text } from "./events.js";
 import type { Path } from "./path.js";
 import { fromWirePath, toWirePath } from "./path.js";
 import type { FsChangeKind } from "./protocol.js";
 
-/** What has changed since the last look. */
+/** What has changed since the previous batch. */
 export interface Changes {
   /** Each path once, with its net change. */
   readonly changes: readonly { readonly path: string; readonly kind: FsChangeKind }[];

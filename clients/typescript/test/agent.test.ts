@@ -22,7 +22,7 @@ function truncated(budget: number, text: string): string {
   return truncator.finish(budget).text;
 }
 
-test("the middle goes and the ends of lines are preferred", () => {
+test("the middle is omitted, preferably at line ends", () => {
   const output = Array.from({ length: 1000 }, (_, line) => `line ${String(line).padStart(3, "0")}\n`).join("");
   const text = "line 000\nline 001\nline 002\n[… 8946 bytes omitted …]\nline 997\nline 998\nline 999\n";
   assert.equal(truncated(90, output), text);
@@ -30,7 +30,7 @@ test("the middle goes and the ends of lines are preferred", () => {
   assert.equal(truncated(8, "grüße\n"), "grüße\n");
 });
 
-test("a budget is never exceeded, and characters stay whole", () => {
+test("a budget is never exceeded, and characters are not split", () => {
   for (let budget = 30; budget < 200; budget++) {
     const truncator = new Truncator(1 << 16);
     for (let round = 0; round < 100; round++) truncator.push("grüße 🎉\n");
@@ -40,7 +40,7 @@ test("a budget is never exceeded, and characters stay whole", () => {
   }
 });
 
-test("what the server has dropped is counted", () => {
+test("output that the server dropped is counted", () => {
   const truncator = new Truncator(1000);
   truncator.push("before\n");
   truncator.skip(500);
@@ -58,7 +58,7 @@ test("control sequences are removed, in whatever pieces they arrive", () => {
   }
 });
 
-test("a step ends with its process, or with its time", async () => {
+test("a step ends with its process or its timeout", async () => {
   await using agent = new Agent(host);
   const ended = await within("a step", agent.exec(["sh", "-c", "echo built; exit 2"]));
   assert.deepEqual([ended.output.text, ended.progress.state === "ended" && ended.progress.exit.exitCode], ["built\n", 2]);

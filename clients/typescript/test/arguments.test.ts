@@ -25,7 +25,7 @@ async function refuses(what: string, call: () => Promise<unknown> | unknown): Pr
 
 const NO_NUMBERS = [NaN, -1, Infinity, -Infinity, 1.5];
 
-test("a time, size or count that is none is refused", async () => {
+test("an invalid time, size or count is refused", async () => {
   const names = ["timeoutMs", "idleTimeoutMs", "timeoutGraceMs", "lingerMs", "retainBytes", "retainMs"] as const;
   for (const value of NO_NUMBERS) {
     for (const name of names) await refuses(`${name}: ${value}`, () => host.run(["true"], { [name]: value }));
@@ -49,7 +49,7 @@ test("a time, size or count that is none is refused", async () => {
   assert.equal((await child.info())?.state, "running");
 });
 
-test("a time of a client that no timer can measure is refused", async () => {
+test("a client timeout that no timer can measure is refused", async () => {
   const names = [
     "connectTimeoutMs", "handshakeTimeoutMs", "requestTimeoutMs", "keepAliveIntervalMs", "keepAliveTimeoutMs",
     "connectRetryMs", "reconnectTimeoutMs",
@@ -66,7 +66,7 @@ test("a time of a client that no timer can measure is refused", async () => {
   await patient.end();
 });
 
-test("limits of an agent that are none are refused", async () => {
+test("invalid limits of an agent are refused", async () => {
   for (const name of ["open", "yieldAfterMs", "yieldMinMs", "yieldMaxMs", "outputBytes", "collectBytes"]) {
     await refuses(`${name}: NaN`, () => new Agent(host, { [name]: NaN }));
   }

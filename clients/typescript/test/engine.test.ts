@@ -16,7 +16,7 @@ function playing(onMessage: (message: Message, connection: ScriptedConnection, r
   });
 }
 
-test("a server that goes silent is left, and the session resumed", async () => {
+test("a silent server is disconnected, and the session resumed", async () => {
   await using server = await playing((message, connection, round) => {
     // The first connection answers nothing, not even a ping.
     if (round > 1 && message["id"] !== undefined) connection.send({ id: message["id"], result: { status: "ready" } });
@@ -51,7 +51,7 @@ test("unanswered calls are sent again in their order", async () => {
   await host.close();
 });
 
-test("nonsense ends the connection, and too much of it the session", async () => {
+test("an invalid message ends the connection, and many of them the session", async () => {
   await using server = await playing((message, connection) => {
     if (message["method"] === "initialized") connection.send("nonsense");
   });
@@ -68,7 +68,7 @@ test("calls can have a timeout", async () => {
   await host.close();
 });
 
-test("a session that is gone is said to be gone", async () => {
+test("an expired session is reported as forgotten", async () => {
   let round = 0;
   await using server = await ScriptedServer.listen((message, connection) => {
     if (message["method"] === "initialize" && ++round > 1) {
@@ -113,7 +113,7 @@ test("an answer that cannot be used is an error of the call, or of the connectio
   assert.equal(host.disconnects, 0);
 });
 
-test("a session that may live on is not said to be ended", async () => {
+test("`end` fails if the session may have survived", async () => {
   const server = await ScriptedServer.listen((message, connection) => {
     if (message["method"] === "initialize") connection.send({ id: message["id"], result: welcome("s", false) });
   });
@@ -123,7 +123,7 @@ test("a session that may live on is not said to be ended", async () => {
   await lost;
 });
 
-test("the end of `await using` does not wait for ever, and does not hide what went wrong in it", async () => {
+test("the end of `await using` has a deadline, and does not hide an error of its scope", async () => {
   await using server = await ScriptedServer.listen((message, connection) => {
     if (message["method"] === "initialize") connection.send({ id: message["id"], result: welcome("s", false) });
   });
@@ -137,7 +137,7 @@ test("the end of `await using` does not wait for ever, and does not hide what we
   await assert.rejects(within("the end without a server", use(() => server[Symbol.asyncDispose]())), /^Error: of the scope$/);
 });
 
-test("a start that is given up ends its own process, and no other", async () => {
+test("an abandoned start terminates its own process, and no other", async () => {
   const starts: { id: number; processId: string; connection: ScriptedConnection }[] = [];
   await using server = await playing((message, connection) => {
     const { id, method, params } = message;
@@ -191,7 +191,7 @@ test("a start that is given up ends its own process, and no other", async () => 
   assert.deepEqual([terminated(), server.received.filter(isStart).length], [[], 1]);
 });
 
-test("a start that takes too long is ended", async () => {
+test("a start that times out is terminated", async () => {
   await using server = await playing(() => undefined);
   await using host = await connect(server.url, { requestTimeoutMs: 50 });
   await assert.rejects(within("the timeout", host.start(["true"])), TimedOutError);
@@ -200,7 +200,7 @@ test("a start that takes too long is ended", async () => {
   assert.equal(terminate["params"].processId, start["params"].processId);
 });
 
-test("events that are announced and cannot be read are a failure", async () => {
+test("announced events that cannot be read fail the process", async () => {
   await using server = await playing((message, connection) => {
     const { id, method, params } = message;
     if (method === "process/start") {
@@ -216,7 +216,7 @@ test("events that are announced and cannot be read are a failure", async () => {
   assert.ok(server.received.filter((message) => message["method"] === "process/read").length < 10);
 });
 
-test("a close comes after the writes before it, and both can be aborted while they wait", async () => {
+test("closing stdin waits for earlier writes, and both can be aborted while they wait", async () => {
   let isReading = false;
   const unread: [Message, ScriptedConnection][] = [];
   await using server = await playing((message, connection) => {

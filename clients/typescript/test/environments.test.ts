@@ -74,6 +74,15 @@ reconnect_timeout_sec = "forever"
   await refused("nowhere", /unknown environment `nowhere`; known: local, other, build; add it with `remex env add nowhere/);
 });
 
+test("an environment that the program has added is found by its name", async () => {
+  await using server = await RemexServer.start(["unix://{dir}/s.sock"]);
+  const add = (...args: string[]): Buffer => execFileSync(remexProgram(), ["env", "add", ...args]);
+  add("far", server.url);
+  add("near", "--", "env", "GREETING=hello", remexProgram(), "serve", "--listen", "stdio");
+  assert.match(await hello("far"), /^\n\//);
+  assert.match(await hello("near"), /^hello\n\//);
+});
+
 test("an environment of the file is an address, with a token and certificates", async () => {
   const at = (name: string): string => join(directory.path, "remex", name);
   execFileSync(remexProgram(), ["cert", "new", "server", "localhost", "--dir", at("certs")]);
@@ -109,7 +118,7 @@ test("an environment of the file is an address, with a token and certificates", 
   await refused("ca", /other users can read it; run `chmod 600/);
 });
 
-test("a file that others can change, or that is wrong, is refused", async () => {
+test("an environments file that others can change, or that is invalid, is refused", async () => {
   await define('[[environments]]\nid = "build"\nurl = "ws://127.0.0.1:1"\n');
   await chmod(file, 0o620);
   await refused("build", /other users can write to it, and could make it run programs; run `chmod go-w/);
@@ -143,7 +152,7 @@ test("without the file, a variable defines `remote`", async () => {
   await refused("remote", /known: local/);
 });
 
-test("`ssh://` runs ssh, with nothing that it could take for a flag", async () => {
+test("`ssh://` runs ssh, and refuses anything that ssh could take for a flag", async () => {
   const log = join(directory.path, "arguments");
   await writeFile(join(directory.path, "ssh"), `#!/bin/sh\nprintf '%s\\n' "$@" > '${log}'\nexec '${remexProgram()}' serve --listen stdio\n`, { mode: 0o755 });
   nodeProcess.env["PATH"] = `${directory.path}:${nodeProcess.env["PATH"]}`;
@@ -157,7 +166,7 @@ test("`ssh://` runs ssh, with nothing that it could take for a flag", async () =
   assert.throws(() => dialTo("ssh://me:secret@host", {}), (error: unknown) => error instanceof UsageError && !error.message.includes("secret"));
 });
 
-test("TOML is read as it is written", () => {
+test("TOML is parsed", () => {
   const plain = (table: TomlTable): unknown => JSON.parse(JSON.stringify(table));
   const text = String.raw`# a comment
 title = "a \"b\" \\ \t \u00fc \U0001F389" # behind

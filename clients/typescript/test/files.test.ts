@@ -25,7 +25,7 @@ function isKind(...kinds: string[]): (error: unknown) => boolean {
   return (error) => error instanceof RefusedError && kinds.includes(error.kind);
 }
 
-test("removing is strict unless it is told otherwise", async () => {
+test("removing is strict by default", async () => {
   await using directory = await TemporaryDirectory.make();
   const [tree, missing] = [`${directory.path}/tree`, `${directory.path}/missing`];
   await host.files.mkdir(`${tree}/below`);
@@ -40,7 +40,7 @@ test("removing is strict unless it is told otherwise", async () => {
   assert.equal(await host.files.exists(tree), false);
 });
 
-test("a write returns the hash of the content, which the next one can expect", async () => {
+test("a write returns the hash that the next one can require", async () => {
   await using directory = await TemporaryDirectory.make();
   const path = `${directory.path}/notes`;
   const first = await host.files.write(path, "one");
@@ -52,7 +52,7 @@ test("a write returns the hash of the content, which the next one can expect", a
   assert.equal(await host.files.write(path, "three", { atomic: true }), `sha256:${createHash("sha256").update("three").digest("hex")}`);
 });
 
-test("a hash that is not there does not make a write unconditional", async () => {
+test("a missing hash does not make a write unconditional", async () => {
   await using directory = await TemporaryDirectory.make();
   const path = `${directory.path}/notes`;
   await host.files.write(path, "of somebody else");
@@ -111,7 +111,7 @@ test("relative paths begin at the working directory of the session, and `~` in t
   assert.deepEqual([report.failures, back.failures, await readFile(`${directory.path}/back/file`, "utf8")], [[], [], "content"]);
 });
 
-test("directories are listed at once, and permissions set", async () => {
+test("`readdir` returns all entries, and `chmod` sets permissions", async () => {
   await using directory = await TemporaryDirectory.make();
   for (const name of ["b", "a"]) await host.files.write(`${directory.path}/${name}`, name);
   await host.files.chmod(`${directory.path}/a`, 0o640);

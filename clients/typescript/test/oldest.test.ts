@@ -63,7 +63,7 @@ test("the oldest dialect over a WebSocket", async () => {
   await check(url, directory.path).finally(() => child.kill());
 });
 
-test("what needs a session fails in the oldest dialect and says why", async () => {
+test("features that need a session fail with the reason in the oldest dialect", async () => {
   const { url, child } = await start("ws");
   const hasNone = /the oldest dialect has no sessions/;
   await assert.rejects(connect(url, { session: resume("s") }), (error: unknown) => error instanceof UsageError && hasNone.test(error.message));

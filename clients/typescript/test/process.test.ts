@@ -32,7 +32,7 @@ test("a consumer that does not read holds up its own process only, in bounded me
   assert.equal((await within("the exit", stalled.wait())).exitCode, 0);
 });
 
-test("a server that keeps little sends everything", async () => {
+test("a server with small limits still sends everything", async () => {
   await using directory = await TemporaryDirectory.make();
   const config = `${directory.path}/server.toml`;
   const script = "seq 100000; i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); sleep 0.001; done";
@@ -61,7 +61,7 @@ test("standard streams are web streams", async () => {
   assert.deepEqual([stdout, stderr], ["HELLO WEB STREAMS", "done\n"]);
 });
 
-test("naming the streams of a process does not hold it up", async () => {
+test("accessing the streams of a process does not block it", async () => {
   const ending = await host.start(["sh", "-c", "head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2"]);
   const { stdin, stdout, stderr, terminal } = ending;
   ending.output();
@@ -74,7 +74,7 @@ test("naming the streams of a process does not hold it up", async () => {
   assert.deepEqual([length, (await within("the exit", read.wait())).exitCode], [2_000_000, 0]);
 });
 
-test("streams that are read at once have everything, however much there is", async () => {
+test("streams that are read concurrently are complete", async () => {
   const both = await host.start(["sh", "-c", "seq 1 200000; seq 1 200000 >&2"]);
   const chunks = (async () => {
     let length = 0;
@@ -92,7 +92,7 @@ async function textOf(stream: ReadableStream<Uint8Array>): Promise<string> {
   return text;
 }
 
-test("everything that waits can be aborted", async () => {
+test("every wait can be aborted", async () => {
   await using process = await host.start(["cat"], { stdin: "pipe" });
   const reason = new Error("enough");
   const waits: ((signal: AbortSignal) => Promise<unknown>)[] = [
@@ -129,7 +129,7 @@ test("an aborted run leaves nothing behind", async () => {
   assert.ok(gone.ok);
 });
 
-test("an aborted start leaves a process that has its id alone", async () => {
+test("an aborted start does not end another process with its id", async () => {
   await using other = await connect(server.url, { session: "aborted-start" });
   const build = await other.start(["cat"], { id: "build", stdin: "pipe" });
   build.detach();
@@ -143,7 +143,7 @@ test("an aborted start leaves a process that has its id alone", async () => {
   await other.end();
 });
 
-test("a search behind a match misses nothing", async () => {
+test("a search that continues after a match misses nothing", async () => {
   // The euro sign is split between two events.
   const script = "printf 'ready\\nport 80\\nname \\342'; read line; printf '\\202\\254\\n'; cat";
   await using process = await host.start(["sh", "-c", script], { stdin: "pipe" });
@@ -197,7 +197,7 @@ test("trees are copied with names that are not UTF-8", { skip: nodeProcess.platf
   }
 });
 
-test("a late consumer gets what is retained, and is told what is not", async () => {
+test("a late consumer gets retained output, and a gap for the rest", async () => {
   const process = await host.start(["sh", "-c", "seq 1 200000"], { retainBytes: 65536, overflow: "evict" });
   await process.wait();
   await assert.rejects(within("the close", process.waitFor("no such text")), NoMatchError);
@@ -214,14 +214,14 @@ test("a late consumer gets what is retained, and is told what is not", async () 
   assert.ok(Buffer.concat(chunks.map((chunk) => chunk.bytes)).toString().endsWith("199999\n200000\n"));
 });
 
-test("long lines come in pieces that end between characters", async () => {
+test("long lines are split between characters", async () => {
   const process = await host.start(["sh", "-c", "for i in 1 2 3 4 5 6 7; do printf 'ü'; done; printf '\\nshort\\n\\n'"]);
   const lines: [string, boolean][] = [];
   for await (const line of process.lines({ maxLen: 5 })) lines.push([line.text, line.isContinued]);
   assert.deepEqual(lines, [["üü", true], ["üü", true], ["üü", true], ["ü", false], ["short", false], ["", false]]);
 });
 
-test("using ends a process with its scope", async () => {
+test("`await using` ends a process with its scope", async () => {
   let id: string;
   {
     await using process = await host.start(["sleep", "1000"]);
@@ -239,7 +239,7 @@ test("arguments may be bytes, and wrong ones are refused before anything is sent
   await assert.rejects(host.start(["no-such-program"]), (error: unknown) => error instanceof RefusedError && error.kind === "programNotFound" && error.hint !== undefined);
 });
 
-test("hundreds of calls at once are all answered", async () => {
+test("hundreds of concurrent calls are all answered", async () => {
   await using process = await host.start(["sleep", "1000"]);
   const waits = Array.from({ length: 500 }, () => host.call("process/wait", { processId: process.id }));
   const reads = Array.from({ length: 2000 }, (_, index) => host.files.exists(`/no/such/${index}`));

@@ -64,7 +64,7 @@ test("the examples of the README run", async () => {
     assert.equal(outcome.code, 0, `${example}\n${outcome.said}`);
     said += outcome.said;
   }
-  for (const expected of ["0 makes test\n warning\n", "stdout makes -j8\n", "Linux"]) assert.ok(said.includes(expected), `${expected}: ${said}`);
+  for (const expected of ["0 makes test\n warning\n", "stdout makes -j8\n", "Linux", "/notes/today 1 hello undefined\n"]) assert.ok(said.includes(expected), `${expected}: ${said}`);
   for (const [name, content] of [["notes/today", "hello\n"], ["copied/page", "page"], ["build.log", "built"]] as const) {
     assert.equal(await readFile(join(directory.path, name), "utf8"), content);
   }
@@ -89,7 +89,7 @@ test("the examples of the guide and of the types parse", async () => {
   }
 });
 
-test("the package says what a registry shows, and its links lead somewhere from there", () => {
+test("the package has the metadata of a registry, and its links work there", () => {
   const description = JSON.parse(readFileSync(join(own, "package.json"), "utf8"));
   for (const member of ["description", "license", "author", "keywords", "engines"]) assert.ok(description[member], member);
   assert.equal(description.dependencies, undefined);

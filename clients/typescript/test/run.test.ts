@@ -21,7 +21,7 @@ async function textOf(input: RunOptions["input"]): Promise<string> {
   return new TextDecoder().decode(stdout);
 }
 
-test("input that is no data is refused before anything is started", async () => {
+test("input of a wrong type is refused before anything starts", async () => {
   for (const input of [5, true, {}, null, () => "text"]) {
     const run = host.run(["cat"], { input: input as unknown as string });
     await assert.rejects(within(`the refusal of ${String(input)}`, run), UsageError, String(input));
@@ -29,7 +29,7 @@ test("input that is no data is refused before anything is started", async () => 
   assert.deepEqual(await host.processes(), []);
 });
 
-test("input that turns out to be no data, or fails, fails the run and ends the process", async () => {
+test("an input stream that fails, or yields a wrong type, fails the run and ends the process", async () => {
   await assert.rejects(within("the refusal", host.run(["cat"], { input: [1, 2, 3] as unknown as string[] })), UsageError);
   const failure = new Error("the source is broken");
   async function* broken(): AsyncGenerator<string> {
@@ -70,14 +70,14 @@ test("a run ends with its process, however long its input is", async () => {
   assert.equal((await within("the end", host.run(["false"], { input: silent }))).exitCode, 1);
 });
 
-test("input on a terminal ends as on a terminal, also in the middle of a line", async () => {
+test("the end of input is typed on a terminal, even in the middle of a line", async () => {
   for (const [input, shown] of [["line\n", "line\r\nline\r\n"], ["no newline", "no newlineno newline"], ["", ""]] as const) {
     const { terminal, exitCode } = await within(`the end behind ${JSON.stringify(input)}`, host.run(["cat"], { input, tty: true }));
     assert.deepEqual([new TextDecoder().decode(terminal).replaceAll("^D\b\b", ""), exitCode], [shown, 0]);
   }
 });
 
-test("closing the input of a terminal ends it, also of one that was attached", async () => {
+test("closing the input of an attached terminal types its end-of-file key", async () => {
   const typed = await host.start(["cat"], { tty: true });
   await typed.stdin.write("no newline");
   await typed.stdin.close();
@@ -89,7 +89,7 @@ test("closing the input of a terminal ends it, also of one that was attached", a
   assert.ok((await within("the end", other.wait())).ok);
 });
 
-test("a line of a shell is run, and its output is text and bytes", async () => {
+test("`sh` runs a shell line and returns its output as text and bytes", async () => {
   const { stdoutText, stderrText, terminalText, stdout, ok } = await within("the run", host.sh("echo out | tr a-z A-Z; echo err >&2; printf '\\377'"));
   assert.deepEqual([stdoutText, stderrText, terminalText, ok], ["OUT\n\ufffd", "err\n", "", true]);
   assert.equal(stdout.at(-1), 0xff);
@@ -107,7 +107,7 @@ test("a command that fails is an error with `check` only", async () => {
   assert.ok((await within("the run", host.sh("true", { check: true }))).ok);
 });
 
-test("a process is started once, however often it is asked for", async () => {
+test("`attachOrStart` starts a process only once", async () => {
   const other = await connect(server.url, { session: "build" });
   try {
     const command = ["sh", "-c", "echo started; cat"];

@@ -142,16 +142,16 @@ export class ScriptedServer implements AsyncDisposable {
   }
 
   /** Waits until a client has sent a message like this. */
-  async until(what: string, isIt: (message: Message) => boolean): Promise<Message> {
+  async until(what: string, matches: (message: Message) => boolean): Promise<Message> {
     return within(what, new Promise<Message>((done) => {
-      const look = (): void => {
-        const found = this.received.find(isIt);
+      const check = (): void => {
+        const found = this.received.find(matches);
         if (found === undefined) return;
-        this.#listeners.delete(look);
+        this.#listeners.delete(check);
         done(found);
       };
-      this.#listeners.add(look);
-      look();
+      this.#listeners.add(check);
+      check();
     }));
   }
 

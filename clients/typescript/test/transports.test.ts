@@ -8,6 +8,8 @@ import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { ProgramEndedError, RefusedError, SessionLostError, UnauthorizedError, UnreachableError, UsageError, connect, resume } from "../src/index.js";
+import { checkUnixServer } from "../src/node/unix-server.js";
+import type { SandboxContext } from "../src/protocol.js";
 import { RemexServer, TemporaryDirectory, remexProgram, within } from "./server.js";
 
 async function hello(target: string | string[], options: Parameters<typeof connect>[1] = {}): Promise<void> {
@@ -38,6 +40,25 @@ test("nothing is sent to a server in a sandbox", async () => {
   }
 });
 
+test("a server that starts confined processes does not make another one look confined", async () => {
+  await using server = await RemexServer.start(["unix://{dir}/s.sock"]);
+  await using other = await RemexServer.start(["unix://{dir}/s.sock"]);
+  const entries = [{ path: { type: "special", value: { kind: "root" } }, access: "read" }];
+  const permissions = { type: "managed", network: "enabled", file_system: { type: "restricted", entries } };
+  const sandbox = { permissions, windowsSandboxLevel: "disabled", cwd: "/", workspaceRoots: [] } as unknown as SandboxContext;
+  await using host = await connect(server.url);
+  let left = 400;
+  const startAll = async (): Promise<void> => {
+    while (left-- > 0) assert.equal((await host.run(["true"], { cwd: "/", sandbox })).exitCode, 0);
+  };
+  // For a moment, a process that is being started is in its sandbox and has the sockets of its server.
+  const path = other.url.slice("unix://".length);
+  const checkAll = async (): Promise<void> => {
+    while (left > 0) await checkUnixServer(path);
+  };
+  await within("the starts", Promise.all([startAll(), startAll(), startAll(), startAll(), checkAll(), checkAll()]), 60_000);
+});
+
 test("WebSockets with a token", async () => {
   await using directory = await TemporaryDirectory.make();
   const token = randomBytes(32).toString("hex");
@@ -51,7 +72,7 @@ test("WebSockets with a token", async () => {
   await assert.rejects(connect(server.url, { token: "a\r\nb" }), UsageError);
 });
 
-test("a refusal is told with the reason of the server", async () => {
+test("a refusal carries the reason of the server", async () => {
   const refusal = async (type: string, body: string): Promise<UnauthorizedError> => {
     const server = createServer((socket) => {
       socket.on("error", () => {});
@@ -120,7 +141,7 @@ test("programs on standard streams", async () => {
   await assert.rejects(connect(["/no/such/program"]), UnreachableError);
 });
 
-test("addresses that mean nothing are refused at once", async () => {
+test("invalid addresses are refused at once", async () => {
   for (const target of ["http://host", "ws://", "unix://relative", "nonsense", "ws://name:password@host:1", []]) {
     await assert.rejects(connect(target), UsageError, JSON.stringify(target));
   }

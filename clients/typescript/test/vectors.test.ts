@@ -9,7 +9,7 @@ import type { Process, ProcessEvent, Watch } from "../src/index.js";
 import { isRepeatable } from "../src/calls.js";
 import type { Method } from "../src/calls.js";
 import { toText } from "../src/bytes.js";
-import { chunkEvent } from "../src/events.js";
+import { chunkEvent } from "../src/decode.js";
 import type { OutputEvent } from "../src/events.js";
 import { deliver } from "../src/link.js";
 import { deliverBytes } from "../src/node/receive-buffer.js";
@@ -189,7 +189,7 @@ test("the notifications of output decode", () => {
   }
 });
 
-test("messages of each kind are told apart", async () => {
+test("requests, responses and notifications are distinguished", async () => {
   for (const { text, kind, id } of lines("envelope.jsonl")) {
     if (String(text).trim().includes("\n")) continue;
     let current: ScriptedConnection | undefined;

@@ -11,6 +11,7 @@ import { connect as connectTls } from "node:tls";
 import { UnreachableError, UsageError } from "../errors.js";
 import type { Dial, Link } from "../link.js";
 import { LineLink } from "./lines.js";
+import type { ProgramTarget } from "./program.js";
 import { openProgram } from "./program.js";
 import { ReceiveBuffer } from "./receive-buffer.js";
 import { checkUnixServer } from "./unix-server.js";
@@ -31,15 +32,6 @@ export type Token = string | (() => string | Promise<string>);
 
 /** The options of TLS, or a function that is asked for them before each connection. */
 export type Tls = TlsOptions | (() => TlsOptions | Promise<TlsOptions>);
-
-/** A program that speaks the protocol on its standard streams. */
-export interface ProgramTarget {
-  readonly argv: readonly string[];
-  /** Variables to set, beyond those of this process. */
-  readonly env?: Readonly<Record<string, string>> | undefined;
-  /** The directory in which it runs; that of this process by default. */
-  readonly cwd?: string | undefined;
-}
 
 /** What to present to a WebSocket. */
 export interface Access {

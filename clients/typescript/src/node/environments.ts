@@ -11,8 +11,9 @@ import { dirname, isAbsolute, join, resolve } from "node:path";
 import { UsageError } from "../errors.js";
 import type { HostOptions } from "../host.js";
 import { MAX_TIMER_MS } from "../numbers.js";
-import type { Access, ProgramTarget, TlsOptions } from "./dial.js";
+import type { Access, TlsOptions } from "./dial.js";
 import { digestOf } from "./dial.js";
+import type { ProgramTarget } from "./program.js";
 import type { TomlTable, TomlValue } from "./toml.js";
 import { TomlError, isTable, parseToml } from "./toml.js";
 
@@ -162,7 +163,7 @@ class EnvironmentsFile {
       connectTimeoutMs: this.#time(id, table, "connect_timeout_sec"),
       handshakeTimeoutMs: this.#time(id, table, "initialize_timeout_sec"),
       reconnectTimeoutMs: reconnect,
-      // The session has to be there for as long as the client may come back.
+      // The session must live for as long as the client may reconnect.
       detachTtlMs: reconnect === Infinity ? Number.MAX_SAFE_INTEGER : reconnect,
     };
     if (program !== undefined) return { target: this.#program(id, table, program), access: {}, options };

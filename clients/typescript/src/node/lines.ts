@@ -22,7 +22,7 @@ export class LineLink implements Link {
   #endReason: string | undefined;
   readonly #ended: Promise<void>;
 
-  /** With a buffer, the system reads into that, and whoever connected calls {@link LineLink.onBytes}. */
+  /** With a buffer, the system reads into it, and the code that connected calls {@link LineLink.onBytes}. */
   constructor(input: Readable, output: Writable, received?: ReceiveBuffer) {
     this.#received = received ?? new ReceiveBuffer();
     this.#input = input;

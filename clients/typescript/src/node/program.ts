@@ -9,8 +9,16 @@ import { once } from "node:events";
 import { ProgramEndedError, UnreachableError } from "../errors.js";
 import type { Link } from "../link.js";
 import { CLOSE_TIMEOUT_MS } from "../link.js";
-import type { ProgramTarget } from "./dial.js";
 import { LineLink } from "./lines.js";
+
+/** A program that speaks the protocol on its standard streams. */
+export interface ProgramTarget {
+  readonly argv: readonly string[];
+  /** Variables to set, beyond those of this process. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** The directory in which it runs; that of this process by default. */
+  readonly cwd?: string | undefined;
+}
 
 /** How much of the program's standard error is kept for messages. */
 const STDERR_LEN = 4096;

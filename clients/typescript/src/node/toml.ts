@@ -96,7 +96,7 @@ class Parser {
     table[key] = this.#value();
   }
 
-  /** Reads a key, perhaps with dots, and the blanks around it. */
+  /** Reads a plain or dotted key and the blanks around it. */
   #path(): string[] {
     const path: string[] = [];
     do {

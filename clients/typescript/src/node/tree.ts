@@ -9,13 +9,15 @@ import { mkdir, opendir, readlink, rename, rm, stat, symlink } from "node:fs/pro
 import { dirname } from "node:path";
 import type { CallOptions } from "../calls.js";
 import { ChangedError, LocalError, ProtocolError, RefusedError, RemexError, SessionLostError, UsageError } from "../errors.js";
-import type { Metadata } from "../files.js";
+import type { Metadata } from "../file-calls.js";
+import type { Files } from "../files.js";
 import type { Path } from "../path.js";
 import { fromWirePath, joinPath, pathBytes, toWirePath } from "../path.js";
 import { toBytes } from "../bytes.js";
 import { PRIVATE_MODE, RetryBudget, Temporary } from "../remote-file.js";
-import type { Attributes, LocalFiles, LocalPath } from "./files.js";
-import { LocalSource, LocalTemporary, attributesOf, findLocal, joinLocal, local, setLocalAttributes } from "./files.js";
+import type { Attributes, LocalPath } from "./local.js";
+import { LocalSource, LocalTemporary, attributesOf, findLocal, joinLocal, local, setLocalAttributes } from "./local.js";
+import { downloadFile, sendFile } from "./transfer.js";
 
 /** An entry of the source. */
 export interface TreeEntry {
@@ -218,7 +220,7 @@ function below(directory: string, name: string): string {
 }
 
 /** Copies a local tree to the remote host. */
-export async function uploadTree(files: LocalFiles, from: string, to: Path, options: TreeOptions): Promise<TreeReport> {
+export async function uploadTree(files: Files, from: string, to: Path, options: TreeOptions): Promise<TreeReport> {
   const root = await local(`read \`${from}\``, stat(from));
   if (!root.isDirectory()) throw new UsageError(`\`${from}\` is not a directory`, { hint: "upload it as a file" });
   const there = await files.find(to, options);
@@ -235,11 +237,11 @@ export async function uploadTree(files: LocalFiles, from: string, to: Path, opti
 }
 
 class Upload implements Direction<LocalPath, string> {
-  readonly #files: LocalFiles;
+  readonly #files: Files;
   readonly #options: TreeOptions;
   readonly #call: CallOptions;
 
-  constructor(files: LocalFiles, options: TreeOptions) {
+  constructor(files: Files, options: TreeOptions) {
     this.#files = files;
     this.#options = options;
     this.#call = { signal: options.signal };
@@ -293,7 +295,7 @@ class Upload implements Direction<LocalPath, string> {
       await using source = await LocalSource.open(from, constants.O_NOFOLLOW);
       const { mode, modifiedAtMs } = attributesOf(source.stats);
       const destination = { asked: to, path: to, permissions: mode, modifiedAtMs };
-      if (source.stats.size > SMALL_LEN) return await this.#files.sendFile(source, destination, this.#call);
+      if (source.stats.size > SMALL_LEN) return await sendFile(this.#files, source, destination, this.#call);
       const content = await source.readAll();
       try {
         await source.check();
@@ -393,7 +395,7 @@ class Upload implements Direction<LocalPath, string> {
 }
 
 /** Copies a remote tree to the local file system. */
-export async function downloadTree(files: LocalFiles, from: Path, to: string, options: TreeOptions): Promise<TreeReport> {
+export async function downloadTree(files: Files, from: Path, to: string, options: TreeOptions): Promise<TreeReport> {
   const root = await files.metadata(from, { signal: options.signal });
   if (!root.isDirectory) throw new UsageError(`\`${fromWirePath(toWirePath(from))}\` is not a directory`, { hint: "download it as a file" });
   const attributes = attributesOfRemote(root);
@@ -418,11 +420,11 @@ function lastName(path: string): LocalPath {
 }
 
 class Download implements Direction<string, LocalPath> {
-  readonly #files: LocalFiles;
+  readonly #files: Files;
   readonly #options: TreeOptions;
   readonly #call: CallOptions;
 
-  constructor(files: LocalFiles, options: TreeOptions) {
+  constructor(files: Files, options: TreeOptions) {
     this.#files = files;
     this.#options = options;
     this.#call = { signal: options.signal };
@@ -476,7 +478,7 @@ class Download implements Direction<string, LocalPath> {
       await setLocalAttributes(to, entry.attributes);
       return undefined;
     }
-    if (entry.size > SMALL_LEN) return this.#files.downloadFile(from, to, this.#call);
+    if (entry.size > SMALL_LEN) return downloadFile(this.#files, from, to, this.#call);
     const temporary = await LocalTemporary.create(to);
     try {
       const { content, attributes } = await this.#readSmall(entry, from);

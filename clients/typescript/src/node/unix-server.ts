@@ -1,8 +1,8 @@
 /**
- * Whether what listens on a unix socket may be told command lines and environments.
+ * Whether what listens on a unix socket can be trusted with command lines and environments.
  *
- * Node does not tell which process is at the other end. What is known: the owner of the socket, the processes in sandboxes
- * of remex, whether they listen on sockets of whatever name, and in which directories they can create them.
+ * Node cannot find out which process is at the other end. What is known: the owner of the socket, the processes in remex
+ * sandboxes, whether they listen on any socket, and in which directories they can create them.
  *
  * @module
  */
@@ -12,10 +12,10 @@ import { UnreachableError } from "../errors.js";
 
 const ROOT = 0;
 
-/** Permissions of everybody but the owner to create files in a directory. */
+/** Lets others than the owner create files in a directory. */
 const OTHERS_WRITE = 0o022;
 
-/** What the first process of a sandbox of remex is called; nothing in the sandbox can change that. */
+/** The command line of the first process in a remex sandbox; nothing in the sandbox can change it. */
 const FIRST_PROCESS = "remex-init\0";
 
 /** The flag of a socket that accepts connections, as `/proc/net/unix` shows it. */
@@ -24,8 +24,8 @@ const LISTENS = "00010000";
 /**
  * Checks what listens on a unix socket, before anything is sent to it.
  *
- * It is trusted if the socket belongs to this user, to the administrator or to somebody whose directory it is in, and if no
- * process in a sandbox may have created it: that has the same user, and could take the place of a server.
+ * It is trusted if the socket belongs to this user, to root or to the owner of a directory that only they can write to, and
+ * if no process in a sandbox can have created it: such a process has the same user, and could pose as a server.
  */
 export async function checkUnixServer(path: string): Promise<void> {
   if (process.platform !== "linux") return;
@@ -36,6 +36,8 @@ export async function checkUnixServer(path: string): Promise<void> {
     });
   }
   for (const pid of await confinedProcesses()) {
+    // First, because a process that is still being set up shares the descriptors of its server.
+    if (!(await isSetUp(pid))) continue;
     if (!(await listens(pid)) || !(await canCreateIn(pid, dirname(path)))) continue;
     throw new UnreachableError(`cannot trust unix://${path}: process ${pid}, which may listen there, is in a remex sandbox`, {
       hint: "end that process, or connect to a server outside of the sandbox",
@@ -43,13 +45,13 @@ export async function checkUnixServer(path: string): Promise<void> {
   }
 }
 
-/** Returns whether only this user or the administrator can have created a socket. */
+/** Returns whether only this user or root can have created a socket. */
 async function isPrivatePlaceOf(user: number, path: string): Promise<boolean> {
   const directory = await stat(dirname(path));
   return (directory.uid === user || directory.uid === ROOT) && (directory.mode & OTHERS_WRITE) === 0;
 }
 
-/** Returns the processes in sandboxes of remex that this user may look into, except for this one. */
+/** Returns the processes in remex sandboxes that this user may inspect, except those in its own. */
 async function confinedProcesses(): Promise<string[]> {
   const namespace = (pid: string): Promise<string | undefined> => readlink(`/proc/${pid}/ns/pid`).catch(() => undefined);
   const own = await namespace("self");
@@ -66,6 +68,14 @@ async function confinedProcesses(): Promise<string[]> {
     if ((await Promise.all(there.map(isFirst))).includes(true)) confined.push(...there);
   }
   return confined;
+}
+
+/** Returns whether a process in a sandbox runs its program; until then, its server has not given it mounts of its own. */
+async function isSetUp(pid: string): Promise<boolean> {
+  const mounts = (of: string): Promise<string | undefined> => readlink(`/proc/${of}/ns/mnt`).catch(() => undefined);
+  const [theirs, own, status] = await Promise.all([mounts(pid), mounts("self"), readFile(`/proc/${pid}/status`, "utf8").catch(() => "")]);
+  // In a container the server itself has other mounts than this process.
+  return theirs !== own && /^NoNewPrivs:\t1$/m.test(status);
 }
 
 async function isFirstOfNamespace(pid: string): Promise<boolean> {

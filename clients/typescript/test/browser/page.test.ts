@@ -1,4 +1,4 @@
-// Runs the built browser entry in a page of a headless browser. Not part of `npm test`: it needs Chromium.
+// Runs the entry for browsers in a page of a headless browser. Not part of `npm test`: it needs Chromium.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createReadStream } from "node:fs";
@@ -6,9 +6,11 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join, normalize } from "node:path";
 import { test } from "node:test";
-import { RemexServer, TemporaryDirectory, repository, within } from "../server.js";
+import { fileURLToPath } from "node:url";
+import { RemexServer, TemporaryDirectory, within } from "../server.js";
 
-const dist = join(repository, "clients/typescript/dist");
+/** The library as it was compiled together with this test. */
+const dist = fileURLToPath(new URL("../../src", import.meta.url));
 
 const PAGE = `<!doctype html><script type="module">
   import { connect, Agent } from "/dist/browser.js";
@@ -59,7 +61,7 @@ test("a page runs commands over a WebSocket", async () => {
   const browser = spawn(process.env["CHROMIUM"] ?? "chromium", [...flags, `${origin}/?${query}`], { stdio: "ignore" });
   const failed = new Promise<never>((_, reject) => browser.once("error", reject));
   try {
-    assert.deepEqual(await within("the report of the page", Promise.race([reported, failed]), 60_000), {
+    assert.deepEqual(await within("the report of the page", Promise.race([reported, failed]), 120_000), {
       text: "hello from sh\n", exitCode: 3, length: 20_000_000, echoed: "grüße 🎉", file: "a blob",
       refused: "UnreachableError", token: "UsageError", state: "lost",
     });

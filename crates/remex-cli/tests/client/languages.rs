@@ -111,6 +111,14 @@ fn the_typescript_client_behaves_as_described() {
     });
 }
 
+#[test]
+fn a_page_in_a_browser_uses_the_typescript_client() {
+    let (Some(project), Some(browser)) = (install("node"), install("chromium")) else { return };
+    let mut npm = Command::new("npm");
+    npm.args(["run", "--silent", "test:browser"]).current_dir(project);
+    said(npm.env("REMEX_BIN", env!("CARGO_BIN_EXE_remex")).env("CHROMIUM", browser).env("no_proxy", "*"));
+}
+
 /// Returns the first block of the README in a language.
 pub(super) fn readme_block(language: &str) -> String {
     let readme = std::fs::read_to_string(directory("..").join("README.md")).unwrap();

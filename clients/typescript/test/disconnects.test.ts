@@ -1,4 +1,4 @@
-// Cuts of the connection, at places that a seed decides: nothing is lost, and nothing happens twice.
+// Disconnects at places that a seed decides: nothing is lost, and nothing happens twice.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
@@ -47,12 +47,12 @@ function sha256(...parts: (Uint8Array | string)[]): string {
 }
 
 // Most of the time is spent waiting before reconnects.
-describe("cuts", { concurrency: true }, () => {
+describe("disconnects", { concurrency: true }, () => {
   for (const seed of SEEDS) tellStories(seed);
 });
 
 function tellStories(seed: number): void {
-  test(`large output arrives whole across cuts, seed ${seed}`, () =>
+  test(`large output arrives complete across disconnects, seed ${seed}`, () =>
     withFaults(seed, 7, 800_000, async (host) => {
       const process = await host.start(["sh", "-c", "seq 1 600000; seq 1 60000 >&2; exit 3"], { overflow: "hold", retainMs: 60_000 });
       const [stdout, stderr] = [createHash("sha256"), createHash("sha256")];
@@ -69,7 +69,7 @@ function tellStories(seed: number): void {
       assert.ok(host.disconnects > 0);
     }));
 
-  test(`large input arrives once across cuts, seed ${seed}`, () =>
+  test(`large input arrives once across disconnects, seed ${seed}`, () =>
     withFaults(seed, 7, 800_000, async (host) => {
       const input = Buffer.from(Uint8Array.from({ length: 4_000_000 }, (_, index) => (index * 7 + (index >> 8)) % 256));
       const process = await host.start(["sha256sum"], { stdin: "pipe", overflow: "hold" });
@@ -86,7 +86,7 @@ function tellStories(seed: number): void {
       assert.equal((await process.collect()).stdoutText, `${sha256(input)}  -\n`);
     }));
 
-  test(`each start happens once across cuts, seed ${seed}`, () =>
+  test(`each start happens once across disconnects, seed ${seed}`, () =>
     withFaults(seed, 7, 40_000, async (host) => {
       await using scratch = await TemporaryDirectory.make();
       const started = join(scratch.path, "started");
@@ -98,7 +98,7 @@ function tellStories(seed: number): void {
       assert.deepEqual(numbers, Array.from({ length: 60 }, (_, index) => index));
     }));
 
-  test(`files and trees are copied whole across cuts, seed ${seed}`, () =>
+  test(`files and trees are copied completely across disconnects, seed ${seed}`, () =>
     withFaults(seed, 7, 900_000, async (host) => {
       await using scratch = await TemporaryDirectory.make();
       const [from, up, down] = ["from", "up", "down"].map((name) => join(scratch.path, name)) as [string, string, string];
@@ -116,7 +116,7 @@ function tellStories(seed: number): void {
     }));
 }
 
-test("a call that cannot be repeated says that it was interrupted", async () => {
+test("a call that cannot be repeated fails as interrupted", async () => {
   // The proxy lets the handshake pass, then the first request and no answer.
   let isFirst = true;
   await using proxy = await FaultProxy.start(server.url, () => {
@@ -138,7 +138,7 @@ test("a call that cannot be repeated says that it was interrupted", async () => 
   }
 });
 
-test("a file that is longer than any connection lasts is read whole", async () => {
+test("a file too long for any single connection is read completely", async () => {
   await using directory = await TemporaryDirectory.make();
   const path = join(directory.path, "large");
   const content = Buffer.from(Uint8Array.from({ length: 12_000_000 }, (_, index) => (index * 7 + (index >> 8)) % 256));

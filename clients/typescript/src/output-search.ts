@@ -27,7 +27,7 @@ interface Rest {
   readonly bytes: Uint8Array;
 }
 
-/** How much of the output a search for an expression looks at, in characters. */
+/** How much of the output is searched, in characters. */
 const SEARCH_LEN = 128 << 10;
 
 /** The search for one expression, in each stream separately. */
@@ -39,8 +39,8 @@ export class OutputSearch {
     this.#expression = typeof pattern === "string" ? new RegExp(escapeRegExp(pattern)) : new RegExp(pattern.source, pattern.flags.replace(/[gy]/g, ""));
   }
 
-  /** Begins behind a match, also within the output that completed it. */
-  goOnBehind({ seq, stream, rest }: Match): Match | undefined {
+  /** Continues right after a match, even within the output that completed it. */
+  continueAfter({ seq, stream, rest }: Match): Match | undefined {
     return this.#find(seq, stream, rest);
   }
 
@@ -53,7 +53,7 @@ export class OutputSearch {
     return this.#find(seq, stream, { text, bytes: bytes.subarray(whole) });
   }
 
-  /** Nothing matches across missing output. */
+  /** Forgets what came before missing output, because nothing matches across it. */
   onGap(): void {
     this.#searched.clear();
   }

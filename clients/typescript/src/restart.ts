@@ -1,0 +1,59 @@
+/**
+ * Restarting processes.
+ *
+ * @module
+ */
+import type { CallOptions } from "./calls.js";
+import type { Engine } from "./engine.js";
+import { RequestInterruptedError } from "./errors.js";
+import type { EventQueue } from "./event-queue.js";
+import { checkWhole } from "./numbers.js";
+
+/** Options of a restart. */
+export interface RestartOptions extends CallOptions {
+  /** How long the process and its descendants may take to end after SIGTERM; 5 s by default, 0 kills them at once. */
+  graceMs?: number | undefined;
+}
+
+/** A process that was started again. */
+export interface Restarted {
+  readonly pid: number | undefined;
+  /** Its events, if it belongs to the session of the client. */
+  readonly queue: EventQueue | undefined;
+}
+
+const GRACE_MS = 5000;
+
+/** Ends a process and starts it again, once, also if the connection is lost meanwhile. */
+export async function restart(
+  engine: Engine, ids: { processId: string; sessionId?: string | undefined }, { signal, graceMs = GRACE_MS }: RestartOptions,
+): Promise<Restarted> {
+  checkWhole("graceMs", graceMs);
+  const params = { ...ids, graceMs, restartId: engine.name("s") };
+  if (ids.sessionId !== undefined) {
+    const { pid } = await engine.call("process/restart", params, { signal });
+    return { pid: pid ?? undefined, queue: undefined };
+  }
+  const old = engine.queueOf(ids.processId);
+  let queue: EventQueue | undefined;
+  try {
+    const { pid } = await engine.call("process/restart", params, {
+      signal,
+      // After a disconnect, events may be those of either process until the answer to the repeated call is here.
+      onInterrupted: () => old?.suspend(),
+      onResult: ({ replayed }) => {
+        queue = engine.replaceQueue(ids.processId);
+        queue.onStarted({ hasHistory: replayed });
+      },
+      // The server carries out what it has begun.
+      onGivenUp: (outcome) => void outcome.then(() => engine.removeQueue(queue!, { isRunning: true }), (error: unknown) => {
+        if (error instanceof RequestInterruptedError) old?.fail(error);
+        else old?.resume();
+      }),
+    });
+    return { pid: pid ?? undefined, queue };
+  } catch (error) {
+    if (!signal?.aborted) old?.resume();
+    throw error;
+  }
+}
