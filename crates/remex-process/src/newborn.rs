@@ -66,6 +66,14 @@ fn create_once(
     attempt: &Attempt,
 ) -> Result<Newborn, Obstacle> {
     let Start { stdio, tag, parent_death, rlimits, .. } = image.start;
+    if let Some(user) = &image.start.user {
+        // A jail knows the user of the server only, and ids that change nothing would leave the process to root.
+        if image.start.jail.is_some() || !user.are_valid() {
+            return Err(Obstacle::Failed(Stage::User, libc::EINVAL));
+        }
+        let given = ends.stdio.give_to(user);
+        given.map_err(|errno| Obstacle::Failed(Stage::User, errno.raw_os_error()))?;
+    }
     let prepare =
         |jail: &Jail| PreparedJail::new(jail, Means { resources: &mut *resources, spares, tag, attempt });
     let jail = image.start.jail.as_ref().map(prepare).transpose().map_err(Obstacle::Unconfined)?;
@@ -97,6 +105,7 @@ fn create_once(
             parent_death,
             entrance: jail.as_ref().and_then(|jail| jail.entrance(between)),
             walls: jail.as_ref().map(PreparedJail::walls),
+            user: image.start.user.as_ref(),
         },
         &attempt.progress.command,
     );

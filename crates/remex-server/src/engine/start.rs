@@ -7,8 +7,8 @@ use std::{
     io,
     num::NonZeroU16,
     os::unix::ffi::OsStringExt as _,
-    path::Path,
-    sync::Arc,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,7 @@ use remex_process::{
     Attempt, Child, Jail, Leader, Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
 };
 use remex_proto::{
-    ErrorKind, RpcError,
+    ErrorKind, HostPath, RpcError,
     call::Empty,
     environment,
     error::INTERNAL_ERROR,
@@ -31,6 +31,7 @@ use tracing::Span;
 use super::{
     Audience, Caller, Engine, Input, Lifecycle, Mirror, Owner as _, Place, Placement, ProcessLog, Request,
     Running, SnapshotUse, Spec,
+    as_user::AsUser,
     footprint::Texts,
     managed,
     managed::{Managed, ProxyRules},
@@ -80,6 +81,8 @@ pub(crate) struct Command {
     snapshot: Option<SnapshotUse>,
     /// What runs it again when it ends, if anything does.
     supervisor: Option<Supervisor>,
+    /// The user as whom it runs, if not that of the server.
+    user: Option<AsUser>,
 }
 
 impl Command {
@@ -136,6 +139,7 @@ impl<A: Audience> Engine<A> {
         check_lengths(&request, &limits)?;
         #[cfg(test)]
         crate::supervise::break_at("!request", &request.process_id);
+        let user = AsUser::of(&request, host)?;
         let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
         let supervisor = Supervisor::find(request.restart.as_ref(), host)?;
@@ -152,7 +156,7 @@ impl<A: Audience> Engine<A> {
                 ProcessLog::Mirror(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
             }
         };
-        let command = Command { start, sandbox, managed, floor, snapshot: None, supervisor };
+        let command = Command { start, sandbox, managed, floor, snapshot: None, supervisor, user };
         let process = Engine::new(request.process_id, spec, placement, log, audience);
         if process.is_durable() {
             // The keeper answers for its input.
@@ -208,7 +212,14 @@ impl<A: Audience> Engine<A> {
         attempt: &Attempt,
     ) -> Result<Made, RpcError> {
         let (snapshot, spawner) = (command.snapshot.take(), self.host.spawner());
+        let user = command.user.take();
+        if let Some(user) = &user {
+            self.apply_user(owner, user, &mut command.start).await?;
+        }
         let (start, confined, rules, supervisor) = self.confine(owner, command).await?;
+        if let Some(user) = &user {
+            user.check_unconfined(&start)?;
+        }
         // Captured in the jail of the command, if it has one.
         let mut start = match snapshot {
             Some(snapshot) => snapshot.apply(start, spawner).await,
@@ -235,6 +246,16 @@ impl<A: Audience> Engine<A> {
         let made = spawner.attempt(start, attempt).await;
         let child = made.map_err(|error| self.start_error(&error))?;
         Ok(Made::Here(Box::new(child), confined, rules))
+    }
+
+    /// Lets a command run as another user, whom it looks up on a thread that may block.
+    async fn apply_user(&self, owner: &A::Owner, user: &AsUser, start: &mut Start) -> Result<(), RpcError> {
+        let wanted = user.clone();
+        let looking_up = self.host.threads_of(&owner.identity().into()).run(move || wanted.find());
+        if let Some(home) = user.apply(start, looking_up.await??) {
+            _ = self.spec.home.set(home);
+        }
+        Ok(())
     }
 
     /// Returns what the keeper has to know to start the process.
@@ -574,7 +595,13 @@ fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcErr
         rlimits,
         cgroup,
         jail: request.isolate_pids.then(Jail::pids_only),
+        user: None,
     })
+}
+
+/// Returns the working directory until that of the account is known.
+fn shown_cwd(request: &wire::Start) -> HostPath {
+    if request.cwd.is_empty() { HostPath::from(PathBuf::from("/")) } else { request.cwd.clone() }
 }
 
 /// Returns the error for a process that the keeper cannot run.
@@ -636,6 +663,7 @@ fn spec(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> 
         start_id: request.start_id.as_deref(),
         argv: &argv,
         cwd: &request.cwd,
+        user: request.user.as_deref(),
         labels: &request.labels,
     };
     let kept = StartRequest::of(request, floor);
@@ -645,7 +673,9 @@ fn spec(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> 
         request: kept,
         sync: request.sync,
         argv,
-        cwd: request.cwd.clone(),
+        cwd: shown_cwd(request),
+        home: OnceLock::new(),
+        user: request.user.clone(),
         tty: request.tty,
         labels: request.labels.clone(),
         asked_at_ms: now_ms(),
