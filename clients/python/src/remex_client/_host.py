@@ -312,6 +312,7 @@ class Host:
         sandbox: models.SandboxContext | None = None,
         isolate_pids: bool = False,
         arg0: str | None = None,
+        user: str | int | None = None,
     ) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
 
@@ -329,6 +330,8 @@ class Host:
         - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
         - `linger` is how long after its exit to wait for background processes that hold the output open.
+        - `user` is the account of the host as which it runs, by name or uid, where the server runs as root; without a
+          `cwd` it starts in the home of that account.
         """
         options = {option: value for option, value in locals().items() if option not in ("self", "command", "name")}
         session = self._session

@@ -645,6 +645,7 @@ impl fmt::Debug for Command {
         f.debug_struct("Command")
             .field("argv", &self.argv)
             .field("cwd", &self.cwd)
+            .field("user", &self.user)
             .field("env", &self.env.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
