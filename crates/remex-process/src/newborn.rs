@@ -13,6 +13,7 @@ use crate::{
     resources::ChildResources,
     sys,
     tag_limit::TagLimit,
+    user::KeptDumpable,
 };
 
 /// How often a jail is planned while files come and go that its plan concerns.
@@ -84,6 +85,7 @@ fn create_once(
     let filled = slots
         .fill(ends.stdio.targets())
         .map_err(|errno| Obstacle::Failed(Stage::Descriptors, errno.raw_os_error()))?;
+    let dumpable = image.start.user.as_ref().map(|_| KeptDumpable::new());
     let creation = Creation::begin();
     let spawned = clone::start(
         stack,
@@ -109,6 +111,7 @@ fn create_once(
         },
         &attempt.progress.command,
     );
+    drop(dumpable);
     match spawned {
         Ok(spawned) => Ok(Newborn { spawned, jail, creation }),
         Err(failure) => Err(match jail.as_ref().and_then(|jail| jail.error(&failure)) {

@@ -4,7 +4,7 @@
 //! all threads that share its memory, so the calls are raw. Start at [`UserIds`].
 #![allow(unsafe_code)]
 
-use std::{ffi::c_long, fs, io, ptr};
+use std::{ffi::c_long, fs, io, ptr, sync::OnceLock};
 
 use rustix::process::geteuid;
 
@@ -78,6 +78,30 @@ pub fn can_switch_user() -> Result<(), CannotSwitchUser> {
     match NEEDED.iter().find(|(number, _)| set & (1 << number) == 0) {
         Some((_, name)) => Err(CannotSwitchUser::Without(name)),
         None => Ok(()),
+    }
+}
+
+/// Keeps this program open to what looks into it, such as `/proc/PID/exe` and core dumps, while a child changes its user.
+///
+/// The kernel closes memory whose process has changed its user, and the memory of the child is ours. The child itself stays
+/// closed to its user, because root is its saved user.
+pub(crate) struct KeptDumpable(libc::c_int);
+
+impl KeptDumpable {
+    pub(crate) fn new() -> Self {
+        static BEFORE: OnceLock<libc::c_int> = OnceLock::new();
+        // SAFETY: no memory is involved.
+        Self(*BEFORE.get_or_init(|| unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }))
+    }
+}
+
+impl Drop for KeptDumpable {
+    fn drop(&mut self) {
+        const OPEN: libc::c_int = 1;
+        if self.0 == OPEN {
+            // SAFETY: no memory is involved. It does not fail with this value.
+            unsafe { libc::prctl(libc::PR_SET_DUMPABLE, OPEN) };
+        }
     }
 }
 

@@ -4,6 +4,8 @@ mod harness;
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::PathBuf};
 
+use rustix::process::DumpableBehavior;
+
 use harness::{NULL, PIPED, PTY, TAGS, eventually, finish, run, shell, spawner, start};
 use remex_process::{Jail, Signal, Stage, Start, StartError, StartErrorKind, UserIds, can_switch_user, tree};
 
@@ -125,10 +127,26 @@ async fn its_tree_is_found_and_killed_and_its_death_is_told() {
     let child = spawner().start(as_other(shell(NULL, tag, script))).await.unwrap();
     let count = || tree::tagged(tag).wait().unwrap().len();
     eventually("three processes have the tag", || count() == 3).await;
-    assert_eq!(tree::kill_start(tag, child.exit.leader()).await.unwrap(), 3);
+    tree::kill_start(tag, child.exit.leader()).await.unwrap();
     assert_eq!(count(), 0);
     let (_, status) = finish(child).await;
     assert_eq!(status.signal, Some(Signal::KILL));
+}
+
+#[tokio::test]
+async fn the_server_stays_open_to_what_looks_into_it() {
+    if !is_possible() {
+        return;
+    }
+    for number in [1, 2] {
+        let (_, status) = run(as_other(shell(NULL, TAGS.tag(6, number), "exit 7"))).await;
+        assert_eq!(status.code, 7);
+        let refused = as_other(start(NULL, TAGS.tag(6, 10 + number), "/no/such/program", &[]));
+        assert_eq!(spawner().start(refused).await.unwrap_err().kind(), StartErrorKind::ProgramNotFound);
+        // Other tests of this program start such processes meanwhile.
+        let is_open = || rustix::process::dumpable_behavior() == Ok(DumpableBehavior::Dumpable);
+        eventually("this program can be looked into", is_open).await;
+    }
 }
 
 #[tokio::test]

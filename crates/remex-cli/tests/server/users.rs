@@ -286,9 +286,8 @@ fn a_server_that_cannot_change_the_user_says_what_it_lacks() {
         cases.push((Command::new("env"), format!("runs as uid {own}")));
     }
     for (mut command, why) in cases {
-        command.arg(program(&[]).get_program()).arg("serve");
-        let server = Server::launch(command, 1);
-        let client = server.connect();
+        command.arg(program(&[]).get_program()).args(["serve", "--listen", "stdio"]);
+        let (_server, client) = Server::launch_stdio(command);
         let begun = client.initialize();
         assert_eq!(begun["environmentInfo"]["capabilities"]["processUser"], false, "{begun}");
         let error = refused(&client, NOBODY, json!({}));
