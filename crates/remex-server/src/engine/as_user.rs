@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use remex_process::{CannotSwitchUser, Start, can_switch_user};
 use remex_proto::{ErrorKind, HostPath, RpcError, process as wire};
 
+use super::{Audience, Engine, Owner as _};
 use crate::{host::Host, user_account::UserAccount};
 
 /// The user as whom a command is to run.
@@ -47,12 +48,12 @@ impl AsUser {
     }
 
     /// Looks the account up; may block.
-    pub(super) fn find(&self) -> Result<UserAccount, RpcError> {
+    fn find(&self) -> Result<UserAccount, RpcError> {
         UserAccount::find(&self.name)
     }
 
     /// Lets a command run as this account; returns its working directory if the request names none.
-    pub(super) fn apply(&self, start: &mut Start, account: UserAccount) -> Option<HostPath> {
+    fn apply(&self, start: &mut Start, account: UserAccount) -> Option<HostPath> {
         let UserAccount { name, ids, home, shell } = account;
         let name = PathBuf::from(name);
         for (variable, value) in [("HOME", &home), ("LOGNAME", &name), ("SHELL", &shell), ("USER", &name)] {
@@ -80,6 +81,28 @@ impl AsUser {
     pub(super) fn check_unconfined(&self, start: &Start) -> Result<(), RpcError> {
         if start.jail.is_none() { Ok(()) } else { Err(confined(&self.name)) }
     }
+}
+
+impl<A: Audience> Engine<A> {
+    /// Lets a command run as another user, whom it looks up on a thread that may block.
+    pub(super) async fn apply_user(
+        &self,
+        owner: &A::Owner,
+        user: &AsUser,
+        start: &mut Start,
+    ) -> Result<(), RpcError> {
+        let wanted = user.clone();
+        let looking_up = self.host.threads_of(&owner.identity().into()).run(move || wanted.find());
+        if let Some(home) = user.apply(start, looking_up.await??) {
+            _ = self.spec.home.set(home);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the working directory until that of the account is known.
+pub(super) fn shown_cwd(request: &wire::Start) -> HostPath {
+    if request.cwd.is_empty() { HostPath::from(PathBuf::from("/")) } else { request.cwd.clone() }
 }
 
 fn confined(name: &str) -> RpcError {

@@ -7,7 +7,7 @@ use std::{
     io,
     num::NonZeroU16,
     os::unix::ffi::OsStringExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use remex_process::{
     Attempt, Child, Jail, Leader, Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
 };
 use remex_proto::{
-    ErrorKind, HostPath, RpcError,
+    ErrorKind, RpcError,
     call::Empty,
     environment,
     error::INTERNAL_ERROR,
@@ -31,7 +31,7 @@ use tracing::Span;
 use super::{
     Audience, Caller, Engine, Input, Lifecycle, Mirror, Owner as _, Place, Placement, ProcessLog, Request,
     Running, SnapshotUse, Spec,
-    as_user::AsUser,
+    as_user::{self, AsUser},
     footprint::Texts,
     managed,
     managed::{Managed, ProxyRules},
@@ -246,16 +246,6 @@ impl<A: Audience> Engine<A> {
         let made = spawner.attempt(start, attempt).await;
         let child = made.map_err(|error| self.start_error(&error))?;
         Ok(Made::Here(Box::new(child), confined, rules))
-    }
-
-    /// Lets a command run as another user, whom it looks up on a thread that may block.
-    async fn apply_user(&self, owner: &A::Owner, user: &AsUser, start: &mut Start) -> Result<(), RpcError> {
-        let wanted = user.clone();
-        let looking_up = self.host.threads_of(&owner.identity().into()).run(move || wanted.find());
-        if let Some(home) = user.apply(start, looking_up.await??) {
-            _ = self.spec.home.set(home);
-        }
-        Ok(())
     }
 
     /// Returns what the keeper has to know to start the process.
@@ -599,11 +589,6 @@ fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcErr
     })
 }
 
-/// Returns the working directory until that of the account is known.
-fn shown_cwd(request: &wire::Start) -> HostPath {
-    if request.cwd.is_empty() { HostPath::from(PathBuf::from("/")) } else { request.cwd.clone() }
-}
-
 /// Returns the error for a process that the keeper cannot run.
 fn not_durable(why: &str) -> RpcError {
     let message = format!("this process cannot outlive the server: {why}");
@@ -673,7 +658,7 @@ fn spec(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> 
         request: kept,
         sync: request.sync,
         argv,
-        cwd: shown_cwd(request),
+        cwd: as_user::shown_cwd(request),
         home: OnceLock::new(),
         user: request.user.clone(),
         tty: request.tty,
