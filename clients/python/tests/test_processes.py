@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import os
+import pwd
 import random
 import signal as signals
 import tracemalloc
@@ -53,6 +54,25 @@ async def test_a_missing_program_is_refused_with_its_kind(host: Host) -> None:
 async def test_an_empty_command_is_a_usage_error(host: Host) -> None:
     with pytest.raises(UsageError):
         await host.start([])
+
+
+async def test_a_command_runs_as_another_user_where_the_server_is_root(host: Host) -> None:
+    if os.geteuid() != 0:
+        with pytest.raises(UsageError, match="does not support it"):
+            await host.run(["id"], user="daemon")
+        return
+    home = pwd.getpwnam("daemon").pw_dir
+    users: list[str | int] = ["daemon", pwd.getpwnam("daemon").pw_uid]
+    for user in users:
+        result = await host.run("id -un; pwd; echo $HOME", user=user)
+        assert result.text == f"daemon\n{home}\n{home}\n"
+    result = await host.run("pwd", user="daemon", cwd="/")
+    assert result.text == "/\n"
+    with pytest.raises(RefusedError, match="no user `no-such-user`"):
+        await host.start(["id"], user="no-such-user")
+    odd: Any = True
+    with pytest.raises(UsageError, match="as `user`"):
+        await host.start(["id"], user=odd)
 
 
 async def test_the_environment_is_what_was_asked_for(host: Host) -> None:

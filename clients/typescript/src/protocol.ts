@@ -245,6 +245,8 @@ export interface EnvironmentFeatures {
   processRestart: boolean;
   /** `process/restart`, and `restartable` of `process/start`. */
   processRestartRequest: boolean;
+  /** `user` of `process/start`. */
+  processUser: boolean;
   /** `sandbox` of `fs/open`. */
   sandboxedFileStreaming: boolean;
   /** `shellSnapshot` of `process/start`. */
@@ -1297,6 +1299,8 @@ export interface ProcessEntry {
   state: ProcessState;
   /** Whether it has a terminal. */
   tty: boolean;
+  /** The user as whom it runs, as given at the start; absent: that of the server. */
+  user?: string | null | undefined;
 }
 
 /** Where an `ProcessEnvPolicy` starts. */
@@ -1660,8 +1664,8 @@ export interface ProcessStartParams {
   argvBase64?: Base64Bytes[] | null | undefined;
   /** Width of the terminal, 80 unless given. */
   cols?: number | null | undefined;
-  /** The working directory. */
-  cwd: HostPath;
+  /** The working directory; may be absent only with `user`, and is then the home of that account. */
+  cwd?: HostPath | undefined;
   /** Whether the process outlives the server, with its output and exit; null means if the server can keep it. */
   durable?: boolean | null | undefined;
   /** Asks to reach the network only as `networkProxy` says, if the sandbox leaves the network open. */
@@ -1710,6 +1714,8 @@ export interface ProcessStartParams {
   timeoutMs?: number | null | undefined;
   /** A terminal instead of pipes. */
   tty: boolean;
+  /** The user of the host as whom it runs, by the name of the account or its uid in decimal digits; only where `processUser` is among the `capabilities` of the environment. */
+  user?: string | null | undefined;
 }
 
 /** The answer to `process/start`. */
@@ -1874,7 +1880,7 @@ export interface RpcErrorData {
 }
 
 /** The kind of error: a stable word for programs. Clients must accept words that are not listed. */
-export type RpcErrorKind = "malformed" | "handshake" | "unknownMethod" | "invalidParams" | "unknownSession" | "sessionAttached" | "sessionNameTaken" | "unknownProcess" | "processExists" | "processStarting" | "startIdMismatch" | "programNotFound" | "notExecutable" | "badCwd" | "tooManyProcesses" | "spawnFailed" | "limitExceeded" | "notFound" | "invalidInput" | "notAFile" | "alreadyExists" | "isADirectory" | "notADirectory" | "notEmpty" | "symbolicLink" | "noSpace" | "crossDevice" | "contentChanged" | "io" | "unknownHandle" | "idInUse" | "httpFailed" | "permissionDenied" | "sandboxUnavailable" | "notATerminal" | "stdinClosed" | "cancelled" | "shuttingDown" | "notSupported" | "internal" | "other" | (string & {});
+export type RpcErrorKind = "malformed" | "handshake" | "unknownMethod" | "invalidParams" | "unknownSession" | "sessionAttached" | "sessionNameTaken" | "unknownProcess" | "processExists" | "processStarting" | "startIdMismatch" | "programNotFound" | "notExecutable" | "badCwd" | "tooManyProcesses" | "spawnFailed" | "limitExceeded" | "notFound" | "invalidInput" | "notAFile" | "alreadyExists" | "isADirectory" | "notADirectory" | "notEmpty" | "symbolicLink" | "noSpace" | "crossDevice" | "contentChanged" | "io" | "unknownHandle" | "idInUse" | "httpFailed" | "permissionDenied" | "sandboxUnavailable" | "userUnavailable" | "notATerminal" | "stdinClosed" | "cancelled" | "shuttingDown" | "notSupported" | "internal" | "other" | (string & {});
 
 /** The id that matches an answer to its request; echoed with its original type. */
 export type RpcRequestId = number | string;

@@ -57,6 +57,11 @@ export interface StartOptions extends CallOptions {
   limits?: ProcessResourceLimits | undefined;
   /** The confinement, as section 6.3 of the protocol describes it. */
   sandbox?: SandboxContext | undefined;
+  /**
+   * The account of the host as which it runs, by name or uid in decimal digits, where the server runs as root; without a
+   * `cwd` it starts in the home of that account.
+   */
+  user?: string | undefined;
   /** Gives the process tree pids of its own. */
   isolatePids?: boolean | undefined;
   /** How much output stays readable, in bytes; 1 MiB by default. */
@@ -114,11 +119,14 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
   if (typeof argv === "string" || argv.length === 0) {
     throw new UsageError("a command is an array of the program and its arguments", { hint: 'use `host.sh("…")` for a line of a shell' });
   }
-  const { tty, stdin } = options;
+  const { tty, stdin, user } = options;
   if (stdin !== undefined && stdin !== "pipe" && stdin !== "ignore") {
     throw new UsageError(`\`stdin\` is ${JSON.stringify(stdin)}`, { hint: 'write "pipe" or "ignore"; `run` takes `input`' });
   }
   if (tty && stdin === "ignore") throw new UsageError("a terminal always has input", { hint: "leave `stdin` out, or leave `tty` out" });
+  if (user !== undefined && engine.welcome.environmentInfo?.capabilities?.processUser !== true) {
+    throw new UsageError("this server cannot run a command as another user", { hint: "leave `user` out, or use a current `remex serve` there that runs as root and starts any process" });
+  }
   const size = typeof tty === "object" ? tty : {};
   const isBytes = argv.some((word) => typeof word !== "string");
   return {
@@ -126,7 +134,8 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
     startId: engine.name("s"),
     argv: argv.map((word) => (typeof word === "string" ? word : toText(word))),
     argvBase64: isBytes ? argv.map((word) => encodeBase64(typeof word === "string" ? new TextEncoder().encode(word) : word)) : undefined,
-    cwd: options.cwd === undefined ? (engine.welcome.environmentInfo?.cwd ?? "/") : toWirePath(options.cwd),
+    cwd: options.cwd === undefined ? (user === undefined ? (engine.welcome.environmentInfo?.cwd ?? "/") : undefined) : toWirePath(options.cwd),
+    user,
     env: tty ? { TERM: DEFAULT_TERM, ...options.env } : (options.env ?? {}),
     envPolicy: {
       inherit: options.inherit ?? "all",

@@ -32,6 +32,18 @@ test("a consumer that does not read holds up its own process only, in bounded me
   assert.equal((await within("the exit", stalled.wait())).exitCode, 0);
 });
 
+test("a command runs as another user where the server is root", async () => {
+  if (nodeProcess.geteuid!() !== 0) {
+    await assert.rejects(host.run(["id"], { user: "daemon" }), UsageError);
+    return;
+  }
+  const { stdout } = await within("the end", host.run(["sh", "-c", "id -un; echo $HOME $PWD"], { user: "daemon" }));
+  assert.match(new TextDecoder().decode(stdout), /^daemon\n(\/.*) \1\n$/);
+  const inRoot = await within("the end", host.run(["pwd"], { user: "1", cwd: "/" }));
+  assert.equal(new TextDecoder().decode(inRoot.stdout), "/\n");
+  await assert.rejects(host.run(["id"], { user: "no-such-user" }), /there is no user `no-such-user`/);
+});
+
 test("a server with small limits still sends everything", async () => {
   await using directory = await TemporaryDirectory.make();
   const config = `${directory.path}/server.toml`;

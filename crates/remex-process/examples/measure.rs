@@ -39,6 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         rlimits: Rlimits::default(),
         cgroup: None,
         jail: None,
+        user: None,
     };
     let pty = Stdio::Pty { size: Size { rows: 24, cols: 80 } };
     let jails = [

@@ -26,11 +26,12 @@ use std::{
 };
 
 use crate::{
-    Pid, Signal, Stage, Step,
+    Pid, Signal, Stage, Step, UserIds,
     attempt::Birth,
     jail::{Failed, PROXY_PORT, Plan, Ruleset, build, drop_privileges, install, restrict},
     shared_table,
     sys::{self, WaitMode},
+    user::become_user,
 };
 
 /// The child shares our memory, and the thread that created it is suspended.
@@ -112,6 +113,8 @@ pub(crate) struct ChildSetup<'a> {
     pub(crate) entrance: Option<Entrance<'a>>,
     /// What else confines the child.
     pub(crate) walls: Option<Walls<'a>>,
+    /// The user that the child becomes.
+    pub(crate) user: Option<&'a UserIds>,
 }
 
 /// What a child confines itself by.
@@ -337,9 +340,18 @@ unsafe fn listen(proxy: &AtomicI32) -> Result<(), i32> {
 
 /// Decodes a stage as the child writes it; zero means success.
 fn stage_of(number: i32) -> Option<Stage> {
-    [Stage::Cgroup, Stage::Jail, Stage::Fork, Stage::Setup, Stage::Limits, Stage::Cwd, Stage::Exec]
-        .into_iter()
-        .find(|&stage| stage as i32 == number)
+    [
+        Stage::Cgroup,
+        Stage::Jail,
+        Stage::Fork,
+        Stage::Setup,
+        Stage::Limits,
+        Stage::User,
+        Stage::Cwd,
+        Stage::Exec,
+    ]
+    .into_iter()
+    .find(|&stage| stage as i32 == number)
 }
 
 extern "C" fn child(context: *mut c_void) -> c_int {
@@ -354,7 +366,8 @@ extern "C" fn child(context: *mut c_void) -> c_int {
             .and_then(|()| move_in(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| confine_files(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| set_limits(setup).map_err(|errno| (Stage::Limits, errno)))
-            .and_then(|()| confine(setup, outcome).map_err(|errno| (Stage::Jail, errno)));
+            .and_then(|()| confine(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
+            .and_then(|()| switch_user(setup, *parent).map_err(|errno| (Stage::User, errno)));
         match is_set_up {
             _ if birth.is_aborted() => (Stage::Setup, libc::ECANCELED),
             Ok(()) => match libc::chdir(setup.cwd.as_ptr()) {
@@ -468,6 +481,17 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
         if let Some(limit) = &setup.file_limit {
             check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const *limit))?;
         }
+        die_with_parent(setup, parent)
+    }
+}
+
+/// Sets the parent-death signal.
+///
+/// # Safety
+/// Call it only in the child.
+unsafe fn die_with_parent(setup: &ChildSetup<'_>, parent: i32) -> Result<(), i32> {
+    // SAFETY: only the child is concerned.
+    unsafe {
         if let Some(signal) = setup.parent_death {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, signal.number()))?;
         }
@@ -477,6 +501,20 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
         }
     }
     Ok(())
+}
+
+/// Makes the child one of another user.
+///
+/// # Safety
+/// Call it only in the child, after everything that only the user of the server may do.
+unsafe fn switch_user(setup: &ChildSetup<'_>, parent: i32) -> Result<(), i32> {
+    let Some(user) = setup.user else { return Ok(()) };
+    // SAFETY: we are the child.
+    unsafe {
+        become_user(user)?;
+        // A change of the user clears the parent-death signal.
+        die_with_parent(setup, parent)
+    }
 }
 
 /// Resets every signal to its default action: ignored signals would stay ignored in the program, and our handlers must

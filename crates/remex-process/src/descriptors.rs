@@ -6,14 +6,15 @@ use std::{
 };
 
 use rustix::{
-    fs::OFlags,
+    fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, fstat},
     io::{Errno, Result, ioctl_fionbio, retry_on_intr},
     pipe::{PipeFlags, pipe_with},
+    process::getegid,
     pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt},
     termios::{Winsize, tcsetwinsize},
 };
 
-use crate::{Size, Stdin, Stdio, sys::above_stdio};
+use crate::{Size, Stdin, Stdio, UserIds, sys::above_stdio};
 
 /// Our ends of the child's standard streams: non-blocking and close-on-exec.
 #[derive(Debug)]
@@ -97,6 +98,29 @@ impl<'a> StdioEnds<'a> {
                 [stdin, stdout.as_fd(), stderr.as_fd()]
             }
             ChildEnds::Pty(slave) => [slave.as_fd(); 3],
+        }
+    }
+
+    /// Gives a user the child's ends, which it may open again by their names in `/dev`.
+    pub(crate) fn give_to(&self, user: &UserIds) -> Result<()> {
+        let uid = Some(Uid::from_raw(user.uid()));
+        match &self.childs {
+            ChildEnds::Pipes { stdin, stdout, stderr } => {
+                let stdin = match stdin {
+                    ChildStdin::Null(_) => None,
+                    ChildStdin::Pipe(pipe) => Some(pipe),
+                };
+                let mut pipes = [Some(stdout), Some(stderr), stdin].into_iter().flatten();
+                pipes.try_for_each(|pipe| fchown(pipe, uid, None))
+            }
+            ChildEnds::Pty(slave) => {
+                // The group is the one of terminals, which may write messages to them, unless the host has none.
+                let has_group = fstat(slave)?.st_gid != getegid().as_raw();
+                let (group, mode) =
+                    if has_group { (None, 0o620) } else { (Some(Gid::from_raw(user.gid())), 0o600) };
+                fchown(slave, uid, group)?;
+                fchmod(slave, Mode::from_raw_mode(mode))
+            }
         }
     }
 

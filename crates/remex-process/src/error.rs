@@ -32,6 +32,8 @@ pub struct StartError {
     pub denial: Option<ExecDenial>,
     /// Why the process cannot be confined, if that failed.
     pub jail: Option<Box<JailError>>,
+    /// The user as whom it was to run, if not that of the server.
+    pub user: Option<u32>,
 }
 
 /// Why a file may not be executed.
@@ -133,6 +135,8 @@ pub enum Stage {
     Setup,
     /// Setting its resource limits.
     Limits,
+    /// Becoming the user as whom it is to run.
+    User,
     /// Entering the working directory.
     Cwd,
     /// Executing the program.
@@ -180,7 +184,8 @@ impl StartError {
             (Stage::Exec, libc::EACCES | libc::EPERM | libc::ENOEXEC | libc::ELOOP | libc::ETXTBSY) => {
                 NotExecutable
             }
-            (Stage::Fork, libc::EAGAIN) => TooManyProcesses,
+            // At the execution for another user, who has too many.
+            (Stage::Fork | Stage::User | Stage::Exec, libc::EAGAIN) => TooManyProcesses,
             // A terminal beyond the limit of the host is `ENOSPC`.
             (Stage::Descriptors | Stage::Fork, libc::EMFILE | libc::ENFILE | libc::ENOSPC) => {
                 TooManyDescriptors
@@ -205,6 +210,10 @@ impl StartError {
             }
             Stage::Cgroup => format!("cannot start `{program}` in a cgroup of its own: {reason}"),
             Stage::Limits => format!("cannot start `{program}`: cannot set its resource limits: {reason}"),
+            Stage::User => {
+                let user = self.user.unwrap_or_default();
+                format!("cannot start `{program}`: cannot become the user with uid {user}: {reason}")
+            }
             _ => format!("cannot start `{program}`: {reason}"),
         }
     }
@@ -213,7 +222,8 @@ impl StartError {
     /// and its directory.
     #[must_use]
     pub fn system_text(&self) -> Option<String> {
-        let is_plain = !matches!(self.stage, Stage::Queue | Stage::Jail | Stage::Cgroup | Stage::Limits);
+        let stages = [Stage::Queue, Stage::Jail, Stage::Cgroup, Stage::Limits, Stage::User];
+        let is_plain = !stages.contains(&self.stage);
         is_plain.then(|| io::Error::from_raw_os_error(self.errno).to_string())
     }
 
@@ -225,6 +235,25 @@ impl StartError {
         }
         if let Some(error) = &self.jail {
             return error.hint().into();
+        }
+        if let (Some(user), libc::EACCES) = (self.user, self.errno) {
+            match self.kind() {
+                StartErrorKind::BadCwd => {
+                    return format!(
+                        "choose a working directory that uid {user}, as whom it is to run, may enter"
+                    )
+                    .into();
+                }
+                StartErrorKind::NotExecutable => {
+                    let program = Path::new(&self.program).display();
+                    return format!(
+                        "check that uid {user}, as whom it is to run, may execute `{program}` and enter every directory on \
+                         the way to it"
+                    )
+                    .into();
+                }
+                _ => {}
+            }
         }
         let hint = match self.kind() {
             StartErrorKind::ProgramNotFound if self.program.is_empty() => {
@@ -264,6 +293,9 @@ impl StartError {
             StartErrorKind::Other if self.stage == Stage::Limits => {
                 "ask for limits below those of the server itself"
             }
+            StartErrorKind::Other if self.stage == Stage::User => {
+                "check that the server is root, may change to every user and group, and is in no container without that one"
+            }
             StartErrorKind::Other => "check the host's limits and logs",
         };
         hint.into()
@@ -291,6 +323,7 @@ mod tests {
             cwd: "/nowhere".into(),
             denial: None,
             jail: None,
+            user: None,
         };
         assert_eq!(
             error.to_string(),
@@ -310,7 +343,16 @@ mod tests {
     #[test]
     fn limits_of_the_host_have_kinds_of_their_own() {
         let kind = |stage, errno| {
-            StartError { stage, errno, program: "x".into(), cwd: "/".into(), denial: None, jail: None }.kind()
+            StartError {
+                stage,
+                errno,
+                program: "x".into(),
+                cwd: "/".into(),
+                denial: None,
+                jail: None,
+                user: None,
+            }
+            .kind()
         };
         assert_eq!(kind(Stage::Queue, libc::EAGAIN), StartErrorKind::TooManyHungStarts);
         assert_eq!(kind(Stage::Fork, libc::EAGAIN), StartErrorKind::TooManyProcesses);

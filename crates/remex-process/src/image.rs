@@ -43,6 +43,7 @@ impl Image {
                 cwd: start.cwd,
                 denial: None,
                 jail: None,
+                user: start.user.map(|user| user.uid()),
             }),
         }
     }
@@ -52,14 +53,23 @@ impl Image {
     /// After a denied execution this inspects the program, so it may block on the same file system.
     pub(crate) fn error(self, stage: Stage, errno: i32) -> StartError {
         let denial = match (stage, errno) {
-            // What the host would say is of no use in a jail.
-            (Stage::Exec, libc::EACCES) if self.start.jail.is_none() => self
+            // What the host would tell us is of no use in a jail, or for another user.
+            (Stage::Exec, libc::EACCES) if self.start.jail.is_none() && self.start.user.is_none() => self
                 .candidates
                 .iter()
                 .find_map(|candidate| ExecDenial::find(self.start.cwd.join(OsStr::from_bytes(candidate)))),
             _ => None,
         };
-        StartError { stage, errno, program: self.start.program, cwd: self.start.cwd, denial, jail: None }
+        let user = self.start.user.map(|user| user.uid());
+        StartError {
+            stage,
+            errno,
+            program: self.start.program,
+            cwd: self.start.cwd,
+            denial,
+            jail: None,
+            user,
+        }
     }
 
     /// Returns the error of a start that could not be confined.

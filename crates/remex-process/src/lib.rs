@@ -32,6 +32,7 @@ mod support;
 mod tag;
 mod tag_limit;
 pub mod tree;
+mod user;
 mod watchdog;
 
 mod clone;
@@ -78,4 +79,5 @@ pub use support::{JailSupport, Wall};
 pub use sys::{favour_latency, peer_pidfd, raise_file_limit, watch};
 pub use tag::{Tag, Tags};
 pub use tree::Scope;
+pub use user::{CannotSwitchUser, UserIds, can_switch_user};
 pub use watchdog::Watchdog;

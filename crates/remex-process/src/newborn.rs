@@ -13,6 +13,7 @@ use crate::{
     resources::ChildResources,
     sys,
     tag_limit::TagLimit,
+    user::KeptDumpable,
 };
 
 /// How often a jail is planned while files come and go that its plan concerns.
@@ -66,6 +67,14 @@ fn create_once(
     attempt: &Attempt,
 ) -> Result<Newborn, Obstacle> {
     let Start { stdio, tag, parent_death, rlimits, .. } = image.start;
+    if let Some(user) = &image.start.user {
+        // A jail knows the user of the server only, and ids that change nothing would leave the process to root.
+        if image.start.jail.is_some() || !user.are_valid() {
+            return Err(Obstacle::Failed(Stage::User, libc::EINVAL));
+        }
+        let given = ends.stdio.give_to(user);
+        given.map_err(|errno| Obstacle::Failed(Stage::User, errno.raw_os_error()))?;
+    }
     let prepare =
         |jail: &Jail| PreparedJail::new(jail, Means { resources: &mut *resources, spares, tag, attempt });
     let jail = image.start.jail.as_ref().map(prepare).transpose().map_err(Obstacle::Unconfined)?;
@@ -76,6 +85,7 @@ fn create_once(
     let filled = slots
         .fill(ends.stdio.targets())
         .map_err(|errno| Obstacle::Failed(Stage::Descriptors, errno.raw_os_error()))?;
+    let dumpable = image.start.user.as_ref().map(|_| KeptDumpable::new());
     let creation = Creation::begin();
     let spawned = clone::start(
         stack,
@@ -97,9 +107,11 @@ fn create_once(
             parent_death,
             entrance: jail.as_ref().and_then(|jail| jail.entrance(between)),
             walls: jail.as_ref().map(PreparedJail::walls),
+            user: image.start.user.as_ref(),
         },
         &attempt.progress.command,
     );
+    drop(dumpable);
     match spawned {
         Ok(spawned) => Ok(Newborn { spawned, jail, creation }),
         Err(failure) => Err(match jail.as_ref().and_then(|jail| jail.error(&failure)) {

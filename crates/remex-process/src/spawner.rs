@@ -501,6 +501,7 @@ mod tests {
             rlimits: Rlimits::default(),
             cgroup: None,
             jail: None,
+            user: None,
         }
     }
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use remex_sandbox::os_bytes::OsBytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{CgroupLimits, Cgroups, Jail, OwnCgroup, Rlimits, Signal, Start, Stdio, Tag};
+use crate::{CgroupLimits, Cgroups, Jail, OwnCgroup, Rlimits, Signal, Start, Stdio, Tag, UserIds};
 
 /// A [`Start`] without anything that belongs to one process.
 ///
 /// The format has no version: sender and receiver are the same program. What a start leaves to the process that performs
-/// it is that of the receiver: user, limits that are not set, umask, and the directory that relative paths start from.
+/// it is that of the receiver: the user if none is named, limits that are not set, umask, and the directory that relative paths start from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartSpec {
     program: OsBytes<'static>,
@@ -27,6 +27,7 @@ pub struct StartSpec {
     rlimits: Rlimits,
     cgroup: Option<CgroupLimits>,
     jail: Option<Jail>,
+    user: Option<UserIds>,
 }
 
 /// A start needs a cgroup of its own, and the process that is to perform it has none to divide.
@@ -41,7 +42,7 @@ impl Start {
     /// Describes the start to another process.
     #[must_use]
     pub fn to_spec(&self) -> StartSpec {
-        let Self { program, arg0, args, cwd, env, stdio, tag, parent_death, rlimits, cgroup, jail } =
+        let Self { program, arg0, args, cwd, env, stdio, tag, parent_death, rlimits, cgroup, jail, user } =
             self.clone();
         StartSpec {
             program: program.into(),
@@ -55,6 +56,7 @@ impl Start {
             rlimits,
             cgroup: cgroup.map(|cgroup| cgroup.limits),
             jail,
+            user,
         }
     }
 }
@@ -65,7 +67,8 @@ impl StartSpec {
     /// # Errors
     /// If it needs one, and there are no cgroups.
     pub fn into_start(self, cgroups: Option<&Arc<Cgroups>>) -> Result<Start, NoCgroups> {
-        let Self { program, arg0, args, cwd, env, stdio, tag, parent_death, rlimits, cgroup, jail } = self;
+        let Self { program, arg0, args, cwd, env, stdio, tag, parent_death, rlimits, cgroup, jail, user } =
+            self;
         let cgroup = match (cgroup, cgroups) {
             (None, _) => None,
             (Some(limits), Some(cgroups)) => Some(OwnCgroup { cgroups: Arc::clone(cgroups), limits }),
@@ -86,6 +89,7 @@ impl StartSpec {
             rlimits,
             cgroup,
             jail,
+            user,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use crate::{CgroupLimits, Cgroups, Jail, Rlimits, Signal, Tag};
+use crate::{CgroupLimits, Cgroups, Jail, Rlimits, Signal, Tag, UserIds};
 
 /// A program to start, exactly as described.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Start {
     pub cgroup: Option<OwnCgroup>,
     /// What the process is confined to, if anything.
     pub jail: Option<Jail>,
+    /// The user as whom the process runs, if not that of the server; cannot be combined with a jail.
+    pub user: Option<UserIds>,
 }
 
 /// A cgroup to create for a process.

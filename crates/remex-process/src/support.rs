@@ -86,6 +86,7 @@ fn probe_jail() -> Result<(), JailError> {
         parent_death: None,
         entrance: prepared.entrance(between),
         walls: Some(prepared.walls()),
+        user: None,
     };
     let _creation = Creation::begin();
     match clone::start(stack, &mut setup, &attempt.progress.command) {

@@ -14,7 +14,7 @@ use std::{
 use harness::{
     NULL, PIPED, PTY, TAGS, eventually, finish, own_children, pipes, run, shell, spawner, start, within,
 };
-use remex_process::{Scope, Signal, Start, Tags, Watchdog, tree};
+use remex_process::{Scope, Signal, Start, Tags, UserIds, Watchdog, can_switch_user, tree};
 use remex_sandbox::Preset;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -45,14 +45,16 @@ fn the_end_of_a_worker_does_not_fire_the_parent_death_signal() {
 
 #[test]
 fn the_end_of_the_server_fires_the_parent_death_signal() {
-    let (mut server, output) = this_program_as("dying", "exec");
-    let pid = output.lines().find_map(|line| line.unwrap().split_once("child ")?.1.parse().ok()).unwrap();
-    let child = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
-    server.kill().unwrap();
-    server.wait().unwrap();
-    let mut ended = [PollFd::new(&child, PollFlags::IN)];
-    let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
-    assert_eq!(poll(&mut ended, Some(&timeout)).unwrap(), 1, "the child lives on");
+    for role in ["dying", "dying as another"] {
+        let (mut server, output) = this_program_as(role, "exec");
+        let pid = output.lines().find_map(|line| line.unwrap().split_once("child ")?.1.parse().ok()).unwrap();
+        let child = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let mut ended = [PollFd::new(&child, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+        assert_eq!(poll(&mut ended, Some(&timeout)).unwrap(), 1, "{role}: the child lives on");
+    }
 }
 
 #[test]
@@ -137,6 +139,15 @@ fn role() {
         Ok("dying") => runtime().block_on(async {
             let asked =
                 Start { parent_death: Some(Signal::TERM), ..start(NULL, TAGS.tag(1, 1), "sleep", &["1000"]) };
+            let mut child = spawner().start(asked).await.unwrap();
+            println!("child {}", child.pid);
+            within(child.exit.wait()).await;
+        }),
+        // Exactly the same, but as another user if that is possible.
+        Ok("dying as another") => runtime().block_on(async {
+            let user = can_switch_user().ok().and_then(|()| UserIds::new(54_871, 54_872, []));
+            let sleep = start(NULL, TAGS.tag(1, 1), "sleep", &["1000"]);
+            let asked = Start { parent_death: Some(Signal::TERM), user, ..sleep };
             let mut child = spawner().start(asked).await.unwrap();
             println!("child {}", child.pid);
             within(child.exit.wait()).await;

@@ -20,7 +20,7 @@ use inmate::{jail, preset};
 use proptest::prelude::*;
 use remex_process::{
     DenialReason, ExecDenial, ExitStatus, Jail, JailError, NoCgroups, Rlimit, Rlimits, Signal, Size, Stage,
-    Start, StartError, StartErrorKind, StartSpec, Stdin, Stdio, Step, Tags, Usage,
+    Start, StartError, StartErrorKind, StartSpec, Stdin, Stdio, Step, Tags, Usage, UserIds,
 };
 use remex_sandbox::{HostList, Network, Policy, PolicyError, Preset, Reason, testing::scenarios};
 use serde::{Serialize, de::DeserializeOwned};
@@ -182,9 +182,11 @@ prop_compose! {
         parent_death in prop::option::of(signal()),
         rlimits in rlimits(),
         jail in prop::option::of(prop::sample::select(&JAILS[..])),
+        user in prop::option::of((any::<u32>(), any::<u32>(), prop::collection::vec(any::<u32>(), 0..4))),
     ) -> Start {
         let tag = Tags::from_number(server).unwrap().tag(session, process);
-        Start { program, arg0, args, cwd, env, stdio, tag, parent_death, rlimits, cgroup: None, jail }
+        let user = user.and_then(|(uid, gid, groups)| UserIds::new(uid, gid, groups));
+        Start { program, arg0, args, cwd, env, stdio, tag, parent_death, rlimits, cgroup: None, jail, user }
     }
 }
 
@@ -231,7 +233,7 @@ prop_compose! {
     fn start_error()(
         stage in prop::sample::select(vec![
             Stage::Input, Stage::Queue, Stage::Descriptors, Stage::Cgroup, Stage::Jail, Stage::Fork, Stage::Setup,
-            Stage::Limits, Stage::Cwd, Stage::Exec,
+            Stage::Limits, Stage::User, Stage::Cwd, Stage::Exec,
         ]),
         errno in -1..140,
         program in os_string(),
@@ -241,19 +243,21 @@ prop_compose! {
             DenialReason::NoexecMount, DenialReason::NoPermission, DenialReason::Interpreter,
         ]))),
         jail in prop::option::of(jail_error()),
+        user in prop::option::of(any::<u32>()),
     ) -> StartError {
         let denial = denial.map(|(path, reason)| ExecDenial { path, reason });
-        StartError { stage, errno, program, cwd, denial, jail: jail.map(Box::new) }
+        StartError { stage, errno, program, cwd, denial, jail: jail.map(Box::new), user }
     }
 }
 
 /// What a start consists of, to be compared.
 fn parts(start: Start) -> impl Debug + PartialEq {
-    let Start { program, arg0, args, cwd, env, stdio, tag, parent_death, rlimits, cgroup, jail } = start;
+    let Start { program, arg0, args, cwd, env, stdio, tag, parent_death, rlimits, cgroup, jail, user } =
+        start;
     assert!(cgroup.is_none());
     // Paths that differ in slashes are equal, but not the same.
     let cwd = cwd.into_os_string();
-    ((program, arg0, args, cwd, env), (stdio, tag, parent_death, rlimits, jail))
+    ((program, arg0, args, cwd, env), (stdio, tag, parent_death, rlimits, jail, user))
 }
 
 proptest! {

@@ -240,7 +240,7 @@ async fn what_cannot_be_started_says_why() {
             assert_eq!(error.kind(), kind, "{error}");
             let denial = error.denial.clone();
             assert_eq!(denial.is_some(), errno == libc::EACCES, "{error}");
-            assert_eq!(error, StartError { stage, errno, program, cwd, denial, jail: None });
+            assert_eq!(error, StartError { stage, errno, program, cwd, denial, jail: None, user: None });
         }
     }
 }

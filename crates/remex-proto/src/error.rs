@@ -211,6 +211,8 @@ kinds! {
     PermissionDenied = "permissionDenied", INVALID_REQUEST;
     /// The requested sandbox cannot be enforced.
     SandboxUnavailable = "sandboxUnavailable", INVALID_PARAMS;
+    /// The server cannot run the process as the user that the request names.
+    UserUnavailable = "userUnavailable", INVALID_PARAMS;
     /// The process has no terminal.
     NotATerminal = "notATerminal", INVALID_REQUEST;
     /// The process has no standard input, or it is closed.

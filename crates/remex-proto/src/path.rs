@@ -65,6 +65,11 @@ impl HostPath {
         }
     }
 
+    /// Returns whether this is no path at all, which is the default value.
+    pub fn is_empty(&self) -> bool {
+        self.as_bytes().is_some_and(<[u8]>::is_empty)
+    }
+
     /// Returns the path as a URI with upper-case escapes.
     pub fn to_uri(&self) -> String {
         match &self.0 {
@@ -78,6 +83,13 @@ impl From<PathBuf> for HostPath {
     /// Wraps an absolute path on this host.
     fn from(native: PathBuf) -> Self {
         Self(Spelling::Native(native.into_os_string().into_encoded_bytes()))
+    }
+}
+
+/// Stands for a path that was left out; no path on the wire is empty.
+impl Default for HostPath {
+    fn default() -> Self {
+        Self(Spelling::Native(Vec::new()))
     }
 }
 

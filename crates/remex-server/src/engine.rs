@@ -4,6 +4,7 @@
 //! cursor or queues a [`Request`]. The engine knows no session, no connection and no outbox: its [`Audience`]
 //! reads the log, a [`Caller`] sends requests, and an [`Owner`] owns it. Start at [`Engine`].
 
+mod as_user;
 mod audience;
 pub(crate) mod broken;
 mod coalesce;
@@ -35,7 +36,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     ops::{Deref, DerefMut},
     sync::{
-        Arc, Mutex, MutexGuard, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -60,6 +61,7 @@ use crate::{
     limits::Limits,
     proxy::Denials,
 };
+pub(crate) use as_user::AsUser;
 pub(crate) use audience::{Audience, Caller, Holding, Outcome};
 use coalesce::ReadCoalescing;
 use eviction::Evictions;
@@ -125,6 +127,10 @@ pub(crate) enum Place {
 pub(crate) struct Spec {
     pub(crate) argv: Vec<String>,
     pub(crate) cwd: HostPath,
+    /// The working directory of a start that names none, once it is known.
+    pub(crate) home: OnceLock<HostPath>,
+    /// The user as whom it runs, if not that of the server.
+    pub(crate) user: Option<String>,
     pub(crate) tty: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) asked_at_ms: u64,
@@ -144,6 +150,13 @@ pub(crate) struct Spec {
     pub(crate) sync: bool,
     /// Bytes that the client sent and that are kept with the process.
     pub(crate) weight: usize,
+}
+
+impl Spec {
+    /// Returns the working directory, as far as it is known.
+    pub(crate) fn cwd(&self) -> &HostPath {
+        self.home.get().unwrap_or(&self.cwd)
+    }
 }
 
 /// The mutable state of a process.
@@ -499,10 +512,11 @@ impl<A: Audience> Engine<A> {
             Lifecycle::Over { pid, started_at_ms } => (*pid, *started_at_ms),
             Lifecycle::Starting(_) | Lifecycle::Failed => (None, self.spec.asked_at_ms),
         };
-        let mut entry = wire::Entry::new(self.id.to_string(), session_id, self.spec.cwd.clone());
+        let mut entry = wire::Entry::new(self.id.to_string(), session_id, self.spec.cwd().clone());
         entry.argv.clone_from(&self.spec.argv);
         entry.pid = pid.map(|pid| pid.as_raw().unsigned_abs());
         entry.tty = self.spec.tty;
+        entry.user.clone_from(&self.spec.user);
         entry.durable = self.is_durable();
         entry.labels.clone_from(&self.spec.labels);
         entry.state = match (&state.lifecycle, &state.exit) {

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use remex_process::{Spawner, Tags};
+use remex_process::{Spawner, Tags, can_switch_user};
 use tokio::{
     sync::watch,
     time::{Instant, timeout, timeout_at},
@@ -134,6 +134,8 @@ impl Host {
         config.host.info.process_limits = Some(enforcer.methods().clone());
         config.host.info.starts = config.starts.told();
         config.host.info.capabilities.process_restart = !config.supervisor.is_empty();
+        config.host.info.capabilities.process_user =
+            config.starts == StartPolicy::Any && can_switch_user().is_ok();
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let mut limits = config.limits;
         available_memory::fit(&mut limits);

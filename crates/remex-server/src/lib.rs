@@ -39,6 +39,7 @@ mod threads;
 pub mod token;
 mod trace;
 mod unix_peer;
+mod user_account;
 
 // State and services that everything on the host shares.
 mod host;

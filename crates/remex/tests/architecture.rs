@@ -59,7 +59,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 50] = [
+const SERVER_LAYERS: [&str; 51] = [
     "clock",
     "log_limit",
     "trace",
@@ -79,6 +79,7 @@ const SERVER_LAYERS: [&str; 50] = [
     "socket_owner",
     "unix_peer",
     "ssh_login",
+    "user_account",
     "supervise",
     "threads",
     "compute",
@@ -174,6 +175,7 @@ const PROCESS_LAYERS: [&str; 41] = [
     "pid",
     "signal",
     "tag",
+    "user",
     "plain",
     "sys",
     "shared_table",

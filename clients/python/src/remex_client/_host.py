@@ -310,6 +310,7 @@ class Host:
         isolate_pids: bool = False,
         restartable: bool = False,
         arg0: str | None = None,
+        user: str | int | None = None,
     ) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
 
@@ -329,6 +330,8 @@ class Host:
         - `restartable` lets the server keep this request in memory for `process.restart`; a server that cannot do that
           starts the process all the same.
         - `linger` is how long after its exit to wait for background processes that hold the output open.
+        - `user` is the account of the host as which it runs, by name or uid, where the server runs as root; without a
+          `cwd` it starts in the home of that account.
         """
         options = {option: value for option, value in locals().items() if option not in ("self", "command", "name")}
         session = self._session

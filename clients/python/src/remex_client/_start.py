@@ -56,6 +56,7 @@ class StartOptions(ProcessOptions, total=False):
     """The options of `Host.start`, except for the name."""
 
     cwd: StrPath | None
+    user: str | int | None
     env: Mapping[str, str] | None
     stdin: int | Literal["pipe", "devnull"]
 
@@ -88,11 +89,12 @@ def start_request(session: Session, process_id: str, command: Command, options: 
     environment = dict(options["env"] or {})
     if size is not None:
         environment.setdefault("TERM", _TERM)
-    cwd = options["cwd"]
+    cwd, user = options["cwd"], _user(session, options["user"])
     params: dict[str, Any] = {
         "processId": process_id,
         "startId": session.name("s"),
-        "cwd": session.cwd if cwd is None else session.path(cwd),
+        # Without one, a process of another user starts in the home of that account.
+        **({} if cwd is None and user is not None else {"cwd": session.cwd if cwd is None else session.path(cwd)}),
         "env": environment,
         "envPolicy": {
             "inherit": options["inherit_env"],
@@ -125,11 +127,27 @@ def start_request(session: Session, process_id: str, command: Command, options: 
         "isolatePids": options["isolate_pids"] or None,
         "restartable": (options["restartable"] and session.supports("processRestartRequest")) or None,
         "arg0": options["arg0"],
+        "user": user,
     }
     if options["limits"] is not None and "processLimits" not in (session.welcome.get("environmentInfo") or {}):
         raise UsageError("cannot limit the resources of a process: this server does not support it")
     params["output"] = {name: value for name, value in output.items() if value is not None}
     return {**params, **{name: value for name, value in optional.items() if value is not None}}
+
+
+def _user(session: Session, user: object) -> str | None:
+    """Returns a user of the host as the wire names it."""
+    if user is None:
+        return None
+    if isinstance(user, bool) or not isinstance(user, str | int):
+        raise UsageError(f"cannot use {user!r} as `user`", "give the name of an account of the host, or its uid")
+    features = (session.welcome.get("environmentInfo") or {}).get("capabilities") or {}
+    if not features.get("processUser"):
+        raise UsageError(
+            "cannot run a command as another user: this server does not support it",
+            "omit `user`, or use a current `remex serve` there that runs as root and starts any process",
+        )
+    return str(user)
 
 
 def _words(command: Command) -> dict[str, object]:

@@ -231,6 +231,8 @@ class EnvironmentFeatures(TypedDict):
     processRestart: bool
     #: `process/restart`, and `restartable` of `process/start`.
     processRestartRequest: bool
+    #: `user` of `process/start`.
+    processUser: bool
     #: `sandbox` of `fs/open`.
     sandboxedFileStreaming: bool
     #: `shellSnapshot` of `process/start`.
@@ -1282,6 +1284,8 @@ class ProcessEntry(_ProcessEntry, total=False):
     durable: bool
     #: Whose session that is; only in a listing with the scope `all`.
     identity: str | None
+    #: The user as whom it runs, as given at the start; absent: that of the server.
+    user: str | None
 
 #: Where an `ProcessEnvPolicy` starts.
 ProcessEnvInherit = Literal["all"] | Literal["core"] | Literal["none"]
@@ -1645,8 +1649,6 @@ class ProcessSnapshotResult(TypedDict):
 class _ProcessStartParams(TypedDict):
     #: The program and its arguments; a program without a slash is searched in the `PATH` of `env`.
     argv: list[str]
-    #: The working directory.
-    cwd: HostPath
     #: The whole environment, or overrides of `envPolicy`.
     env: dict[str, str]
     #: The client's handle on the process, any string; unique within the session.
@@ -1663,6 +1665,8 @@ class ProcessStartParams(_ProcessStartParams, total=False):
     argvBase64: list[Base64Bytes] | None
     #: Width of the terminal, 80 unless given.
     cols: int | None
+    #: The working directory; may be absent only with `user`, and is then the home of that account.
+    cwd: HostPath
     #: Whether the process outlives the server, with its output and exit; null means if the server can keep
     #: it.
     durable: bool | None
@@ -1712,6 +1716,9 @@ class ProcessStartParams(_ProcessStartParams, total=False):
     timeoutGraceMs: int | None
     #: Wall-clock time after which the process is ended.
     timeoutMs: int | None
+    #: The user of the host as whom it runs, by the name of the account or its uid in decimal digits; only
+    #: where `processUser` is among the `capabilities` of the environment.
+    user: str | None
 
 class ProcessStartResult(TypedDict):
     """The answer to `process/start`."""

@@ -10,7 +10,7 @@ use crate::{
         limit::{Limit, limit},
         restart::restart,
         sandbox::Confine,
-        shared::{Escape, On, Reconnect},
+        shared::{AsUser, Escape, On, Reconnect},
         variables::Variables,
     },
     render::{failure::InvalidArg, text::duration},
@@ -54,6 +54,9 @@ pub(crate) struct Flags {
     /// of its server; `~` is the home directory of that host
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) as_user: AsUser,
 
     #[command(flatten)]
     pub(crate) variables: Variables,
@@ -108,6 +111,8 @@ Examples:
     remex run --detach --label team=web --label tier=front -- sleep 1000
   With a timeout, a working directory and a variable:
     remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
+  As another user of the host, where the server runs as root:
+    remex run --on build --user nobody -- id -un
   With your ssh agent, for as long as the command runs:
     remex run --on far -A -- git fetch
   With a secret that no command line shows:

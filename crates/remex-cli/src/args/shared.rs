@@ -176,6 +176,15 @@ pub(crate) struct Reconnect {
     pub(crate) reconnect: Option<Duration>,
 }
 
+/// Selects the user of the host as whom a command runs.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AsUser {
+    /// Run it as this user of the host, by name or uid, with its groups, and on a remote host in its home directory unless
+    /// `--cwd` says otherwise; only where the server runs as root
+    #[arg(long, value_name = "NAME|UID")]
+    pub(crate) user: Option<String>,
+}
+
 /// Lets clap parse [`PathArg`]s.
 impl ValueParserFactory for PathArg {
     type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<PathArg, InvalidArg>>;

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     run::process_name,
-    shared::{Escape, On, Reconnect},
+    shared::{AsUser, Escape, On, Reconnect},
 };
 
 /// Flags of `remex shell`.
@@ -23,6 +23,9 @@ pub(crate) struct Flags {
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
 
+    #[command(flatten)]
+    pub(crate) as_user: AsUser,
+
     /// Let the shell use your ssh agent while you are attached, in an environment that uses ssh
     #[arg(short = 'A', long)]
     pub(crate) forward_agent: bool,
@@ -40,6 +43,8 @@ Examples:
     remex shell
   On an environment, with a name to come back to:
     remex shell --on build --name work
+  As another user of the host, where the server runs as root:
+    remex shell --on build --user postgres
 
 `~.` at the beginning of a line leaves it running, and so does the end of the terminal; `remex attach` comes back.
 If standard input is not a terminal, the shell reads commands from it, has no terminal, and ends with it.

@@ -57,6 +57,7 @@ fn fields(environment: &str, row: &Row, now_ms: u64) -> impl Iterator<Item = (&'
         ("name", Some(plain(&row.name))),
         ("command", Some(line(&entry.argv))),
         ("directory", Some(plain(&cwd))),
+        ("user", entry.user.as_deref().map(plain)),
         ("state", Some(state(row))),
         ("pid", entry.pid.filter(|_| row.is_running()).map(|pid| pid.to_string())),
         ("alive", (!living.is_empty()).then(|| format!("{} (pids {})", living.len(), living.join(", ")))),

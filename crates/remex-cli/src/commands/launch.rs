@@ -48,6 +48,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) command: CommandLine,
     pub(crate) cwd: Option<String>,
+    /// The user of the host as whom it runs, if not that of the server.
+    pub(crate) user: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) terminal: bool,
     pub(crate) input: Stdio,
@@ -71,6 +73,8 @@ pub(crate) enum CommandLine {
     Given(Vec<OsString>),
     /// The login shell of the user there, which only the server knows.
     LoginShell,
+    /// The login shell of the account as which it runs.
+    ShellOfUser,
 }
 
 impl CommandLine {
@@ -79,6 +83,8 @@ impl CommandLine {
         match self {
             Self::Given(argv) => Ok(argv.clone()),
             Self::LoginShell => Ok(vec![client.info().await?.shell.path.into(), "-l".into()]),
+            // The server sets `SHELL` for the account.
+            Self::ShellOfUser => Ok(["/bin/sh", "-c", "exec \"$SHELL\" -l"].map(Into::into).to_vec()),
         }
     }
 }
@@ -200,6 +206,8 @@ impl Launch<'_> {
             argv.split_first().ok_or_else(|| Failure::usage("no command given", "add it after `--`"))?;
         let mut command = Command::new(program).args(args).id(name);
         command = match self.endpoint.kind {
+            // What is only for this user is not shown to another one.
+            _ if self.user.is_some() => command,
             EndpointKind::InProcess => command.inherit(Inherit::All).secrets(Secrets::Inherited),
             // A long-running server may have an outdated environment.
             EndpointKind::UserServer => own_env()
@@ -225,6 +233,9 @@ impl Launch<'_> {
         }
         if let Some(directory) = self.directory(client)? {
             command = command.cwd(directory);
+        }
+        if let Some(user) = &self.user {
+            command = command.user(user);
         }
         if let Some(sandbox) = confine::sandbox(&self.confine, |path| self.absolute(client, path))? {
             command = command.sandbox(sandbox);
@@ -264,6 +275,8 @@ impl Launch<'_> {
     fn directory(&self, client: &Client) -> Result<Option<OsString>, Failure> {
         match &self.cwd {
             Some(path) => self.absolute(client, path).map(Some),
+            // The home of the account.
+            None if matches!(self.command, CommandLine::ShellOfUser) => Ok(None),
             None if self.endpoint.kind == EndpointKind::Remote => Ok(None),
             None => current_directory().map(|here| Some(here.into_os_string())),
         }
@@ -329,7 +342,7 @@ fn name_for(command: &CommandLine) -> String {
     const MOST: usize = 20;
     let argv = match command {
         CommandLine::Given(argv) => argv,
-        CommandLine::LoginShell => &vec!["shell".into()],
+        CommandLine::LoginShell | CommandLine::ShellOfUser => &vec!["shell".into()],
     };
     let program = argv.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     let stem = program.rsplit('/').next().unwrap_or_default();

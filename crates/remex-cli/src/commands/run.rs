@@ -59,6 +59,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         endpoint: &endpoint,
         command: CommandLine::Given(flags.command.clone()),
         cwd: flags.cwd.clone(),
+        user: flags.as_user.user.clone(),
         env: variables::read(&flags.variables)?,
         terminal: flags.terminal,
         input: if piped { Stdio::Piped } else { Stdio::Null },

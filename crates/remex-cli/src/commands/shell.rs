@@ -25,6 +25,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         endpoint.forward_agent()?;
     }
     let command = match endpoint.kind {
+        _ if flags.as_user.user.is_some() => CommandLine::ShellOfUser,
         EndpointKind::Remote => CommandLine::LoginShell,
         EndpointKind::InProcess | EndpointKind::UserServer => {
             let shell = std::env::var("SHELL").ok().filter(|shell| !shell.is_empty());
@@ -38,6 +39,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         endpoint: &endpoint,
         command,
         cwd: flags.cwd.clone(),
+        user: flags.as_user.user.clone(),
         env: Vec::new(),
         terminal,
         input: Stdio::Piped,

@@ -52,5 +52,6 @@ mod stop_server;
 mod stopping;
 mod terminal;
 mod top;
+mod user;
 mod variables;
 mod writable_roots;

@@ -100,6 +100,7 @@ fn the_host_is_described() {
                 "shellSnapshotV2": true,
                 "processRestart": true,
                 "processRestartRequest": true,
+                "processUser": rustix::process::geteuid().is_root(),
             },
             "processLimits": null,
             "confinement": null,

@@ -50,5 +50,6 @@ mod tokens;
 mod traces;
 mod transcripts;
 mod transports;
+mod users;
 mod watching;
 mod without_namespaces;

@@ -40,6 +40,7 @@ pub struct Command {
     argv: Vec<OsString>,
     arg0: Option<String>,
     cwd: Option<OsString>,
+    user: Option<String>,
     env: BTreeMap<String, String>,
     inherit: Inherit,
     secrets: Secrets,
@@ -143,6 +144,7 @@ impl Command {
             argv: vec![program.into()],
             arg0: None,
             cwd: None,
+            user: None,
             env: BTreeMap::new(),
             inherit: Inherit::All,
             secrets: Secrets::Withheld,
@@ -243,6 +245,27 @@ impl Command {
     /// ```
     pub fn cwd(mut self, directory: impl Into<OsString>) -> Self {
         self.cwd = Some(directory.into());
+        self
+    }
+
+    /// Runs it as this user of the host, named by its account or its uid in decimal digits.
+    ///
+    /// It has the groups of the account, and `HOME`, `LOGNAME`, `SHELL` and `USER` are about it, unless they are set here. Without a
+    /// [`cwd`](Self::cwd) it starts in the home of the account. Nothing else of a login happens: no PAM module is asked, and no
+    /// profile is read. It cannot be combined with a [`sandbox`](Self::sandbox).
+    ///
+    /// Only a server that runs as root supports it.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex_client::Target::parse("unix:///run/remex.sock")?).await?;
+    /// use remex_client::Command;
+    ///
+    /// let output = Command::new("id").user("nobody").output(&client).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
         self
     }
 
@@ -622,6 +645,7 @@ impl fmt::Debug for Command {
         f.debug_struct("Command")
             .field("argv", &self.argv)
             .field("cwd", &self.cwd)
+            .field("user", &self.user)
             .field("env", &self.env.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }

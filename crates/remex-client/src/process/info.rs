@@ -50,6 +50,8 @@ pub struct ProcessInfo {
     pub living_pids: Vec<u32>,
     /// Whether it outlives the server.
     pub durable: bool,
+    /// The user of the host as whom it runs, if not that of the server.
+    pub user: Option<String>,
 }
 
 impl ProcessInfo {
@@ -74,6 +76,7 @@ impl ProcessInfo {
             resident_bytes: entry.resident_bytes,
             living_pids: entry.living_pids,
             durable: entry.durable,
+            user: entry.user,
         }
     }
 
@@ -107,6 +110,7 @@ impl ProcessInfo {
             resident_bytes: None,
             living_pids: Vec::new(),
             durable: false,
+            user: None,
         }
     }
 }

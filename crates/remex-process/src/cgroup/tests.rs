@@ -124,6 +124,7 @@ fn sleep(cgroups: &Arc<Cgroups>) -> Start {
         rlimits: Rlimits::default(),
         cgroup: Some(OwnCgroup { cgroups: Arc::clone(cgroups), limits: CgroupLimits::default() }),
         jail: None,
+        user: None,
     }
 }
 

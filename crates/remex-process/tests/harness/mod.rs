@@ -44,6 +44,7 @@ pub(crate) fn start(stdio: Stdio, tag: Tag, program: &str, args: &[&str]) -> Sta
         rlimits: Rlimits::default(),
         cgroup: None,
         jail: None,
+        user: None,
     }
 }
 

@@ -27,7 +27,8 @@ pub struct Start {
     /// The same as bytes, for words that are not UTF-8; if present, it replaces `argv`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv_base64: Option<Vec<Blob>>,
-    /// The working directory.
+    /// The working directory; may be absent only with `user`, and is then the home of that account.
+    #[serde(default, skip_serializing_if = "HostPath::is_empty")]
     pub cwd: HostPath,
     /// The whole environment, or overrides of `envPolicy`.
     pub env: BTreeMap<String, String>,
@@ -48,6 +49,10 @@ pub struct Start {
     /// The confinement asked for.
     #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
     pub sandbox: Sandbox,
+    /// The user of the host as whom it runs, by the name of the account or its uid in decimal digits; only where
+    /// `processUser` is among the `capabilities` of the environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Gives the process and its descendants a pid namespace of their own, so that ending it leaves none of them behind.
     /// With a sandbox that confines anything it has one anyway.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]

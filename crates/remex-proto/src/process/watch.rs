@@ -182,6 +182,9 @@ pub struct Entry {
     pub pid: Option<u32>,
     /// Whether it has a terminal.
     pub tty: bool,
+    /// The user as whom it runs, as given at the start; absent: that of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// As given at the start.
     pub labels: BTreeMap<String, String>,
     /// How far it has come.
@@ -223,6 +226,7 @@ impl Entry {
             cwd,
             pid: None,
             tty: false,
+            user: None,
             labels: BTreeMap::new(),
             state: State::Starting,
             started_at_ms: 0,

@@ -162,6 +162,9 @@ struct Subject {
     argv: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cwd: Option<String>,
+    /// The user as whom a process is to run, if not that of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     signal: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -339,7 +342,8 @@ impl Subject {
                 Subject {
                     argv: Some(argv),
                     omitted,
-                    cwd: Some(shown(&start.cwd)),
+                    cwd: Some(&start.cwd).filter(|cwd| !cwd.is_empty()).map(shown),
+                    user: start.user.as_deref().map(|user| cut(user).into_owned()),
                     ..Subject::process(&start.process_id, &None)
                 }
             }

@@ -19,6 +19,7 @@ pub(super) struct Texts<'a> {
     pub(super) start_id: Option<&'a str>,
     pub(super) argv: &'a [String],
     pub(super) cwd: &'a HostPath,
+    pub(super) user: Option<&'a str>,
     pub(super) labels: &'a BTreeMap<String, String>,
 }
 
@@ -28,7 +29,8 @@ impl Texts<'_> {
         let cwd = self.cwd.native().map_or(0, |path| path.as_os_str().len());
         let argv = self.argv.iter().map(|word| word.len() + TEXT_BYTES);
         let labels = self.labels.iter().map(|(name, value)| name.len() + value.len() + LABEL_BYTES);
-        let rest = 2 * self.id.len() + self.start_id.map_or(0, str::len) + 2 * cwd;
+        let rest =
+            2 * self.id.len() + self.start_id.map_or(0, str::len) + self.user.map_or(0, str::len) + 2 * cwd;
         argv.chain(labels).sum::<usize>() + rest
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
@@ -118,6 +118,8 @@ pub(super) fn spec_of(rules: &Rules) -> Spec {
     Spec {
         argv: Vec::new(),
         cwd: HostPath::from(PathBuf::from("/")),
+        home: OnceLock::new(),
+        user: None,
         tty: rules.tty,
         labels: std::collections::BTreeMap::new(),
         asked_at_ms: now_ms(),

@@ -11,7 +11,7 @@ mod starting;
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -101,6 +101,8 @@ pub(crate) struct Description {
     pub(crate) id: String,
     argv: Vec<String>,
     cwd: HostPath,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
     tty: bool,
     labels: BTreeMap<String, String>,
     asked_at_ms: u64,
@@ -243,7 +245,8 @@ impl<A: Audience> Engine<A> {
             session: owner.id().to_owned(),
             id: self.id.to_string(),
             argv: spec.argv.clone(),
-            cwd: spec.cwd.clone(),
+            cwd: spec.cwd().clone(),
+            user: spec.user.clone(),
             tty: spec.tty,
             labels: spec.labels.clone(),
             asked_at_ms: spec.asked_at_ms,
@@ -527,6 +530,7 @@ impl Description {
             start_id: self.start_id.as_deref(),
             argv: &self.argv,
             cwd: &self.cwd,
+            user: self.user.as_deref(),
             labels: &self.labels,
         };
         Spec {
@@ -534,6 +538,8 @@ impl Description {
             request,
             argv: self.argv.clone(),
             cwd: self.cwd.clone(),
+            home: OnceLock::new(),
+            user: self.user.clone(),
             tty: self.tty,
             labels: self.labels.clone(),
             asked_at_ms: self.asked_at_ms,

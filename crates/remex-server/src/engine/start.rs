@@ -8,7 +8,7 @@ use std::{
     num::NonZeroU16,
     os::unix::ffi::OsStringExt as _,
     path::Path,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -31,6 +31,7 @@ use tracing::Span;
 use super::{
     Audience, Caller, Engine, Input, Lifecycle, Mirror, Owner as _, Place, Placement, ProcessLog, Request,
     Running, SnapshotUse, Spec,
+    as_user::{self, AsUser},
     footprint::Texts,
     managed,
     managed::{Managed, ProxyRules},
@@ -80,6 +81,8 @@ pub(crate) struct Command {
     snapshot: Option<SnapshotUse>,
     /// What runs it again when it ends, if anything does.
     supervisor: Option<Supervisor>,
+    /// The user as whom it runs, if not that of the server.
+    user: Option<AsUser>,
 }
 
 impl Command {
@@ -136,6 +139,7 @@ impl<A: Audience> Engine<A> {
         check_lengths(&request, &limits)?;
         #[cfg(test)]
         crate::supervise::break_at("!request", &request.process_id);
+        let user = AsUser::of(&request, host)?;
         let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
         let supervisor = Supervisor::find(request.restart.as_ref(), host)?;
@@ -152,7 +156,7 @@ impl<A: Audience> Engine<A> {
                 ProcessLog::Mirror(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
             }
         };
-        let command = Command { start, sandbox, managed, floor, snapshot: None, supervisor };
+        let command = Command { start, sandbox, managed, floor, snapshot: None, supervisor, user };
         let process = Engine::new(request.process_id, spec, placement, log, audience);
         if process.is_durable() {
             // The keeper answers for its input.
@@ -208,7 +212,14 @@ impl<A: Audience> Engine<A> {
         attempt: &Attempt,
     ) -> Result<Made, RpcError> {
         let (snapshot, spawner) = (command.snapshot.take(), self.host.spawner());
+        let user = command.user.take();
+        if let Some(user) = &user {
+            self.apply_user(owner, user, &mut command.start).await?;
+        }
         let (start, confined, rules, supervisor) = self.confine(owner, command).await?;
+        if let Some(user) = &user {
+            user.check_unconfined(&start)?;
+        }
         // Captured in the jail of the command, if it has one.
         let mut start = match snapshot {
             Some(snapshot) => snapshot.apply(start, spawner).await,
@@ -574,6 +585,7 @@ fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcErr
         rlimits,
         cgroup,
         jail: request.isolate_pids.then(Jail::pids_only),
+        user: None,
     })
 }
 
@@ -636,6 +648,7 @@ fn spec(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> 
         start_id: request.start_id.as_deref(),
         argv: &argv,
         cwd: &request.cwd,
+        user: request.user.as_deref(),
         labels: &request.labels,
     };
     let kept = StartRequest::of(request, floor);
@@ -645,7 +658,9 @@ fn spec(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> 
         request: kept,
         sync: request.sync,
         argv,
-        cwd: request.cwd.clone(),
+        cwd: as_user::shown_cwd(request),
+        home: OnceLock::new(),
+        user: request.user.clone(),
         tty: request.tty,
         labels: request.labels.clone(),
         asked_at_ms: now_ms(),

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::limits::Limits;
 
 /// The version of everything but the greeting.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// The longest message: a start with as many arguments and variables as the kernel takes, or a long write.
 pub(crate) const MAX_BYTES: usize = 256 << 20;

@@ -385,7 +385,7 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+    use std::{collections::BTreeMap, path::PathBuf, sync::OnceLock, time::Duration};
 
     use remex_proto::{
         HostPath,
@@ -454,6 +454,8 @@ mod tests {
         Spec {
             argv: Vec::new(),
             cwd: HostPath::from(PathBuf::from("/")),
+            home: OnceLock::new(),
+            user: None,
             tty: false,
             labels: BTreeMap::new(),
             asked_at_ms: 0,

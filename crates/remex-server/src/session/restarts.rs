@@ -18,7 +18,7 @@ use tracing::Instrument as _;
 
 use super::{Session, StartBounds, saved, starts::PendingStart};
 use crate::{
-    engine::{HANG_THRESHOLD, Request, StartRequest, Starting, broken, unknown_process},
+    engine::{AsUser, HANG_THRESHOLD, Request, StartRequest, Starting, broken, unknown_process},
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
     process::{Followers, Process, ProcessOwner, StartAt, Viewer},
     supervise::defect,
@@ -183,6 +183,7 @@ impl Session {
         if !is_confined {
             self.host.starts().check_unconfined()?;
         }
+        AsUser::check_restart(&start, is_confined)?;
         let was_running = self.end_process(&old, request.grace_ms, outbox).await?;
         Ok(Prepared { old, start, was_running, turn })
     }

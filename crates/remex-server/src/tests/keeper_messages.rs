@@ -75,6 +75,7 @@ impl RawServer {
             rlimits: Rlimits::default(),
             cgroup: None,
             jail: None,
+            user: None,
         };
         let rules = Rules {
             id: format!("p{}", key.0),

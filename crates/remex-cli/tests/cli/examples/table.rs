@@ -73,6 +73,14 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         "remex run --on far -A -- git fetch",
         How::Elsewhere("it needs an ssh host; tests/cli/ssh_login.rs has one"),
     ),
+    (
+        "remex run --on build --user nobody -- id -un",
+        How::Elsewhere("only a server of root can do it; tests/cli/user.rs has one"),
+    ),
+    (
+        "remex shell --on build --user postgres",
+        How::Elsewhere("only a server of root can do it; tests/cli/user.rs has one"),
+    ),
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex attach --on build work", typed(&[Step { shows: &["building"], keys: DETACH }])),

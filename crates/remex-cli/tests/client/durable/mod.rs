@@ -16,6 +16,7 @@ mod status;
 mod storage;
 mod units;
 mod upgrades;
+mod users;
 
 use std::time::Duration;
 

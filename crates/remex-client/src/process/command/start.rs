@@ -174,8 +174,16 @@ impl Command {
                 "omit that, or use a current `remex serve` there",
             ));
         }
+        if self.user.is_some() && info.is_none_or(|info| !info.capabilities.process_user) {
+            return Err(usage(
+                "cannot run a command as another user: this server does not support it",
+                "omit the user, or use a current `remex serve` there that runs as root and starts any process",
+            ));
+        }
         let cwd = match cwd {
             Some(directory) => directory,
+            // The home of the account, which only the server knows.
+            None if self.user.is_some() => HostPath::default(),
             None => info
                 .and_then(|info| info.cwd.clone())
                 .unwrap_or_else(|| HostPath::from(std::path::PathBuf::from("/"))),
@@ -199,6 +207,7 @@ impl Command {
             argv,
             argv_base64,
             cwd,
+            user: self.user.clone(),
             env,
             tty: self.terminal.is_some(),
             pipe_stdin: self.stdin == Stdio::Piped && self.terminal.is_none(),
