@@ -15,7 +15,7 @@ const GID: u32 = 54_872;
 const OTHER: u32 = 54_873;
 
 fn other() -> UserIds {
-    UserIds::new(UID, GID, [OTHER]).unwrap()
+    UserIds::new(UID, GID, [OTHER]).expect("no id is reserved")
 }
 
 fn is_possible() -> bool {
@@ -27,7 +27,7 @@ fn as_other(start: Start) -> Start {
 }
 
 async fn refused(start: Start) -> StartError {
-    spawner().start(start).await.unwrap_err()
+    spawner().start(start).await.expect_err("the start is refused")
 }
 
 #[tokio::test]
