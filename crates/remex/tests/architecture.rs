@@ -170,7 +170,7 @@ const PROTO_LAYERS: [&str; 22] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 41] = [
+const PROCESS_LAYERS: [&str; 42] = [
     "memory",
     "pid",
     "signal",
