@@ -314,6 +314,10 @@ impl Charge {
         &self.account
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Changes the charge, whether or not it fits.
     pub(crate) fn set(&self, bytes: usize) {
         if self.bytes.load(Ordering::Relaxed) == bytes {

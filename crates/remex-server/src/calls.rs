@@ -474,9 +474,10 @@ impl Calls {
 
     fn end_session(&self, request: wire_session::End, responder: Responder) {
         let (sessions, credential) = (Arc::clone(&self.sessions), self.credential.clone());
+        let connection = self.context.connection();
         // Runs to completion even if the connection closes, which ending the session may itself cause.
         self.context.host().spawn(async move {
-            let result = sessions.end(&request.session_id, &credential).await;
+            let result = sessions.end(&request.session_id, &credential, connection).await;
             let controller = result.as_ref().ok().cloned().flatten();
             responder.answer(result.map(|_| Empty {}));
             if let Some(outbox) = controller {

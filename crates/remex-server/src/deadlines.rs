@@ -15,6 +15,12 @@ use tokio::sync::Notify;
 pub(crate) trait Expire: Send + Sync {
     /// Called once after the deadline.
     fn expire(self: Arc<Self>);
+
+    /// Expires early to make room for others; returns `false` if it must stay.
+    fn make_way(self: Arc<Self>) -> bool {
+        self.expire();
+        true
+    }
 }
 
 /// The deadlines of a server. An entry keeps nothing alive; dropping its [`Deadline`] removes it.

@@ -288,23 +288,28 @@ impl Durable {
 
     /// Deletes the log of the process that closed first, to make space for one of `session`; returns whether there is one.
     pub(crate) fn collect(&self, lack: Lack, session: &str) -> bool {
-        loop {
+        let mut spared = Vec::new();
+        let is_found = loop {
             let oldest = {
                 let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
                 let found =
                     closed.iter().position(|closed| lack == Lack::Server || closed.session == session);
                 found.and_then(|index| closed.remove(index))
             };
-            let Some(oldest) = oldest else { return false };
-            if let Some(process) = oldest.process.upgrade() {
+            let Some(oldest) = oldest else { break false };
+            let Some(process) = oldest.process.upgrade() else { continue };
+            if process.make_way() {
                 tracing::warn!(
                     session = oldest.session,
                     "no disk space left: deleting the log of a closed process"
                 );
-                process.expire();
-                return true;
+                break true;
             }
-        }
+            spared.push(oldest);
+        };
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        spared.into_iter().rev().for_each(|spared| closed.push_front(spared));
+        is_found
     }
 
     /// Returns what is kept, as far as the keeper says it.

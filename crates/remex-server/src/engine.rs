@@ -61,7 +61,7 @@ use crate::{
     limits::Limits,
     proxy::Denials,
 };
-pub(crate) use as_user::AsUser;
+
 pub(crate) use audience::{Audience, Caller, Holding, Outcome};
 use coalesce::ReadCoalescing;
 use eviction::Evictions;

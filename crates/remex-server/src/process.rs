@@ -8,6 +8,7 @@ mod follow;
 mod ledger;
 mod loading;
 mod read;
+mod succession;
 mod window;
 
 use std::{
@@ -31,6 +32,8 @@ use control::Control;
 use follow::Follow;
 pub(crate) use follow::{StartAt, Viewer};
 use ledger::Ledger;
+pub(crate) use succession::Standing;
+use succession::Succession;
 
 /// A process that connections can follow.
 pub(crate) type Process = Engine<Followers>;
@@ -49,6 +52,7 @@ pub(crate) struct Followers {
     deadline: Option<Deadline>,
     /// The connection that the last input came on, where that is recorded.
     input_of: Option<ConnectionId>,
+    succession: Succession,
 }
 
 /// An owner of processes that connections can follow: a session.
@@ -73,6 +77,7 @@ impl Followers {
             overdue: false,
             deadline: None,
             input_of: None,
+            succession: Succession::default(),
         }
     }
 }
@@ -192,5 +197,18 @@ impl Process {
 impl Expire for Process {
     fn expire(self: Arc<Self>) {
         self.forget_if_settled();
+    }
+
+    fn make_way(self: Arc<Self>) -> bool {
+        match self.standing() {
+            Standing::Current => self.forget_if_settled(),
+            Standing::Leaving => return false,
+            Standing::Replaced => {
+                if let Some(owner) = self.owner() {
+                    owner.forget(&self);
+                }
+            }
+        }
+        true
     }
 }

@@ -3,28 +3,27 @@
 //! The [`SessionRegistry`] decides which connection holds it and when it expires; the session itself knows its
 //! processes and their subscribers. Start at [`Session`].
 
+mod ending;
 mod owner;
+mod processes;
 mod registry;
 mod restarts;
 mod saved;
 mod starts;
+mod turns;
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
-use remex_process::{Scope, Tag, tree};
+use remex_process::Tag;
 use remex_proto::{
     ErrorKind, RpcError, ServerNote,
     call::Note,
     initialize::Capability,
     network::{PolicyDecision, PolicyRequest},
-    process::{self as wire, ExitCause},
+    process as wire,
 };
 use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
@@ -35,18 +34,18 @@ use crate::{
     fs::PathLockQueue,
     host::Host,
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
-    process::{Followers, Process, ProcessOwner, StartAt, Viewer},
+    process::{Followers, Process, ProcessOwner, Standing, StartAt, Viewer},
     scope::Floor,
     ssh_login::SshLogin,
     trace,
 };
+pub(crate) use ending::PendingStarts;
 use owner::{OwnerShared, SessionOwner};
+use processes::Processes;
 pub(crate) use registry::{OpenedSession, SessionRegistry};
 use restarts::Entry;
-use starts::{PendingStart, Starts};
-
-/// How long killed processes may take until all their output is in their logs.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+use starts::{Asked, PendingStart, Starts};
+use turns::Turns;
 
 /// About what a session needs, with its names.
 const SESSION_BYTES: usize = 8 << 10;
@@ -74,8 +73,8 @@ pub(crate) struct Session {
     /// Held while the controller changes or a start is admitted, so that neither sees an intermediate state of
     /// the other.
     changing: Mutex<()>,
-    /// The ids of processes that are being restarted.
-    restarting: Mutex<HashSet<String>>,
+    /// Shared like `processes`, which is locked after it.
+    turns: Mutex<Turns>,
     /// Notified when a process has closed.
     closed_one: Notify,
     /// Whether a later server is to find it again.
@@ -107,27 +106,6 @@ pub(crate) struct StartBounds {
     pub(crate) floor: Floor,
     /// Whose variables they get.
     pub(crate) login: Option<Arc<SshLogin>>,
-}
-
-#[derive(Debug, Default)]
-struct Processes {
-    by_id: HashMap<Box<str>, Arc<Process>>,
-    /// Number of processes that are not closed.
-    live: usize,
-    /// Closed processes that are still readable, oldest first.
-    closed: VecDeque<Arc<Process>>,
-    /// How many of them, from the front, have evicted their output to make room.
-    drained: usize,
-    /// Bytes that they keep besides their output.
-    closed_weight: usize,
-    ended: bool,
-}
-
-/// Whether starts are still in progress in a session that ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PendingStarts {
-    Nothing,
-    Starts,
 }
 
 /// The connections that receive the notifications of a session.
@@ -181,7 +159,7 @@ impl Session {
             next_process: AtomicU32::new(0),
             path_locks: Arc::new(PathLockQueue::new(limits.waiting_file_requests)),
             changing: Mutex::default(),
-            restarting: Mutex::default(),
+            turns: Mutex::default(),
             closed_one: Notify::new(),
             is_lasting,
             is_unsaved: AtomicBool::new(false),
@@ -218,6 +196,10 @@ impl Session {
                 RpcError::new(ErrorKind::InvalidParams, message).with_hint("end it with `process/terminate`")
             );
         }
+        if process.standing() == Standing::Leaving {
+            let message = format!("cannot forget process `{id}`: it is being restarted");
+            return Err(RpcError::new(ErrorKind::InvalidParams, message).with_hint("wait until it runs"));
+        }
         // Whoever asks for this wants nothing held for a client that is away.
         process.release();
         process.forget_if_settled();
@@ -248,11 +230,13 @@ impl Session {
         slots: &Arc<Semaphore>,
     ) {
         let start_id = request.start_id.clone();
-        let Some(responder) = self.replay_start(start_id.as_deref(), &request.process_id, responder) else {
+        let Some(responder) =
+            self.replay_start(start_id.as_deref(), &request.process_id, Asked::Start, responder)
+        else {
             return;
         };
         let pending = PendingStart { session: self, start_id: start_id.as_deref() };
-        match self.admit(request, &Entry::New(responder.outbox().id), bounds) {
+        match self.admit(request, Entry::New(responder.outbox().id), bounds) {
             Ok((process, command)) => {
                 let start_id = start_id.clone();
                 let (id, identity) = (&self.id, &self.owner.identity);
@@ -287,7 +271,7 @@ impl Session {
     fn admit(
         self: &Arc<Self>,
         mut request: wire::Start,
-        entry: &Entry<'_>,
+        entry: Entry<'_>,
         bounds: &StartBounds,
     ) -> Result<(Arc<Process>, Command), RpcError> {
         self.host.starts().check_any()?;
@@ -305,9 +289,9 @@ impl Session {
         let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
         let followers = entry.followers(&request.process_id);
         let (process, command) = Process::prepare(request, bounds.floor, placement, followers)?;
-        self.owner.keep_open(&process)?;
+        self.owner.keep_open(&process, entry.replaced().map(|old| &**old))?;
         let _changing = self.changing();
-        let viewer = match entry {
+        let viewer = match &entry {
             Entry::New(connection) => Some(self.controller(*connection).ok_or_else(not_attached)?),
             Entry::Again(_) => self.controlling(),
         };
@@ -315,30 +299,47 @@ impl Session {
             process.controlled_by(&viewer);
         }
         let mut processes = self.processes();
-        if processes.ended || self.host.is_stopping() {
-            return Err(RpcError::new(
-                ErrorKind::ShuttingDown,
-                "the server or the session is ending and starts nothing new",
-            )
-            .with_hint("connect to another server, or start a new session"));
-        }
+        self.check_starts(&processes)?;
         let known = processes.by_id.get(&process.id);
-        if let Some(known) = known.filter(|known| !entry.replaces(known)) {
+        let replaced = entry.replaced();
+        if let Some(known) = known.filter(|known| replaced.is_none_or(|old| !Arc::ptr_eq(old, known))) {
             let mismatch = known.spec.start_id.is_some() && process.spec.start_id.is_some();
             let kind = if mismatch { ErrorKind::StartIdMismatch } else { ErrorKind::ProcessExists };
             return Err(RpcError::new(kind, format!("process {} already exists", process.id)).with_hint(
                 "choose another `processId`; an ended process keeps its id while its output is retained",
             ));
         }
-        if processes.live >= limits.processes {
+        match entry {
+            Entry::New(_) => self.count_start(&mut processes, bounds)?,
+            Entry::Again(place) => {
+                process.succeeds(place.old());
+                place.hand_over();
+            }
+        }
+        process.set_live(true);
+        processes.by_id.insert(process.id.clone(), Arc::clone(&process));
+        Ok((process, command.with_snapshot(snapshot)))
+    }
+
+    /// Refuses a start while the server or the session ends.
+    fn check_starts(&self, processes: &Processes) -> Result<(), RpcError> {
+        if !processes.ended && !self.host.is_stopping() {
+            return Ok(());
+        }
+        let message = "the server or the session is ending and starts nothing new";
+        Err(RpcError::new(ErrorKind::ShuttingDown, message)
+            .with_hint("connect to another server, or start a new session"))
+    }
+
+    /// Counts one more process, unless there are as many as may be.
+    fn count_start(&self, processes: &mut Processes, bounds: &StartBounds) -> Result<(), RpcError> {
+        if processes.live >= self.host.limits().processes {
             let message = format!("session has {} processes, which is its limit", processes.live);
             return Err(RpcError::new(ErrorKind::TooManyProcesses, message).with_hint("end some first"));
         }
         self.owner.count_start(bounds.max_processes)?;
-        process.set_live(true);
         processes.live += 1;
-        processes.by_id.insert(process.id.clone(), Arc::clone(&process));
-        Ok((process, command.with_snapshot(snapshot)))
+        Ok(())
     }
 
     /// Returns a tag that no process of the session has had.
@@ -368,7 +369,7 @@ impl Session {
                 subscriber.outbox.mark_disconnected();
             }
         }
-        for process in self.all_processes() {
+        for process in self.all_followed() {
             process.detach(connection);
         }
     }
@@ -389,7 +390,7 @@ impl Session {
 
     pub(crate) fn unobserve(&self, connection: ConnectionId) {
         self.subscribers().observers.retain(|known| known.outbox.id != connection);
-        for process in self.all_processes() {
+        for process in self.all_followed() {
             process.unfollow(connection);
         }
     }
@@ -407,90 +408,6 @@ impl Session {
         }
         for observer in &subscribers.observers {
             send(observer, Some(self.id.clone()));
-        }
-    }
-
-    /// Kills everything the session started, including processes that its commands left running on purpose.
-    ///
-    /// # Errors
-    ///
-    /// If something is still alive after a while.
-    pub(crate) async fn end(&self) -> Result<(), RpcError> {
-        let ended = self.end_processes().await;
-        self.tell_end();
-        ended
-    }
-
-    async fn end_processes(&self) -> Result<(), RpcError> {
-        let pending = self.abandon(Reach::All);
-        if self.next_process.load(Ordering::Relaxed) > 0 {
-            self.kill().await?;
-        }
-        self.closed_in_time(Reach::All).await?;
-        if pending == PendingStarts::Starts {
-            // A start in progress may have created a child after the scan.
-            self.kill().await?;
-        }
-        self.host.remove_empty_cgroups();
-        self.delete_logs();
-        tracing::info!(session = %self.id, identity = %self.owner.identity, "session ended");
-        Ok(())
-    }
-
-    /// Tells observers that the session has ended.
-    fn tell_end(&self) {
-        for observer in &self.subscribers().observers {
-            observer.outbox.push_note(remex_proto::session::Ended { session_id: self.id.clone() });
-        }
-    }
-
-    async fn kill(&self) -> Result<(), RpcError> {
-        for tag in self.tags() {
-            tree::kill(&Scope::Session(tag)).await.map_err(|error| {
-                let message = format!("cannot end all processes of the session: {error}");
-                RpcError::new(ErrorKind::Internal, message)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Waits until all processes are closed, with a timeout.
-    pub(crate) async fn closed_in_time(&self, reach: Reach) -> Result<(), RpcError> {
-        if tokio::time::timeout(END_PATIENCE, self.all_closed(reach)).await.is_ok() {
-            return Ok(());
-        }
-        let live = self.processes().live(reach);
-        let message = format!("{live} processes of the session are still alive");
-        Err(RpcError::new(ErrorKind::Internal, message).with_hint("check them on the host"))
-    }
-
-    /// Refuses new starts and kills running processes. Does not reach processes that have left their group.
-    pub(crate) fn abandon(&self, reach: Reach) -> PendingStarts {
-        self.processes().ended = true;
-        self.will_end(reach);
-        let processes = self.all_processes().into_iter().filter(|process| reach.covers(process));
-        let starting = processes.filter(|process| process.abandon()).count();
-        if starting > 0 { PendingStarts::Starts } else { PendingStarts::Nothing }
-    }
-
-    /// Records why all running processes are about to end, and aborts starts.
-    pub(crate) fn will_end(&self, reach: Reach) {
-        for process in self.all_processes().into_iter().filter(|process| reach.covers(process)) {
-            process.will_end_for(ExitCause::Terminated);
-            process.abort_start();
-        }
-    }
-
-    /// Waits until all processes are closed.
-    pub(crate) async fn all_closed(&self, reach: Reach) {
-        loop {
-            let closed_one = self.closed_one.notified();
-            tokio::pin!(closed_one);
-            closed_one.as_mut().enable();
-            if self.processes().live(reach) == 0 {
-                return;
-            }
-            closed_one.await;
         }
     }
 
@@ -516,8 +433,7 @@ impl Session {
     fn oldest_closed(&self, looked_at: usize) -> Option<Arc<Process>> {
         let is_attached = self.subscribers().controller.is_some();
         let processes = self.processes();
-        let mut oldest = processes.closed.iter().take(looked_at);
-        oldest.find(|process| process.is_settled() && (is_attached || !process.is_held())).cloned()
+        processes.oldest_free(looked_at, is_attached)
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {
@@ -530,36 +446,6 @@ impl Session {
 
     fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Processes {
-    /// Returns how many processes are not closed.
-    fn live(&self, reach: Reach) -> usize {
-        match reach {
-            Reach::All => self.live,
-            Reach::Ephemeral => {
-                self.by_id.values().filter(|process| reach.covers(process) && process.is_live()).count()
-            }
-        }
-    }
-
-    /// Returns whether the session has this process, and not another one with the same id.
-    fn has(&self, process: &Arc<Process>) -> bool {
-        self.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process))
-    }
-
-    fn forget(&mut self, process: &Arc<Process>) {
-        if self.has(process) {
-            self.by_id.remove(&process.id);
-        }
-        // Processes are forgotten roughly in the order of closing, so it is near the front.
-        if let Some(index) = self.closed.iter().position(|closed| Arc::ptr_eq(closed, process)) {
-            self.closed.remove(index);
-            self.closed_weight -= process.spec.weight;
-            self.drained -= usize::from(index < self.drained);
-        }
-        process.withdraw();
     }
 }
 
@@ -628,7 +514,7 @@ impl Owner<Followers> for Session {
 
     fn on_broken(&self, process: &Arc<Process>) {
         let mut processes = self.processes();
-        if process.set_live(false) {
+        if process.set_live(false) && process.standing() != Standing::Leaving {
             processes.live -= 1;
             self.owner.count_end();
         }
@@ -646,9 +532,12 @@ impl Owner<Followers> for Session {
         if !process.set_live(false) {
             return;
         }
-        processes.live -= 1;
-        self.owner.count_end();
-        process.keep_closed();
+        // A restart keeps its place and its memory for the next one.
+        if process.standing() != Standing::Leaving {
+            processes.live -= 1;
+            self.owner.count_end();
+            process.keep_closed();
+        }
         if !processes.has(process) {
             // A client saw the close and forgot the process before its task got here.
             drop(processes);
@@ -660,7 +549,8 @@ impl Owner<Followers> for Session {
             || processes.closed_weight > limits.closed_bytes
         {
             let settled = processes.closed.iter().find(|process| process.is_settled());
-            let Some(oldest) = settled.or(processes.closed.front()).cloned() else { break };
+            let unsettled = processes.closed.iter().find(|process| process.standing() != Standing::Leaving);
+            let Some(oldest) = settled.or(unsettled).cloned() else { break };
             processes.forget(&oldest);
             self.delete_log(oldest);
         }
@@ -695,7 +585,8 @@ impl ProcessOwner for Session {
     }
 
     fn has(&self, process: &Arc<Process>) -> bool {
-        self.processes().has(process)
+        let processes = self.processes();
+        processes.has(process) || processes.closed.iter().any(|closed| Arc::ptr_eq(closed, process))
     }
 
     fn forget(&self, process: &Arc<Process>) {

@@ -19,7 +19,7 @@ use crate::{
     budget,
     compute::LARGE_MESSAGE,
     engine::{Backoff, HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable},
-    outbox::{AfterSend, ConnectionId, Encoding, Responder, Source},
+    outbox::{AfterSend, ConnectionId, Encoding, Responder},
     process::Process,
     session::{Session, StartBounds},
     threads::ClientThreads,
@@ -45,19 +45,7 @@ impl Calls {
             Ok(session) => session,
             Err(error) => return order.into_caller().error(&error),
         };
-        match session.process(process) {
-            Some(process) => {
-                if order.is_input() {
-                    let source: Arc<dyn Source> = Arc::clone(&process) as _;
-                    order.caller().set_input_of(Arc::downgrade(&source));
-                    if self.context.host().audit().is_on() {
-                        process.set_input_of(self.context.connection());
-                    }
-                }
-                process.request(order);
-            }
-            None => order.answer_unknown(),
-        }
+        session.order(process, order);
     }
 
     pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {

@@ -105,7 +105,12 @@ mod tests {
         let log = processes.join("0000000000000001");
         create_log(&log);
         let outcome = SavedOutcome::Begun;
-        let start = SavedStart { start_id: "start".to_owned(), process_id: "p".to_owned(), outcome };
+        let start = SavedStart {
+            start_id: "start".to_owned(),
+            process_id: "p".to_owned(),
+            restarted: false,
+            outcome,
+        };
         // Nothing can be appended to that.
         fs::create_dir(sessions.join("s.starts")).unwrap();
         let saved = SavedSessions::in_dir(sessions.clone());

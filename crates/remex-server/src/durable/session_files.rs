@@ -387,7 +387,7 @@ mod tests {
 
     fn begun(number: u32) -> SavedStart {
         let (start_id, process_id) = (format!("s{number}"), format!("p{number}"));
-        SavedStart { start_id, process_id, outcome: SavedOutcome::Begun }
+        SavedStart { start_id, process_id, restarted: false, outcome: SavedOutcome::Begun }
     }
 
     fn ids_in(path: &Path) -> Vec<String> {

@@ -77,6 +77,9 @@ pub(crate) enum SavedNameKind {
 pub(crate) struct SavedStart {
     pub(crate) start_id: String,
     pub(crate) process_id: String,
+    /// Whether it was a restart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) restarted: bool,
     pub(crate) outcome: SavedOutcome,
 }
 

@@ -12,7 +12,7 @@ use crate::{host::Host, user_account::UserAccount};
 
 /// The user as whom a command is to run.
 #[derive(Clone, Debug)]
-pub(crate) struct AsUser {
+pub(super) struct AsUser {
     name: String,
     /// Variables about the account that the request sets itself.
     explicit: Vec<String>,
@@ -70,11 +70,8 @@ impl AsUser {
     }
 
     /// Refuses to start a process again that is to be confined now.
-    pub(crate) fn check_restart(request: &wire::Start, is_confined: bool) -> Result<(), RpcError> {
-        match &request.user {
-            Some(name) if is_confined => Err(confined(name)),
-            _ => Ok(()),
-        }
+    pub(super) fn check_restart(request: &wire::Start) -> Result<(), RpcError> {
+        request.user.as_deref().map_or(Ok(()), |name| Err(confined(name)))
     }
 
     /// Refuses a command that is to be confined: a jail knows the user of the server only.

@@ -36,9 +36,24 @@ impl Texts<'_> {
 }
 
 impl<A: Audience> Engine<A> {
-    /// Charges what an open process keeps, if there is room for it.
-    pub(crate) fn try_keep_open(&self) -> bool {
-        self.kept.try_grow(self.open_bytes())
+    /// Charges what an open process keeps, if there is room for it besides what the process that it replaces hands over.
+    pub(crate) fn try_keep_open(&self, replaced: Option<&Self>) -> bool {
+        /// By so much the ids of the two may differ.
+        const IDS: usize = 16 << 10;
+
+        let Some(replaced) = replaced else { return self.kept.try_grow(self.open_bytes()) };
+        let handed_over = replaced.kept.bytes();
+        replaced.kept.set(0);
+        self.kept.set(handed_over.min(self.open_bytes()));
+        let lacking = self.open_bytes() - self.kept.bytes();
+        if lacking <= IDS {
+            self.keep_open();
+        } else if !self.kept.try_grow(lacking) {
+            self.kept.set(0);
+            replaced.kept.set(handed_over);
+            return false;
+        }
+        true
     }
 
     /// Charges what an open process keeps, whether or not there is room for it.
@@ -49,6 +64,11 @@ impl<A: Audience> Engine<A> {
     /// Charges what a closed process keeps.
     pub(crate) fn keep_closed(&self) {
         self.kept.set(self.spec.weight + ENGINE_BYTES);
+    }
+
+    /// Charges what a closed process keeps that has handed over its charge, if there is room for it.
+    pub(crate) fn try_keep_closed(&self) -> bool {
+        self.kept.try_grow((self.spec.weight + ENGINE_BYTES).saturating_sub(self.kept.bytes()))
     }
 
     /// Returns how many bytes an open process keeps, with one chunk of output, which its log may always have.

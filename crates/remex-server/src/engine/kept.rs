@@ -521,7 +521,7 @@ impl Description {
     pub(crate) fn saved_start(&self, pid: u32, started_at_ms: u64) -> Option<SavedStart> {
         let started = started_reply(&self.id, pid, started_at_ms, self.confined);
         let (start_id, process_id) = (self.start_id.clone()?, self.id.clone());
-        Some(SavedStart { start_id, process_id, outcome: SavedOutcome::Started(started) })
+        Some(SavedStart { start_id, process_id, restarted: false, outcome: SavedOutcome::Started(started) })
     }
 
     fn spec(&self, request: Option<StartRequest>) -> Spec {

@@ -2,10 +2,11 @@
 
 use std::{fmt, sync::Arc};
 
-use remex_proto::{ErrorKind, RpcError, process::Start};
+use remex_proto::{ErrorKind, RpcError, environment, process::Start};
 use serde::{Deserialize, Serialize};
 
-use crate::scope::Floor;
+use super::{as_user::AsUser, managed};
+use crate::{host::Host, scope::Floor};
 
 /// The longest request that is kept.
 const MOST_BYTES: usize = 256 << 10;
@@ -60,6 +61,32 @@ impl StartRequest {
             RpcError::new(ErrorKind::Internal, message).with_hint("start it again yourself")
         })?;
         Ok((kept.start, kept.floor))
+    }
+
+    /// Refuses a start of which it is known without a process that it may not run as confined as it asks for.
+    pub(crate) async fn check_confined(
+        start: &Start,
+        floor: Floor,
+        host: &Arc<Host>,
+        identity: &Arc<str>,
+    ) -> Result<(), RpcError> {
+        host.starts().check_any()?;
+        let (sandbox, _) = managed::sandbox(start)?;
+        if !host.confinement().concerns_processes(&sandbox, floor) {
+            return host.starts().check_unconfined();
+        }
+        AsUser::check_restart(start)?;
+        // What is wrong with the directory is told by the start.
+        let Ok(cwd) = start.cwd.native().map(ToOwned::to_owned) else { return Ok(()) };
+        let env = environment::resolve(start.env_policy.as_ref(), &start.env, host.env().iter().cloned());
+        let tmpdir = env.into_iter().find_map(|(name, value)| (name == "TMPDIR").then_some(value));
+        let (checked, threads) = (Arc::clone(host), host.threads_of(identity));
+        let checking = threads.run(move || {
+            let confinement = checked.confinement();
+            let policy = confinement.resolve_for_process(&sandbox, floor, &cwd, tmpdir.as_deref())?;
+            checked.starts().check_policy(&policy)
+        });
+        checking.await?
     }
 
     /// Returns the error for a process of which nothing was kept.

@@ -7,7 +7,7 @@ use remex_proto::{
     state::output_log::{Hold, Seq},
 };
 
-use super::{Followers, Process, Viewer, follow::Follow};
+use super::{Followers, Process, Standing, Viewer, follow::Follow};
 use crate::{
     engine::{Holding, ProcessLog, Spec},
     limits::Limits,
@@ -342,9 +342,17 @@ impl Control {
 }
 
 impl Followers {
-    /// Returns whether a client expects what it has not been sent, or with `overflow: "hold"` has not acknowledged.
+    /// Returns whether a client expects what it has not been sent, or with `overflow: "hold"` has not acknowledged, or a
+    /// restart relies on it.
     pub(super) fn is_awaited(&self, log: &ProcessLog, spec: &Spec) -> bool {
-        self.control.is_owed(log, spec) || self.follows.iter().any(|follow| follow.is_waiting(log))
+        match self.succession.standing {
+            Standing::Current => {
+                self.control.is_owed(log, spec) || self.follows.iter().any(|follow| follow.is_waiting(log))
+            }
+            Standing::Leaving => true,
+            // Nobody can read it any more, or acknowledge what it reads.
+            Standing::Replaced => self.follows.iter().any(|follow| log.has_next(&follow.cursor)),
+        }
     }
 
     /// Requests an acknowledgement of what the controlling client was sent.
@@ -354,6 +362,12 @@ impl Followers {
 }
 
 impl Process {
+    /// Returns whether a resumed client still reads what it missed.
+    pub(crate) fn is_read_back(&self) -> bool {
+        let state = self.state();
+        state.audience.control.is_catching_up() || state.audience.follows.iter().any(Follow::is_catching_up)
+    }
+
     /// Attaches the first controller.
     pub(crate) fn controlled_by(&self, viewer: &Viewer) {
         self.state().audience.control.resume(viewer, 0, Instant::now());

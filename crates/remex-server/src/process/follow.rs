@@ -10,9 +10,9 @@ use remex_proto::{
     state::output_log::{Cursor, Next, Seq},
 };
 
-use super::{Followers, Process, window::StreamWindow};
+use super::{Followers, Process, Standing, window::StreamWindow};
 use crate::{
-    engine::{Block, ProcessLog, ProcessState, ReadExtent},
+    engine::{Block, Exit, ProcessLog, ProcessState, ReadExtent},
     outbox::{ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
     proxy::Denials,
 };
@@ -27,7 +27,7 @@ const GATHER_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Follow {
     pub(super) connection: ConnectionId,
-    outbox: Arc<Outbox>,
+    pub(super) outbox: Arc<Outbox>,
     pub(super) cursor: Cursor,
     /// Whether the process is on the outbox's list, or will be as soon as its output is loaded.
     pub(super) queued: bool,
@@ -37,21 +37,23 @@ pub(super) struct Follow {
     pub(super) controls: bool,
     /// The session id as a JSON string, for an observer.
     session_json: Option<Box<str>>,
-    wants_gaps: bool,
+    pub(super) wants_gaps: bool,
     /// Bytes sent since the last requested acknowledgement.
     unmarked: usize,
     /// Bytes that were evicted before this connection received them.
-    lost: u64,
+    pub(super) lost: u64,
     /// Answers to reads have covered everything up to here, including gaps.
     read_up_to: Seq,
     /// For a client that reports what it has consumed.
     window: Option<StreamWindow>,
+    /// The connection is still sent the process before this one under the same id.
+    pub(super) waits: bool,
 }
 
 impl Follow {
     /// Returns whether there are events for this connection and it is not queued yet.
     fn is_due(&self, log: &ProcessLog) -> bool {
-        !self.queued && log.has_next(&self.cursor) && self.has_room(log)
+        !self.queued && !self.waits && log.has_next(&self.cursor) && self.has_room(log)
     }
 
     /// Returns whether the client has consumed enough for the next event.
@@ -61,8 +63,12 @@ impl Follow {
 
     /// Returns whether the client still expects events of a closed process.
     pub(super) fn is_waiting(&self, log: &ProcessLog) -> bool {
-        let is_catching_up = self.window.as_ref().is_some_and(StreamWindow::is_catching_up);
-        self.controls && (log.has_next(&self.cursor) || is_catching_up)
+        self.controls && (log.has_next(&self.cursor) || self.is_catching_up())
+    }
+
+    /// Returns whether a client that has resumed has not consumed everything before the stream.
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.window.as_ref().is_some_and(StreamWindow::is_catching_up)
     }
 
     /// Returns whether so much is pending that the connection must be notified at once.
@@ -127,10 +133,8 @@ impl Source for Process {
         let state = &mut *guard;
         let mut delivery = Delivery::default();
         let before = sink.len();
-        let Some(index) = state.audience.follows.iter().position(|follow| follow.connection == connection)
-        else {
-            return delivery;
-        };
+        let is_its_turn = |follow: &Follow| follow.connection == connection && !follow.waits;
+        let Some(index) = state.audience.follows.iter().position(is_its_turn) else { return delivery };
         let begins_after = state.audience.follows[index].cursor.seq;
         loop {
             delivery.sent_bytes = sink.len() - before;
@@ -169,17 +173,13 @@ impl Source for Process {
                         ledger.on_missing(end.saturating_sub(bytes)..end);
                     }
                     if follow.wants_gaps {
-                        let note = wire::Gap {
-                            process_id: self.id.to_string(),
-                            session_id: self.observed(follow),
-                            range: wire::GapRange {
-                                from_seq: gap.from_seq,
-                                to_seq: gap.to_seq,
-                                bytes: gap.bytes,
-                                cause: gap.cause,
-                            },
+                        let range = wire::GapRange {
+                            from_seq: gap.from_seq,
+                            to_seq: gap.to_seq,
+                            bytes: gap.bytes,
+                            cause: gap.cause,
                         };
-                        sink.note(128, note);
+                        sink.note(128, self.gap_note(follow, range));
                     }
                 }
                 Some(Next::Output { seq, stream, bytes, .. }) => {
@@ -206,34 +206,14 @@ impl Source for Process {
                 Some(Next::Exited(seq)) => {
                     follow.streamed(seq, 0);
                     if let Some(exit) = exit {
-                        let note = wire::Exited {
-                            process_id: self.id.to_string(),
-                            session_id: self.observed(follow),
-                            seq,
-                            exit_code: exit.code,
-                            sandbox_denied: exit.sandbox_denied,
-                            signal: exit.signal.clone(),
-                            cause: Some(exit.cause),
-                            usage: Some(exit.usage),
-                            network_denied: Denials::list_of(denials.as_deref()),
-                        };
+                        let note = self.exited_note(follow, seq, exit, denials.as_deref());
                         sink.note(300 + 100 * note.network_denied.len(), note);
                     }
                 }
                 Some(Next::Closed(seq)) => {
                     follow.streamed(seq, 0);
-                    let note = wire::Closed {
-                        process_id: self.id.to_string(),
-                        session_id: self.observed(follow),
-                        seq,
-                        produced: Some(produced),
-                        evicted_bytes: Some(if follow.controls {
-                            ledger.lost(first_offset)
-                        } else {
-                            follow.lost
-                        }),
-                    };
-                    sink.note(200, note);
+                    let lost = if follow.controls { ledger.lost(first_offset) } else { follow.lost };
+                    sink.note(200, self.closed_note(follow, seq, produced, lost));
                 }
             }
             if let (true, Some(end)) = (follow.controls, follow.cursor.offset) {
@@ -244,7 +224,11 @@ impl Source for Process {
         self.account(state, index, begins_after, &mut delivery);
         self.release_loaded(state, index);
         let overdue = state.audience.overdue;
+        let has_all = state.log.is_closed() && !state.log.has_next(&state.audience.follows[index].cursor);
         drop(guard);
+        if has_all {
+            self.pass_on(connection);
+        }
         if overdue && delivery.more.is_none() {
             self.forget_if_settled();
         }
@@ -299,6 +283,7 @@ impl Process {
             let consumed = state.log.cursor_after(state.audience.control.consumed());
             StreamWindow::new(WINDOW_BYTES.min(self.spec.retain_bytes as u64), consumed, cursor)
         });
+        let waits = state.audience.succession.sent_before(viewer.outbox.id).is_some();
         state.audience.follows.retain(|follow| follow.connection != viewer.outbox.id);
         state.audience.follows.push(Follow {
             connection: viewer.outbox.id,
@@ -313,19 +298,19 @@ impl Process {
             lost: 0,
             read_up_to: 0,
             window,
+            waits,
         });
         self.notify(state);
     }
 
-    pub(crate) fn unfollow(&self, connection: ConnectionId) {
-        self.state().audience.follows.retain(|follow| follow.connection != connection);
-    }
-
-    /// Removes the forgotten process from the lists of all connections.
-    pub(crate) fn withdraw(self: &Arc<Self>) {
-        let follows = std::mem::take(&mut self.state().audience.follows);
-        for follow in follows {
-            follow.outbox.withdraw(self);
+    pub(crate) fn unfollow(self: &Arc<Self>, connection: ConnectionId) {
+        let mut state = self.state();
+        state.audience.follows.retain(|follow| follow.connection != connection);
+        let overdue = state.audience.overdue;
+        drop(state);
+        self.pass_on(connection);
+        if overdue {
+            self.forget_if_settled();
         }
     }
 
@@ -337,9 +322,14 @@ impl Process {
             state.audience.control.detach(Instant::now());
         }
         let overdue = state.audience.overdue;
+        let is_replaced = state.audience.succession.standing == Standing::Replaced;
         drop(state);
         Process::cancel_input(self, |responder| responder.outbox().id == connection);
-        if overdue {
+        self.pass_on(connection);
+        if is_replaced {
+            // A client that returns finds the next one.
+            self.forget_if_settled();
+        } else if overdue {
             self.forget_after(self.host().limits().resume_hold);
         }
         self.wake();
@@ -388,6 +378,13 @@ impl Process {
     /// Records that the client of `connection` has consumed everything up to `seq`, which opens its window.
     pub(crate) fn consumed(self: &Arc<Self>, connection: ConnectionId, seq: Seq) {
         let mut guard = self.state();
+        let is_its_turn = |follow: &Follow| follow.connection == connection && !follow.waits;
+        if !guard.audience.follows.iter().any(is_its_turn)
+            && let Some(before) = guard.audience.succession.sent_before(connection)
+        {
+            drop(guard);
+            return before.consumed(connection, seq);
+        }
         let ProcessState { log, audience: Followers { follows, control, .. }, .. } = &mut *guard;
         let seq = seq.min(log.next_seq() - 1);
         if !control.is(connection) || !control.consume(seq) {
@@ -405,6 +402,46 @@ impl Process {
         drop(guard);
         if overdue {
             self.forget_if_settled();
+        }
+    }
+
+    pub(super) fn gap_note(&self, follow: &Follow, range: wire::GapRange) -> wire::Gap {
+        wire::Gap { process_id: self.id.to_string(), session_id: self.observed(follow), range }
+    }
+
+    pub(super) fn exited_note(
+        &self,
+        follow: &Follow,
+        seq: Seq,
+        exit: &Exit,
+        denials: Option<&Denials>,
+    ) -> wire::Exited {
+        wire::Exited {
+            process_id: self.id.to_string(),
+            session_id: self.observed(follow),
+            seq,
+            exit_code: exit.code,
+            sandbox_denied: exit.sandbox_denied,
+            signal: exit.signal.clone(),
+            cause: Some(exit.cause),
+            usage: Some(exit.usage),
+            network_denied: Denials::list_of(denials),
+        }
+    }
+
+    pub(super) fn closed_note(
+        &self,
+        follow: &Follow,
+        seq: Seq,
+        produced: wire::Produced,
+        evicted: u64,
+    ) -> wire::Closed {
+        wire::Closed {
+            process_id: self.id.to_string(),
+            session_id: self.observed(follow),
+            seq,
+            produced: Some(produced),
+            evicted_bytes: Some(evicted),
         }
     }
 

@@ -61,13 +61,13 @@ impl SessionOwner {
         let max_live = max.unwrap_or(usize::MAX);
         let next = |live: usize| (live < max_live).then_some(live + 1);
         let counted = self.shared.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        counted.map(drop).map_err(|live| {
-            let message = format!(
-                "this credential has {live} processes, and its scope `processes={max_live}` allows no more; end some first"
-            );
-            RpcError::new(ErrorKind::TooManyProcesses, message)
-                .with_hint("processes of all sessions of the identity count until their output has ended")
-        })
+        counted.map(drop).map_err(|live| too_many(live, max_live))
+    }
+
+    /// Refuses a start in the place of a process that is counted, if the others are as many as its credential allows.
+    pub(super) fn check_instead(&self, max: Option<usize>) -> Result<(), RpcError> {
+        let live = self.shared.live.load(Ordering::Relaxed);
+        max.filter(|max| live > *max).map_or(Ok(()), |max| Err(too_many(live, max)))
     }
 
     /// Counts a process that an earlier server started.
@@ -80,8 +80,8 @@ impl SessionOwner {
     }
 
     /// Charges what a new process keeps, and forgets closed processes of the identity if that is necessary.
-    pub(super) fn keep_open(&self, process: &Process) -> Result<(), RpcError> {
-        self.make_room(|| process.try_keep_open().then_some(())).ok_or_else(|| {
+    pub(super) fn keep_open(&self, process: &Process, replaced: Option<&Process>) -> Result<(), RpcError> {
+        self.make_room(|| process.try_keep_open(replaced).then_some(())).ok_or_else(|| {
             let what = format!("cannot start process `{}`", process.id);
             account::full(&what, self.account(), Kind::Processes, process.open_bytes())
         })
@@ -125,4 +125,12 @@ impl SessionOwner {
     fn all_sessions(&self) -> Vec<Arc<Session>> {
         self.shared.sessions().iter().filter_map(Weak::upgrade).collect()
     }
+}
+
+fn too_many(live: usize, max: usize) -> RpcError {
+    let message = format!(
+        "this credential has {live} processes, and its scope `processes={max}` allows no more; end some first"
+    );
+    RpcError::new(ErrorKind::TooManyProcesses, message)
+        .with_hint("processes of all sessions of the identity count until their output has ended")
 }

@@ -403,15 +403,22 @@ impl SessionRegistry {
         wire::Listing { sessions: listed.into_iter().map(entry).collect() }
     }
 
-    /// Ends a session; its processes are gone when this returns.
+    /// Ends a session; its processes are gone when this returns. A session in which another connection restarts a process is
+    /// only detached from the connection that holds it, if that ends it.
     ///
     /// Returns the connection that held it, which must be notified.
     pub(crate) async fn end(
         self: &Arc<Self>,
         wanted: &str,
         credential: &Credential,
+        connection: ConnectionId,
     ) -> Result<Option<Arc<Outbox>>, RpcError> {
         let session = self.session_of(wanted, credential)?;
+        if self.is_controller(&session.id, connection) && session.is_restarted_by_others() {
+            // Its client has come back while somebody else restarts what is in it, and takes that for the end of its work.
+            self.detach(&session, connection);
+            return Ok(self.connections.get(connection));
+        }
         let EndOutcome::Ended { controller } = self.sessions().end(&session.id) else {
             return Err(unknown_session(wanted));
         };

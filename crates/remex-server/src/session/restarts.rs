@@ -4,8 +4,7 @@
 //! both: until then, it can be restarted once more. Start at [`Session::restart`].
 
 use std::{
-    collections::HashSet,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,11 +15,15 @@ use remex_proto::{
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
-use super::{Session, StartBounds, saved, starts::PendingStart};
+use super::{
+    Session, StartBounds, saved,
+    starts::{Asked, PendingStart},
+    turns::{Joined, Turn},
+};
 use crate::{
-    engine::{AsUser, HANG_THRESHOLD, Request, StartRequest, Starting, broken, unknown_process},
+    engine::{HANG_THRESHOLD, Request, StartRequest, Starting, broken, unknown_process},
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
-    process::{Followers, Process, ProcessOwner, StartAt, Viewer},
+    process::{Followers, Process, ProcessOwner, Standing, StartAt, Viewer},
     supervise::defect,
     trace,
 };
@@ -28,24 +31,29 @@ use crate::{
 /// How long a killed process may take until all its output is in its log.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long connections may take to be sent the rest of the output.
-const SENT_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a client that has resumed may take to read what it missed.
+const READ_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often to look whether they were.
+/// How often to look whether it has.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long a process at least stays there that was not started again.
+const LEFT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a new process comes into its session.
 pub(super) enum Entry<'a> {
     /// Under an id that is free, for the connection that controls the session.
     New(ConnectionId),
-    /// In place of one that has closed.
-    Again(&'a Arc<Process>),
+    /// In the place of one that has closed.
+    Again(&'a mut Place),
 }
 
 impl Entry<'_> {
-    /// Returns whether it takes the place of this process.
-    pub(super) fn replaces(&self, known: &Arc<Process>) -> bool {
-        matches!(self, Entry::Again(old) if Arc::ptr_eq(old, known))
+    pub(super) fn replaced(&self) -> Option<&Arc<Process>> {
+        match self {
+            Entry::New(_) => None,
+            Entry::Again(place) => Some(&place.old),
+        }
     }
 
     pub(super) fn followers(&self, process: &str) -> Followers {
@@ -57,25 +65,79 @@ impl Entry<'_> {
     }
 }
 
-/// A restart whose process has ended.
-struct Prepared<'a> {
+/// The place of a process that a restart ends, among those that count: it stays taken until the new one has it.
+pub(super) struct Place {
+    session: Arc<Session>,
     old: Arc<Process>,
+    is_taken: bool,
+    is_replaced: bool,
+}
+
+impl Place {
+    pub(super) fn old(&self) -> &Arc<Process> {
+        &self.old
+    }
+
+    /// Leaves it to the new process.
+    pub(super) fn hand_over(&mut self) {
+        self.is_taken = false;
+    }
+
+    /// Leaves the process that has ended to those that still follow it.
+    fn replaced(mut self) {
+        self.is_replaced = true;
+        let old = &self.old;
+        old.set_standing(Standing::Replaced);
+        if old.try_keep_closed() {
+            old.forget_if_settled();
+        } else {
+            self.session.forget(old);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_replaced {
+            return;
+        }
+        let (session, old) = (&self.session, &self.old);
+        let mut processes = session.processes();
+        old.set_standing(Standing::Current);
+        if old.is_live() {
+            return;
+        }
+        old.keep_closed();
+        if self.is_taken {
+            processes.live -= 1;
+            session.owner.count_end();
+        }
+        let is_known = processes.closed.iter().any(|closed| Arc::ptr_eq(closed, old));
+        if is_known && !processes.by_id.contains_key(&old.id) {
+            processes.by_id.insert(old.id.clone(), Arc::clone(old));
+        }
+        drop(processes);
+        old.forget_after(old.spec.closed_ttl.max(LEFT_PATIENCE));
+        session.closed_one.notify_waiters();
+    }
+}
+
+/// A restart whose process has ended.
+struct Prepared {
+    place: Place,
     start: wire::Start,
     /// Whether it had not closed before.
     was_running: bool,
-    turn: Turn<'a>,
 }
 
-/// The turn of one restart of a process; others have to wait for it.
-struct Turn<'a> {
-    session: &'a Session,
-    process: &'a str,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.session.restarting().remove(self.process);
-    }
+/// What has become of a restart.
+enum Outcome {
+    Runs(wire::Started, Arc<Process>),
+    /// It was not attempted: a repeated request tries it again.
+    Refused(RpcError),
+    Failed(RpcError),
+    /// The next server carries it out.
+    Left,
 }
 
 impl Session {
@@ -88,49 +150,92 @@ impl Session {
         slots: &Arc<Semaphore>,
     ) {
         let restart_id = request.restart_id.as_deref();
-        let Some(responder) = self.replay_start(restart_id, &request.process_id, responder) else { return };
+        let Some(responder) = self.replay_start(restart_id, &request.process_id, Asked::Restart, responder)
+        else {
+            return;
+        };
+        // Now, and not in the task: what comes after this request is for the new process.
+        let Some((turn, responder)) = self.take_turn(&request, responder) else { return };
         let (session, slots) = (Arc::clone(self), Arc::clone(slots));
         // Runs to completion even if the connection closes: half of it would be the end of the process.
-        self.host.spawn(async move { session.carry_out(&request, responder, bounds, slots).await });
+        self.host.spawn(async move { session.carry_out(&request, responder, bounds, slots, turn).await });
     }
 
     async fn carry_out(
         self: Arc<Self>,
         request: &wire::StartAgain,
         responder: Responder,
-        mut bounds: StartBounds,
+        bounds: StartBounds,
         slots: Arc<Semaphore>,
+        mut turn: Turn,
     ) {
         let restart_id = request.restart_id.as_deref();
         let pending = PendingStart { session: &self, start_id: restart_id };
-        let refuse = |pending: PendingStart<'_>, responder: Responder, error: &RpcError| {
-            // For repeats that wait; later ones try it again, because nothing was started.
-            self.finish_start(restart_id, &Err(error.clone()));
+        let outcome = self.start_again(request, &responder, bounds, slots, &mut turn).await;
+        let joined = turn.end();
+        if matches!(outcome, Outcome::Runs(..) | Outcome::Failed(_)) {
+            pending.hand_over();
+            self.answer_restart(restart_id, &outcome, responder);
+        } else {
+            self.answer_restart(restart_id, &outcome, responder);
             drop(pending);
-            responder.error(error);
+        }
+        for Joined { restart_id, responder } in joined {
+            self.answer_restart(restart_id.as_deref(), &outcome, responder);
+            if matches!(outcome, Outcome::Refused(_) | Outcome::Left) {
+                self.forget_start(restart_id.as_deref());
+            }
+        }
+    }
+
+    fn answer_restart(&self, restart_id: Option<&str>, outcome: &Outcome, responder: Responder) {
+        match outcome {
+            Outcome::Runs(started, process) => {
+                self.finish_start(restart_id, &Ok(started.clone()));
+                responder.ok_then(started.clone(), AfterSend::Follow(Arc::clone(process) as _));
+            }
+            Outcome::Refused(error) | Outcome::Failed(error) => {
+                self.finish_start(restart_id, &Err(error.clone()));
+                responder.error(error);
+            }
+            Outcome::Left => self.host.leave_to_next(responder),
+        }
+    }
+
+    async fn start_again(
+        self: &Arc<Self>,
+        request: &wire::StartAgain,
+        responder: &Responder,
+        mut bounds: StartBounds,
+        slots: Arc<Semaphore>,
+        turn: &mut Turn,
+    ) -> Outcome {
+        let refused = |error: RpcError| {
+            let is_left = self.is_saved() && error.kind == ErrorKind::ShuttingDown && self.host.is_stopping();
+            if is_left { Outcome::Left } else { Outcome::Refused(error) }
         };
-        let prepared = self.prepare(request, &mut bounds, responder.outbox()).await;
-        let Prepared { old, start, was_running, turn } = match prepared {
+        let prepared = self.prepare(request, &mut bounds, responder.outbox(), turn).await;
+        let Prepared { mut place, start, was_running } = match prepared {
             Ok(prepared) => prepared,
-            Err(error) => return refuse(pending, responder, &error),
+            Err(error) => return refused(error),
         };
-        let admitted = self.admit(start, &Entry::Again(&old), &bounds);
+        let old = Arc::clone(&place.old);
+        let admitted = match turn.commit() {
+            Ok(()) => self
+                .admit(start, Entry::Again(&mut place), &bounds)
+                .map_err(|error| not_again(&old.id, was_running, error)),
+            Err(error) => Err(error),
+        };
         let (process, command) = match admitted {
             Ok(admitted) => admitted,
-            Err(error)
-                if self.is_saved() && error.kind == ErrorKind::ShuttingDown && self.host.is_stopping() =>
-            {
-                drop((pending, turn));
-                return self.host.leave_to_next(responder);
-            }
-            Err(error) => return refuse(pending, responder, &not_again(&old.id, was_running, error)),
+            Err(error) => return refused(error),
         };
-        pending.hand_over();
+        turn.hand_to(&process);
         let (caller, answer) = Responder::within(responder.outbox());
         let (id, identity) = (&self.id, &self.owner.identity);
         let span = trace::process(&process.id, id, identity, responder.trace(), self.host.set_parent());
         let starting = Starting { process: Arc::clone(&process), command, start_id: None, caller, slots };
-        let owner: Arc<dyn ProcessOwner> = Arc::clone(&self) as _;
+        let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
         let saved = self.save_begun(&process);
         let running = async move {
             match saved::begun(saved, &starting.process).await {
@@ -139,53 +244,40 @@ impl Session {
             }
         };
         self.host.spawn(running.instrument(span));
-        let outcome = match answer.await {
-            Ok(Ok(Some(started))) => Ok(started),
-            Ok(Err(error)) => Err(not_again(&old.id, was_running, error)),
-            Ok(Ok(None)) | Err(_) => Err(not_again(&old.id, was_running, defect())),
-        };
-        match &outcome {
-            Ok(_) => {
-                self.forget_replaced(&old);
+        let error = match answer.await {
+            Ok(Ok(Some(started))) => {
+                place.replaced();
                 self.show_to_controller(&process, responder.outbox().id);
+                return Outcome::Runs(started, process);
             }
-            Err(_) => self.put_back(&old),
-        }
-        drop(turn);
-        self.finish_start(restart_id, &outcome);
-        match outcome {
-            Ok(started) => responder.ok_then(started, AfterSend::Follow(process as _)),
-            Err(error) => responder.error(&error),
-        }
+            Ok(Err(error)) => error,
+            Ok(Ok(None)) | Err(_) => defect(),
+        };
+        Outcome::Failed(not_again(&old.id, was_running, error))
     }
 
     /// Ends the process to restart, if nothing that can be known before is against that.
-    async fn prepare<'a>(
-        &'a self,
-        request: &'a wire::StartAgain,
+    async fn prepare(
+        self: &Arc<Self>,
+        request: &wire::StartAgain,
         bounds: &mut StartBounds,
         outbox: &Arc<Outbox>,
-    ) -> Result<Prepared<'a>, RpcError> {
+        turn: &mut Turn,
+    ) -> Result<Prepared, RpcError> {
         let id = &request.process_id;
-        let turn = self.turn(id)?;
         let old = self.process(id).ok_or_else(|| unknown_process(id))?;
         if !old.started(Instant::now().checked_add(HANG_THRESHOLD)).await {
             return Err(unknown_process(id));
         }
-        self.check_unattached(id, outbox.id)?;
         let Some(kept) = &old.spec.request else { return Err(StartRequest::not_kept(id)) };
         let (mut start, floor) = kept.decode()?;
         start.start_id.clone_from(&request.restart_id);
         bounds.floor = bounds.floor.max(floor);
-        self.host.starts().check_any()?;
-        let is_confined = start.enforce_managed_network
-            || self.host.confinement().concerns_processes(&start.sandbox, bounds.floor);
-        if !is_confined {
-            self.host.starts().check_unconfined()?;
-        }
-        AsUser::check_restart(&start, is_confined)?;
-        let was_running = self.end_process(&old, request.grace_ms, outbox).await?;
-        Ok(Prepared { old, start, was_running, turn })
+        StartRequest::check_confined(&start, bounds.floor, &self.host, &self.owner.identity).await?;
+        self.check_unattached(id, outbox.id)?;
+        let place = self.place_for_next(&old, bounds)?;
+        let was_running = self.end_process(&old, request.grace_ms, outbox, turn).await?;
+        Ok(Prepared { place, start, was_running })
     }
 
     /// Refuses a restart while another connection holds the session: its client would take the end of the process for
@@ -201,26 +293,39 @@ impl Session {
             .with_hint("detach that client first, or restart it from there"))
     }
 
-    fn turn<'a>(&'a self, process: &'a str) -> Result<Turn<'a>, RpcError> {
-        if self.restarting().insert(process.to_owned()) {
-            return Ok(Turn { session: self, process });
+    /// Keeps the place of a process for the next one; it counts once, whether it runs or has ended.
+    fn place_for_next(self: &Arc<Self>, old: &Arc<Process>, bounds: &StartBounds) -> Result<Place, RpcError> {
+        let mut processes = self.processes();
+        self.check_starts(&processes)?;
+        if !processes.has(old) {
+            return Err(unknown_process(&old.id));
         }
-        let message = format!("process `{process}` is being restarted by another request");
-        Err(RpcError::new(ErrorKind::ProcessExists, message).with_hint("wait until it runs"))
+        if old.is_live() {
+            self.owner.check_instead(bounds.max_processes)?;
+        } else {
+            self.count_start(&mut processes, bounds)?;
+        }
+        old.set_standing(Standing::Leaving);
+        Ok(Place { session: Arc::clone(self), old: Arc::clone(old), is_taken: true, is_replaced: false })
     }
 
-    /// Ends a process with its whole tree, and waits until its clients have seen that; returns whether it had not closed.
+    /// Ends a process with its whole tree; returns whether it had not closed.
     async fn end_process(
         &self,
         old: &Arc<Process>,
         grace_ms: Option<u64>,
         outbox: &Arc<Outbox>,
+        turn: &mut Turn,
     ) -> Result<bool, RpcError> {
         let was_open = old.is_live();
         if let Some(timeout_ms) = grace_ms.filter(|ms| *ms > 0 && was_open) {
             terminate(old, TerminateMode::Graceful { timeout_ms }, outbox).await?;
-            let _ = tokio::time::timeout(Duration::from_millis(timeout_ms), self.has_closed(old)).await;
+            tokio::select! {
+                () = self.has_closed(old) => {}
+                () = turn.grace_over() => {}
+            }
         }
+        turn.begin_kill()?;
         // Answered when nothing of it is left.
         terminate(old, TerminateMode::Force, outbox).await?;
         if tokio::time::timeout(CLOSE_PATIENCE, self.has_closed(old)).await.is_err() {
@@ -234,7 +339,7 @@ impl Session {
         }
         old.release();
         let begun = Instant::now();
-        while !old.is_settled() && begun.elapsed() < SENT_PATIENCE {
+        while old.is_read_back() && begun.elapsed() < READ_PATIENCE {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
         Ok(was_open)
@@ -270,19 +375,6 @@ impl Session {
     /// Returns how the connection that controls the session follows its processes.
     pub(super) fn controlling(&self) -> Option<Viewer> {
         self.subscribers().controller.as_ref().map(|controller| controller.viewer(None))
-    }
-
-    /// Gives a closed process its id back, unless it was forgotten or there is another one.
-    fn put_back(&self, old: &Arc<Process>) {
-        let mut processes = self.processes();
-        let is_known = processes.closed.iter().any(|closed| Arc::ptr_eq(closed, old));
-        if is_known && !processes.by_id.contains_key(&old.id) {
-            processes.by_id.insert(old.id.clone(), Arc::clone(old));
-        }
-    }
-
-    fn restarting(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.restarting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

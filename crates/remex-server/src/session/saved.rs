@@ -15,7 +15,11 @@ use remex_proto::{
     state::session_table::{Attachment, Detached, NewSession, OnDetach},
 };
 
-use super::{Session, SessionRegistry, registry::OpenedSession, starts::SavedRecord};
+use super::{
+    Session, SessionRegistry,
+    registry::OpenedSession,
+    starts::{Asked, SavedRecord},
+};
 use crate::{
     clock::steady_ms,
     durable::{
@@ -121,7 +125,8 @@ impl Session {
             return process.spec.sync.then(|| durable.files().sync(&self.id));
         }
         let (start_id, process_id) = (process.spec.start_id.clone()?, process.id.to_string());
-        let start = SavedStart { start_id, process_id, outcome: SavedOutcome::Begun };
+        let restarted = self.is_restart(&start_id, &process_id);
+        let start = SavedStart { start_id, process_id, restarted, outcome: SavedOutcome::Begun };
         Some(durable.files().append(&self.id, &start))
     }
 
@@ -145,7 +150,8 @@ impl Session {
         let saving = self.host.durable().and_then(|durable| {
             let start_id = process.spec.start_id.clone()?;
             let outcome = SavedOutcome::Started(process.started_before()?);
-            let start = SavedStart { start_id, process_id: process.id.to_string(), outcome };
+            let (process_id, restarted) = (process.id.to_string(), self.is_restart(&start_id, &process.id));
+            let start = SavedStart { start_id, process_id, restarted, outcome };
             let (log, _) = process.closed_log()?;
             Some(durable.files().forget(&self.id, &start, log))
         });
@@ -163,7 +169,7 @@ impl Session {
 
     /// Deletes the logs of a session that has ended.
     pub(super) fn delete_logs(&self) {
-        for process in self.all_processes() {
+        for process in self.all_followed() {
             process.discard();
         }
     }
@@ -191,7 +197,10 @@ impl Session {
         let process = Process::restore(description, kept, placement, followers)?;
         if let Some(start_id) = &description.start_id {
             let outcome = process.started_before().map(Ok);
-            self.restore_start(start_id.clone(), SavedRecord { process_id: description.id.clone(), outcome });
+            self.restore_start(
+                start_id.clone(),
+                SavedRecord { process_id: description.id.clone(), asked: Asked::Start, outcome },
+            );
         }
         {
             let mut processes = self.processes();
@@ -399,9 +408,10 @@ impl SessionRegistry {
         };
         let owner = sessions.owner(&identity, self.host());
         let session = Session::new(saved.id.clone(), owner, saved.number, true, self.host());
-        for SavedStart { start_id, process_id, outcome } in starts {
+        for SavedStart { start_id, process_id, restarted, outcome } in starts {
             let outcome = Some(outcome.outcome(&process_id));
-            session.restore_start(start_id, SavedRecord { process_id, outcome });
+            let asked = if restarted { Asked::Restart } else { Asked::Start };
+            session.restore_start(start_id, SavedRecord { process_id, asked, outcome });
         }
         let session = Arc::new(session);
         session.owner.add(&session);

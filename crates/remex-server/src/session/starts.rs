@@ -1,7 +1,8 @@
 //! Starts by `startId`: a repeated start is answered with the result of the first.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{MutexGuard, PoisonError},
 };
 
@@ -13,15 +14,70 @@ use crate::{
     outbox::Responder,
 };
 
+/// How many restarts of a process have their results remembered.
+const KEPT_RESTARTS: usize = 16;
+
+/// How many older restarts of a session are known as such, so that they are not repeated.
+const KNOWN_RESTARTS: usize = 1024;
+
+/// What an id is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Start,
+    Restart,
+}
+
 /// The results of the starts of a session, by id.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
     by_id: HashMap<String, Record>,
+    /// How many there were.
+    count: u64,
+    /// The ids of restarts whose results are forgotten, as hashes, the oldest first.
+    older_restarts: VecDeque<u64>,
+}
+
+impl Starts {
+    fn insert(
+        &mut self,
+        start_id: String,
+        asked: Asked,
+        process_id: String,
+        outcome: Outcome,
+        charge: Charge,
+    ) {
+        self.count += 1;
+        let record = Record { process_id, asked, number: self.count, outcome, charge };
+        self.by_id.insert(start_id, record);
+    }
+
+    /// Forgets the result of the oldest restart of a process before another one, if there are many.
+    fn forget_older_restart(&mut self, process_id: &str, limit: usize) {
+        let is_older = |record: &Record| {
+            record.asked == Asked::Restart
+                && record.process_id == process_id
+                && matches!(record.outcome, Outcome::Known(_))
+        };
+        let older = self.by_id.iter().filter(|(_, record)| is_older(record));
+        if older.clone().count() < KEPT_RESTARTS && self.by_id.len() < limit {
+            return;
+        }
+        let oldest = older.min_by_key(|(_, record)| record.number).map(|(start_id, _)| start_id.clone());
+        let Some(oldest) = oldest else { return };
+        self.by_id.remove(&oldest);
+        self.older_restarts.push_back(hash(&oldest, process_id));
+        if self.older_restarts.len() > KNOWN_RESTARTS {
+            self.older_restarts.pop_front();
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Record {
     process_id: String,
+    asked: Asked,
+    /// Counts the starts of the session.
+    number: u64,
     outcome: Outcome,
     charge: Charge,
 }
@@ -57,16 +113,21 @@ impl Drop for PendingStart<'_> {
 #[derive(Debug)]
 pub(super) struct SavedRecord {
     pub(super) process_id: String,
+    pub(super) asked: Asked,
     pub(super) outcome: Option<Result<wire::Started, RpcError>>,
 }
 
 impl Session {
     /// Remembers a start of an earlier server.
     pub(super) fn restore_start(&self, start_id: String, saved: SavedRecord) {
-        let SavedRecord { process_id, outcome } = saved;
+        let SavedRecord { process_id, asked, outcome } = saved;
         let charge = self.account.take(Kind::Sessions, weight(&start_id, &process_id));
         let outcome = outcome.map_or_else(|| Outcome::Pending(Vec::new()), Outcome::Known);
-        self.starts().by_id.insert(start_id, Record { process_id, outcome, charge });
+        let mut starts = self.starts();
+        if asked == Asked::Restart {
+            starts.forget_older_restart(&process_id, usize::MAX);
+        }
+        starts.insert(start_id, asked, process_id, outcome, charge);
     }
 
     /// Answers a repeated start; returns the responder if the start is new.
@@ -74,11 +135,24 @@ impl Session {
         &self,
         start_id: Option<&str>,
         process_id: &str,
+        asked: Asked,
         responder: Responder,
     ) -> Option<Responder> {
         let Some(start_id) = start_id else { return Some(responder) };
         let bytes = weight(start_id, process_id);
-        let is_known = self.starts().by_id.contains_key(start_id);
+        let is_known = {
+            let mut starts = self.starts();
+            let is_known = starts.by_id.contains_key(start_id);
+            if !is_known && asked == Asked::Restart {
+                if starts.older_restarts.contains(&hash(start_id, process_id)) {
+                    drop(starts);
+                    responder.error(&older_restart(start_id, process_id));
+                    return None;
+                }
+                starts.forget_older_restart(process_id, self.host.limits().start_ids);
+            }
+            is_known
+        };
         // Not while the starts are locked, because it may forget processes.
         let charge = (!is_known)
             .then(|| self.owner.make_room(|| self.account.try_take(Kind::Sessions, bytes)))
@@ -121,13 +195,13 @@ impl Session {
                     return None;
                 };
                 let outcome = Outcome::Pending(Vec::new());
-                starts.by_id.insert(start_id.to_owned(), Record { process_id, outcome, charge });
+                starts.insert(start_id.to_owned(), asked, process_id, outcome, charge);
                 Some(responder)
             }
         }
     }
 
-    fn forget_start(&self, start_id: Option<&str>) {
+    pub(super) fn forget_start(&self, start_id: Option<&str>) {
         let Some(start_id) = start_id else { return };
         let record = self.starts().by_id.remove(start_id);
         drop(record);
@@ -149,9 +223,29 @@ impl Session {
         }
     }
 
+    /// Returns whether an id is that of a restart.
+    pub(super) fn is_restart(&self, start_id: &str, process_id: &str) -> bool {
+        let starts = self.starts();
+        let known = starts.by_id.get(start_id).map(|record| record.asked == Asked::Restart);
+        known.unwrap_or_else(|| starts.older_restarts.contains(&hash(start_id, process_id)))
+    }
+
     fn starts(&self) -> MutexGuard<'_, Starts> {
         self.starts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn hash(start_id: &str, process_id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (start_id, process_id).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn older_restart(restart_id: &str, process_id: &str) -> RpcError {
+    let message = format!(
+        "restart `{restart_id}` of process `{process_id}` was carried out, and later ones followed: its result is no longer known"
+    );
+    RpcError::new(ErrorKind::StartIdMismatch, message).with_hint("use a new restartId to restart it again")
 }
 
 /// Returns about how many bytes a remembered start needs.
