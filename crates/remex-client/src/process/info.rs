@@ -16,6 +16,8 @@ pub struct ProcessInfo {
     pub process_id: String,
     /// The session it belongs to.
     pub session_id: String,
+    /// What tells this start of it from those before and after a restart, if the server tells.
+    pub incarnation: Option<u64>,
     /// The program and its arguments.
     pub argv: Vec<String>,
     /// Its working directory at the start.
@@ -57,6 +59,7 @@ impl ProcessInfo {
         Self {
             process_id: entry.process_id,
             session_id: entry.session_id,
+            incarnation: entry.incarnation,
             argv: entry.argv,
             cwd: entry.cwd,
             pid: entry.pid,
@@ -90,6 +93,7 @@ impl ProcessInfo {
         Self {
             process_id: process_id.into(),
             session_id: session_id.into(),
+            incarnation: None,
             argv: Vec::new(),
             cwd: HostPath::from(std::path::PathBuf::from("/")),
             pid: None,

@@ -258,6 +258,9 @@ pub struct Features {
     /// `process/restart`, and `restartable` of `process/start`.
     #[serde(deserialize_with = "default_unless_decodable")]
     pub process_restart_request: bool,
+    /// `incarnation` in answers and requests about processes.
+    #[serde(deserialize_with = "default_unless_decodable")]
+    pub process_incarnation: bool,
 }
 
 /// `environment/status`.

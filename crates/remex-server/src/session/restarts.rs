@@ -168,7 +168,7 @@ impl Session {
     ) -> Result<Prepared<'a>, RpcError> {
         let id = &request.process_id;
         let turn = self.turn(id)?;
-        let old = self.process(id).ok_or_else(|| unknown_process(id))?;
+        let old = self.process_of(id, request.incarnation)?;
         if !old.started(Instant::now().checked_add(HANG_THRESHOLD)).await {
             return Err(unknown_process(id));
         }
