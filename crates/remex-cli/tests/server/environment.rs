@@ -100,6 +100,7 @@ fn the_host_is_described() {
                 "shellSnapshotV2": true,
                 "processRestart": true,
                 "processRestartRequest": true,
+                "processIncarnation": true,
             },
             "processLimits": null,
             "confinement": null,
