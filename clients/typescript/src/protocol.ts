@@ -241,6 +241,8 @@ export interface EnvironmentFeatures {
   httpHeaderEnvVars: boolean;
   /** `networkProxy` of `process/start`. */
   networkProxyLaunch: boolean;
+  /** `incarnation` in answers and requests about processes. */
+  processIncarnation: boolean;
   /** `restart` of `process/start`. */
   processRestart: boolean;
   /** `process/restart`, and `restartable` of `process/start`. */
@@ -387,6 +389,8 @@ export interface FlowBodyConsumedParams {
  * The server streams no more than 256 KiB or 4,096 events beyond it, and keeps what is not consumed.
  */
 export interface FlowConsumedParams {
+  /** The start that it was read from: if the process was restarted since, this says nothing about the new one. */
+  incarnation?: number | null | undefined;
   /** A process of the connection's own session. */
   processId: string;
   /** The last consumed event; never decreases. */
@@ -1183,6 +1187,8 @@ export interface ProcessChunk {
 
 /** `process/closeStdin`: end of file after everything accepted before. Idempotent. */
 export interface ProcessCloseStdinParams {
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** Another session of the same identity. */
@@ -1275,6 +1281,8 @@ export interface ProcessEntry {
   exitCode: number | null;
   /** Whose session that is; only in a listing with the scope `all`. */
   identity?: string | null | undefined;
+  /** Tells this start of the process from all others under its id, before and after a restart; absent from servers that cannot tell, and for a process that one of them has started. */
+  incarnation?: number | null | undefined;
   /** As given at the start. */
   labels: Record<string, string>;
   /** The living processes of the tree, the smallest numbers first, at most 64. */
@@ -1363,6 +1371,8 @@ export interface ProcessFailedParams {
 
 /** `process/forget`: a process that has closed is forgotten now, with its output; its id is free. */
 export interface ProcessForgetParams {
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** The session it is in; the connection's own if absent. */
@@ -1455,6 +1465,8 @@ export interface ProcessProduced {
 export interface ProcessReadParams {
   /** Exclusive; absent: 0, from the oldest. */
   afterSeq?: number | null | undefined;
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** Decoded bytes; at most, and by default, 16 MiB. At least one chunk is returned if there is one. */
   maxBytes?: number | null | undefined;
   /** The process. */
@@ -1483,6 +1495,8 @@ export interface ProcessReadResult {
   failure: string | null;
   /** What was evicted between the cursor and the first chunk. */
   gap?: ProcessGapRange | null | undefined;
+  /** Tells this start of the process from all others under its id, before and after a restart; absent from servers that cannot tell, and for a process that one of them has started. */
+  incarnation?: number | null | undefined;
   /** The hosts that the sandbox has refused so far. */
   networkDenied?: ProcessDeniedHost[] | undefined;
   /** One past what this answer covers. */
@@ -1501,6 +1515,8 @@ export interface ProcessReadResult {
 export interface ProcessReleaseParams {
   /** How long its session lives from now on without a connection, if it has none and would end sooner; at most as long as the server allows. Absent: as before. */
   detachTtlMs?: number | null | undefined;
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** The session it is in; the connection's own if absent. */
@@ -1511,6 +1527,8 @@ export interface ProcessReleaseParams {
 export interface ProcessResizeParams {
   /** Width in characters. */
   cols: number;
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** Height in characters. */
@@ -1553,6 +1571,8 @@ export interface ProcessRestart {
 export interface ProcessRestartParams {
   /** How long its tree may take to end after SIGTERM; absent: it is killed at once. */
   graceMs?: number | null | undefined;
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** The process; it may have ended already. */
   processId: string;
   /** Makes the restart idempotent: repeating it with the same id returns the first outcome. It is the `startId` of the new start. */
@@ -1572,6 +1592,8 @@ export type ProcessScope = "session" | "identity" | "all";
 
 /** `process/seek`: finds a position in the output, to read from there without reading what precedes it. */
 export interface ProcessSeekParams {
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** Another session of the same identity. */
@@ -1614,6 +1636,8 @@ export type ProcessSignalName = "interrupt" | "ABRT" | "SIGABRT" | "ALRM" | "SIG
 
 /** `process/signal`: a signal for the process group of the child. */
 export interface ProcessSignalParams {
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** Another session of the same identity. */
@@ -1624,6 +1648,8 @@ export interface ProcessSignalParams {
 
 /** `process/snapshot`: the retained output in one piece. */
 export interface ProcessSnapshotParams {
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** Over all streams; at most, and by default, 16 MiB. */
   maxBytes?: number | null | undefined;
   /** The process. */
@@ -1720,6 +1746,8 @@ export interface ProcessStartParams {
 
 /** The answer to `process/start`. */
 export interface ProcessStartResult {
+  /** Tells this start of the process from all others under its id, before and after a restart; absent from servers that cannot tell, and for a process that one of them has started. */
+  incarnation?: number | null | undefined;
   /** The process id of the operating system. */
   pid: number | null;
   /** As in the request. */
@@ -1758,6 +1786,8 @@ export type ProcessTerminateMode = "force" | {
 
 /** `process/terminate`: ends the process and its whole tree. An unknown or ended process is not an error. */
 export interface ProcessTerminateParams {
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** How to end it; absent: `SIGKILL` at once. */
   mode?: ProcessTerminateMode | undefined;
   /** The process. */
@@ -1803,6 +1833,8 @@ export type ProcessWaitCondition = "exit" | "closed" | {
 
 /** `process/wait`: waits for a condition; returns at once if it already holds. */
 export interface ProcessWaitParams {
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** Another session of the same identity. */
@@ -1836,6 +1868,8 @@ export interface ProcessWaitResult {
 export interface ProcessWriteParams {
   /** What to write; may be empty. */
   chunk: Base64Bytes;
+  /** The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing. Absent: whichever runs now. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** Another session of the same identity. */
@@ -1877,6 +1911,7 @@ export interface RpcErrorData {
   hint?: string | null | undefined;
   kind?: RpcErrorKind | null | undefined;
   program?: string | null | undefined;
+  restarted?: boolean | undefined;
 }
 
 /** The kind of error: a stable word for programs. Clients must accept words that are not listed. */

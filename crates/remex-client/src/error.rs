@@ -314,6 +314,17 @@ impl Error {
         }
     }
 
+    /// Returns whether the process was restarted since it was started or attached to: what was asked of it was not done, and
+    /// a new handle is needed for the process that runs now.
+    ///
+    /// ```
+    /// let error = remex_client::Error::Interrupted { method: "process/signal" };
+    /// assert!(!error.is_restarted());
+    /// ```
+    pub fn is_restarted(&self) -> bool {
+        is_restarted(self)
+    }
+
     /// Returns whether the call may have taken effect on the remote host all the same.
     ///
     /// ```
@@ -675,6 +686,21 @@ fn amount(bytes: Option<u64>) -> String {
 pub(crate) fn is_unknown_process(error: &Error) -> bool {
     matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::UnknownProcess
         || refusal.message.starts_with("unknown process id"))
+}
+
+/// Returns whether a process was restarted since, so that the request was for the one before.
+pub(crate) fn is_restarted(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.restarted)
+}
+
+/// Returns the error that ends the events of a process that was restarted while nobody followed it.
+pub(crate) fn restarted(process_id: &str) -> Error {
+    let message = format!(
+        "process `{process_id}` was restarted while this client was disconnected; how the one before ended, and the rest of \
+         its output, are unknown"
+    );
+    let error = RpcError::new(ErrorKind::UnknownProcess, message);
+    Error::Refused(error.with_hint("make a new handle for the process that runs now").with_restarted())
 }
 
 /// Returns whether the server has no such session, in any dialect.

@@ -6,7 +6,10 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -22,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::{
     Error,
-    error::{is_starting, is_unknown_process},
+    error::{is_restarted, is_starting, is_unknown_process, restarted},
     event::{Chunk, Closed, Event, Exit, Gap},
 };
 
@@ -47,9 +50,15 @@ const REPORT_EVENTS: u64 = WINDOW_EVENTS / 4;
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     pub(crate) id: String,
+    incarnation: Incarnation,
+    /// Whether another process has its id now.
+    is_replaced: AtomicBool,
     /// The connection task adds events, consumers take them; locked only briefly.
     state: Mutex<QueueState>,
 }
+
+/// The start of a process that requests are for, once the server has told it, if it does.
+pub(crate) type Incarnation = Arc<OnceLock<u64>>;
 
 #[derive(Debug)]
 struct QueueState {
@@ -77,6 +86,11 @@ struct QueueState {
     last_output: Instant,
     /// The seq of the first event that this connection streamed; the server streams all later ones too.
     live_from: Option<u64>,
+    /// The last event that this connection streamed.
+    live_to: u64,
+    /// Whether the process may have been restarted, so that what is streamed may be of another one, until a read shows
+    /// that it was not.
+    is_unconfirmed: bool,
     /// Whether the server has confirmed the process, so that it can be read.
     is_started: bool,
     close: Close,
@@ -127,6 +141,8 @@ pub(crate) struct QueueAction {
     pub(crate) read: Option<wire::Read>,
     /// Everything up to here is consumed; the server may drop it.
     pub(crate) consumed: Option<u64>,
+    /// Everything up to here that has arrived is discarded; it may be of the process after a restart.
+    pub(crate) discarded: Option<u64>,
 }
 
 /// A notification about a process of this session.
@@ -196,6 +212,8 @@ impl EventQueue {
     pub(crate) fn new(id: String, retain_bytes: Option<u64>, close: Close) -> Self {
         Self {
             id,
+            incarnation: Incarnation::default(),
+            is_replaced: AtomicBool::new(false),
             state: Mutex::new(QueueState {
                 replay: Replay::new(AHEAD),
                 queue: VecDeque::new(),
@@ -213,6 +231,8 @@ impl EventQueue {
                 failed: None,
                 last_output: Instant::now(),
                 live_from: None,
+                live_to: 0,
+                is_unconfirmed: false,
                 is_started: false,
                 close,
                 reads: 0,
@@ -222,13 +242,40 @@ impl EventQueue {
     }
 
     /// Records that the server has the process; `history` says whether it may have earlier output.
-    pub(crate) fn on_started(&self, history: History) -> QueueAction {
+    pub(crate) fn on_started(&self, history: History, incarnation: Option<u64>) -> QueueAction {
         let mut state = self.lock();
+        if let Some(incarnation) = incarnation {
+            self.incarnation.get_or_init(|| incarnation);
+        }
         state.is_started = true;
+        state.is_unconfirmed = history == History::Possible && incarnation.is_some();
         if history == History::Possible {
             state.interrupt();
         }
-        state.action(&self.id)
+        if !state.is_unconfirmed {
+            state.deliver_ready(None);
+        }
+        state.action(&self.id, self.incarnation())
+    }
+
+    /// Returns the start of the process that requests are for.
+    pub(crate) fn incarnation(&self) -> Option<u64> {
+        self.incarnation.get().copied()
+    }
+
+    /// Returns the same for those that need it before it is known.
+    pub(crate) fn shared_incarnation(&self) -> Incarnation {
+        Arc::clone(&self.incarnation)
+    }
+
+    /// Returns whether another process has its id now.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
+    }
+
+    /// Records that the process was restarted.
+    pub(crate) fn on_restarted(&self) {
+        self.is_replaced.store(true, Ordering::Relaxed);
     }
 
     // Called by the connection task.
@@ -238,14 +285,16 @@ impl EventQueue {
         let mut state = self.lock();
         if state.failed.is_some() || state.closed.is_some() {
             // No consumer will see it, so it must not block the process: after a restart, that is another one.
-            return QueueAction { consumed: Some(event.position().1), ..QueueAction::default() };
+            return QueueAction { discarded: Some(event.position().1), ..QueueAction::default() };
         }
         if state.is_full() {
             // Only a server of the base dialect sends beyond the window. Discard the event; a read fetches it later.
             state.interrupt();
             return QueueAction::default();
         }
-        state.live_from.get_or_insert(event.position().1);
+        let position = event.position().1;
+        state.live_from.get_or_insert(position);
+        state.live_to = state.live_to.max(position);
         match event {
             ProcessEvent::Output(note) => {
                 state.last_output = Instant::now();
@@ -266,11 +315,13 @@ impl EventQueue {
             }
         }
         let had_exited = state.exit.is_some();
-        state.deliver_ready(None);
+        if !state.is_unconfirmed {
+            state.deliver_ready(None);
+        }
         if !had_exited && state.awaits_silence() && state.reads == 0 {
             state.interrupt();
         }
-        state.action(&self.id)
+        state.action(&self.id, self.incarnation())
     }
 
     /// Handles the reply to a read.
@@ -280,6 +331,7 @@ impl EventQueue {
         match answer {
             Ok(_) if state.failed.is_some() => {}
             Ok(reply) => {
+                state.is_unconfirmed = false;
                 let state_read = ReadState::of(&reply);
                 let is_silent = std::mem::take(&mut state.listens) && reply.chunks.is_empty();
                 let bytes: usize = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum();
@@ -312,20 +364,30 @@ impl EventQueue {
             Err(error) if is_starting(&error) => state.interrupt(),
             Err(error) if is_unknown_process(&error) && state.closed.is_some() => {}
             Err(error) if is_unknown_process(&error) && state.awaits_silence() => state.close(),
+            Err(error) if is_restarted(&error) => {
+                self.on_restarted();
+                state.fail(restarted(&self.id));
+                // What has arrived is of the process after the restart, which must not wait for anybody here.
+                let discarded = Some(state.live_to).filter(|seq| *seq > 0);
+                return QueueAction { discarded, ..QueueAction::default() };
+            }
             Err(error) => state.fail(error),
         }
-        state.action(&self.id)
+        state.action(&self.id, self.incarnation())
     }
 
     /// Records a disconnect: events may be missing.
     pub(crate) fn on_disconnect(&self) {
-        self.lock().interrupt();
+        let mut state = self.lock();
+        state.interrupt();
+        // Without an incarnation, nothing shows that it is another one.
+        state.is_unconfirmed = self.incarnation().is_some() || !state.is_started;
     }
 
     /// Records a reconnect.
     pub(crate) fn on_reconnect(&self) -> QueueAction {
         let mut state = self.lock();
-        let mut action = state.action(&self.id);
+        let mut action = state.action(&self.id, self.incarnation());
         // The last report may not have reached the server.
         action.consumed = Some(state.consumed()).filter(|seq| *seq > 0);
         action
@@ -357,7 +419,7 @@ impl EventQueue {
             FirstConsumer::Awaited { .. } | FirstConsumer::Arrived => return QueueAction::default(),
         }
         state.drop_consumed();
-        let mut action = state.action(&self.id);
+        let mut action = state.action(&self.id, self.incarnation());
         action.consumed = Some(state.consumed());
         action
     }
@@ -389,7 +451,7 @@ impl EventQueue {
         let mut state = self.lock();
         state.consumers.remove(&number);
         state.drop_consumed();
-        state.action(&self.id)
+        state.action(&self.id, self.incarnation())
     }
 
     /// Takes the next event for a consumer; `None` after the last.
@@ -417,7 +479,7 @@ impl EventQueue {
         let event = event.clone();
         consumer.next += 1;
         state.drop_consumed();
-        Poll::Ready((Ok(Some(event)), state.action(&self.id)))
+        Poll::Ready((Ok(Some(event)), state.action(&self.id, self.incarnation())))
     }
 
     /// Stops keeping events for a first consumer.
@@ -425,7 +487,7 @@ impl EventQueue {
         let mut state = self.lock();
         state.first_consumer = FirstConsumer::Arrived;
         state.drop_consumed();
-        state.action(&self.id)
+        state.action(&self.id, self.incarnation())
     }
 
     /// Returns the known state of the process.
@@ -481,7 +543,7 @@ impl QueueState {
 
     fn interrupt(&mut self) {
         self.replay.interrupt();
-        self.live_from = None;
+        (self.live_from, self.live_to) = (None, 0);
     }
 
     /// Returns the seq up to which the server may drop events.
@@ -569,7 +631,7 @@ impl QueueState {
     }
 
     /// Returns the messages that are due.
-    fn action(&mut self, process_id: &str) -> QueueAction {
+    fn action(&mut self, process_id: &str, incarnation: Option<u64>) -> QueueAction {
         let mut action = QueueAction::default();
         let is_much = self.unreported_bytes >= self.report_bytes || self.unreported_events >= REPORT_EVENTS;
         // The server may have less room than a report is due at; without this one it would wait for ever.
@@ -588,6 +650,7 @@ impl QueueState {
             action.read = Some(wire::Read {
                 process_id: process_id.to_owned(),
                 session_id: None,
+                incarnation,
                 after_seq: Some(after),
                 max_bytes: Some(READ_BYTES),
                 wait_ms: self.awaits_silence().then_some(SILENCE_MS),

@@ -27,7 +27,7 @@ pub use exec_process::{ExecProcess, Executor, ProcessFuture};
 pub use info::ProcessInfo;
 pub use lines::{Line, Lines};
 pub use output::Output;
-pub use reference::{OutputBatch, ProcessRef, Termination, TimedChunk};
+pub use reference::{OutputBatch, ProcessRef, Restarted, Termination, TimedChunk};
 pub use remex_proto::{
     environment::Inherit,
     process::{
@@ -100,7 +100,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let core = self.client.core();
         if self.on_drop == OnDrop::Terminate && self.queue.known().closed.is_none() {
-            core.enqueue_unbounded(terminate(&self.queue.id, wire::TerminateMode::Force).into());
+            core.enqueue_unbounded(terminate(&self.queue, wire::TerminateMode::Force).into());
         }
         core.remove_queue(&self.queue);
     }
@@ -272,7 +272,7 @@ impl Process {
         match std::mem::replace(&mut *slot, StdinSlot::Empty) {
             StdinSlot::Empty => None,
             StdinSlot::Owned(stdin) => Some(stdin),
-            StdinSlot::Foreign => Some(Stdin::new(self.client().clone(), self.id().to_owned())),
+            StdinSlot::Foreign => Some(Stdin::new(self.client().clone(), &self.handle.queue)),
         }
     }
 
@@ -355,8 +355,9 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub async fn resize(&self, size: TerminalSize) -> Result<(), Error> {
+        let (process_id, incarnation) = (self.id().to_owned(), self.handle.queue.incarnation());
         let TerminalSize { rows, cols } = size;
-        let request = wire::Resize { process_id: self.id().to_owned(), session_id: None, rows, cols };
+        let request = wire::Resize { process_id, session_id: None, incarnation, rows, cols };
         self.client().call(request).await.map(drop)
     }
 
@@ -378,7 +379,8 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub async fn signal(&self, signal: SignalName) -> Result<(), Error> {
-        let request = wire::Signal { process_id: self.id().to_owned(), session_id: None, signal };
+        let (process_id, incarnation) = (self.id().to_owned(), self.handle.queue.incarnation());
+        let request = wire::Signal { process_id, session_id: None, incarnation, signal };
         self.client().call(request).await.map(drop)
     }
 
@@ -401,7 +403,7 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub async fn kill(&self) -> Result<(), Error> {
-        self.client().call(terminate(self.id(), wire::TerminateMode::Force)).await.map(drop)
+        self.client().call(terminate(&self.handle.queue, wire::TerminateMode::Force)).await.map(drop)
     }
 
     /// Sends SIGTERM, and kills the process and all its descendants after `grace`.
@@ -424,7 +426,8 @@ impl Process {
     /// ```
     pub async fn terminate(&self, grace: Duration) -> Result<(), Error> {
         let timeout_ms = millis(grace);
-        self.client().call(terminate(self.id(), wire::TerminateMode::Graceful { timeout_ms })).await.map(drop)
+        let mode = wire::TerminateMode::Graceful { timeout_ms };
+        self.client().call(terminate(&self.handle.queue, mode)).await.map(drop)
     }
 
     /// Returns the beginning and the end of its output so far, at most `max_bytes` in total.
@@ -448,8 +451,9 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub async fn snapshot(&self, max_bytes: u64) -> Result<SnapshotReply, Error> {
-        let request =
-            wire::Snapshot { process_id: self.id().to_owned(), session_id: None, max_bytes: Some(max_bytes) };
+        let (process_id, incarnation) = (self.id().to_owned(), self.handle.queue.incarnation());
+        let max_bytes = Some(max_bytes);
+        let request = wire::Snapshot { process_id, session_id: None, incarnation, max_bytes };
         self.client().call(request).await
     }
 }
@@ -482,18 +486,19 @@ impl Client {
         let probe = wire::Read {
             process_id: id.clone(),
             session_id: None,
+            incarnation: None,
             after_seq: Some(AFTER_EVERYTHING),
             max_bytes: Some(0),
             wait_ms: None,
         };
-        self.call(probe).await?;
+        let incarnation = self.call(probe).await?.incarnation;
         // The retention limit is unknown here; if it is small, only frequent reports keep the process from blocking.
         let queue = Arc::new(EventQueue::new(id.clone(), Some(0), self.core().close()));
         if let Err(error) = self.core().add_queue(&queue) {
             // Another task may have made a handle meanwhile.
             return Process::shared(self, &id).ok_or(error);
         }
-        let action = queue.on_started(History::Possible);
+        let action = queue.on_started(History::Possible, incarnation);
         self.core().perform(&queue, action);
         Ok(Process::foreign(self, queue))
     }
@@ -522,9 +527,9 @@ impl Process {
     }
 }
 
-fn terminate(process_id: &str, mode: wire::TerminateMode) -> wire::Terminate {
-    let (process_id, scope) = (process_id.to_owned(), wire::TerminateScope::Usual);
-    wire::Terminate { process_id, session_id: None, mode, scope }
+fn terminate(queue: &EventQueue, mode: wire::TerminateMode) -> wire::Terminate {
+    let (process_id, scope) = (queue.id.clone(), wire::TerminateScope::Usual);
+    wire::Terminate { process_id, session_id: None, incarnation: queue.incarnation(), mode, scope }
 }
 
 fn millis(duration: Duration) -> u64 {

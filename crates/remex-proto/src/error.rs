@@ -38,6 +38,8 @@ pub struct RpcError {
     pub hint: Option<String>,
     /// What could not be started, if the operating system refused it; the message does not repeat it.
     pub start: Option<Box<FailedStart>>,
+    /// Whether the request was for a process that was restarted since: `data.restarted`.
+    pub restarted: bool,
 }
 
 /// What could not be started.
@@ -54,7 +56,7 @@ impl RpcError {
     /// Creates an error with the usual code of `kind`; a very long message is truncated.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = truncated(message.into());
-        Self { code: kind.code(), message, kind, hint: None, start: None }
+        Self { code: kind.code(), message, kind, hint: None, start: None, restarted: false }
     }
 
     /// Replaces the kind, not the code.
@@ -76,6 +78,11 @@ impl RpcError {
     pub fn with_start(self, program: impl Into<String>, cwd: Option<String>) -> Self {
         let start = FailedStart { program: truncated(program.into()), cwd: cwd.map(truncated) };
         Self { start: Some(Box::new(start)), ..self }
+    }
+
+    /// Says that the request was for a process that was restarted since.
+    pub fn with_restarted(self) -> Self {
+        Self { restarted: true, ..self }
     }
 
     /// Returns what failed and why, the program that could not be started included.
@@ -270,6 +277,8 @@ struct Extra {
     program: Option<String>,
     #[serde(default, deserialize_with = "default_unless_decodable")]
     cwd: Option<String>,
+    #[serde(default, deserialize_with = "default_unless_decodable")]
+    restarted: bool,
 }
 
 impl Serialize for RpcError {
@@ -280,8 +289,9 @@ impl Serialize for RpcError {
             hint: self.hint.as_deref(),
             program: self.start.as_ref().map(|start| &*start.program),
             cwd: self.start.as_ref().and_then(|start| start.cwd.as_deref()),
+            restarted: self.restarted,
         };
-        let has_data = kind.is_some() || data.hint.is_some() || data.program.is_some();
+        let has_data = kind.is_some() || data.hint.is_some() || data.program.is_some() || data.restarted;
         let mut error = serializer.serialize_struct("Error", 2 + usize::from(has_data))?;
         error.serialize_field("code", &self.code)?;
         error.serialize_field("message", &self.message)?;
@@ -302,14 +312,16 @@ struct ExtraRef<'a> {
     program: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cwd: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    restarted: bool,
 }
 
 impl<'de> Deserialize<'de> for RpcError {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Wire { code, message, data } = Wire::deserialize(deserializer)?;
-        let Extra { kind, hint, program, cwd } = data.unwrap_or_default();
+        let Extra { kind, hint, program, cwd, restarted } = data.unwrap_or_default();
         let start = program.map(|program| Box::new(FailedStart { program, cwd }));
-        Ok(Self { code, message, kind: kind.unwrap_or(ErrorKind::Other), hint, start })
+        Ok(Self { code, message, kind: kind.unwrap_or(ErrorKind::Other), hint, start, restarted })
     }
 }
 

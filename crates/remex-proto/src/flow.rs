@@ -32,6 +32,9 @@ pub struct Ack {
 pub struct Consumed {
     /// A process of the connection's own session.
     pub process_id: String,
+    /// The start that it was read from: if the process was restarted since, this says nothing about the new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// The last consumed event; never decreases.
     pub seq: u64,
 }

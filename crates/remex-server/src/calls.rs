@@ -8,6 +8,7 @@ mod listing;
 mod permission;
 mod process;
 mod recorded;
+mod target;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -23,10 +24,12 @@ use remex_proto::{
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
+use target::ProcessTarget;
+
 use crate::{
     audit::PeerInfo,
     context::CallContext,
-    engine::{Owner as _, Request, unknown_process},
+    engine::{Owner as _, Request},
     environment,
     fs::{FileCalls, PathGuard},
     http::{BodyPace, HttpCalls},
@@ -219,11 +222,11 @@ impl Calls {
             Call::ProcessRestart(request) => self.restart(&own, request, responder),
             Call::ProcessCloseStdin(request) => {
                 let order = Request::CloseStdin(responder, request.process_id.as_str().into());
-                self.order(&own, request.session_id.as_deref(), &request.process_id, order);
+                self.order(&own, ProcessTarget::of(&request), order);
             }
             Call::ProcessRelease(request) => {
                 let released = self.session(&own, request.session_id.as_deref()).and_then(|session| {
-                    let released = session.release(&request.process_id)?;
+                    let released = session.release(&request)?;
                     // An administrator may look at the sessions of others, but not keep them.
                     let is_theirs = self.sessions.foreign_session(&session.id, &self.credential).is_some();
                     if let Some(ttl) = request.detach_ttl_ms.filter(|_| !is_theirs) {
@@ -235,12 +238,12 @@ impl Calls {
             }
             Call::ProcessForget(request) => {
                 let session = self.session(&own, request.session_id.as_deref());
-                responder.answer(session.and_then(|session| session.forget_closed(&request.process_id)));
+                responder.answer(session.and_then(|session| session.forget_closed(&request)));
             }
             Call::ProcessResize(request) => {
                 let size = Size { rows: request.rows.get(), cols: request.cols.get() };
                 let order = Request::Resize(size, responder, request.process_id.as_str().into());
-                self.order(&own, request.session_id.as_deref(), &request.process_id, order);
+                self.order(&own, ProcessTarget::of(&request), order);
             }
             Call::ProcessWait(request) => self.wait(id, &own, request, responder),
             Call::ProcessSnapshot(request) => self.snapshot(id, &own, &request, responder),
@@ -327,7 +330,9 @@ impl Calls {
                 else {
                     return Err("`flow/consumed` without the capability `consumed`");
                 };
-                if let Some(process) = ready.session.process(&consumed.process_id) {
+                // What was consumed of a process before a restart says nothing about the one after it.
+                let process = ready.session.process_of(&consumed.process_id, consumed.incarnation);
+                if let Ok(process) = process {
                     process.consumed(self.context.connection(), consumed.seq);
                 }
             }
@@ -468,8 +473,8 @@ impl Calls {
         }
     }
 
-    fn find(&self, own: &Arc<Session>, named: Option<&str>, process: &str) -> Result<Arc<Process>, RpcError> {
-        self.session(own, named)?.process(process).ok_or_else(|| unknown_process(process))
+    fn find(&self, own: &Arc<Session>, target: ProcessTarget<'_>) -> Result<Arc<Process>, RpcError> {
+        self.session(own, target.session)?.process_of(target.process, target.incarnation)
     }
 
     fn end_session(&self, request: wire_session::End, responder: Responder) {

@@ -11,6 +11,7 @@ mod coalesce;
 mod denied;
 mod eviction;
 mod footprint;
+mod incarnation;
 mod input;
 mod keeping;
 mod kept;
@@ -144,6 +145,8 @@ pub(crate) struct Spec {
     pub(crate) timeout_grace: Option<Duration>,
     pub(crate) retain_bytes: usize,
     pub(crate) start_id: Option<String>,
+    /// Tells this start of the process from all others under its id; `None` for one of a server that gave it none.
+    pub(crate) incarnation: Option<u64>,
     /// What starts it again, if that is kept.
     pub(crate) request: Option<StartRequest>,
     /// Whether output is on the disk before it is announced.
@@ -513,6 +516,7 @@ impl<A: Audience> Engine<A> {
             Lifecycle::Starting(_) | Lifecycle::Failed => (None, self.spec.asked_at_ms),
         };
         let mut entry = wire::Entry::new(self.id.to_string(), session_id, self.spec.cwd().clone());
+        entry.incarnation = self.spec.incarnation;
         entry.argv.clone_from(&self.spec.argv);
         entry.pid = pid.map(|pid| pid.as_raw().unsigned_abs());
         entry.tty = self.spec.tty;

@@ -180,15 +180,23 @@ impl Session {
         self.processes().by_id.get(id).cloned()
     }
 
+    /// Returns the process that a request is for, unless it was restarted since.
+    pub(crate) fn process_of(&self, id: &str, incarnation: Option<u64>) -> Result<Arc<Process>, RpcError> {
+        let process = self.process(id).ok_or_else(|| unknown_process(id))?;
+        process.check_incarnation(incarnation)?;
+        Ok(process)
+    }
+
     /// Stops holding output of a process for a disconnected client.
-    pub(crate) fn release(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
-        self.process(id).ok_or_else(|| unknown_process(id))?.release();
+    pub(crate) fn release(&self, request: &wire::Release) -> Result<remex_proto::call::Empty, RpcError> {
+        self.process_of(&request.process_id, request.incarnation)?.release();
         Ok(remex_proto::call::Empty {})
     }
 
     /// Forgets a process on request, once it has closed and its own client has received everything.
-    pub(crate) fn forget_closed(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
-        let process = self.process(id).ok_or_else(|| unknown_process(id))?;
+    pub(crate) fn forget_closed(&self, request: &wire::Forget) -> Result<remex_proto::call::Empty, RpcError> {
+        let id = &request.process_id;
+        let process = self.process_of(id, request.incarnation)?;
         if !process.is_closed() {
             let message =
                 format!("cannot forget process `{id}`: it runs, or something holds its output open");

@@ -43,6 +43,7 @@ pub(crate) fn inspect() -> HostInfo {
     info.capabilities.file_write_streaming = true;
     info.capabilities.shell_snapshot_v2 = true;
     info.capabilities.process_restart_request = true;
+    info.capabilities.process_incarnation = true;
     let codex_home = env::var_os("CODEX_HOME")
         .filter(|home| !home.is_empty())
         .map(|home| std::path::absolute(&home).unwrap_or_else(|_| home.into()));

@@ -227,6 +227,8 @@ class EnvironmentFeatures(TypedDict):
     httpHeaderEnvVars: bool
     #: `networkProxy` of `process/start`.
     networkProxyLaunch: bool
+    #: `incarnation` in answers and requests about processes.
+    processIncarnation: bool
     #: `restart` of `process/start`.
     processRestart: bool
     #: `process/restart`, and `restartable` of `process/start`.
@@ -355,12 +357,18 @@ class FlowBodyConsumedParams(TypedDict):
     #: The last consumed part; never decreases.
     seq: int
 
-class FlowConsumedParams(TypedDict):
-    """`flow/consumed`, from the client: the client has consumed the events of a process up to `seq`."""
+class _FlowConsumedParams(TypedDict):
     #: A process of the connection's own session.
     processId: str
     #: The last consumed event; never decreases.
     seq: int
+
+
+class FlowConsumedParams(_FlowConsumedParams, total=False):
+    """`flow/consumed`, from the client: the client has consumed the events of a process up to `seq`."""
+    #: The start that it was read from: if the process was restarted since, this says nothing about the new
+    #: one.
+    incarnation: int | None
 
 class FlowMarkParams(TypedDict):
     """`flow/mark`, from the server: acknowledge when you have read this far."""
@@ -1171,6 +1179,9 @@ class _ProcessCloseStdinParams(TypedDict):
 
 class ProcessCloseStdinParams(_ProcessCloseStdinParams, total=False):
     """`process/closeStdin`: end of file after everything accepted before. Idempotent."""
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: Another session of the same identity.
     sessionId: str | None
 
@@ -1284,6 +1295,9 @@ class ProcessEntry(_ProcessEntry, total=False):
     durable: bool
     #: Whose session that is; only in a listing with the scope `all`.
     identity: str | None
+    #: Tells this start of the process from all others under its id, before and after a restart; absent from
+    #: servers that cannot tell, and for a process that one of them has started.
+    incarnation: int | None
     #: The user as whom it runs, as given at the start; absent: that of the server.
     user: str | None
 
@@ -1351,6 +1365,9 @@ class _ProcessForgetParams(TypedDict):
 
 class ProcessForgetParams(_ProcessForgetParams, total=False):
     """`process/forget`: a process that has closed is forgotten now, with its output; its id is free."""
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: The session it is in; the connection's own if absent.
     sessionId: str | None
 
@@ -1448,6 +1465,9 @@ class ProcessReadParams(_ProcessReadParams, total=False):
     """`process/read`: output that is retained, or a wait for more. Reading consumes nothing."""
     #: Exclusive; absent: 0, from the oldest.
     afterSeq: int | None
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: Decoded bytes; at most, and by default, 16 MiB. At least one chunk is returned if there is one.
     maxBytes: int | None
     #: Another session of the same identity.
@@ -1481,6 +1501,9 @@ class ProcessReadResult(_ProcessReadResult, total=False):
     evictedBytes: int | None
     #: What was evicted between the cursor and the first chunk.
     gap: ProcessGapRange | None
+    #: Tells this start of the process from all others under its id, before and after a restart; absent from
+    #: servers that cannot tell, and for a process that one of them has started.
+    incarnation: int | None
     #: The hosts that the sandbox has refused so far.
     networkDenied: list[ProcessDeniedHost]
     #: Once it is closed, all output that it produced.
@@ -1501,6 +1524,9 @@ class ProcessReleaseParams(_ProcessReleaseParams, total=False):
     #: How long its session lives from now on without a connection, if it has none and would end sooner; at
     #: most as long as the server allows. Absent: as before.
     detachTtlMs: int | None
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: The session it is in; the connection's own if absent.
     sessionId: str | None
 
@@ -1515,6 +1541,9 @@ class _ProcessResizeParams(TypedDict):
 
 class ProcessResizeParams(_ProcessResizeParams, total=False):
     """`process/resize`: the size of the terminal; a pipe process has none."""
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: Another session of the same identity.
     sessionId: str | None
 
@@ -1552,6 +1581,9 @@ class ProcessRestartParams(_ProcessRestartParams, total=False):
     started."""
     #: How long its tree may take to end after SIGTERM; absent: it is killed at once.
     graceMs: int | None
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: Makes the restart idempotent: repeating it with the same id returns the first outcome. It is the
     #: `startId` of the new start.
     restartId: str | None
@@ -1576,6 +1608,9 @@ class _ProcessSeekParams(TypedDict):
 
 class ProcessSeekParams(_ProcessSeekParams, total=False):
     """`process/seek`: finds a position in the output, to read from there without reading what precedes it."""
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: Another session of the same identity.
     sessionId: str | None
 
@@ -1614,6 +1649,9 @@ class _ProcessSignalParams(TypedDict):
 
 class ProcessSignalParams(_ProcessSignalParams, total=False):
     """`process/signal`: a signal for the process group of the child."""
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: Another session of the same identity.
     sessionId: str | None
 
@@ -1624,6 +1662,9 @@ class _ProcessSnapshotParams(TypedDict):
 
 class ProcessSnapshotParams(_ProcessSnapshotParams, total=False):
     """`process/snapshot`: the retained output in one piece."""
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: Over all streams; at most, and by default, 16 MiB.
     maxBytes: int | None
     #: Another session of the same identity.
@@ -1720,8 +1761,7 @@ class ProcessStartParams(_ProcessStartParams, total=False):
     #: where `processUser` is among the `capabilities` of the environment.
     user: str | None
 
-class ProcessStartResult(TypedDict):
-    """The answer to `process/start`."""
+class _ProcessStartResult(TypedDict):
     #: The process id of the operating system.
     pid: int | None
     #: As in the request.
@@ -1732,6 +1772,13 @@ class ProcessStartResult(TypedDict):
     sandboxType: ProcessSandboxType
     #: In milliseconds since the Unix epoch.
     startedAtMs: int | None
+
+
+class ProcessStartResult(_ProcessStartResult, total=False):
+    """The answer to `process/start`."""
+    #: Tells this start of the process from all others under its id, before and after a restart; absent from
+    #: servers that cannot tell, and for a process that one of them has started.
+    incarnation: int | None
 
 class _ProcessStartedParams(TypedDict):
     #: The process id of the operating system.
@@ -1761,6 +1808,9 @@ class _ProcessTerminateParams(TypedDict):
 
 class ProcessTerminateParams(_ProcessTerminateParams, total=False):
     """`process/terminate`: ends the process and its whole tree. An unknown or ended process is not an error."""
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: How to end it; absent: `SIGKILL` at once.
     mode: ProcessTerminateMode
     #: Which of its descendants to end; absent: depends on its state.
@@ -1797,6 +1847,9 @@ class _ProcessWaitParams(TypedDict):
 
 class ProcessWaitParams(_ProcessWaitParams, total=False):
     """`process/wait`: waits for a condition; returns at once if it already holds."""
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: Another session of the same identity.
     sessionId: str | None
     #: What to wait for; absent: the exit.
@@ -1831,6 +1884,9 @@ class _ProcessWriteParams(TypedDict):
 
 class ProcessWriteParams(_ProcessWriteParams, total=False):
     """`process/write`: bytes for stdin, delivered in the order of the requests."""
+    #: The start that is meant, as its answer named it: if the process was restarted since, the request fails
+    #: and does nothing. Absent: whichever runs now.
+    incarnation: int | None
     #: Another session of the same identity.
     sessionId: str | None
     #: Makes the write idempotent: an accepted id is never written twice. Never empty; clients of v0 send
@@ -1871,6 +1927,7 @@ class RpcErrorData(TypedDict, total=False):
     hint: str | None
     kind: RpcErrorKind | None
     program: str | None
+    restarted: bool
 
 #: The kind of error: a stable word for programs. Clients must accept words that are not listed.
 RpcErrorKind: TypeAlias = "str"

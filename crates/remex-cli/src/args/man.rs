@@ -46,7 +46,7 @@ Exit codes of run, shell, attach and wait:
   N    the process exited with code N
   128 + N  signal N ended the process, or remex
   2    usage error, an error in a configuration file, or a file named by a flag that cannot be read
-  123  the process was lost with the keeper, the server or the host that ran it
+  123  the process was lost with the keeper, the server or the host that ran it, or restarted meanwhile
   124  `run --timeout` ended the process, or `wait --timeout` gave up
   125  any other failure of remex, such as a lost connection
   126  the program is not executable

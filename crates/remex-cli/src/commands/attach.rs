@@ -48,7 +48,10 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             say(false, &absence.left(away));
             Ok(130)
         }
-        Err(failure) => Err(reconnect::explain_left(failure, &name, &super::run::reattach(&endpoint, &name))),
+        Err(failure) => {
+            let reattach = super::run::reattach(&endpoint, &name);
+            Err(reconnect::explain_left(failure, &name, &reattach).of_restarted(&name, &reattach))
+        }
     };
     if let Some(agent) = agent {
         agent.give_back().await;
@@ -68,7 +71,7 @@ async fn console(
         Some(name) => processes.find(name)?,
         None => processes.only_running()?,
     };
-    let process = processes.process_ref(row);
+    let process = processes.listed_ref(row);
     let agent = if row.is_running() { endpoint.lend_agent(client, &row.entry).await? } else { None };
     let is_adopted = !flags.read_only && is_given_up(row) && adopt(client, endpoint, row, &process).await?;
     if row.is_running() && !is_adopted {

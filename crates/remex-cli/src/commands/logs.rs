@@ -88,7 +88,12 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         };
         let wanted =
             Wanted { criteria, range: flags.bytes, follow: flags.follow, produced: row.output_bytes() };
-        show(plain(&row.name), Source { process: processes.process_ref(row) }, wanted)
+        let (name, source) = (plain(&row.name), Source { process: processes.listed_ref(row) });
+        async move {
+            let command = format!("remex logs -f {name}");
+            let shown = show(name.clone(), source, wanted).await;
+            shown.map_err(|failure| failure.of_restarted(&name, &command))
+        }
     });
     Box::pin(reconnect::with_notices(endpoint.kind, &client, all(shown, flags.follow))).await?;
     let _ = client.end().await;

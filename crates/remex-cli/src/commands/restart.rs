@@ -59,7 +59,7 @@ async fn restart(
     let cannot =
         |why: &str, hint: String| Failure::new(format!("cannot restart `{name}`"), hint).because(why);
     let error = match silent_keeper::explained(client, process.restart(termination)).await {
-        Ok(pid) => return Ok(pid),
+        Ok(restarted) => return Ok(restarted.pid),
         Err(error) => error,
     };
     Err(match error.kind() {

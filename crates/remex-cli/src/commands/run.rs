@@ -25,7 +25,11 @@ use crate::{
         endpoint::{self, DefaultEndpoint, Endpoint, EndpointKind},
         reconnect::{self, Absence},
     },
-    render::{failure::Failure, print, text::plain},
+    render::{
+        failure::{Failure, Kind},
+        print,
+        text::plain,
+    },
 };
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
@@ -196,6 +200,14 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
             client.close().await;
             say(false, &absence.left(away));
             Ok(130)
+        }
+        Err(failure) if failure.kind() == Kind::Restarted => {
+            // The new one belongs to whoever has restarted it, so it does not end with this session.
+            match shown.when_ended {
+                WhenEnded::Leave => client.close().await,
+                WhenEnded::End => drop(keep(endpoint, &followed).await),
+            }
+            Err(failure.of_restarted(&name, &reattach(endpoint, &name)))
         }
         ended => {
             if let (Ok(Ending::Stopped(_)), ConnectionState::Reconnecting { since, .. }) =

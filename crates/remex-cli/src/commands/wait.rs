@@ -41,7 +41,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     // Concurrently, so that exits are noticed in any order.
     let waiting: Vec<_> = rows
         .iter()
-        .map(|row| tokio::spawn(end(processes.process_ref(row), known_end(row), deadline)))
+        .map(|row| tokio::spawn(end(processes.listed_ref(row), known_end(row), deadline)))
         .collect();
     let gathered = reconnect::with_notices(endpoint.kind, &client, async {
         let mut ended = Vec::new();
@@ -49,6 +49,10 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             let end = waiting.await.map_err(|error| {
                 Failure::new("a wait ended early", "report this as a defect").because(error.to_string())
             })?;
+            let end = end.map_err(|failure: Failure| {
+                let name = plain(&row.name);
+                failure.of_restarted(&name, &format!("remex ps -a {name}"))
+            });
             ended.push((row, end?));
         }
         Ok::<_, Failure>(ended)

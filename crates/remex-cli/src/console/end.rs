@@ -2,8 +2,7 @@
 
 use remex_client::process::{DeniedHost, Exit, ExitCause};
 
-/// The exit code for a process that was lost with the program that ran it.
-const LOST: u8 = 123;
+use crate::render::failure::LOST;
 
 /// The notice for a process whose timeout is unknown.
 pub(crate) const TIMED_OUT: &str = "the command was ended by its timeout";

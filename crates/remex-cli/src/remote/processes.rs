@@ -321,8 +321,14 @@ impl Processes {
         Ok(())
     }
 
+    /// Returns a reference to whichever process has the name of a row at the time of a call.
     pub(crate) fn process_ref(&self, row: &Row) -> ProcessRef {
         self.client.process_ref(&row.entry.session_id, &row.entry.process_id)
+    }
+
+    /// Returns a reference to the listed process, and not to one that was restarted since.
+    pub(crate) fn listed_ref(&self, row: &Row) -> ProcessRef {
+        self.process_ref(row).with_incarnation(row.entry.incarnation)
     }
 }
 

@@ -26,6 +26,9 @@ pub(crate) struct Failure {
     next: Option<Box<Failure>>,
 }
 
+/// The exit code for a process whose end is unknown: it was lost with the program that ran it, or restarted.
+pub(crate) const LOST: u8 = 123;
+
 /// The kind of a failure, which determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -41,6 +44,8 @@ pub(crate) enum Kind {
     ProgramNotFound,
     /// The program exists but cannot be executed.
     NotExecutable,
+    /// The process was restarted, and the end of the one before is unknown.
+    Restarted,
     /// The reader of the output closed it.
     BrokenPipe,
     /// A signal ended the command; contains the exit code.
@@ -137,6 +142,17 @@ impl Failure {
             None => other,
             Some(next) => next.and(other),
         }));
+        self
+    }
+
+    /// Names the process that was restarted, and the command that shows the one that runs now, if this is such a failure.
+    pub(crate) fn of_restarted(mut self, name: &str, command: &str) -> Self {
+        if self.kind == Kind::Restarted {
+            self.what = format!(
+                "`{name}` was restarted while this client was disconnected; the rest of its output and its exit code are unknown"
+            );
+            self.hint = Some(format!("`{command}` shows the one that runs now"));
+        }
         self
     }
 
@@ -253,6 +269,7 @@ impl Kind {
             Self::BrokenPipe => 141,
             Self::Signalled(code) => code,
             Self::Usage => 2,
+            Self::Restarted => LOST,
             Self::ProgramNotFound => 127,
             Self::NotExecutable => 126,
             _ if codes == ExitCodes::OfTheProcess => 125,
@@ -273,6 +290,7 @@ impl From<Error> for Failure {
             | Error::ProgramEnded { .. }
             | Error::Protocol { .. }
             | Error::Lost(_) => Kind::Unreachable,
+            _ if error.is_restarted() => Kind::Restarted,
             Error::TimedOut { what: "connecting" | "the handshake", .. } => Kind::Unreachable,
             Error::Local { cause, .. } if cause.kind() == io::ErrorKind::BrokenPipe => Kind::BrokenPipe,
             Error::Local { cause, .. } if cause.kind() == io::ErrorKind::NotFound => Kind::NotFound,

@@ -422,3 +422,61 @@ fn without_a_terminal_a_login_that_fails_is_told_at_once_with_what_to_do() {
     run.kill().unwrap();
     run.wait().unwrap();
 }
+
+/// Restarts a process as soon as the server has seen that its client is gone.
+fn restart(home: &Home, address: &str, name: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let said = home.say(&["restart", "--grace", "0", "--on", address, name]);
+        if said.code == Some(0) {
+            return;
+        }
+        assert!(said.err.contains("is still connected"), "{said:?}");
+        assert!(Instant::now() < deadline, "waited until `{name}` can be restarted: {said:?}");
+    }
+}
+
+#[test]
+fn whoever_was_away_during_a_restart_is_told_so_and_shown_nothing_of_the_new_process() {
+    let home = Home::new();
+    let server = Server::start();
+    let proxy = DisconnectingProxy::start(server.address(), &[]);
+    let again = home.path("again");
+    let script = format!("[ -e {} ] && seq 100 || echo old; exec cat", again.display());
+    let sh = ["--", "sh", "-c", &script];
+    let detached = ["run", "-d", "--on", server.address(), "--name", "worker"];
+    assert_eq!(home.say(&[&detached[..], &sh].concat()).code, Some(0));
+    let run = home.remex(&[&["run", "--on", proxy.address(), "--name", "web"][..], &sh].concat());
+    let shows = [
+        ("web", run, "remex attach --on"),
+        ("worker", home.remex(&["logs", "-f", "--on", proxy.address(), "worker"]), "remex logs -f worker"),
+        ("worker", home.remex(&["attach", "--on", proxy.address(), "worker"]), "remex attach --on"),
+    ];
+    for (name, mut shown, command) in shows {
+        let _ = fs::remove_file(&again);
+        if command.contains("attach") && name == "worker" {
+            restart(&home, server.address(), name);
+        }
+        let streams = shown.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut shown = streams.spawn().unwrap();
+        let (mut out, mut err) = (lines(shown.stdout.take().unwrap()), lines(shown.stderr.take().unwrap()));
+        assert_eq!(line(&mut out), "old");
+        signal(&shown, Signal::STOP);
+        proxy.cut();
+        fs::write(&again, "").unwrap();
+        restart(&home, server.address(), name);
+        // The first one would have got it.
+        let _ = std::io::Write::write_all(&mut shown.stdin.take().unwrap(), b"rest\n");
+        signal(&shown, Signal::CONT);
+        assert_eq!(shown.ended().code(), Some(123), "{name} with {command}");
+        let (mut said, mut told) = (String::new(), String::new());
+        out.read_to_string(&mut said).unwrap();
+        err.read_to_string(&mut told).unwrap();
+        assert_eq!(said, "", "{told}");
+        let expected = format!("`{name}` was restarted while this client was disconnected");
+        assert!(told.contains(&expected) && told.contains(&format!("`{command}")), "{told}");
+        let numbers: String = (1..=100).map(|number| format!("{number}\n")).collect();
+        assert_eq!(home.say(&["logs", "--on", server.address(), name]).out, numbers);
+    }
+    assert_eq!(home.say(&["kill", "--tree", "--on", server.address(), "web", "worker"]).code, Some(0));
+}

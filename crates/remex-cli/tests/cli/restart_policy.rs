@@ -146,7 +146,7 @@ fn a_signal_that_only_ends_the_command_has_it_run_again() {
         await_output(&home, signal, "\n");
         let command = Watched::printed(home.say(&["logs", signal]).out.trim());
         if signal == "KILL" {
-            kill_process(command.pid(), Signal::KILL).unwrap();
+            command.signal(Signal::KILL);
         } else {
             assert_eq!(home.say(&["kill", "-s", signal, signal]).code, Some(0));
         }

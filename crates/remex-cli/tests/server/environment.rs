@@ -101,6 +101,7 @@ fn the_host_is_described() {
                 "processRestart": true,
                 "processRestartRequest": true,
                 "processUser": rustix::process::geteuid().is_root(),
+                "processIncarnation": true,
             },
             "processLimits": null,
             "confinement": null,

@@ -26,13 +26,20 @@ pub(super) struct Outgoing {
     /// The latest acknowledgement.
     pub(super) ack: Option<u64>,
     /// The position of the consumers of each process.
-    consumed: BTreeMap<String, u64>,
+    consumed: BTreeMap<String, ConsumedUpTo>,
     /// The position of the reader of each body.
     body_consumed: BTreeMap<String, u64>,
     /// Requests of the server, all of which are refused.
     refusals: VecDeque<RequestId>,
     pub(super) cancels: VecDeque<u64>,
     pub(super) requests: VecDeque<u64>,
+}
+
+/// How far a process is consumed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ConsumedUpTo {
+    seq: u64,
+    incarnation: Option<u64>,
 }
 
 /// One message to send.
@@ -70,8 +77,8 @@ impl Core {
             return Some(OutgoingItem::Note(flow::Ack { mark }.into()));
         }
         if let Some(process_id) = outgoing.consumed.keys().next().cloned() {
-            let seq = outgoing.consumed.remove(&process_id).unwrap_or_default();
-            return Some(OutgoingItem::Note(flow::Consumed { process_id, seq }.into()));
+            let ConsumedUpTo { seq, incarnation } = outgoing.consumed.remove(&process_id).unwrap_or_default();
+            return Some(OutgoingItem::Note(flow::Consumed { process_id, incarnation, seq }.into()));
         }
         if let Some(request_id) = outgoing.body_consumed.keys().next().cloned() {
             let seq = outgoing.body_consumed.remove(&request_id).unwrap_or_default();
@@ -136,18 +143,19 @@ impl Core {
                 || state.unfollowed.contains(process_id)
         };
         if is_known && process_id.len() <= MAX_ID_BYTES {
-            self.consumed(process_id, seq);
+            self.consumed(process_id, None, seq);
         }
     }
 
-    /// Reports the position of the consumers of a process to the server.
-    pub(crate) fn consumed(&self, process_id: &str, seq: u64) {
+    /// Reports the position of the consumers of a process to the server; without an incarnation, of whichever runs now.
+    pub(crate) fn consumed(&self, process_id: &str, incarnation: Option<u64>, seq: u64) {
         let mut state = self.lock();
         if !state.enabled.consumed {
             return;
         }
         let told = state.outgoing.consumed.entry(process_id.to_owned()).or_default();
-        *told = (*told).max(seq);
+        let known = if told.incarnation == incarnation { told.seq } else { 0 };
+        *told = ConsumedUpTo { seq: known.max(seq), incarnation };
         drop(state);
         self.bell.notify_one();
     }

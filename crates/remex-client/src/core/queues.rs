@@ -24,7 +24,7 @@ impl Core {
         if let ConnectionState::Lost(loss) = &*self.connection_state.borrow() {
             return Err(loss.clone().into());
         }
-        if state.queues.contains_key(&queue.id) {
+        if state.queues.get(&queue.id).is_some_and(|followed| !followed.queue.is_replaced()) {
             let message = format!("this client already has a handle on process `{}`", queue.id);
             return Err(usage(message, "clone it"));
         }
@@ -41,7 +41,8 @@ impl Core {
     /// Returns the queue of a process that has a handle, for another one.
     pub(crate) fn share_queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
         let mut state = self.lock();
-        let followed = state.queues.get_mut(process_id)?;
+        // A handle from before a restart stays that of the process before it.
+        let followed = state.queues.get_mut(process_id).filter(|followed| !followed.queue.is_replaced())?;
         followed.handles += 1;
         Some(Arc::clone(&followed.queue))
     }
@@ -60,11 +61,14 @@ impl Core {
     pub(crate) fn remove_queue(&self, queue: &EventQueue) {
         let is_closed = queue.known().closed.is_some();
         let mut state = self.lock();
-        if let Some(followed) = state.queues.get_mut(&queue.id)
-            && followed.handles > 1
-        {
-            followed.handles -= 1;
-            return;
+        match state.queues.get_mut(&queue.id) {
+            // Another process has its id, with handles of its own.
+            Some(followed) if !std::ptr::eq(&raw const *followed.queue, &raw const *queue) => return,
+            Some(followed) if followed.handles > 1 => {
+                followed.handles -= 1;
+                return;
+            }
+            _ => {}
         }
         state.queues.remove(&queue.id);
         if is_closed {
@@ -86,6 +90,7 @@ impl Core {
         let read = wire::Read {
             process_id: process_id.clone(),
             session_id: None,
+            incarnation: None,
             after_seq: Some(AFTER_EVERYTHING),
             max_bytes: Some(0),
             wait_ms: None,
@@ -113,17 +118,30 @@ impl Core {
             && state.unfollowed.contains(process_id)
         {
             drop(state);
-            self.consumed(process_id, reply.next_seq.saturating_sub(1));
+            self.consumed(process_id, reply.incarnation, reply.next_seq.saturating_sub(1));
         }
     }
 
     /// Sends the messages that a queue asks for.
     pub(crate) fn perform(&self, queue: &Arc<EventQueue>, action: QueueAction) {
         if let Some(seq) = action.consumed {
-            self.consumed(&queue.id, seq);
+            self.consumed(&queue.id, queue.incarnation(), seq);
+        }
+        if let Some(seq) = action.discarded {
+            self.consumed(&queue.id, None, seq);
         }
         if let Some(read) = action.read {
             self.read_for_queue(queue, read);
+        }
+    }
+
+    /// Records that a process of the own session was restarted, so that new handles are for the new one.
+    pub(crate) fn on_restarted(&self, process_id: &str, incarnation: u64) {
+        let queue = self.queue(process_id);
+        if let Some(queue) =
+            queue.filter(|queue| queue.incarnation().is_some_and(|known| known != incarnation))
+        {
+            queue.on_restarted();
         }
     }
 

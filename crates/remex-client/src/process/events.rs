@@ -182,6 +182,7 @@ async fn read_past(core: Arc<Core>, queue: Arc<EventQueue>, after: u64, up_to: u
     let request = wire::Read {
         process_id: queue.id.clone(),
         session_id: None,
+        incarnation: queue.incarnation(),
         after_seq: Some(after),
         max_bytes: Some(READ_BYTES),
         wait_ms: None,

@@ -16,6 +16,8 @@ pub struct ProcessInfo {
     pub process_id: String,
     /// The session it belongs to.
     pub session_id: String,
+    /// What tells this start of it from those before and after a restart, if the server tells.
+    pub incarnation: Option<u64>,
     /// The program and its arguments.
     pub argv: Vec<String>,
     /// Its working directory at the start.
@@ -59,6 +61,7 @@ impl ProcessInfo {
         Self {
             process_id: entry.process_id,
             session_id: entry.session_id,
+            incarnation: entry.incarnation,
             argv: entry.argv,
             cwd: entry.cwd,
             pid: entry.pid,
@@ -93,6 +96,7 @@ impl ProcessInfo {
         Self {
             process_id: process_id.into(),
             session_id: session_id.into(),
+            incarnation: None,
             argv: Vec::new(),
             cwd: HostPath::from(std::path::PathBuf::from("/")),
             pid: None,

@@ -42,6 +42,18 @@ pub struct ProcessRef {
     client: Client,
     session_id: String,
     process_id: String,
+    /// The start that is meant; `None`: whichever runs at the time of a call.
+    incarnation: Option<u64>,
+}
+
+/// A process that [`ProcessRef::restart`] has started again.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Restarted {
+    /// Its pid, if the server reported it.
+    pub pid: Option<u32>,
+    /// A reference to it.
+    pub process: ProcessRef,
 }
 
 /// The result of one [`Process::read`] or [`ProcessRef::read`].
@@ -114,6 +126,34 @@ impl ProcessRef {
         &self.process_id
     }
 
+    /// Returns what tells this start of the process from those before and after a restart; `None` if the reference is to
+    /// whichever runs at the time of a call, or if the server does not tell.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.incarnation
+    }
+
+    /// Returns a reference to one start of the process, such as that of a [`ProcessInfo`]: once it was restarted, calls fail
+    /// with an error of which [`Error::is_restarted`] is true. With `None` it is to whichever runs at the time of a call.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::{Command, process::Termination};
+    ///
+    /// Command::new("sleep").arg("1000").id("nap").restartable().start(&client).await?.detach();
+    /// let listed = client.processes().await?.remove(0);
+    /// let nap = client.process_ref(&listed.session_id, "nap");
+    /// let first = nap.clone().with_incarnation(listed.incarnation);
+    /// let second = nap.restart(Termination::Kill).await?.process;
+    /// assert!(first.terminate(Termination::Kill).await.unwrap_err().is_restarted());
+    /// assert!(second.info().await?.is_some_and(|info| info.exit_code.is_none()));
+    /// # Ok(()) }
+    /// ```
+    pub fn with_incarnation(mut self, incarnation: Option<u64>) -> Self {
+        self.incarnation = incarnation;
+        self
+    }
+
     /// Returns what the server tells about it; `None` if its session no longer has it.
     ///
     /// # Errors
@@ -122,7 +162,10 @@ impl ProcessRef {
     pub async fn info(&self) -> Result<Option<ProcessInfo>, Error> {
         let list = wire::List { session_id: Some(self.session_id.clone()), scope: wire::Scope::Session };
         let processes = self.client.call(list).await?.processes;
-        let found = processes.into_iter().find(|entry| entry.process_id == self.process_id);
+        let found = processes.into_iter().find(|entry| {
+            let is_meant = self.incarnation.is_none() || entry.incarnation == self.incarnation;
+            entry.process_id == self.process_id && is_meant
+        });
         Ok(found.map(ProcessInfo::of))
     }
 
@@ -134,7 +177,14 @@ impl ProcessRef {
     pub async fn cursor_before_newest(&self, events: u64) -> Result<u64, Error> {
         let (process_id, session_id) = self.ids();
         let after_seq = Some(AFTER_EVERYTHING);
-        let probe = wire::Read { process_id, session_id, after_seq, max_bytes: Some(0), wait_ms: None };
+        let probe = wire::Read {
+            process_id,
+            session_id,
+            incarnation: self.incarnation,
+            after_seq,
+            max_bytes: Some(0),
+            wait_ms: None,
+        };
         Ok(self.client.call(probe).await?.next_seq.saturating_sub(1 + events))
     }
 
@@ -159,7 +209,7 @@ impl ProcessRef {
     /// ```
     pub async fn seek(&self, to: wire::SeekTo) -> Result<wire::Sought, Error> {
         let (process_id, session_id) = self.ids();
-        self.client.call(wire::Seek { process_id, session_id, to }).await
+        self.client.call(wire::Seek { process_id, session_id, incarnation: self.incarnation, to }).await
     }
 
     /// Reads the events after the one with the sequence number `after`, at most `max_bytes` of output, and waits for
@@ -179,6 +229,7 @@ impl ProcessRef {
             let read = wire::Read {
                 process_id,
                 session_id,
+                incarnation: self.incarnation,
                 after_seq: (after > 0).then_some(after),
                 max_bytes: Some(max_bytes),
                 wait_ms: Some(millis(left.min(POLL))),
@@ -201,7 +252,7 @@ impl ProcessRef {
     /// [`Error::Refused`] when the process has ended or closed its stdin, and those of [`Client::call`].
     pub async fn write(&self, bytes: &[u8]) -> Result<(), Error> {
         for piece in bytes.chunks(WRITE_BYTES) {
-            let mut write = stdin::request(self.client.core(), &self.process_id, piece);
+            let mut write = stdin::request(self.client.core(), &self.process_id, self.incarnation, piece);
             write.session_id = Some(self.session_id.clone());
             stdin::accepted(self.client.call_without_limit(write).await?, &self.process_id)?;
         }
@@ -215,7 +266,10 @@ impl ProcessRef {
     /// Those of [`Client::call`].
     pub async fn close_stdin(&self) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
-        self.client.call(wire::CloseStdin { process_id, session_id }).await.map(drop)
+        self.client
+            .call(wire::CloseStdin { process_id, session_id, incarnation: self.incarnation })
+            .await
+            .map(drop)
     }
 
     /// Changes the size of its terminal.
@@ -226,7 +280,10 @@ impl ProcessRef {
     pub async fn resize(&self, size: TerminalSize) -> Result<(), Error> {
         let TerminalSize { rows, cols } = size;
         let (process_id, session_id) = self.ids();
-        self.client.call(wire::Resize { process_id, session_id, rows, cols }).await.map(drop)
+        self.client
+            .call(wire::Resize { process_id, session_id, incarnation: self.incarnation, rows, cols })
+            .await
+            .map(drop)
     }
 
     /// Sends a signal to its process group.
@@ -236,7 +293,10 @@ impl ProcessRef {
     /// Those of [`Client::call`].
     pub async fn signal(&self, signal: SignalName) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
-        self.client.call(wire::Signal { process_id, session_id, signal }).await.map(drop)
+        self.client
+            .call(wire::Signal { process_id, session_id, incarnation: self.incarnation, signal })
+            .await
+            .map(drop)
     }
 
     /// Stops holding its output for a disconnected client, so that backpressure no longer blocks the process.
@@ -247,7 +307,10 @@ impl ProcessRef {
     pub async fn discard_output(&self) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
         let detach_ttl_ms = None;
-        self.client.call(wire::Release { process_id, session_id, detach_ttl_ms }).await.map(drop)
+        self.client
+            .call(wire::Release { process_id, session_id, incarnation: self.incarnation, detach_ttl_ms })
+            .await
+            .map(drop)
     }
 
     /// Like [`discard_output`](Self::discard_output), and lets its session live at least this long from now on if its client is away;
@@ -259,7 +322,10 @@ impl ProcessRef {
     pub async fn discard_output_for(&self, detach_ttl: Duration) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
         let detach_ttl_ms = Some(u64::try_from(detach_ttl.as_millis()).unwrap_or(u64::MAX));
-        self.client.call(wire::Release { process_id, session_id, detach_ttl_ms }).await.map(drop)
+        self.client
+            .call(wire::Release { process_id, session_id, incarnation: self.incarnation, detach_ttl_ms })
+            .await
+            .map(drop)
     }
 
     /// Removes a closed process from the server before its retention time is over.
@@ -269,7 +335,10 @@ impl ProcessRef {
     /// When the process has not closed, and those of [`Client::call`].
     pub async fn forget(&self) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
-        self.client.call(wire::Forget { process_id, session_id }).await.map(drop)
+        self.client
+            .call(wire::Forget { process_id, session_id, incarnation: self.incarnation })
+            .await
+            .map(drop)
     }
 
     /// Terminates a running process with all its descendants; of one that has exited, its process group and session.
@@ -293,10 +362,11 @@ impl ProcessRef {
     }
 
     /// Ends the process with its whole tree, if it still runs, and starts it again under its id, as it was started:
-    /// with its environment, terminal, sandbox and limits. Returns the pid of the new one.
+    /// with its environment, terminal, sandbox and limits. Returns the new one.
     ///
     /// Its start must have asked for that with [`Command::restartable`](crate::Command::restartable), and no other client
-    /// may be attached to its session. Handles of the process end with it. Carried out once, even across disconnects.
+    /// may be attached to its session. Handles of the process end with it, and references from before, unless they are to whichever
+    /// runs; [`Client::process`] makes a handle on the new one. Carried out once, even across disconnects.
     ///
     /// # Errors
     ///
@@ -310,18 +380,27 @@ impl ProcessRef {
     ///
     /// let process = Command::new("sleep").arg("1000").restartable().start(&client).await?;
     /// let again = process.reference().restart(Termination::Graceful(Duration::from_secs(5))).await?;
-    /// assert_ne!(again, process.pid());
+    /// assert_ne!(again.pid, process.pid());
+    /// again.process.terminate(Termination::Kill).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn restart(&self, termination: Termination) -> Result<Option<u32>, Error> {
+    pub async fn restart(&self, termination: Termination) -> Result<Restarted, Error> {
         let (process_id, session_id) = self.ids();
         let grace_ms = match termination {
             Termination::Kill => None,
             Termination::Graceful(grace) => Some(millis(grace)),
         };
         let restart_id = Some(self.client.core().name("s"));
-        let again = wire::StartAgain { process_id, session_id, grace_ms, restart_id };
-        self.client.call_without_limit(again).await.map(|started| started.pid)
+        let again =
+            wire::StartAgain { process_id, session_id, incarnation: self.incarnation, grace_ms, restart_id };
+        let started = self.client.call_without_limit(again).await?;
+        if let Some(incarnation) = started.incarnation
+            && self.session_id == self.client.session_id()
+        {
+            self.client.core().on_restarted(&self.process_id, incarnation);
+        }
+        let process = self.clone().with_incarnation(started.incarnation);
+        Ok(Restarted { pid: started.pid, process })
     }
 
     async fn end(&self, termination: Termination, scope: wire::TerminateScope) -> Result<(), Error> {
@@ -330,7 +409,10 @@ impl ProcessRef {
             Termination::Kill => wire::TerminateMode::Force,
             Termination::Graceful(grace) => wire::TerminateMode::Graceful { timeout_ms: millis(grace) },
         };
-        self.client.call(wire::Terminate { process_id, session_id, mode, scope }).await.map(drop)
+        self.client
+            .call(wire::Terminate { process_id, session_id, incarnation: self.incarnation, mode, scope })
+            .await
+            .map(drop)
     }
 
     /// Waits until it has exited. `usage` and `network_denied` of the exit are unknown.
@@ -387,7 +469,13 @@ impl ProcessRef {
 
     async fn wait_until(&self, until: wire::Until, limit: Duration) -> Result<wire::Waited, Error> {
         let (process_id, session_id) = self.ids();
-        let wait = wire::Wait { process_id, session_id, wait_ms: Some(millis(limit)), until };
+        let wait = wire::Wait {
+            process_id,
+            session_id,
+            incarnation: self.incarnation,
+            wait_ms: Some(millis(limit)),
+            until,
+        };
         self.client.call_without_limit(wait).await
     }
 
@@ -491,14 +579,18 @@ impl Process {
 
     /// Returns a reference to this process, which reads its log without being one of its consumers.
     pub fn reference(&self) -> ProcessRef {
-        self.client().process_ref(self.client().session_id(), self.id())
+        let process = self.client().process_ref(self.client().session_id(), self.id());
+        process.with_incarnation(self.handle.queue.incarnation())
     }
 }
 
 impl Client {
     /// Returns a reference to a process of any session of the same identity, without contacting the server.
+    ///
+    /// Each call is for the process that has this id then, also after a restart; see [`ProcessRef::with_incarnation`].
     pub fn process_ref(&self, session_id: impl Into<String>, process_id: impl Into<String>) -> ProcessRef {
-        ProcessRef { client: self.clone(), session_id: session_id.into(), process_id: process_id.into() }
+        let (session_id, process_id) = (session_id.into(), process_id.into());
+        ProcessRef { client: self.clone(), session_id, process_id, incarnation: None }
     }
 
     /// Lists the processes of all sessions of the same identity, the oldest first.

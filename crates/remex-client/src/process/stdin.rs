@@ -17,6 +17,7 @@ use tokio::io::AsyncWrite;
 use crate::{
     Client, Error,
     core::{CallClass, Core, PendingReply},
+    event_queue::{EventQueue, Incarnation},
 };
 
 /// How many writes may be in flight.
@@ -48,6 +49,7 @@ pub(super) const WRITE_BYTES: usize = 64 << 10;
 pub struct Stdin {
     client: Client,
     process_id: String,
+    incarnation: Incarnation,
     state: StdinState,
     /// Writes in flight, in order.
     unanswered: VecDeque<PendingReply>,
@@ -65,8 +67,9 @@ enum StdinState {
 }
 
 impl Stdin {
-    pub(super) fn new(client: Client, process_id: String) -> Self {
-        Self { client, process_id, state: StdinState::Open, unanswered: VecDeque::new() }
+    pub(super) fn new(client: Client, queue: &EventQueue) -> Self {
+        let (process_id, incarnation) = (queue.id.clone(), queue.shared_incarnation());
+        Self { client, process_id, incarnation, state: StdinState::Open, unanswered: VecDeque::new() }
     }
 
     /// Drops the writer without closing the input.
@@ -76,11 +79,16 @@ impl Stdin {
 
     fn write(&self, bytes: &[u8]) -> StdinState {
         let core = std::sync::Arc::clone(self.client.core());
-        let request = request(&core, &self.process_id, bytes);
+        let request = request(&core, &self.process_id, self.incarnation.get().copied(), bytes);
         let call = request.clone().into();
         // The first write of each process never waits for those of other processes, which may be blocked.
         let lane = if self.unanswered.is_empty() { CallClass::Control } else { CallClass::Parked };
         StdinState::Ordering(Box::pin(async move { core.enqueue_as(lane, call).await }), request)
+    }
+
+    fn close(&self) -> wire::CloseStdin {
+        let incarnation = self.incarnation.get().copied();
+        wire::CloseStdin { process_id: self.process_id.clone(), session_id: None, incarnation }
     }
 
     /// Waits until the waiting write is sent.
@@ -145,7 +153,7 @@ impl AsyncWrite for Stdin {
                 }
                 StdinState::Open | StdinState::Ordering(..) => {
                     ready!(self.as_mut().poll_flush(context))?;
-                    let (client, request) = (self.client.clone(), close(&self.process_id));
+                    let (client, request) = (self.client.clone(), self.close());
                     self.state =
                         StdinState::Closing(Box::pin(async move { client.call(request).await.map(drop) }));
                 }
@@ -166,7 +174,7 @@ impl Drop for Stdin {
             StdinState::Ordering(_, write) => core.enqueue_unbounded(write.into()),
             StdinState::Closing(_) | StdinState::Closed => return,
         }
-        core.enqueue_unbounded(close(&self.process_id).into());
+        core.enqueue_unbounded(self.close().into());
     }
 }
 
@@ -176,10 +184,11 @@ impl fmt::Debug for Stdin {
     }
 }
 
-pub(super) fn request(core: &Core, process_id: &str, bytes: &[u8]) -> wire::Write {
+pub(super) fn request(core: &Core, process_id: &str, incarnation: Option<u64>, bytes: &[u8]) -> wire::Write {
     wire::Write {
         process_id: process_id.to_owned(),
         session_id: None,
+        incarnation,
         chunk: Blob(Bytes::copy_from_slice(bytes)),
         write_id: Some(core.name("w")),
     }
@@ -192,10 +201,6 @@ pub(super) fn accepted(reply: WriteReply, process_id: &str) -> Result<(), Error>
         WriteStatus::Unknown if reply.accepted => Ok(()),
         status => Err(refused(status, process_id)),
     }
-}
-
-fn close(process_id: &str) -> wire::CloseStdin {
-    wire::CloseStdin { process_id: process_id.to_owned(), session_id: None }
 }
 
 fn refused(status: WriteStatus, process_id: &str) -> Error {

@@ -261,6 +261,9 @@ pub struct Features {
     /// `user` of `process/start`.
     #[serde(deserialize_with = "default_unless_decodable")]
     pub process_user: bool,
+    /// `incarnation` in answers and requests about processes.
+    #[serde(deserialize_with = "default_unless_decodable")]
+    pub process_incarnation: bool,
 }
 
 /// `environment/status`.

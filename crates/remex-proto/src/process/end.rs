@@ -16,6 +16,10 @@ pub struct Signal {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// `interrupt`, or a POSIX name with or without `SIG`.
     pub signal: SignalName,
 }
@@ -126,6 +130,10 @@ pub struct Terminate {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// How to end it; absent: `SIGKILL` at once.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "TerminateMode::is_force")]
     pub mode: TerminateMode,
@@ -192,6 +200,10 @@ pub struct StartAgain {
     /// Another session of the same identity, to which no client is attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// How long its tree may take to end after SIGTERM; absent: it is killed at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,

@@ -12,6 +12,10 @@ pub struct Seek {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// Which position.
     pub to: SeekTo,
 }

@@ -273,6 +273,10 @@ pub struct Started {
     /// In milliseconds since the Unix epoch.
     #[serde(default)]
     pub started_at_ms: Option<u64>,
+    /// Tells this start of the process from all others under its id, before and after a restart; absent from servers that
+    /// cannot tell, and for a process that one of them has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// Whether this is the outcome of an earlier start with the same `startId`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub replayed: bool,

@@ -17,6 +17,10 @@ pub struct Read {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// Exclusive; absent: 0, from the oldest.
     #[serde(default)]
     pub after_seq: Option<u64>,
@@ -37,6 +41,10 @@ pub struct ReadReply {
     pub chunks: Vec<Chunk>,
     /// One past what this answer covers.
     pub next_seq: u64,
+    /// Tells this start of the process from all others under its id, before and after a restart; absent from servers that
+    /// cannot tell, and for a process that one of them has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// Whether the process has exited by now, wherever the cursor is.
     pub exited: bool,
     /// Null until it has exited.
@@ -99,6 +107,10 @@ pub struct Write {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// What to write; may be empty.
     pub chunk: Blob,
     /// Makes the write idempotent: an accepted id is never written twice. Never empty; clients of
@@ -164,6 +176,10 @@ pub struct Release {
     /// The session it is in; the connection's own if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// How long its session lives from now on without a connection, if it has none and would end sooner; at most as long
     /// as the server allows. Absent: as before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,6 +196,10 @@ pub struct Forget {
     /// The session it is in; the connection's own if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
 }
 
 /// `process/closeStdin`: end of file after everything accepted before. Idempotent.
@@ -192,6 +212,10 @@ pub struct CloseStdin {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
 }
 
 /// `process/resize`: the size of the terminal; a pipe process has none.
@@ -204,6 +228,10 @@ pub struct Resize {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// Height in characters.
     pub rows: NonZeroU16,
     /// Width in characters.

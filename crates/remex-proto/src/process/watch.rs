@@ -17,6 +17,10 @@ pub struct Wait {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// How long to wait; absent: without limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
@@ -99,6 +103,10 @@ pub struct Snapshot {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that is meant, as its answer named it: if the process was restarted since, the request fails and does nothing.
+    /// Absent: whichever runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// Over all streams; at most, and by default, 16 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
@@ -171,6 +179,10 @@ pub struct Entry {
     pub process_id: String,
     /// The session it belongs to.
     pub session_id: String,
+    /// Tells this start of the process from all others under its id, before and after a restart; absent from servers that
+    /// cannot tell, and for a process that one of them has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// Whose session that is; only in a listing with the scope `all`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
@@ -221,6 +233,7 @@ impl Entry {
         Self {
             process_id: process_id.into(),
             session_id: session_id.into(),
+            incarnation: None,
             identity: None,
             argv: Vec::new(),
             cwd,

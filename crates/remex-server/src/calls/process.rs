@@ -9,7 +9,7 @@ use remex_process::{Signal, tree};
 use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 
 use super::{
-    Calls,
+    Calls, ProcessTarget,
     answers::{self, Allowance, FORGET_SOME, LIST_LESS, READ_LESS, unless_forgotten},
     listing::{Identities, ProcessList},
     permission,
@@ -31,21 +31,15 @@ const SEARCH_BYTES: usize = 1 << 20;
 impl Calls {
     pub(super) fn terminate(&mut self, own: &Arc<Session>, request: &wire::Terminate, responder: Responder) {
         let order = Request::Terminate(request.mode, request.scope, responder);
-        self.order(own, request.session_id.as_deref(), &request.process_id, order);
+        self.order(own, ProcessTarget::of(request), order);
     }
 
-    pub(super) fn order(
-        &mut self,
-        own: &Arc<Session>,
-        named: Option<&str>,
-        process: &str,
-        order: Request<Responder>,
-    ) {
-        let session = match self.session(own, named) {
+    pub(super) fn order(&mut self, own: &Arc<Session>, target: ProcessTarget<'_>, order: Request<Responder>) {
+        let session = match self.session(own, target.session) {
             Ok(session) => session,
             Err(error) => return order.into_caller().error(&error),
         };
-        session.order(process, order);
+        session.order(target.process, target.incarnation, order);
     }
 
     pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
@@ -82,17 +76,20 @@ impl Calls {
         if let Err(error) = self.context.host().limits().check_id("writeId", write_id) {
             return responder.error(&error);
         }
-        let process_id: Box<str> = request.process_id.as_str().into();
-        let write =
-            StdinWrite { chunk: request.chunk.0, write_id: request.write_id, process_id, caller: responder };
-        self.order(own, request.session_id.as_deref(), &request.process_id, Request::Write(write));
+        let write = StdinWrite {
+            chunk: request.chunk.0.clone(),
+            write_id: request.write_id.clone(),
+            process_id: request.process_id.as_str().into(),
+            caller: responder,
+        };
+        self.order(own, ProcessTarget::of(&request), Request::Write(write));
     }
 
     pub(super) fn signal(&mut self, own: &Arc<Session>, request: &wire::Signal, responder: Responder) {
         match Signal::from_name(request.signal.name()) {
             Some(signal) => {
                 let order = Request::Signal(signal, responder);
-                self.order(own, request.session_id.as_deref(), &request.process_id, order);
+                self.order(own, ProcessTarget::of(request), order);
             }
             None => responder.error(&RpcError::new(
                 ErrorKind::NotSupported,
@@ -108,7 +105,7 @@ impl Calls {
         request: wire::Read,
         responder: Responder,
     ) {
-        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+        let process = match self.find(own, ProcessTarget::of(&request)) {
             Ok(process) => process,
             Err(error) => return responder.error(&error),
         };
@@ -165,7 +162,7 @@ impl Calls {
         request: wire::Wait,
         responder: Responder,
     ) {
-        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+        let process = match self.find(own, ProcessTarget::of(&request)) {
             Ok(process) => process,
             Err(error) => return responder.error(&error),
         };
@@ -209,7 +206,7 @@ impl Calls {
         request: &wire::Snapshot,
         responder: Responder,
     ) {
-        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+        let process = match self.find(own, ProcessTarget::of(request)) {
             Ok(process) => process,
             Err(error) => return responder.error(&error),
         };
@@ -267,7 +264,7 @@ impl Calls {
         request: &wire::Seek,
         responder: Responder,
     ) {
-        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+        let process = match self.find(own, ProcessTarget::of(request)) {
             Ok(process) => process,
             Err(error) => return responder.error(&error),
         };

@@ -2,7 +2,7 @@
 
 use remex_proto::{Call, RpcError};
 
-use super::Calls;
+use super::{Calls, target::ProcessTarget};
 use crate::{
     audit::{self, Attached, Audited, Entry, Outcome, Target},
     host::Host,
@@ -65,7 +65,7 @@ impl Calls {
     /// Returns whether a call is input for a process whose last input came on another connection.
     fn is_first_input(&self, call: &Call) -> bool {
         let (Call::ProcessWrite(write), Some(ready)) = (call, self.handshake.ready()) else { return false };
-        let process = self.find(&ready.session, write.session_id.as_deref(), &write.process_id);
+        let process = self.find(&ready.session, ProcessTarget::of(write));
         process.is_ok_and(|process| !process.has_input_of(self.context.connection()))
     }
 }

@@ -131,6 +131,8 @@ pub(super) fn spec_of(rules: &Rules) -> Spec {
         timeout_grace: rules.timeout_grace_ms.map(Duration::from_millis),
         retain_bytes: usize::try_from(rules.retain_bytes).unwrap_or(usize::MAX),
         start_id: None,
+        // The server knows.
+        incarnation: None,
         request: None,
         sync: rules.sync,
         weight: 0,

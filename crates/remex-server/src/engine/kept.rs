@@ -110,6 +110,9 @@ pub(crate) struct Description {
     closed_ttl_ms: u64,
     retain_bytes: u64,
     pub(crate) start_id: Option<String>,
+    /// Servers before this member gave none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    incarnation: Option<u64>,
     /// Its number in the tags of the session.
     pub(crate) number: u32,
     confined: Confined,
@@ -235,7 +238,8 @@ impl<A: Audience> Engine<A> {
             Lifecycle::Over { pid, started_at_ms } => ((*pid)?, *started_at_ms),
             Lifecycle::Starting(_) | Lifecycle::Failed => return None,
         };
-        Some(started_reply(&self.id, pid.as_raw().unsigned_abs(), started_at_ms, state.forwarded.confined))
+        let (pid, incarnation) = (pid.as_raw().unsigned_abs(), self.spec.incarnation);
+        Some(started_reply(&self.id, pid, started_at_ms, state.forwarded.confined, incarnation))
     }
 
     /// Describes the process for a later server.
@@ -254,6 +258,7 @@ impl<A: Audience> Engine<A> {
             closed_ttl_ms: ms(spec.closed_ttl),
             retain_bytes: spec.retain_bytes as u64,
             start_id: spec.start_id.clone(),
+            incarnation: spec.incarnation,
             number: self.tag.process(),
             confined,
         }
@@ -519,7 +524,7 @@ impl<C> Forwarded<C> {
 impl Description {
     /// Returns what answers a repeated start once the log is deleted; `None` if the start had no id.
     pub(crate) fn saved_start(&self, pid: u32, started_at_ms: u64) -> Option<SavedStart> {
-        let started = started_reply(&self.id, pid, started_at_ms, self.confined);
+        let started = started_reply(&self.id, pid, started_at_ms, self.confined, self.incarnation);
         let (start_id, process_id) = (self.start_id.clone()?, self.id.clone());
         Some(SavedStart { start_id, process_id, restarted: false, outcome: SavedOutcome::Started(started) })
     }
@@ -552,6 +557,7 @@ impl Description {
             timeout_grace: None,
             retain_bytes: usize::try_from(self.retain_bytes).unwrap_or(usize::MAX),
             start_id: self.start_id.clone(),
+            incarnation: self.incarnation,
             // The keeper knows.
             sync: false,
         }

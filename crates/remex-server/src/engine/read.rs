@@ -424,6 +424,7 @@ fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gath
     let reply = wire::ReadReply {
         chunks,
         next_seq,
+        incarnation: None,
         exited: has_exited,
         exit_code: exit.map(|exit| exit.code),
         closed: is_closed,
@@ -498,6 +499,7 @@ mod tests {
         let read = wire::Read {
             process_id: "p".to_owned(),
             session_id: None,
+            incarnation: None,
             after_seq: None,
             max_bytes: None,
             wait_ms: None,

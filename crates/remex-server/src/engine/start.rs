@@ -33,7 +33,7 @@ use super::{
     Running, SnapshotUse, Spec,
     as_user::{self, AsUser},
     footprint::Texts,
-    managed,
+    incarnation, managed,
     managed::{Managed, ProxyRules},
     no_end_of_input, not_a_terminal,
     start_request::StartRequest,
@@ -389,7 +389,7 @@ impl<A: Audience> Engine<A> {
         starting: Announce<A::Caller>,
     ) {
         let pid = pid.as_raw().unsigned_abs();
-        let started = started_reply(&self.id, pid, started_at_ms, confined);
+        let started = started_reply(&self.id, pid, started_at_ms, confined, self.spec.incarnation);
         owner.on_started(self, starting.start_id.as_deref(), started, starting.caller);
         self.changed.notify_waiters();
         Span::current().record("pid", pid);
@@ -538,7 +538,13 @@ impl<C: Caller> Request<C> {
 }
 
 /// Returns the answer to the start of process `id`.
-pub(super) fn started_reply(id: &str, pid: u32, started_at_ms: u64, confined: Confined) -> wire::Started {
+pub(super) fn started_reply(
+    id: &str,
+    pid: u32,
+    started_at_ms: u64,
+    confined: Confined,
+    incarnation: Option<u64>,
+) -> wire::Started {
     wire::Started {
         process_id: id.to_owned(),
         sandbox_type: match confined {
@@ -547,6 +553,7 @@ pub(super) fn started_reply(id: &str, pid: u32, started_at_ms: u64, confined: Co
         },
         pid: Some(pid),
         started_at_ms: Some(started_at_ms),
+        incarnation,
         replayed: false,
     }
 }
@@ -655,6 +662,7 @@ fn spec(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> 
     Spec {
         weight: texts.weight() + kept.as_ref().map_or(0, StartRequest::weight),
         start_id: request.start_id.clone(),
+        incarnation: incarnation::new(),
         request: kept,
         sync: request.sync,
         argv,

@@ -245,6 +245,7 @@ mod tests {
             assert_same(process::ReadReply {
                 chunks: (1..4).map(chunk).collect(),
                 next_seq: 4,
+                incarnation: Some(7),
                 exited: true,
                 exit_code: Some(0),
                 closed: true,

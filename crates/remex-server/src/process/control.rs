@@ -481,6 +481,7 @@ mod tests {
             timeout_grace: None,
             retain_bytes: 10 * CHUNK,
             start_id: None,
+            incarnation: None,
             request: None,
             sync: false,
             weight: 0,

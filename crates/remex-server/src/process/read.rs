@@ -30,6 +30,7 @@ impl Process {
     ) -> Result<(wire::ReadReply, AfterSend), NotRead> {
         let mut state = self.state();
         let Read { mut reply, up_to, extent } = state.read(read, room, stored)?;
+        reply.incarnation = self.spec.incarnation;
         self.note_read(&mut state, reader, read.after_seq.unwrap_or(0));
         let (is_full, first_offset) = (state.is_full(), state.log.first_offset());
         let Followers { control, ledger, .. } = &mut state.audience;

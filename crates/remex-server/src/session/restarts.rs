@@ -265,7 +265,7 @@ impl Session {
         turn: &mut Turn,
     ) -> Result<Prepared, RpcError> {
         let id = &request.process_id;
-        let old = self.process(id).ok_or_else(|| unknown_process(id))?;
+        let old = self.process_of(id, request.incarnation)?;
         if !old.started(Instant::now().checked_add(HANG_THRESHOLD)).await {
             return Err(unknown_process(id));
         }

@@ -36,9 +36,12 @@ struct Pending {
     /// When the process is killed if it has not ended by then; `None` once the restart is called off.
     kill_at: watch::Sender<Option<Instant>>,
     /// In the order of arrival; bounded by the open requests of connections.
-    orders: Vec<Request<Responder>>,
+    orders: Vec<Order>,
     joined: Vec<Joined>,
 }
+
+/// A request for a process, with the incarnation that it names.
+type Order = (Request<Responder>, Option<u64>);
 
 /// How far a restart is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +90,9 @@ impl Turns {
     }
 
     /// Keeps a request that is for the process after the restart; returns any other.
-    fn keep(&mut self, process: &str, order: Request<Responder>) -> Option<Request<Responder>> {
+    fn keep(&mut self, process: &str, order: Order) -> Option<Order> {
         let Some(pending) = self.0.get_mut(process) else { return Some(order) };
-        match (pending.stage, &order) {
+        match (pending.stage, &order.0) {
             (Stage::Starting, _) => return Some(order),
             (Stage::Grace | Stage::Killing, Request::Terminate(..)) => {
                 pending.kill_at.send_replace(None);
@@ -217,21 +220,29 @@ impl Session {
     }
 
     /// Passes a request on to a process; while it is restarted, it may have to wait for the new one.
-    pub(crate) fn order(&self, process: &str, order: Request<Responder>) {
-        let order = self.turns().keep(process, order);
+    pub(crate) fn order(&self, process: &str, incarnation: Option<u64>, order: Request<Responder>) {
+        // One for an earlier process neither waits for the next nor calls its start off.
+        if let Some(Err(error)) = self.process(process).map(|known| known.check_incarnation(incarnation)) {
+            return order.into_caller().error(&error);
+        }
+        let order = self.turns().keep(process, (order, incarnation));
         if let Some(order) = order {
             self.pass(process, order);
         }
     }
 
-    fn pass(&self, process: &str, order: Request<Responder>) {
+    fn pass(&self, process: &str, order: Order) {
         match self.process(process) {
             Some(process) => self.pass_to(&process, order),
-            None => order.answer_unknown(),
+            None => order.0.answer_unknown(),
         }
     }
 
-    fn pass_to(&self, process: &Arc<Process>, order: Request<Responder>) {
+    fn pass_to(&self, process: &Arc<Process>, (order, incarnation): Order) {
+        // Whoever means another process learns of that, whatever it is that is asked of it.
+        if let Err(error) = process.check_incarnation(incarnation) {
+            return order.into_caller().error(&error);
+        }
         if order.is_input() {
             order.caller().set_input_of(Arc::downgrade(&(Arc::clone(process) as _)));
             if self.host.audit().is_on() {

@@ -5,6 +5,7 @@ mod crashes;
 mod descriptors;
 mod frozen;
 mod host;
+mod incarnations;
 mod links;
 mod logs;
 mod memory;

@@ -248,12 +248,16 @@ async fn the_rust_client_restarts_and_reads_what_runs_then() {
     let process = command.start(&client).await.unwrap();
     let reference = process.reference();
     let grace = Termination::Graceful(Duration::from_secs(60));
-    let pid = in_time("a restart", reference.restart(grace)).await.unwrap();
+    let restarted = in_time("a restart", reference.restart(grace)).await.unwrap();
+    let pid = restarted.pid;
     assert!(pid.is_some() && pid != process.pid());
     in_time("the end of the first", process.wait()).await.unwrap();
+    let stale = reference.read(0, 1 << 20, Duration::ZERO).await.unwrap_err();
+    assert!(stale.is_restarted(), "{stale}");
+    let reference = restarted.process;
     let batch = in_time("its output", reference.read(0, 1 << 20, Duration::from_secs(60))).await.unwrap();
     assert_eq!(batch.chunks[0].bytes, format!("{}\n", pid.unwrap()));
-    drop(process);
+    // A new handle is one on the new process, also while there is one on the old.
     let again = in_time("a handle", client.process("p")).await.unwrap();
     assert_eq!(reference.info().await.unwrap().unwrap().state, State::Running);
     kill_process(rustix::process::Pid::from_raw(pid.unwrap().cast_signed()).unwrap(), Signal::KILL).unwrap();

@@ -384,8 +384,8 @@ const DIFFERS: &[(&str, &str)] = &[
     ("fs/getMetadata", "modifiedAtMs"),
 ];
 
-/// Features of the recorded server that this one has, and two that only this one has; of the others it says nothing.
-const FEATURES: [&str; 11] = [
+/// Features of the recorded server that this one has, and three that only this one has; of the others it says nothing.
+const FEATURES: [&str; 12] = [
     "networkProxyLaunch",
     "capabilityDiscoverySandbox",
     "capabilityDiscoveryV2",
@@ -397,6 +397,7 @@ const FEATURES: [&str; 11] = [
     "shellSnapshotV2",
     "processRestart",
     "processRestartRequest",
+    "processIncarnation",
 ];
 
 /// Checks that `heard` has every member of `recorded`, each of the same type.

@@ -54,11 +54,11 @@ impl Command {
             Some(directory) => Some(core.resolve(host_directory(directory)?).await?),
             None => None,
         };
-        let request = self.request(client, id.clone(), cwd)?;
+        let request = self.request(client, id, cwd)?;
         core.add_queue(&queue)?;
         // From here on, dropping the handle removes the queue.
         let stdin =
-            if has_stdin { StdinSlot::Owned(Stdin::new(client.clone(), id)) } else { StdinSlot::Empty };
+            if has_stdin { StdinSlot::Owned(Stdin::new(client.clone(), &queue)) } else { StdinSlot::Empty };
         let mut handle = Handle {
             client: client.clone(),
             queue,
@@ -76,6 +76,7 @@ impl Command {
                 sandbox_type: wire::SandboxType::None,
                 pid: None,
                 started_at_ms: None,
+                incarnation: None,
                 replayed: true,
             },
             Err(error) => {
@@ -92,7 +93,7 @@ impl Command {
             }
         };
         let history = if started.replayed { History::Possible } else { History::None };
-        let action = handle.queue.on_started(history);
+        let action = handle.queue.on_started(history, started.incarnation);
         core.perform(&handle.queue, action);
         handle.pid = started.pid;
         let process = Process::new(handle);

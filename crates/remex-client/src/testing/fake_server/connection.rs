@@ -77,6 +77,7 @@ impl Connection {
             sandbox_type: wire::SandboxType::None,
             pid: None,
             started_at_ms: None,
+            incarnation: None,
             replayed,
         };
         match self.create(start) {
@@ -321,6 +322,7 @@ fn read_reply(batch: OutputBatch) -> wire::ReadReply {
             })
             .collect(),
         next_seq: batch.last_seq + 1,
+        incarnation: None,
         exited: batch.exit.is_some(),
         exit_code: batch.exit.as_ref().map(|exit| exit.code),
         closed: batch.is_closed,

@@ -1,0 +1,42 @@
+//! Which process a request is for.
+
+use remex_proto::process as wire;
+
+/// Which process a request is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProcessTarget<'a> {
+    /// Its session; the connection's own if absent.
+    pub(super) session: Option<&'a str>,
+    pub(super) process: &'a str,
+    /// The start of it that is meant, if the request says that.
+    pub(super) incarnation: Option<u64>,
+}
+
+/// A request about one process.
+pub(super) trait Targeted {
+    fn target(&self) -> ProcessTarget<'_>;
+}
+
+impl<'a> ProcessTarget<'a> {
+    pub(super) fn of(request: &'a impl Targeted) -> Self {
+        request.target()
+    }
+}
+
+macro_rules! targeted {
+    ($($request:ident)*) => {
+        $(
+            impl Targeted for wire::$request {
+                fn target(&self) -> ProcessTarget<'_> {
+                    ProcessTarget {
+                        session: self.session_id.as_deref(),
+                        process: &self.process_id,
+                        incarnation: self.incarnation,
+                    }
+                }
+            }
+        )*
+    };
+}
+
+targeted! { Read Write CloseStdin Resize Signal Terminate Wait Snapshot Seek }
