@@ -545,6 +545,7 @@ fn started(process_id: &str, replayed: bool) -> wire::Started {
         sandbox_type: wire::SandboxType::None,
         pid: None,
         started_at_ms: None,
+        incarnation: None,
         replayed,
     }
 }
