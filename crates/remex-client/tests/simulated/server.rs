@@ -231,7 +231,7 @@ impl Server {
             "{needs:?} was not given, and a foreign server would hang up"
         );
         match note {
-            ClientNote::FlowConsumed(flow::Consumed { process_id, seq }) => {
+            ClientNote::FlowConsumed(flow::Consumed { process_id, seq, .. }) => {
                 if let Some(process) = self.processes.get_mut(&process_id) {
                     assert!(seq < process.log.next_seq(), "nobody can use up what was not said");
                     process.consumed = process.consumed.max(seq);
