@@ -164,7 +164,8 @@ impl Client {
     ///
     /// let process = Command::shell("exit 3").start(&client).await?;
     /// let process_id = process.id().to_owned();
-    /// let wait = Wait { process_id, session_id: None, wait_ms: Some(60_000), until: Until::Exit };
+    /// let (session_id, incarnation) = (None, None);
+    /// let wait = Wait { process_id, session_id, incarnation, wait_ms: Some(60_000), until: Until::Exit };
     /// assert_eq!(client.call_without_limit(wait).await?.exit_code, Some(3));
     /// # Ok(()) }
     /// ```

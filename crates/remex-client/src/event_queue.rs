@@ -273,6 +273,14 @@ impl EventQueue {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
+    /// Records that nothing arrives here any more, because there is a handle on the process after a restart.
+    pub(crate) fn on_succeeded(&self) {
+        let mut state = self.lock();
+        if state.closed.is_none() {
+            state.fail(restarted(&self.id));
+        }
+    }
+
     /// Records that the process was restarted.
     pub(crate) fn on_restarted(&self) {
         self.is_replaced.store(true, Ordering::Relaxed);

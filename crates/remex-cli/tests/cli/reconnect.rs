@@ -442,7 +442,7 @@ fn whoever_was_away_during_a_restart_is_told_so_and_shown_nothing_of_the_new_pro
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &[]);
     let again = home.path("again");
-    let script = format!("[ -e {} ] && seq 100 || echo old; exec cat", again.display());
+    let script = format!("[ -e {} ] && seq 100 || echo old; cat; exec sleep 1000", again.display());
     let sh = ["--", "sh", "-c", &script];
     let detached = ["run", "-d", "--on", server.address(), "--name", "worker"];
     assert_eq!(home.say(&[&detached[..], &sh].concat()).code, Some(0));

@@ -68,6 +68,7 @@ async fn processes_that_take_no_input_hold_up_nobody_else() {
             let wait = Wait {
                 process_id,
                 session_id: None,
+                incarnation: None,
                 wait_ms: None,
                 until: remex_proto::process::Until::Exit,
             };
@@ -186,6 +187,7 @@ async fn a_process_that_is_only_polled_says_more_than_is_retained() {
                 let read = Read {
                     process_id: process.id().to_owned(),
                     session_id: None,
+                    incarnation: None,
                     after_seq: Some(after_seq),
                     max_bytes: None,
                     wait_ms: Some(60_000),

@@ -29,7 +29,12 @@ impl Core {
             return Err(usage(message, "clone it"));
         }
         state.unfollowed.remove(&queue.id);
-        state.queues.insert(queue.id.clone(), Followed { queue: Arc::clone(queue), handles: 1 });
+        let followed = Followed { queue: Arc::clone(queue), handles: 1 };
+        let before = state.queues.insert(queue.id.clone(), followed);
+        drop(state);
+        if let Some(before) = before {
+            before.queue.on_succeeded();
+        }
         Ok(())
     }
 

@@ -356,6 +356,7 @@ impl Process {
         }
         let is_limited = read.max_bytes.is_some();
         wire::ReadReply {
+            incarnation: None,
             next_seq: last.filter(|_| is_limited).map_or(self.log.next_seq(), |last| last + 1),
             chunks,
             exited: self.log.exited().is_some(),

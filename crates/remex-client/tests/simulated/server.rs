@@ -231,7 +231,7 @@ impl Server {
             "{needs:?} was not given, and a foreign server would hang up"
         );
         match note {
-            ClientNote::FlowConsumed(flow::Consumed { process_id, seq }) => {
+            ClientNote::FlowConsumed(flow::Consumed { process_id, seq, .. }) => {
                 if let Some(process) = self.processes.get_mut(&process_id) {
                     assert!(seq < process.log.next_seq(), "nobody can use up what was not said");
                     process.consumed = process.consumed.max(seq);
@@ -545,6 +545,7 @@ fn started(process_id: &str, replayed: bool) -> wire::Started {
         sandbox_type: wire::SandboxType::None,
         pid: None,
         started_at_ms: None,
+        incarnation: None,
         replayed,
     }
 }
