@@ -91,7 +91,7 @@ enum StdinSlot {
     /// There is none, or it was taken.
     Empty,
     /// Of a process that this handle started: closed with the handle if nobody takes it.
-    Owned(Stdin),
+    Owned(Box<Stdin>),
     /// Of a process that others started: closed only by those who take it.
     Foreign,
 }
@@ -271,7 +271,7 @@ impl Process {
         let mut slot = self.handle.stdin.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match std::mem::replace(&mut *slot, StdinSlot::Empty) {
             StdinSlot::Empty => None,
-            StdinSlot::Owned(stdin) => Some(stdin),
+            StdinSlot::Owned(stdin) => Some(*stdin),
             StdinSlot::Foreign => Some(Stdin::new(self.client().clone(), &self.handle.queue)),
         }
     }

@@ -47,7 +47,7 @@ enum Terminal {
 #[derive(Debug)]
 enum Input {
     None,
-    Open(Stdin),
+    Open(Box<Stdin>),
     /// End of file was sent; it may still be queued behind unread input.
     Ended,
 }
@@ -62,7 +62,10 @@ impl OpenProcess {
         let mut tasks = JoinSet::new();
         let (collects, events) = (Arc::clone(&collector), process.events());
         tasks.spawn(async move { collects.collect(events).await });
-        let (input, tasks) = (Mutex::new(process.stdin().map_or(Input::None, Input::Open)), tasks.into());
+        let (input, tasks) = (
+            Mutex::new(process.stdin().map_or(Input::None, |stdin| Input::Open(Box::new(stdin)))),
+            tasks.into(),
+        );
         Ok(Self { command: line, terminal, process, collector, input, tasks, reporter: OnceLock::new() })
     }
 

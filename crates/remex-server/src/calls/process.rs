@@ -76,13 +76,18 @@ impl Calls {
         if let Err(error) = self.context.host().limits().check_id("writeId", write_id) {
             return responder.error(&error);
         }
+        let target = ProcessTarget {
+            session: request.session_id.as_deref(),
+            process: &request.process_id,
+            incarnation: request.incarnation,
+        };
         let write = StdinWrite {
-            chunk: request.chunk.0.clone(),
-            write_id: request.write_id.clone(),
+            chunk: request.chunk.0,
+            write_id: request.write_id,
             process_id: request.process_id.as_str().into(),
             caller: responder,
         };
-        self.order(own, ProcessTarget::of(&request), Request::Write(write));
+        self.order(own, target, Request::Write(write));
     }
 
     pub(super) fn signal(&mut self, own: &Arc<Session>, request: &wire::Signal, responder: Responder) {

@@ -69,14 +69,14 @@ impl Turns {
         request: &wire::StartAgain,
         is_own: bool,
         responder: Responder,
-    ) -> Result<Option<Begun>, Responder> {
+    ) -> Result<Option<Begun>, Box<Responder>> {
         let now = Instant::now();
         let grace = Duration::from_millis(request.grace_ms.unwrap_or(0)).min(LONGEST_GRACE);
         let kill_at = now + grace;
         if let Some(pending) = self.0.get_mut(&request.process_id) {
             let is_sooner = pending.kill_at.borrow().is_some_and(|known| kill_at < known);
             if pending.stage != Stage::Grace || !is_sooner {
-                return Err(responder);
+                return Err(Box::new(responder));
             }
             pending.kill_at.send_replace(Some(kill_at));
             pending.joined.push(Joined { restart_id: request.restart_id.clone(), responder });

@@ -15,7 +15,7 @@ const LAST: u64 = 400_000;
 const TOTAL: u64 = 2_688_895;
 
 /// Prints numbers and goes on running.
-fn start(more: Value) -> Value {
+fn start(more: &Value) -> Value {
     let script = format!("seq 1 {LAST}; exec sleep 1000");
     let output = json!({"retainBytes": 16 << 20, "overflow": more["overflow"]});
     let own = json!({"restartable": true, "output": output});
@@ -83,7 +83,7 @@ fn a_slow_observer_gets_the_rest_and_the_end_before_the_new_process() {
     let host = DurableHost::start();
     for durable in [true, false] {
         let (client, session) = connect(&host);
-        client.call("process/start", start(json!({"durable": durable, "overflow": "evict"}))).unwrap();
+        client.call("process/start", start(&json!({"durable": durable, "overflow": "evict"}))).unwrap();
         printed(&client, &session);
         let (mut observer, _) = follower(&host);
         observer.call("session/observe", json!({"sessionId": session, "othersFromSeq": 1})).unwrap();
@@ -105,7 +105,7 @@ fn a_slow_client_gets_the_rest_of_what_it_restarts_itself() {
     for (durable, overflow) in [(true, "pause"), (false, "pause"), (true, "hold"), (false, "hold")] {
         let other = connect(&host).0;
         let (mut client, session) = follower(&host);
-        client.call("process/start", start(json!({"durable": durable, "overflow": overflow}))).unwrap();
+        client.call("process/start", start(&json!({"durable": durable, "overflow": overflow}))).unwrap();
         let first = printed(&other, &session);
         client.send("process/restart", json!({"processId": "p"}));
         poll("the restart", || {
@@ -124,7 +124,7 @@ fn a_slow_client_gets_the_rest_of_what_it_restarts_itself() {
 fn a_slow_observer_is_told_what_it_misses_when_the_memory_is_needed() {
     let host = DurableHost::with_config("[limits]\nidentity_memory_bytes = '12MiB'\n");
     let (client, session) = connect(&host);
-    client.call("process/start", start(json!({"durable": false, "overflow": "evict"}))).unwrap();
+    client.call("process/start", start(&json!({"durable": false, "overflow": "evict"}))).unwrap();
     printed(&client, &session);
     let (mut observer, _) = follower(&host);
     observer.call("session/observe", json!({"sessionId": session, "fromSeq": {"p": 1}})).unwrap();

@@ -57,8 +57,11 @@ impl Command {
         let request = self.request(client, id, cwd)?;
         core.add_queue(&queue)?;
         // From here on, dropping the handle removes the queue.
-        let stdin =
-            if has_stdin { StdinSlot::Owned(Stdin::new(client.clone(), &queue)) } else { StdinSlot::Empty };
+        let stdin = if has_stdin {
+            StdinSlot::Owned(Box::new(Stdin::new(client.clone(), &queue)))
+        } else {
+            StdinSlot::Empty
+        };
         let mut handle = Handle {
             client: client.clone(),
             queue,
