@@ -101,7 +101,7 @@ fn ps_tells_programs_everything() {
         "cwd": "/", "pid": null, "tty": false, "durable": false, "labels": {"for": "tests"}, "state": "running",
         "startedAtMs": null, "endedAtMs": null, "exitCode": null, "signal": null, "cause": null,
         "stdoutBytes": 6, "stderrBytes": 0, "terminalBytes": 0, "retainedBytes": 6,
-        "cpuMs": null, "residentBytes": null, "livingPids": null,
+        "cpuMs": null, "residentBytes": null, "livingPids": null, "user": null,
     }]});
     assert_eq!(listing, expected);
 }

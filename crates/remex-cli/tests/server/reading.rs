@@ -61,7 +61,7 @@ fn reading_returns_what_lies_beyond_the_cursor_and_consumes_nothing() {
         assert_eq!(texts, expected, "after {after}");
         let rest = json!({
             "chunks": reply["chunks"], "nextSeq": 4, "exited": false, "exitCode": null,
-            "closed": false, "failure": null, "sandboxDenied": false,
+            "closed": false, "failure": null, "sandboxDenied": false, "incarnation": reply["incarnation"],
         });
         assert_eq!(reply, rest);
     }
@@ -365,6 +365,7 @@ fn the_list_tells_what_is_known_of_each_process() {
         "startedAtMs": started["startedAtMs"], "endedAtMs": null, "exitCode": null, "signal": null,
         "cause": null, "produced": {"stdout": 6, "stderr": 3, "pty": 0}, "retainedBytes": 9,
         "cpuMs": running["cpuMs"], "residentBytes": running["residentBytes"], "livingPids": running["livingPids"],
+        "incarnation": started["incarnation"],
     });
     assert_eq!(running, &expected);
     assert!(running["cpuMs"].is_u64(), "{running}");

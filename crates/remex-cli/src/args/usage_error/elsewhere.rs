@@ -104,13 +104,7 @@ pub(super) const ADVICE_ON_OPTIONS: &[(&str, &str, &str)] = &[
         "--rm",
         "omit it: `remex run` leaves nothing behind; `remex rm NAME` removes what ran with `--detach` and has exited",
     ),
-    (
-        "run",
-        "--user",
-        "omit it: commands run as the user of the server; for another one, use an environment such as `ssh://user@host`",
-    ),
     ("run", "--volume", "omit it: commands see the files of the host; copy others there with `remex cp`"),
-    ("shell", "--user", "use an environment such as `ssh://user@host`"),
     ("ps", "--format", "use `--json`; CLI.md describes its members"),
 ];
 
