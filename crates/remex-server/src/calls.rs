@@ -330,10 +330,8 @@ impl Calls {
                 else {
                     return Err("`flow/consumed` without the capability `consumed`");
                 };
-                // What was consumed of a process before a restart says nothing about the one after it.
-                let process = ready.session.process_of(&consumed.process_id, consumed.incarnation);
-                if let Ok(process) = process {
-                    process.consumed(self.context.connection(), consumed.seq);
+                if let Some(process) = ready.session.process(&consumed.process_id) {
+                    process.consumed(self.context.connection(), consumed.seq, consumed.incarnation);
                 }
             }
             ClientNote::FlowBodyConsumed(consumed) => {

@@ -376,14 +376,20 @@ impl Process {
     }
 
     /// Records that the client of `connection` has consumed everything up to `seq`, which opens its window.
-    pub(crate) fn consumed(self: &Arc<Self>, connection: ConnectionId, seq: Seq) {
+    ///
+    /// While it is still sent a process from before a restart, that is the one it means.
+    pub(crate) fn consumed(self: &Arc<Self>, connection: ConnectionId, seq: Seq, incarnation: Option<u64>) {
         let mut guard = self.state();
         let is_its_turn = |follow: &Follow| follow.connection == connection && !follow.waits;
         if !guard.audience.follows.iter().any(is_its_turn)
             && let Some(before) = guard.audience.succession.sent_before(connection)
         {
             drop(guard);
-            return before.consumed(connection, seq);
+            return before.consumed(connection, seq, incarnation);
+        }
+        // What was consumed of a process before a restart says nothing about the one after it.
+        if self.check_incarnation(incarnation).is_err() {
+            return;
         }
         let ProcessState { log, audience: Followers { follows, control, .. }, .. } = &mut *guard;
         let seq = seq.min(log.next_seq() - 1);
