@@ -94,6 +94,9 @@ class Proxy:
         self._target = target
         self._budget = budget
         self.disconnects = 0
+        #: While it is not set, connections carry nothing.
+        self.is_open = asyncio.Event()
+        self.is_open.set()
         self._writers: set[asyncio.StreamWriter] = set()
 
     def disconnect(self) -> None:
@@ -102,6 +105,7 @@ class Proxy:
             writer.transport.abort()
 
     async def serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        await self.is_open.wait()
         if self._target.startswith("unix://"):
             server, forth = await asyncio.open_unix_connection(self._target[7:])
         else:

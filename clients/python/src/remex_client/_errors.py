@@ -68,6 +68,15 @@ class RemexError(Exception):
         """Whether the call may have taken effect on the remote host despite the error."""
         return False
 
+    @property
+    def is_restarted(self) -> bool:
+        """Whether the process was restarted since it was started or attached to.
+
+        What was asked of it was not done, and how it ended may be unknown; a new handle is needed for the process that
+        runs now.
+        """
+        return False
+
 
 class RefusedError(RemexError):
     """The server refused a request.
@@ -81,6 +90,7 @@ class RefusedError(RemexError):
         super().__init__(message, hint)
         self.code = code
         self.kind = kind
+        self._is_restarted = False
 
     @property
     def is_retryable(self) -> bool:
@@ -91,6 +101,11 @@ class RefusedError(RemexError):
     def may_have_happened(self) -> bool:
         """Whether the server cannot tell how much of the call was carried out."""
         return self.kind in ("cancelled", "internal", "io")
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether the process was restarted since; see `RemexError.is_restarted`."""
+        return self._is_restarted
 
 
 class NotFoundError(RefusedError, FileNotFoundError):
@@ -310,11 +325,23 @@ def refused(error: object, path: str | None = None) -> RemexError:
     else:
         made, usual = _BY_KIND.get(kind, (RefusedError, errno.EIO))
     decoded = made(code, kind, _failed_start(data) + message, hint)
+    decoded._is_restarted = data.get("restarted") is True
     if isinstance(decoded, OSError):
         decoded.errno, decoded.strerror = number or usual, message
         subject = data.get("cwd") or data.get("program") or path
         decoded.filename = subject if isinstance(subject, str) else None
     return decoded
+
+
+def restarted(process_id: str, what: str | None = None) -> RefusedError:
+    """Returns the error that ends the events of a process before a restart, which this client was away for."""
+    what = what or (
+        f"process `{process_id}` was restarted while this client was disconnected; how the one before ended, and the "
+        "rest of its output, are unknown"
+    )
+    error = RefusedError(-32600, "unknownProcess", what, "make a new handle for the process that runs now")
+    error._is_restarted = True
+    return error
 
 
 def _failed_start(data: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ from ._http import Http
 from ._observe import ObservedEvents, SessionInfo
 from ._options import ConnectionState, Options, SessionChoice
 from ._process import Process, ProcessInfo, ProcessRef
-from ._queue import EventQueue
+from ._queue import EventQueue, ids_of
 from ._result import Collector, OutputCallback, Result
 from ._session import AFTER_EVERYTHING, Session
 from ._start import DEVNULL, PIPE, Command, StartOptions, Tty, start_request, wants_stdin
@@ -278,7 +278,7 @@ class Host:
             result = await process._communicate(b"" if input is None else input, collector)
         except BaseException:
             if process.closed is None and self._session.lost is None:
-                self._session.post("process/terminate", {"processId": process.id})
+                process.post_kill()
             raise
         return result.check() if check else result
 
@@ -376,7 +376,7 @@ class Host:
         try:
             started = await session.call("process/start", request)
             with decoding("process/start"):
-                pid = optional_number(started, "pid")
+                pid, incarnation = optional_number(started, "pid"), optional_number(started, "incarnation")
         except BaseException as error:
             # A server of the base dialect does not support `startId`: a repeated start finds its own process.
             is_own = is_kind(error, "processExists") and session.disconnects != disconnects
@@ -387,29 +387,47 @@ class Host:
                     session.post("process/terminate", {"processId": process_id})
                 session.release_queue(queue)
                 raise
-            started, pid = {"replayed": True}, None
-        queue.on_started(has_history=bool(started.get("replayed")))
+            started, pid, incarnation = {"replayed": True}, None, None
+        # After a disconnect, events may be those of another process, or missing.
+        queue.on_started(bool(started.get("replayed")) or session.disconnects != disconnects, incarnation)
         return Process(session, queue, pid, has_stdin, bool(request.get("tty")))
 
     async def process(self, id: str) -> Process:
         """Returns a handle on a process of this session by its id, for example after `connect(session=Resume(id))`."""
         session = self._session
+        await self._check_ended(session.queues.get(id))
         if (queue := session.queues.get(id)) is None:
             probe = {"processId": id, "afterSeq": AFTER_EVERYTHING, "maxBytes": 0}
-            await session.call("process/read", probe)
+            found = await session.call("process/read", probe)
+            with decoding("process/read"):
+                incarnation = optional_number(found, "incarnation")
             # Another task may have made a handle in the meantime.
             if (queue := session.queues.get(id)) is None:
                 # The retention limit is unknown; if it is small, the process needs frequent reports to keep running.
                 queue = EventQueue(id, session, 0, is_close_announced=session.has_sessions)
                 session.add_queue(queue)
-                queue.on_started(has_history=True)
+                queue.on_started(True, incarnation)
                 return Process(session, queue, None, has_stdin=True)
         queue.handles += 1
         return Process(session, queue, None, has_stdin=True)
 
-    def process_ref(self, session: str, id: str) -> ProcessRef:
-        """Returns a reference to a process of any session, which is given by its id or name."""
-        return ProcessRef(self._session, session, id)
+    async def _check_ended(self, queue: EventQueue | None) -> None:
+        """Drops the queue of an ended process if another client has restarted it: nothing is streamed that shows it."""
+        if queue is None or queue.closed is None or queue.incarnation is None:
+            return
+        try:
+            await self._session.call("process/read", {**ids_of(queue), "afterSeq": AFTER_EVERYTHING, "maxBytes": 0})
+        except RefusedError as error:
+            if error.is_restarted:
+                self._session.abandon_queue(queue)
+
+    def process_ref(self, session: str, id: str, *, incarnation: int | None = None) -> ProcessRef:
+        """Returns a reference to a process of any session, which is given by its id or name.
+
+        Each call is for the process that has this id then, also after a restart; or, with the `incarnation` of a handle
+        or of a `ProcessInfo`, for that start only: once it is restarted, calls fail with an error `is_restarted`.
+        """
+        return ProcessRef(self._session, session, id, incarnation)
 
     async def processes(self, scope: Literal["session", "identity"] = "session") -> list[ProcessInfo]:
         """Lists the processes of this session, or of all sessions of this user, the oldest first."""

@@ -88,6 +88,8 @@ class ProcessInfo:
     cause: str | None
     durable: bool
     retained_bytes: int
+    #: Which start of the process this is; a restart makes another one. None if the server does not tell.
+    incarnation: int | None = None
 
     @classmethod
     def from_wire(cls, entry: models.ProcessEntry) -> ProcessInfo:
@@ -109,28 +111,43 @@ class ProcessInfo:
             cause=entry.get("cause"),
             durable=bool(entry.get("durable")),
             retained_bytes=entry.get("retainedBytes") or 0,
+            incarnation=entry.get("incarnation"),
         )
 
 
 class ProcessRef:
     """A process of any session of this user, by its id.
 
-    It needs no handle on the process, and receives nothing by itself: output is polled.
+    It needs no handle on the process, and receives nothing by itself: output is polled. Without an incarnation, each
+    call is for whichever process has the id then, also after a restart.
 
         other = host.process_ref("nightly", "build")
         async for line in other.lines():
             ...
     """
 
-    def __init__(self, session: Session, session_id: str | None, process_id: str) -> None:
+    def __init__(
+        self, session: Session, session_id: str | None, process_id: str, incarnation: int | None = None
+    ) -> None:
         self._session = session
         self.id = process_id
         #: The id or the name of its session; None for that of this client.
         self.session_id = session_id
+        self._incarnation = incarnation
         self._readers: dict[Stream, Reader] = {}
+
+    @property
+    def incarnation(self) -> int | None:
+        """The start of the process that calls are for; once it is restarted, they fail with an error `is_restarted`.
+
+        None stands for whichever runs.
+        """
+        return self._incarnation
 
     def _ids(self, **more: Any) -> dict[str, Any]:
         ids: dict[str, Any] = {"processId": self.id, **more}
+        if self.incarnation is not None:
+            ids["incarnation"] = self.incarnation
         if self.session_id is not None:
             ids["sessionId"] = self.session_id
         return ids
@@ -179,9 +196,13 @@ class ProcessRef:
         It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It must have been started with
         `restartable`, and no other client may be attached to its session; it may have ended already. The restart takes
         effect once, also across disconnects, and is carried out even if this call is cancelled. If the new process does
-        not start, the error says that the old one has ended. Handles on the old process end with it.
+        not start, the error says that the old one has ended. Handles on the old process end with it; this reference
+        becomes one to the new process.
         """
-        return await restart(self._session, self._ids(), grace)
+        pid, incarnation = await restart(self._session, self._ids(), grace)
+        if self._incarnation is not None:
+            self._incarnation = incarnation
+        return pid
 
     async def _terminate(self, mode: object, tree: bool) -> None:
         scope = {"scope": "tree"} if tree else {}
@@ -213,7 +234,10 @@ class ProcessRef:
         """Returns what the server knows about the process, or None if it has forgotten it."""
         listing = await self._session.call("process/list", {"sessionId": self.session_id})
         with decoding("process/list"):
-            return next((ProcessInfo.from_wire(e) for e in listing["processes"] if e["processId"] == self.id), None)
+            found = next((ProcessInfo.from_wire(e) for e in listing["processes"] if e["processId"] == self.id), None)
+        if found is None or self.incarnation is None or found.incarnation is None:
+            return found
+        return found if found.incarnation == self.incarnation else None
 
     async def wait(self) -> Exit:
         """Waits until the process has exited."""
@@ -335,7 +359,7 @@ class Process(ProcessRef):
         #: The process id on the remote host, if it is known.
         self.pid = pid
         #: Its standard input, or the keys of its terminal.
-        self.stdin = Stdin(session, queue.id, has_stdin, is_terminal)
+        self.stdin = Stdin(session, queue, has_stdin, is_terminal)
 
     def __repr__(self) -> str:
         return f"<Process {self.id!r} pid={self.pid}>"
@@ -354,7 +378,17 @@ class Process(ProcessRef):
     ) -> None:
         """Kills the process if it is still running."""
         if self._queue.exit is None and self._session.lost is None:
-            await self.kill()
+            try:
+                await self.kill()
+            except RefusedError as failure:
+                # It ended with a restart; the new one is not of this block.
+                if not failure.is_restarted:
+                    raise
+
+    @property
+    def incarnation(self) -> int | None:
+        """Which start of the process this handle is on; None if the server does not tell."""
+        return self._queue.incarnation
 
     @property
     def exit(self) -> Exit | None:
@@ -392,13 +426,18 @@ class Process(ProcessRef):
         restart takes effect once, also across disconnects, and is carried out even if this call is cancelled. If the
         new process does not start, the error says that the old one has ended.
         """
-        return await restart(self._session, self._ids(), grace, self._queue.successor(), self._on_restarted)
+        ids = self._ids()
+        if self._queue.is_replaced:
+            # Another handle has restarted it; this is for the one that runs now.
+            ids.pop("incarnation", None)
+        pid, _ = await restart(self._session, ids, grace, self._queue.successor(), self._on_restarted)
+        return pid
 
     def _on_restarted(self, queue: EventQueue, pid: int | None) -> None:
         self._queue, self.pid = queue, pid
         # A reference that somebody kept must not write to the new process.
         self.stdin.is_open = False
-        self.stdin = Stdin(self._session, self.id, self._has_stdin, self._is_terminal)
+        self.stdin = Stdin(self._session, queue, self._has_stdin, self._is_terminal)
         self._readers.clear()
 
     def post_signal(self, signal: str | int) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ._errors import ProtocolError, RefusedError, RemexError, RequestInterrupted, is_unknown_process
+from ._errors import ProtocolError, RemexError, RequestInterrupted, is_unknown_process, restarted
 from ._event import (
     Chunk,
     Closed,
@@ -45,14 +45,23 @@ _SILENCE_MS = 250
 _MAX_IDLE_READS = 16
 
 
+def ids_of(queue: EventQueue) -> dict[str, Any]:
+    """Returns the members of a request that say which process, and which start of it, it is for."""
+    ids: dict[str, Any] = {"processId": queue.id}
+    return ids if queue.incarnation is None else {**ids, "incarnation": queue.incarnation}
+
+
 class Reporter(Protocol):
     """What a queue needs of the session."""
 
-    def report_consumed(self, process_id: str, seq: int) -> None:
-        """Tells the server that everything up to `seq` is consumed."""
+    def report_consumed(self, process_id: str, seq: int, incarnation: int | None = None) -> None:
+        """Tells the server that everything up to `seq` is consumed; without an incarnation, of whichever runs now."""
 
     def read_for(self, queue: EventQueue, after: int) -> None:
         """Sends `process/read`, and hands its outcome to the queue."""
+
+    def abandon_queue(self, queue: EventQueue) -> None:
+        """Removes the queue of a process whose id another one has now, and discards the output of that one."""
 
 
 class Consumer:
@@ -109,6 +118,11 @@ class EventQueue:
         #: The first event that was streamed on this connection; the server streams all later ones as well.
         self._live_from: int | None = None
         self._is_started = False
+        #: The start of the process that requests are for, if the server has told it.
+        self.incarnation: int | None = None
+        #: Whether the process may have been restarted, so that what is streamed may be of another one, until a read
+        #: shows that it was not.
+        self._is_unconfirmed = False
         self._read_after = 0
         #: How many reads in a row lacked the next event.
         self._idle_reads = 0
@@ -121,18 +135,22 @@ class EventQueue:
 
     # Called by the session.
 
-    def on_started(self, has_history: bool) -> None:
+    def on_started(self, has_history: bool, incarnation: int | None) -> None:
         """Records that the process runs; with `has_history`, it may have output that was not streamed here."""
         self._is_started = True
+        self.incarnation = incarnation
+        self._is_unconfirmed = has_history and incarnation is not None
         if has_history:
             self._interrupt()
+        if not self._is_unconfirmed:
+            self._deliver(None)
         self._act()
 
     def on_output(self, chunk: Chunk) -> None:
         """Handles output, which is nearly always simply the next event."""
         seq = chunk.seq
         is_open = self._follows and self.failed is None and self.closed is None
-        if is_open and not self._is_full() and self._replay.pass_through(seq):
+        if is_open and not self._is_unconfirmed and not self._is_full() and self._replay.pass_through(seq):
             if self._live_from is None:
                 self._live_from = seq
             self.last_output = time.monotonic()
@@ -163,7 +181,8 @@ class EventQueue:
             self.last_output = time.monotonic()
         had_exited = self.exit is not None
         self._replay.feed(event)
-        self._deliver(None)
+        if not self._is_unconfirmed:
+            self._deliver(None)
         if not had_exited and self._awaits_silence() and self._reads == 0:
             self._interrupt()
         self._act()
@@ -178,6 +197,7 @@ class EventQueue:
             self._interrupt()
             return
         if reply is not None:
+            self._is_unconfirmed = False
             try:
                 self._take_read(reply)
                 if self._awaits_silence():
@@ -198,6 +218,10 @@ class EventQueue:
         elif isinstance(error, RequestInterrupted):
             self.read_bytes = max(self.read_bytes // 2, _MIN_READ_BYTES)
             self._interrupt()
+        elif error is not None and error.is_restarted:
+            self.fail(restarted(self.id))
+            self._session.abandon_queue(self)
+            return
         elif is_unknown_process(error) and self._awaits_silence():
             self._close()
         elif error is not None and not (is_unknown_process(error) and self.closed is not None):
@@ -205,8 +229,10 @@ class EventQueue:
         self._act()
 
     def on_disconnect(self) -> None:
-        """Records that events may be missing."""
+        """Records that events may be missing, and that they may be those of another process."""
         self._interrupt()
+        # Without an incarnation, nothing shows that it is another one.
+        self._is_unconfirmed = self.incarnation is not None or not self._is_started
         if self._restarts:
             # Until the restart is answered, events may be those of the old process or of the new one.
             self._follows = False
@@ -216,7 +242,7 @@ class EventQueue:
         if not self._follows:
             return
         if self.removed_seq > 0:
-            self._session.report_consumed(self.id, self.removed_seq)
+            self._report(self.removed_seq)
         self._act()
 
     def on_restarting(self) -> None:
@@ -236,7 +262,7 @@ class EventQueue:
         self._follows, self.is_replaced = False, True
         if self.closed is None:
             what = f"process `{self.id}` was restarted before all events of the old one had arrived"
-            self.fail(RefusedError(-32600, "unknownProcess", what))
+            self.fail(restarted(self.id, what))
 
     def successor(self) -> EventQueue:
         """Returns a queue for the process that replaces this one."""
@@ -248,7 +274,7 @@ class EventQueue:
             self.fail(error)
             newest = self._queue[-1].seq if self._queue else self.removed_seq
             if newest > 0:
-                self._session.report_consumed(self.id, newest)
+                self._report(newest)
 
     def fail(self, error: RemexError) -> None:
         """Ends the queue with an error after what has arrived."""
@@ -263,7 +289,7 @@ class EventQueue:
         if self._awaits_consumer and seq > self.removed_seq:
             while self._queue and self._queue[0].seq <= seq:
                 self._remove_first()
-            self._session.report_consumed(self.id, seq)
+            self._report(seq)
 
     def subscribe(self, after: int) -> Consumer:
         """Adds a consumer of the events after `after`; it has to read those up to `removed_seq` itself."""
@@ -412,7 +438,7 @@ class EventQueue:
         is_all = not self._queue and self.closed is None
         if self._unreported_events and (is_much or is_all):
             self._unreported_bytes = self._unreported_events = 0
-            self._session.report_consumed(self.id, self.removed_seq)
+            self._report(self.removed_seq)
         has_room = self._queued_bytes < _QUEUE_BYTES // 2 and len(self._queue) < _QUEUE_EVENTS // 2
         if has_room and self._is_started and self.closed is None and self.failed is None:
             after = self._replay.wanted_read()
@@ -421,6 +447,9 @@ class EventQueue:
                 self._reads += 1
                 self.wait_ms = _SILENCE_MS if self._awaits_silence() else None
                 self._session.read_for(self, after)
+
+    def _report(self, seq: int) -> None:
+        self._session.report_consumed(self.id, seq, self.incarnation)
 
     def _wake(self) -> None:
         for consumer in self._consumers:

@@ -18,8 +18,8 @@ async def restart(
     grace: float,
     new: EventQueue | None = None,
     on_restarted: Callable[[EventQueue, int | None], None] = lambda queue, pid: None,
-) -> int | None:
-    """Ends a process and starts it again, exactly once across disconnects; returns the new pid.
+) -> tuple[int | None, int | None]:
+    """Ends a process and starts it again, exactly once across disconnects; returns the new pid and incarnation.
 
     A process of this session gets the queue `new`; without it, output of the new process is discarded. `on_restarted`
     gets that queue and the pid before any event of the new process is handled, even if the caller was cancelled.
@@ -36,9 +36,9 @@ async def restart(
         elif is_own:
             session.replace_queue(process_id, new)
             if new is not None:
-                pid = reply.get("pid")
+                pid, incarnation = reply.get("pid"), reply.get("incarnation")
+                new.on_started(bool(reply.get("replayed")), incarnation if isinstance(incarnation, int) else None)
                 on_restarted(new, pid if isinstance(pid, int) else None)
-                new.on_started(has_history=bool(reply.get("replayed")))
 
     _, answer = await session.enqueue("process/restart", params, on_answer=on_answer)
     if is_own and (old := session.queues.get(process_id)) is not None:
@@ -46,4 +46,4 @@ async def restart(
     # Cancelling this does not cancel the request: the server completes a restart, and handles must learn of it.
     reply = await answer
     with decoding("process/restart"):
-        return optional_number(reply, "pid")
+        return optional_number(reply, "pid"), optional_number(reply, "incarnation")

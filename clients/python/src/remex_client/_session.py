@@ -30,11 +30,11 @@ from ._errors import (
     is_unknown_process,
     refused,
 )
-from ._event import Closed, Event, number
+from ._event import Closed, Event, number, optional_number
 from ._inbox import Inbox
 from ._keep_alive import keep_alive
 from ._options import ConnectionState, Options, Resume
-from ._queue import EventQueue
+from ._queue import EventQueue, ids_of
 from ._route import Route, RouteKey
 from ._target import Connection, Target
 
@@ -77,7 +77,8 @@ class Session:
         self._enabled: frozenset[str] = frozenset()
         self._plain = asyncio.Semaphore(_PLAIN_CALLS)
         self._parked = asyncio.Semaphore(_PARKED_CALLS)
-        self._consumed: dict[str, int] = {}
+        #: By process, with the incarnation that it is about.
+        self._consumed: dict[str, tuple[int, int | None]] = {}
         self._body_consumed: dict[str, int] = {}
         self._ack: int | None = None
         self._inbox = Inbox(self)
@@ -325,10 +326,19 @@ class Session:
         else:
             self._unfollowed.add(process_id)
 
-    def report_consumed(self, process_id: str, seq: int) -> None:
-        """Reports up to which event the output of a process is consumed."""
+    def abandon_queue(self, queue: EventQueue) -> None:
+        """Removes the queue of a process whose id another one has now; new handles are on that one."""
+        if self.queues.get(queue.id) is queue:
+            del self.queues[queue.id]
+            # What has arrived is of the new one, which must not wait for anybody here.
+            self._unfollowed.add(queue.id)
+            self._skip_output(queue.id)
+
+    def report_consumed(self, process_id: str, seq: int, incarnation: int | None = None) -> None:
+        """Reports up to which event a process is consumed; without an incarnation, whichever runs now."""
         if "consumed" in self._enabled:
-            self._consumed[process_id] = max(seq, self._consumed.get(process_id, 0))
+            before, of = self._consumed.get(process_id, (0, incarnation))
+            self._consumed[process_id] = (max(seq, before) if of == incarnation else seq, incarnation)
             self._wake()
 
     def report_body_consumed(self, request_id: str, seq: int) -> None:
@@ -339,7 +349,7 @@ class Session:
 
     def read_for(self, queue: EventQueue, after: int) -> None:
         """Reads the events that a queue lacks; after a disconnect, the queue asks again."""
-        params = {"processId": queue.id, "afterSeq": after, "maxBytes": queue.read_bytes}
+        params = {**ids_of(queue), "afterSeq": after, "maxBytes": queue.read_bytes}
         if queue.wait_ms is not None:
             params["waitMs"] = queue.wait_ms
         self._post_once("process/read", params, queue.on_read)
@@ -349,7 +359,8 @@ class Session:
             if is_unknown_process(error) or (isinstance(reply, dict) and reply.get("closed")):
                 self._unfollowed.discard(process_id)
             elif isinstance(reply, dict) and process_id in self._unfollowed:
-                self.report_consumed(process_id, max(0, number(reply, "nextSeq") - 1))
+                incarnation = optional_number(reply, "incarnation")
+                self.report_consumed(process_id, max(0, number(reply, "nextSeq") - 1), incarnation)
 
         params = {"processId": process_id, "afterSeq": AFTER_EVERYTHING, "maxBytes": 0}
         self._post_once("process/read", params, on_done)
@@ -373,8 +384,9 @@ class Session:
         if self._ack is not None:
             yield b'{"method":"flow/ack","params":{"mark":%d}}' % self._ack
             self._ack = None
-        for process_id, seq in self._consumed.items():
-            yield encode({"method": "flow/consumed", "params": {"processId": process_id, "seq": seq}})
+        for process_id, (seq, incarnation) in self._consumed.items():
+            of = {} if incarnation is None else {"incarnation": incarnation}
+            yield encode({"method": "flow/consumed", "params": {"processId": process_id, **of, "seq": seq}})
         self._consumed.clear()
         for request_id, seq in self._body_consumed.items():
             yield encode({"method": "flow/bodyConsumed", "params": {"requestId": request_id, "seq": seq}})

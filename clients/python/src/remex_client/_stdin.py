@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from ._errors import RefusedError, RemexError, StdinClosedError, is_kind
+from ._queue import EventQueue, ids_of
 from ._session import Session
 
 #: The length of one write request, and how many may be unanswered.
@@ -30,9 +31,10 @@ class Stdin:
     Bytes arrive in order and exactly once, also across disconnects. A write waits while the process does not read.
     """
 
-    def __init__(self, session: Session, process_id: str, is_open: bool, is_terminal: bool | None = None) -> None:
+    def __init__(self, session: Session, queue: EventQueue, is_open: bool, is_terminal: bool | None = None) -> None:
         self._session = session
-        self._process_id = process_id
+        self._process_id = queue.id
+        self._ids = ids_of(queue)
         #: None if it is not known.
         self._is_terminal = is_terminal
         #: Whether the last line that was written to a terminal has no end yet.
@@ -57,7 +59,7 @@ class Stdin:
         for at in range(0, len(data), WRITE_BYTES):
             self._check_open()
             await self._settle(_WRITES - 1)
-            params = {"processId": self._process_id, **write_params(self._session, data[at : at + WRITE_BYTES])}
+            params = {**self._ids, **write_params(self._session, data[at : at + WRITE_BYTES])}
             # The first write of a process does not wait for those of others, which may not read.
             _, reply = await self._session.enqueue("process/write", params, is_control=not self._unanswered)
             self._unanswered.append(reply)
@@ -80,7 +82,7 @@ class Stdin:
             await self._settle(0)
             if not self._is_terminal:
                 try:
-                    await self._session.call("process/closeStdin", {"processId": self._process_id})
+                    await self._session.call("process/closeStdin", self._ids)
                     self.is_open = False
                 except RefusedError as error:
                     if not is_kind(error, "notSupported"):

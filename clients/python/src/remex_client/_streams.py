@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ._errors import GapError, RefusedError, decoding, is_unknown_process
 from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
-from ._queue import WINDOW_BYTES, EventQueue
+from ._queue import WINDOW_BYTES, EventQueue, ids_of
 from ._session import Session
 
 #: Longer lines come in pieces.
@@ -131,7 +131,7 @@ class Events:
 
     async def _read_past(self) -> None:
         until = self._past_until
-        params = {"processId": self._queue.id, "afterSeq": self._after, "maxBytes": WINDOW_BYTES}
+        params = {**ids_of(self._queue), "afterSeq": self._after, "maxBytes": WINDOW_BYTES}
         reply: dict[str, Any] = {"chunks": [], "nextSeq": until + 1}
         if not self._queue.is_replaced:
             try:

@@ -180,7 +180,8 @@ class Stdin(Face[_stdin.Stdin]):
 class ProcessRef(Face[_process.ProcessRef]):
     """A process of any session of this user, by its id.
 
-    It needs no handle on the process, and receives nothing by itself: output is polled.
+    It needs no handle on the process, and receives nothing by itself: output is polled. Without an incarnation, each
+    call is for whichever process has the id then, also after a restart.
 
         other = host.process_ref("nightly", "build")
         for line in other.lines():
@@ -194,6 +195,14 @@ class ProcessRef(Face[_process.ProcessRef]):
     @property
     def session_id(self) -> str | None:
         return self._inner.session_id
+
+    @property
+    def incarnation(self) -> int | None:
+        """The start of the process that calls are for; once it is restarted, they fail with an error `is_restarted`.
+
+        None stands for whichever runs.
+        """
+        return self._inner.incarnation
 
     def read(self, after: int=0, *, max_bytes: int=WINDOW_BYTES, wait: float=0.0) -> list[Event]:
         """Returns retained events after an event, and waits for some for up to `wait` seconds.
@@ -231,7 +240,8 @@ class ProcessRef(Face[_process.ProcessRef]):
         It has `grace` seconds to end after SIGTERM; with 0, it is killed at once. It must have been started with
         `restartable`, and no other client may be attached to its session; it may have ended already. The restart takes
         effect once, also across disconnects, and is carried out even if this call is cancelled. If the new process does
-        not start, the error says that the old one has ended. Handles on the old process end with it.
+        not start, the error says that the old one has ended. Handles on the old process end with it; this reference
+        becomes one to the new process.
         """
         return self._run(self._inner.restart(grace))
 
@@ -346,6 +356,11 @@ class Process(ProcessRef):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._run(self._inner.__aexit__(kind, error, trace))
+
+    @property
+    def incarnation(self) -> int | None:
+        """Which start of the process this handle is on; None if the server does not tell."""
+        return self._inner.incarnation
 
     @property
     def exit(self) -> Exit | None:
@@ -957,9 +972,13 @@ class Host(Face[_host.Host]):
         """Returns a handle on a process of this session by its id, for example after `connect(session=Resume(id))`."""
         return Process(self._portal, self._run(self._inner.process(id)))
 
-    def process_ref(self, session: str, id: str) -> ProcessRef:
-        """Returns a reference to a process of any session, which is given by its id or name."""
-        return ProcessRef(self._portal, self._call(lambda: self._inner.process_ref(session, id)))
+    def process_ref(self, session: str, id: str, *, incarnation: int | None=None) -> ProcessRef:
+        """Returns a reference to a process of any session, which is given by its id or name.
+
+        Each call is for the process that has this id then, also after a restart; or, with the `incarnation` of a handle
+        or of a `ProcessInfo`, for that start only: once it is restarted, calls fail with an error `is_restarted`.
+        """
+        return ProcessRef(self._portal, self._call(lambda: self._inner.process_ref(session, id, incarnation=incarnation)))
 
     def processes(self, scope: Literal['session', 'identity']='session') -> list[ProcessInfo]:
         """Lists the processes of this session, or of all sessions of this user, the oldest first."""
