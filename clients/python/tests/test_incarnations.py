@@ -66,6 +66,11 @@ class Restartable:
         params = {"processId": "p", "seq": seq, **chunk(text)}
         self.server.send(json.dumps({"method": "process/output", "params": params}))
 
+    def end(self, seq: int, code: int) -> None:
+        """Sends the exit with this number, and the close."""
+        for kind, params in (("exited", {"seq": seq, "exitCode": code}), ("closed", {"seq": seq + 1})):
+            self.server.send(json.dumps({"method": f"process/{kind}", "params": {"processId": "p", **params}}))
+
     def sent(self, method: str) -> list[dict[str, Any]]:
         """Returns the params of all requests of this kind."""
         return [message["params"] for message in self.server.received if message.get("method") == method]
@@ -286,10 +291,7 @@ async def test_an_ended_process_that_was_restarted_gets_a_new_handle() -> None:
     p = Restartable()
     async with p.server as server, remex_client.connect(server.url) as host:
         process, _ = await following(p, host)
-        for method, more in [("exited", {"exitCode": 3}), ("closed", {})]:
-            seq = 2 if method == "exited" else 3
-            params = {"processId": "p", "seq": seq, **more}
-            server.send(json.dumps({"method": f"process/{method}", "params": params}))
+        p.end(2, 3)
         assert (await within(10, "its end", process.wait_closed())).exit_code == 3
         assert (await host.process("p")).incarnation == OLD
         await p.disconnect()
@@ -298,6 +300,81 @@ async def test_an_ended_process_that_was_restarted_gets_a_new_handle() -> None:
         assert (again.incarnation, again.exit) == (NEW, None)
         assert await next_text(again.chunks()) == "new"
         assert (await process.wait()).exit_code == 3
+
+
+async def test_the_rest_of_a_process_comes_after_the_answer_to_its_restart() -> None:
+    p = Restartable()
+    async with p.server as server, remex_client.connect(server.url) as host:
+        process, chunks = await following(p, host)
+        waiting = asyncio.create_task(process.wait())
+        await process.restart()
+        p.incarnation = NEW
+        new = process.chunks()
+        p.output(2, "rest")
+        assert await next_text(chunks) == "rest"
+        # The server ignores reports that name the old process, and takes one that names none for what it streams.
+        await server.received_message("consumption", lambda m: m.get("params") == {"processId": "p", "seq": 2})
+        p.end(3, 9)
+        p.output(1, "n1")
+        p.output(2, "n2")
+        assert [await next_text(new) for _ in range(2)] == ["n1", "n2"]
+        assert [chunk async for chunk in chunks] == []
+        assert (await within(10, "its exit", waiting)).exit_code == 9
+        about = {"processId": "p", "incarnation": NEW, "seq": 2}
+        await server.received_message("consumption of the new one", lambda m: m.get("params") == about)
+        assert not any(params["seq"] > 2 for params in p.sent("flow/consumed"))
+        assert p.sent("process/read") == []
+
+
+@pytest.mark.parametrize("has_handle", [True, False])
+async def test_the_rest_comes_after_a_restart_by_a_reference(has_handle: bool) -> None:
+    p = Restartable()
+    async with p.server as server, remex_client.connect(server.url) as host:
+        process, chunks = await following(p, host)
+        await host.process_ref("s", "p").restart()
+        p.incarnation, p.log = NEW, ["n1"]
+        again = await host.process("p") if has_handle else None
+        p.output(2, "rest")
+        p.end(3, 9)
+        p.output(1, "n1")
+        assert await next_text(chunks) == "rest"
+        assert (await within(10, "its end", process.wait_closed())).exit_code == 9
+        await within(10, "an answer behind that", host.call("environment/status"))
+        # Without a handle, it is discarded, and what is retained can be read by a later one.
+        again = again or await host.process("p")
+        assert await next_text(again.chunks()) == "n1"
+
+
+async def test_after_a_disconnect_the_rest_of_a_restarted_process_is_lost() -> None:
+    p = Restartable()
+    async with p.server as server, remex_client.connect(server.url) as host:
+        process, chunks = await following(p, host)
+        await process.restart()
+        new = process.chunks()
+        p.output(2, "rest")
+        assert await next_text(chunks) == "rest"
+        p.restart("n1")
+        await p.disconnect()
+        await is_restarted("the rest", chunks.__anext__())
+        assert await next_text(new) == "n1"
+
+
+async def test_two_restarts_in_a_row_end_each_process() -> None:
+    p = Restartable()
+    async with p.server as server, remex_client.connect(server.url) as host:
+        process, first = await following(p, host)
+        await process.restart()
+        p.incarnation = NEW
+        second = process.chunks()
+        await process.restart()
+        third = process.chunks()
+        for code in (8, 9):
+            p.output(1 if code == 9 else 2, f"end {code}")
+            p.end(2 if code == 9 else 3, code)
+        p.output(1, "third")
+        assert [chunk.data async for chunk in first] == [b"end 8"]
+        assert [chunk.data async for chunk in second] == [b"end 9"]
+        assert await next_text(third) == "third"
 
 
 async def test_a_client_that_was_away_learns_of_a_restart(server: Server, tmp_path: Path) -> None:
@@ -334,3 +411,29 @@ async def test_a_client_that_was_away_learns_of_a_restart(server: Server, tmp_pa
         result = await within(30, "its output", new.communicate("for the new one\n"))
         assert result.text == "".join(f"{number}\n" for number in range(1, 10_001)) + "for the new one\n"
         await host.end()
+
+
+async def test_a_slow_consumer_gets_all_of_a_process_that_is_restarted(server: Server) -> None:
+    numbers = "".join(f"{number}\n" for number in range(1, 200_001)).encode()
+    async with remex_client.connect(server.unix) as host:
+        # More than is streamed ahead of a consumer.
+        process = await host.start("seq 200000; exec sleep 1000", restartable=True, retain_bytes=16 << 20)
+        old = process.events()
+        reference = host.process_ref(host.session_id, process.id)
+        await within(30, "all of its output", reference.wait_for(r"\n200000\n"))
+        await within(30, "the restart", process.restart(grace=0))
+        new = process.events()
+
+        async def everything() -> list[remex_client.Event]:
+            return [event async for event in old]
+
+        events = await within(60, "the rest of the old one", everything())
+        chunks = [event.data for event in events if isinstance(event, remex_client.Chunk)]
+        assert b"".join(chunks) == numbers
+        assert [type(event) for event in events[len(chunks) :]] == [remex_client.Exited, remex_client.Closed]
+        data = b""
+        while len(data) < len(numbers):
+            event = await within(30, "output of the new one", new.__anext__())
+            assert isinstance(event, remex_client.Chunk), event
+            data += event.data
+        assert data == numbers

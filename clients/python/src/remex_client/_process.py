@@ -434,7 +434,8 @@ class Process(ProcessRef):
         return pid
 
     def _on_restarted(self, queue: EventQueue, pid: int | None) -> None:
-        self._queue, self.pid = queue, pid
+        old, self._queue, self.pid = self._queue, queue, pid
+        self._session.release_queue(old)
         # A reference that somebody kept must not write to the new process.
         self.stdin.is_open = False
         self.stdin = Stdin(self._session, queue, self._has_stdin, self._is_terminal)

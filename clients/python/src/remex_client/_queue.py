@@ -63,6 +63,9 @@ class Reporter(Protocol):
     def abandon_queue(self, queue: EventQueue) -> None:
         """Removes the queue of a process whose id another one has now, and discards the output of that one."""
 
+    def settle_queue(self, queue: EventQueue) -> None:
+        """Discards the output of a process that has no handle."""
+
 
 class Consumer:
     """A position in the events of a process."""
@@ -132,6 +135,10 @@ class EventQueue:
         self._restarts = 0
         #: Whether another process has the id now.
         self.is_replaced = False
+        #: Whether its last events are still streamed although it is replaced.
+        self._is_finishing = False
+        #: The process that this one has replaced, while events of that one still come first.
+        self.before: EventQueue | None = None
 
     # Called by the session.
 
@@ -149,7 +156,7 @@ class EventQueue:
     def on_output(self, chunk: Chunk) -> None:
         """Handles output, which is nearly always simply the next event."""
         seq = chunk.seq
-        is_open = self._follows and self.failed is None and self.closed is None
+        is_open = self._follows and self.before is None and self.failed is None and self.closed is None
         if is_open and not self._is_unconfirmed and not self._is_full() and self._replay.pass_through(seq):
             if self._live_from is None:
                 self._live_from = seq
@@ -165,11 +172,14 @@ class EventQueue:
 
     def on_event(self, event: Event) -> None:
         """Handles a notification."""
+        if self.before is not None and self._is_of_before(self.before, event):
+            return
         if not self._follows:
             return
         if self.failed is not None or self.closed is not None:
             # No consumer will take it, so it must not block the process.
-            self._session.report_consumed(self.id, event.seq)
+            is_over = self.is_replaced and not self._is_finishing
+            self._session.report_consumed(self.id, event.seq, self.incarnation if is_over else None)
             return
         if self._is_full():
             # Only a server of the base dialect sends beyond the window. A read fetches it later.
@@ -230,6 +240,7 @@ class EventQueue:
 
     def on_disconnect(self) -> None:
         """Records that events may be missing, and that they may be those of another process."""
+        self._finish_before()
         self._interrupt()
         # Without an incarnation, nothing shows that it is another one.
         self._is_unconfirmed = self.incarnation is not None or not self._is_started
@@ -259,18 +270,58 @@ class EventQueue:
 
     def on_replaced(self) -> None:
         """Ends the queue after what has arrived: another process has the id now."""
-        self._follows, self.is_replaced = False, True
+        self._follows, self.is_replaced, self._is_finishing = False, True, False
         if self.closed is None:
             what = f"process `{self.id}` was restarted before all events of the old one had arrived"
             self.fail(restarted(self.id, what))
 
-    def successor(self) -> EventQueue:
+    def on_succeeded(self, new: EventQueue) -> bool:
+        """Ends the queue after all of its events, which the server streams before those of `new`.
+
+        Returns whether some are still to come.
+        """
+        if not self._follows or self.closed is not None:
+            self.on_replaced()
+            return False
+        new.before, self.is_replaced, self._is_finishing = self, True, True
+        if self.removed_seq > 0:
+            # The server has ignored reports that named this process since it was replaced.
+            self._report(self.removed_seq)
+        return True
+
+    def _is_of_before(self, before: EventQueue, event: Event) -> bool:
+        """Passes an event to the process before this one, unless it is of this one."""
+        is_own = before.before is None
+        first = event.from_seq if isinstance(event, Gap) else event.seq
+        if is_own and first == 1 and before._replay.latest > 0:
+            self._finish_before()
+            return False
+        is_last = is_own and isinstance(event, Closed)
+        before._is_finishing = not is_last
+        before.on_event(event)
+        if is_last:
+            self._finish_before()
+        return True
+
+    def _finish_before(self) -> None:
+        """Takes events for those of this process from now on."""
+        before, self.before = self.before, None
+        if before is not None:
+            before._finish_before()
+            before.on_replaced()
+            self._session.settle_queue(self)
+
+    def successor(self, handles: int = 1) -> EventQueue:
         """Returns a queue for the process that replaces this one."""
-        return EventQueue(self.id, self._session, self._retain_bytes, is_close_announced=self._is_close_announced)
+        new = EventQueue(self.id, self._session, self._retain_bytes, is_close_announced=self._is_close_announced)
+        new.handles = handles
+        return new
 
     def on_protocol_error(self, error: ProtocolError) -> None:
         """Fails after an invalid message about the process; later events are dropped."""
-        if self.closed is None:
+        if self.before is not None:
+            self.before.on_protocol_error(error)
+        elif self.closed is None:
             self.fail(error)
             newest = self._queue[-1].seq if self._queue else self.removed_seq
             if newest > 0:
@@ -449,7 +500,8 @@ class EventQueue:
                 self._session.read_for(self, after)
 
     def _report(self, seq: int) -> None:
-        self._session.report_consumed(self.id, seq, self.incarnation)
+        # Without an incarnation, it is for the process that the server is streaming.
+        self._session.report_consumed(self.id, seq, None if self._is_finishing else self.incarnation)
 
     def _wake(self) -> None:
         for consumer in self._consumers:

@@ -34,11 +34,13 @@ async def restart(
             if old is not None:
                 old.on_not_restarted()
         elif is_own:
-            session.replace_queue(process_id, new)
+            pid, incarnation = _int_or_none(reply.get("pid")), _int_or_none(reply.get("incarnation"))
+            # Older servers, which tell no incarnation, stream nothing of the old process after this answer.
+            session.replace_queue(process_id, new, has_rest=incarnation is not None)
+            if (queue := session.queues.get(process_id)) is not None:
+                queue.on_started(bool(reply.get("replayed")), incarnation)
             if new is not None:
-                pid, incarnation = reply.get("pid"), reply.get("incarnation")
-                new.on_started(bool(reply.get("replayed")), incarnation if isinstance(incarnation, int) else None)
-                on_restarted(new, pid if isinstance(pid, int) else None)
+                on_restarted(new, pid)
 
     _, answer = await session.enqueue("process/restart", params, on_answer=on_answer)
     if is_own and (old := session.queues.get(process_id)) is not None:
@@ -47,3 +49,7 @@ async def restart(
     reply = await answer
     with decoding("process/restart"):
         return optional_number(reply, "pid"), optional_number(reply, "incarnation")
+
+
+def _int_or_none(value: object) -> int | None:
+    return value if isinstance(value, int) else None

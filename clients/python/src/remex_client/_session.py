@@ -306,20 +306,34 @@ class Session:
     def release_queue(self, queue: EventQueue) -> None:
         """Removes a handle on a process; without the last one, its output is discarded."""
         queue.handles -= 1
-        if queue.handles > 0 or self.queues.get(queue.id) is not queue:
+        if self.queues.get(queue.id) is queue:
+            self.settle_queue(queue)
+        elif queue.handles <= 0:
+            # What is still streamed of it must not hold up the process that has replaced it.
+            queue.release()
+
+    def settle_queue(self, queue: EventQueue) -> None:
+        """Removes the queue of a process without handles, once all of the one before it has arrived."""
+        if queue.handles > 0 or queue.before is not None or self.queues.get(queue.id) is not queue:
             return
         del self.queues[queue.id]
         if queue.closed is None and self.lost is None:
             self._unfollowed.add(queue.id)
             self._skip_output(queue.id)
 
-    def replace_queue(self, process_id: str, queue: EventQueue | None) -> None:
-        """Registers the queue of a process that a restart has put in place of another; None discards its output."""
+    def replace_queue(self, process_id: str, queue: EventQueue | None, *, has_rest: bool = False) -> None:
+        """Registers the queue of a process that a restart has put in place of another; None discards its output.
+
+        With `has_rest`, the server streams the rest of the old one before anything of the new one.
+        """
         old = self.queues.pop(process_id, None)
-        if old is not None:
-            old.on_replaced()
         # The server would take it for that of the new process.
         self._consumed.pop(process_id, None)
+        if old is not None and has_rest:
+            new = queue or old.successor(handles=0)
+            queue = new if old.on_succeeded(new) else queue
+        elif old is not None:
+            old.on_replaced()
         if queue is not None:
             self._unfollowed.discard(process_id)
             self.queues[process_id] = queue
@@ -519,7 +533,7 @@ class Session:
         self._consumed.clear()
         self._body_consumed.clear()
         self._change_state(ConnectionState("reconnecting", time.monotonic()))
-        for queue in self.queues.values():
+        for queue in list(self.queues.values()):
             queue.on_disconnect()
         failed = [call for call in self._pending.values() if call.is_sent and not call.repeats]
         for call in failed:
@@ -542,7 +556,10 @@ class Session:
             route.end(_again(lost))
         queues, self.queues = self.queues, {}
         for queue in queues.values():
-            queue.fail(_again(lost))
+            following: EventQueue | None = queue
+            while following is not None:
+                following.fail(_again(lost))
+                following = following.before
 
     def _change_state(self, state: ConnectionState) -> None:
         self.state = state
