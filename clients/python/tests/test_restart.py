@@ -126,6 +126,20 @@ async def test_what_was_consumed_of_the_old_process_is_not_reported_for_the_new_
         assert [json.loads(note)["params"]["processId"] for note in session.take_notes()] == ["other"]
 
 
+async def test_an_observer_gets_the_new_process_after_the_old_one(server: Server) -> None:
+    async with (
+        remex_client.connect(server.unix, session="watched") as host,
+        remex_client.connect(server.websocket) as other,
+    ):
+        observed = await other.observe("watched")
+        process = await host.start("echo it; exec sleep 1000", name="p", restartable=True)
+        events = [await within(10, "its output", observed.__anext__())]
+        await within(30, "the restart", process.restart(grace=0))
+        events += [await within(10, "the next event", observed.__anext__()) for _ in range(3)]
+        assert [type(event) for _, event in events] == [Chunk, Exited, Closed, Chunk]
+        await host.end()
+
+
 def test_the_synchronous_face_restarts(server: Server) -> None:
     with sync.connect(server.unix) as host, host.start(ECHO, stdin="pipe", restartable=True) as process:
         before = process.pid

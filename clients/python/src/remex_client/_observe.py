@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from . import models
 from ._errors import RefusedError, RemexError, RequestInterrupted, UsageError, decoding, is_unknown_process
-from ._event import Event
+from ._event import Closed, Event, Gap
 from ._replay import Replay, Unlisted
 from ._route import Route
 from ._session import AFTER_EVERYTHING, Session
@@ -54,6 +54,8 @@ class ObservedEvents:
         self._session_id = session_id
         self._route = Route("session/observe")
         self._replays: dict[str, Replay] = {}
+        #: Processes whose last event has come.
+        self._closed: set[str] = set()
         self._ready: deque[tuple[str, Event]] = deque()
 
     @classmethod
@@ -124,9 +126,14 @@ class ObservedEvents:
         if isinstance(event, RemexError):
             raise event
         replay = self._replays.get(process_id)
-        if replay is None:
+        # Nothing follows a close, so what has its id is the process after a restart, unless it is repeated.
+        is_next = process_id in self._closed and (event.from_seq if isinstance(event, Gap) else event.seq) == 1
+        if replay is None or is_next:
+            self._closed.discard(process_id)
             replay = self._replays[process_id] = Replay()
         replay.feed(event)
         for step in replay.ready():
             if not isinstance(step, Unlisted):
                 self._ready.append((process_id, step))
+                if isinstance(step, Closed):
+                    self._closed.add(process_id)
