@@ -50,7 +50,7 @@ class Restartable:
             state = {"exited": False, "closed": False, "incarnation": self.incarnation}
             return {"chunks": chunks, "nextSeq": len(self.log) + 1, **state}
         if method == "process/restart":
-            return {"pid": 2, "incarnation": NEW, "replayed": False}
+            return {"pid": 2, "incarnation": params.get("incarnation", OLD) + 1, "replayed": False}
         if method == "process/list":
             entry = {"processId": "p", "sessionId": "s", "argv": ["x"], "cwd": "/", "state": "running"}
             return {"processes": [{**entry, "incarnation": self.incarnation}]}
@@ -375,6 +375,19 @@ async def test_two_restarts_in_a_row_end_each_process() -> None:
         assert [chunk.data async for chunk in first] == [b"end 8"]
         assert [chunk.data async for chunk in second] == [b"end 9"]
         assert await next_text(third) == "third"
+
+
+async def test_two_restarts_with_one_outcome_make_one_process() -> None:
+    p = Restartable()
+    async with p.server as server, remex_client.connect(server.url) as host:
+        process, old = await following(p, host)
+        await within(10, "both restarts", asyncio.gather(process.restart(), process.restart(grace=0)))
+        new = process.chunks()
+        p.end(2, 9)
+        p.output(1, "n1")
+        assert [chunk async for chunk in old] == []
+        assert await next_text(new) == "n1"
+        assert process._queue.handles == 1
 
 
 async def test_a_client_that_was_away_learns_of_a_restart(server: Server, tmp_path: Path) -> None:

@@ -293,7 +293,8 @@ class EventQueue:
         """Passes an event to the process before this one, unless it is of this one."""
         is_own = before.before is None
         first = event.from_seq if isinstance(event, Gap) else event.seq
-        if is_own and first == 1 and before._replay.latest > 0:
+        # Its close may have come with a read, or not at all.
+        if is_own and first == 1 and (before._replay.latest > 0 or before.failed is not None):
             self._finish_before()
             return False
         is_last = is_own and isinstance(event, Closed)

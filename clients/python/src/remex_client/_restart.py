@@ -35,6 +35,13 @@ async def restart(
                 old.on_not_restarted()
         elif is_own:
             pid, incarnation = _int_or_none(reply.get("pid")), _int_or_none(reply.get("incarnation"))
+            current = session.queues.get(process_id)
+            if current is not None and incarnation is not None and current.incarnation == incarnation:
+                # Two restarts at the same time have had one outcome.
+                if new is not None:
+                    current.handles += 1
+                    on_restarted(current, pid)
+                return
             # Older servers, which tell no incarnation, stream nothing of the old process after this answer.
             session.replace_queue(process_id, new, has_rest=incarnation is not None)
             if (queue := session.queues.get(process_id)) is not None:
