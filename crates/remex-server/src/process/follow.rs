@@ -377,11 +377,13 @@ impl Process {
 
     /// Records that the client of `connection` has consumed everything up to `seq`, which opens its window.
     ///
-    /// While it is still sent a process from before a restart, that is the one it means.
+    /// While it is still sent a process from before a restart, that is the one it means, unless it names this one.
     pub(crate) fn consumed(self: &Arc<Self>, connection: ConnectionId, seq: Seq, incarnation: Option<u64>) {
         let mut guard = self.state();
         let is_its_turn = |follow: &Follow| follow.connection == connection && !follow.waits;
-        if !guard.audience.follows.iter().any(is_its_turn)
+        let means_this = incarnation.is_some() && incarnation == self.spec.incarnation;
+        if !means_this
+            && !guard.audience.follows.iter().any(is_its_turn)
             && let Some(before) = guard.audience.succession.sent_before(connection)
         {
             drop(guard);

@@ -139,3 +139,32 @@ fn a_slow_observer_is_told_what_it_misses_when_the_memory_is_needed() {
     assert_eq!(told[0].ends, ["process/exited", "process/closed"], "{told:?}");
     assert!(told[0].missing > 0 && told[0].bytes + told[0].missing == TOTAL, "{told:?}");
 }
+
+#[test]
+fn what_is_consumed_of_the_process_before_opens_its_window_while_the_new_one_runs() {
+    let host = DurableHost::start();
+    let asked = json!({"clientName": "consumer", "resumeSessionId": null, "capabilities": ["consumed"]});
+    let (mut client, answer) = Reader::initialized(&host.address(), asked);
+    let session = answer["sessionId"].as_str().unwrap();
+    let other = connect(&host).0;
+    let started =
+        client.call("process/start", start(&json!({"durable": false, "overflow": "hold"}))).unwrap();
+    printed(&other, session);
+    client.send("process/restart", json!({"processId": "p"}));
+    let mut told = 0;
+    loop {
+        let message = client.next();
+        let params = &message["params"];
+        match message["method"].as_str().unwrap_or_default() {
+            "process/output" => {
+                told += decode(&params["chunk"]).len() as u64;
+                let consumed =
+                    json!({"processId": "p", "seq": params["seq"], "incarnation": started["incarnation"]});
+                client.notify("flow/consumed", consumed);
+            }
+            "process/closed" => break,
+            _ => {}
+        }
+    }
+    assert_eq!(told, TOTAL);
+}
