@@ -15,6 +15,15 @@ export type Params<M extends Method> = Methods[M]["params"];
 /** The result of a method. */
 export type Result<M extends Method> = Methods[M]["result"];
 
+/** What requests for a process name. */
+export interface ProcessIds {
+  readonly processId: string;
+  /** Its session, if that is not the one of the client. */
+  readonly sessionId?: string | undefined;
+  /** Tells this start of the process from those before and after a restart; without it, whichever runs now is meant. */
+  readonly incarnation?: number | undefined;
+}
+
 const ALWAYS_REPEATABLE = new Set<Method>([
   "process/read", "process/seek", "process/wait", "process/snapshot", "process/list", "session/list", "process/collect",
   "process/terminate", "process/closeStdin", "process/release", "process/resize", "session/end", "fs/readFile",

@@ -215,9 +215,14 @@ export class Engine implements ConnectionOwner {
     this.removeQueue(queue, { isRunning: false });
   }
 
+  restarted(queue: EventQueue): void {
+    this.removeQueue(queue, { isRunning: true });
+  }
+
   /** Reads for a queue. */
   read(queue: EventQueue, afterSeq: number, waitMs?: number): void {
-    this.#call("process/read", { processId: queue.id, afterSeq, maxBytes: READ_BYTES, waitMs }, { lane: "control" })
+    const { id: processId, incarnation } = queue;
+    this.#call("process/read", { processId, incarnation, afterSeq, maxBytes: READ_BYTES, waitMs }, { lane: "control" })
       .then(readBatch)
       .then(
         (batch) => queue.onRead(batch, afterSeq),
@@ -225,9 +230,21 @@ export class Engine implements ConnectionOwner {
       );
   }
 
-  /** Reports how far a process is consumed. */
-  consumed(processId: string, seq: number): void {
-    if (this.#enabled.consumed) this.#notify("flow/consumed", { processId, seq });
+  /** Ends the queue of a process that was restarted, and leaves any other as it is. */
+  async checkQueue(queue: EventQueue, options?: CallOptions): Promise<void> {
+    const { id: processId, incarnation } = queue;
+    try {
+      await this.call("process/read", { processId, incarnation, afterSeq: AFTER_EVERYTHING, maxBytes: 0 }, options);
+    } catch (error) {
+      if (!isRefused(error, "unknownProcess")) throw error;
+      queue.onReplaced();
+      this.restarted(queue);
+    }
+  }
+
+  /** Reports how far a process is consumed; without an incarnation, whichever runs now. */
+  consumed(processId: string, seq: number, incarnation?: number): void {
+    if (this.#enabled.consumed) this.#notify("flow/consumed", { processId, incarnation, seq });
   }
 
   /** Reports how far a body is consumed. */

@@ -88,6 +88,29 @@ export class RefusedError extends RemexError {
   }
 }
 
+/**
+ * The process was restarted since its handle was made: what was asked of it was not done, and how it ended is unknown.
+ *
+ * ```ts
+ * try {
+ *   await web.wait();
+ * } catch (error) {
+ *   if (!(error instanceof RestartedError)) throw error;
+ *   web = await host.attach(web.id); // the process that runs now
+ * }
+ * ```
+ */
+export class RestartedError extends RefusedError {
+  constructor(message: string) {
+    super({ code: -32600, message, kind: "unknownProcess", hint: "use `host.attach` for a handle of the process that runs now" });
+  }
+
+  /** Returns the error that ends the events of a process that was restarted. */
+  static of(processId: string): RestartedError {
+    return new RestartedError(`process \`${processId}\` was restarted; how the one before ended, and the rest of its output, are unknown`);
+  }
+}
+
 /** The arguments of the call are invalid; nothing was sent. */
 export class UsageError extends RemexError {}
 

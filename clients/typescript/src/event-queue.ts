@@ -8,7 +8,7 @@
  * @module
  */
 import type { RemexError } from "./errors.js";
-import { GapError, RequestInterruptedError, ProtocolError, isRefused } from "./errors.js";
+import { ProtocolError, RequestInterruptedError, RestartedError, isRefused } from "./errors.js";
 import type { ClosedEvent, Exit, ExitedEvent, GapEvent, ProcessEvent, ReadBatch } from "./events.js";
 
 /** A server with the capability `consumed` streams at most this much beyond what is consumed. */
@@ -149,10 +149,12 @@ export class Replay {
 export interface QueueOutlet {
   /** Reads events after this one, and hands the answer to {@link EventQueue.onRead} or {@link EventQueue.onReadError}. */
   read(queue: EventQueue, afterSeq: number, waitMs?: number): void;
-  /** Reports that everything up to this event is consumed. */
-  consumed(processId: string, seq: number): void;
+  /** Reports that everything up to this event is consumed; without an incarnation, of whichever process runs now. */
+  consumed(processId: string, seq: number, incarnation?: number): void;
   /** The process is closed, and everything is consumed. */
   finished(queue: EventQueue): void;
+  /** The process was restarted, so what arrives from now on is of another one. */
+  restarted(queue: EventQueue): void;
 }
 
 /** The position of one consumer in a queue. */
@@ -173,6 +175,8 @@ export class EventQueue {
   lastOutputAt = performance.now();
   /** How many handles share it. */
   handles = 0;
+  /** Tells this start of the process from those before and after a restart, if the server says so. */
+  incarnation: number | undefined;
 
   readonly #outlet: QueueOutlet;
   readonly #replay = new Replay();
@@ -192,6 +196,8 @@ export class EventQueue {
   /** Whether the server has confirmed the process, so that it can be read. */
   #isStarted = false;
   #isResumed = false;
+  /** Whether what is streamed may be of the process after a restart, until a read that names the incarnation succeeds. */
+  #isUnconfirmed = false;
   /** Whose id it is: after a restart, another process has it; while one is interrupted, either may. */
   #idIs: "own" | "unknown" | "another" = "own";
   /** How many reads in a row did not bring what is missing. */
@@ -211,9 +217,12 @@ export class EventQueue {
   }
 
   /** Records that the server has the process; with a history, it may have earlier output. */
-  onStarted(options: { hasHistory: boolean }): void {
+  onStarted({ hasHistory, incarnation }: { hasHistory: boolean; incarnation: number | null | undefined }): void {
     this.#isStarted = true;
-    if (options.hasHistory) this.#interrupt();
+    this.incarnation = incarnation ?? undefined;
+    this.#isUnconfirmed = hasHistory && this.incarnation !== undefined;
+    if (hasHistory) this.#interrupt();
+    if (!this.#isUnconfirmed) this.#deliver(undefined);
     this.#act();
   }
 
@@ -233,7 +242,9 @@ export class EventQueue {
     this.#liveFrom ??= event.seq;
     if (event.type === "output") this.lastOutputAt = performance.now();
     const hadExited = this.exit !== undefined;
-    if (event.type !== "gap" && this.#replay.isNext(event.seq)) {
+    if (this.#isUnconfirmed) {
+      this.#replay.add(event);
+    } else if (event.type !== "gap" && this.#replay.isNext(event.seq)) {
       this.#replay.pass(event.seq);
       this.#push(event);
       this.#afterPush();
@@ -252,6 +263,7 @@ export class EventQueue {
     this.#listens = false;
     if (!this.ownsId) return this.#interrupt();
     if (this.failed) return;
+    this.#isUnconfirmed = false;
     if (batch.chunks.length > 0) this.lastOutputAt = performance.now();
     // A limited read does not say what follows its last chunk: an exit, or nothing.
     const isNewest = batch.chunks.length === 0 || (this.#liveFrom !== undefined && batch.nextSeq >= this.#liveFrom);
@@ -278,6 +290,9 @@ export class EventQueue {
     } else if (this.#awaitsSilence && error.message.startsWith("unknown process id")) {
       this.#close();
       this.#act();
+    } else if (error instanceof RestartedError) {
+      this.onReplaced();
+      this.#outlet.restarted(this);
     } else if (!(isRefused(error, "unknownProcess") && this.closed)) {
       this.fail(error);
     }
@@ -285,13 +300,15 @@ export class EventQueue {
 
   onDisconnect(): void {
     this.#interrupt();
+    // Without an incarnation, nothing shows that it is another process.
+    this.#isUnconfirmed = this.incarnation !== undefined || !this.#isStarted;
   }
 
   onReconnect(): void {
     this.#isResumed = true;
     this.#act();
     // The last report may not have reached the server.
-    if (this.#removedSeq > 0 && this.ownsId) this.#outlet.consumed(this.id, this.#removedSeq);
+    if (this.#removedSeq > 0 && this.ownsId) this.#report(this.#removedSeq);
   }
 
   /** Ends the queue with an error, after what is queued; later events are discarded. */
@@ -299,7 +316,7 @@ export class EventQueue {
     if (this.closed || this.failed) return;
     this.failed = error;
     const newest = this.#queue.at(-1)?.seq ?? this.#removedSeq;
-    if (newest > 0 && this.ownsId) this.#outlet.consumed(this.id, newest);
+    if (newest > 0 && this.ownsId) this.#report(newest);
     this.#wakeAll();
   }
 
@@ -324,7 +341,7 @@ export class EventQueue {
   /** Ends the queue after what is queued, because its process was restarted. */
   onReplaced(): void {
     this.#idIs = "another";
-    this.fail(new GapError(undefined));
+    this.fail(RestartedError.of(this.id));
   }
 
   /** Adds a consumer of the events after `afterSeq`; those up to `historyUpTo` it has to read from the server. */
@@ -446,6 +463,11 @@ export class EventQueue {
     }
   }
 
+  /** Reports how far it is consumed. */
+  #report(seq: number): void {
+    this.#outlet.consumed(this.id, seq, this.incarnation);
+  }
+
   /** Sends what is due. */
   #act(): void {
     if (!this.ownsId) return;
@@ -454,12 +476,12 @@ export class EventQueue {
     const isAll = this.#queue.length === 0 && !this.closed;
     if (this.#unreportedEvents > 0 && (isMuch || isAll)) {
       this.#unreportedBytes = this.#unreportedEvents = 0;
-      this.#outlet.consumed(this.id, this.#removedSeq);
+      this.#report(this.#removedSeq);
     }
     if (this.closed && this.#queue.length === 0 && !this.#isFinished) {
       this.#isFinished = true;
       // After a resume the server keeps a closed process until it is consumed.
-      if (this.#isResumed) this.#outlet.consumed(this.id, this.#removedSeq);
+      if (this.#isResumed) this.#report(this.#removedSeq);
       this.#outlet.finished(this);
     }
     if (!this.#isStarted || this.closed || this.failed) return;

@@ -204,21 +204,27 @@ export class Host implements AsyncDisposable {
 
   /**
    * Returns a handle of a process that exists: of this session, for example after a resume, or of another one of the
-   * same owner, by the id or name of that session.
+   * same owner, by the id or name of that session. After a restart that is the process that runs now.
    */
   async attach(processId: string, options?: CallOptions & { sessionId?: string | undefined }): Promise<Process> {
     const sessionId = options?.sessionId === this.sessionId ? undefined : options?.sessionId;
-    const { processes } = await this.engine.call("process/list", { sessionId }, options);
-    const entry = processes.find((process) => process.processId === processId);
-    if (!entry) throw new UsageError(`there is no process \`${processId}\``, { hint: "list the processes" });
-    const facts = { pid: entry.pid ?? undefined, isTerminal: entry.tty };
-    if (sessionId !== undefined) return new Process(this.engine, { processId, sessionId }, undefined, facts);
-    let queue = this.engine.queueOf(processId);
-    if (!queue) {
-      queue = this.engine.addQueue(processId);
-      queue.onStarted({ hasHistory: true });
+    for (;;) {
+      const { processes } = await this.engine.call("process/list", { sessionId }, options);
+      const entry = processes.find((process) => process.processId === processId);
+      if (!entry) throw new UsageError(`there is no process \`${processId}\``, { hint: "list the processes" });
+      const facts = { pid: entry.pid ?? undefined, isTerminal: entry.tty };
+      const incarnation = entry.incarnation ?? undefined;
+      if (sessionId !== undefined) return new Process(this.engine, { processId, sessionId, incarnation }, undefined, facts);
+      let queue = this.engine.queueOf(processId);
+      if (!queue) {
+        queue = this.engine.addQueue(processId);
+        queue.onStarted({ hasHistory: true, incarnation });
+      }
+      const isAnother = queue.incarnation !== undefined && incarnation !== undefined && queue.incarnation !== incarnation;
+      if (!isAnother) return new Process(this.engine, { processId, incarnation }, queue, facts);
+      // Either the process of the queue was restarted, or the list is from before a restart.
+      await this.engine.checkQueue(queue, options);
     }
-    return new Process(this.engine, { processId }, queue, facts);
   }
 
   /** Lists processes, the oldest first: those of this session, of all sessions of this identity, or of everyone. */

@@ -6,7 +6,7 @@
 import { onAbort } from "./abort.js";
 import { readBatch } from "./decode.js";
 import type { Engine } from "./engine.js";
-import { isRefused } from "./errors.js";
+import { RestartedError, isRefused } from "./errors.js";
 import type { Consumer, EventQueue } from "./event-queue.js";
 import { READ_BYTES } from "./event-queue.js";
 import type { ProcessEvent, ReadBatch } from "./events.js";
@@ -111,17 +111,19 @@ export class Events implements AsyncIterableIterator<ProcessEvent> {
   async #readPast(): Promise<void> {
     const upTo = this.#historyUpTo;
     const began = this.#after;
-    if (!this.#queue.ownsId) return this.#passUnlisted(upTo);
-    const params = { processId: this.#queue.id, afterSeq: began, maxBytes: READ_BYTES };
+    const { id: processId, incarnation } = this.#queue;
+    if (!this.#queue.ownsId && incarnation === undefined) return this.#passUnlisted(upTo);
+    const params = { processId, incarnation, afterSeq: began, maxBytes: READ_BYTES };
     let batch: ReadBatch;
     try {
       batch = readBatch(await this.#engine.call("process/read", params, { signal: this.#signal }));
     } catch (error) {
-      if (!isRefused(error, "unknownProcess")) throw error;
+      const isEndUnknown = error instanceof RestartedError && !this.#queue.closed;
+      if (!isRefused(error, "unknownProcess") || isEndUnknown) throw error;
       return this.#passUnlisted(upTo);
     }
     // It was restarted meanwhile, and this may be the output of the new process.
-    if (!this.#queue.ownsId) return this.#passUnlisted(upTo);
+    if (!this.#queue.ownsId && incarnation === undefined) return this.#passUnlisted(upTo);
     if (batch.gap) {
       const toSeq = Math.min(batch.gap.toSeq, upTo);
       this.#past.push({ ...batch.gap, toSeq, seq: toSeq });

@@ -4,10 +4,10 @@
  * @module
  */
 import { concat, toText } from "./bytes.js";
-import type { CallOptions, Method, Params, Result } from "./calls.js";
+import type { CallOptions, Method, Params, ProcessIds, Result } from "./calls.js";
 import { base64, readBatch, toExit } from "./decode.js";
 import type { Engine } from "./engine.js";
-import { GapError, NoMatchError, ProtocolError, UsageError } from "./errors.js";
+import { GapError, NoMatchError, ProtocolError, RestartedError, UsageError } from "./errors.js";
 import type { EventQueue } from "./event-queue.js";
 import { READ_BYTES } from "./event-queue.js";
 import type { Chunk, Exit, Output, ProcessEvent, ReadBatch } from "./events.js";
@@ -22,12 +22,6 @@ import type { RestartOptions } from "./restart.js";
 import { restart } from "./restart.js";
 import { Stdin } from "./stdin.js";
 import { sleep } from "./timing.js";
-
-/** The ids of a process. */
-interface ProcessIds {
-  readonly processId: string;
-  readonly sessionId?: string | undefined;
-}
 
 /** What is known about a process from its start. */
 interface ProcessFacts {
@@ -94,6 +88,8 @@ export class Process implements AsyncDisposable {
   readonly pid: number | undefined;
   /** The session that it belongs to, if that is not the one of the client. */
   readonly sessionId: string | undefined;
+  /** Tells this start of the process from those before and after a restart, if the server says so. */
+  readonly incarnation: number | undefined;
   /** Its standard input; writes fail if it has none. */
   readonly stdin: Stdin;
   readonly #engine: Engine;
@@ -110,6 +106,7 @@ export class Process implements AsyncDisposable {
     this.#isTerminal = isTerminal;
     this.id = ids.processId;
     this.sessionId = ids.sessionId;
+    this.incarnation = ids.incarnation;
     this.pid = pid;
     this.stdin = new Stdin(engine, ids, isTerminal);
     if (queue) {
@@ -312,8 +309,8 @@ export class Process implements AsyncDisposable {
    * ```
    */
   async restart(options: RestartOptions = {}): Promise<Process> {
-    const { pid, queue } = await restart(this.#engine, this.#ids, options);
-    return new Process(this.#engine, this.#ids, queue, { pid, isTerminal: this.#isTerminal });
+    const { pid, incarnation, queue } = await restart(this.#engine, this.#ids, options);
+    return new Process(this.#engine, { ...this.#ids, incarnation }, queue, { pid, isTerminal: this.#isTerminal });
   }
 
   /** Sets the size of its terminal. */
@@ -336,10 +333,11 @@ export class Process implements AsyncDisposable {
     await this.#call("process/forget", {}, options);
   }
 
-  /** Returns what `process/list` says about it; `undefined` if the server has forgotten it. */
+  /** Returns what `process/list` says about it; `undefined` if the server has forgotten it, or has restarted it since. */
   async info(options?: CallOptions): Promise<ProcessEntry | undefined> {
-    const { processes } = await this.#call("process/list", {}, options);
-    return processes.find((entry) => entry.processId === this.id);
+    const { processes } = await this.#engine.call("process/list", { sessionId: this.sessionId }, options);
+    const isMeant = ({ incarnation }: ProcessEntry): boolean => this.incarnation === undefined || incarnation === this.incarnation;
+    return processes.find((entry) => entry.processId === this.id && isMeant(entry));
   }
 
   /** Stops following the process, which keeps running; its retained output stays readable. */
@@ -351,6 +349,8 @@ export class Process implements AsyncDisposable {
     try {
       const isOver = this.#queue && (this.#queue.closed || !this.#queue.ownsId);
       if (!isOver && this.#engine.state !== "lost") await this.kill();
+    } catch (error) {
+      if (!(error instanceof RestartedError)) throw error;
     } finally {
       this.detach();
     }

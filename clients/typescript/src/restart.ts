@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { CallOptions } from "./calls.js";
+import type { CallOptions, ProcessIds } from "./calls.js";
 import type { Engine } from "./engine.js";
 import { RequestInterruptedError } from "./errors.js";
 import type { EventQueue } from "./event-queue.js";
@@ -18,6 +18,7 @@ export interface RestartOptions extends CallOptions {
 /** A process that was started again. */
 export interface Restarted {
   readonly pid: number | undefined;
+  readonly incarnation: number | undefined;
   /** Its events, if it belongs to the session of the client. */
   readonly queue: EventQueue | undefined;
 }
@@ -26,24 +27,27 @@ const GRACE_MS = 5000;
 
 /** Ends a process and starts it again, once, also if the connection is lost meanwhile. */
 export async function restart(
-  engine: Engine, ids: { processId: string; sessionId?: string | undefined }, { signal, graceMs = GRACE_MS }: RestartOptions,
+  engine: Engine, ids: ProcessIds, { signal, graceMs = GRACE_MS }: RestartOptions,
 ): Promise<Restarted> {
   checkWhole("graceMs", graceMs);
   const params = { ...ids, graceMs, restartId: engine.name("s") };
   if (ids.sessionId !== undefined) {
-    const { pid } = await engine.call("process/restart", params, { signal });
-    return { pid: pid ?? undefined, queue: undefined };
+    const { pid, incarnation } = await engine.call("process/restart", params, { signal });
+    return { pid: pid ?? undefined, incarnation: incarnation ?? undefined, queue: undefined };
   }
   const old = engine.queueOf(ids.processId);
   let queue: EventQueue | undefined;
   try {
-    const { pid } = await engine.call("process/restart", params, {
+    const { pid, incarnation } = await engine.call("process/restart", params, {
       signal,
       // After a disconnect, events may be those of either process until the answer to the repeated call is here.
       onInterrupted: () => old?.suspend(),
-      onResult: ({ replayed }) => {
+      onResult: ({ replayed, incarnation }) => {
+        queue = engine.queueOf(ids.processId);
+        // After a disconnect, there may be another handle of the new process.
+        if (queue && incarnation != null && queue.incarnation === incarnation) return;
         queue = engine.replaceQueue(ids.processId);
-        queue.onStarted({ hasHistory: replayed });
+        queue.onStarted({ hasHistory: replayed, incarnation });
       },
       // The server carries out what it has begun.
       onGivenUp: (outcome) => void outcome.then(() => engine.removeQueue(queue!, { isRunning: true }), (error: unknown) => {
@@ -51,7 +55,7 @@ export async function restart(
         else old?.resume();
       }),
     });
-    return { pid: pid ?? undefined, queue };
+    return { pid: pid ?? undefined, incarnation: incarnation ?? undefined, queue };
   } catch (error) {
     if (!signal?.aborted) old?.resume();
     throw error;

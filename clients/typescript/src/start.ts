@@ -93,13 +93,13 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
   const queue = engine.addQueue(processId, options.retainBytes === undefined ? cap : Math.min(options.retainBytes, cap ?? Infinity));
   const { disconnects } = engine;
   // Without a handle, the caller could not end it.
-  const terminate = (): void => void engine.call("process/terminate", { processId }).catch(() => undefined);
-  const onGivenUp = (outcome: Promise<unknown>): void => {
+  const terminate = (incarnation?: number | null): void => void engine.call("process/terminate", { processId, incarnation }).catch(() => undefined);
+  const onGivenUp = (outcome: Promise<ProcessStartResult>): void => {
     if (options.id === undefined) terminate();
     // Until the server says that it was started, the id may be that of another process.
-    else outcome.then(terminate, () => undefined);
+    else outcome.then(({ incarnation }) => terminate(incarnation), () => undefined);
   };
-  let started: Partial<Pick<ProcessStartResult, "pid" | "replayed">>;
+  let started: Partial<Pick<ProcessStartResult, "pid" | "replayed" | "incarnation">>;
   try {
     started = await engine.call("process/start", params, { signal: options.signal, onGivenUp });
   } catch (error) {
@@ -111,8 +111,8 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
     }
     started = { replayed: true };
   }
-  queue.onStarted({ hasHistory: started.replayed ?? false });
-  return new Process(engine, { processId }, queue, { pid: started.pid ?? undefined, isTerminal: params.tty });
+  queue.onStarted({ hasHistory: started.replayed ?? false, incarnation: started.incarnation });
+  return new Process(engine, { processId, incarnation: queue.incarnation }, queue, { pid: started.pid ?? undefined, isTerminal: params.tty });
 }
 
 function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<"process/start"> {

@@ -6,7 +6,7 @@
 import { onAbort } from "./abort.js";
 import type { BytesLike } from "./bytes.js";
 import { toBytes } from "./bytes.js";
-import type { CallOptions } from "./calls.js";
+import type { CallOptions, ProcessIds } from "./calls.js";
 import type { Engine } from "./engine.js";
 import { RefusedError } from "./errors.js";
 import type { ProcessWriteResult } from "./protocol.js";
@@ -37,7 +37,7 @@ interface Queued {
  */
 export class Stdin {
   readonly #engine: Engine;
-  readonly #ids: { processId: string; sessionId?: string | undefined };
+  readonly #ids: ProcessIds;
   readonly #isTerminal: boolean;
   readonly #queue: Queued[] = [];
   #unanswered = 0;
@@ -45,7 +45,7 @@ export class Stdin {
   #last: number | undefined;
 
   /** @internal */
-  constructor(engine: Engine, ids: { processId: string; sessionId?: string | undefined }, isTerminal: boolean) {
+  constructor(engine: Engine, ids: ProcessIds, isTerminal: boolean) {
     this.#engine = engine;
     this.#ids = ids;
     this.#isTerminal = isTerminal;

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { GapError, RefusedError, UsageError, connect } from "../src/index.js";
+import { RefusedError, RestartedError, UsageError, connect } from "../src/index.js";
 import type { LocalHost, Process } from "../src/index.js";
 import { FaultProxy, randomFrom } from "./fault-proxy.js";
 import { RemexServer, ScriptedServer, TemporaryDirectory, welcome, within } from "./server.js";
@@ -149,7 +149,7 @@ async function rest(process: Process): Promise<string[]> {
   const texts: string[] = [];
   await assert.rejects(async () => {
     for await (const { bytes } of process.output()) texts.push(Buffer.from(bytes).toString());
-  }, GapError);
+  }, RestartedError);
   return texts;
 }
 
@@ -209,7 +209,7 @@ test("an aborted restart is left to the server", async () => {
   controller.abort(reason);
   await assert.rejects(within("the abort", again), reason);
   answer!();
-  await assert.rejects(within("the end of the old handle", first.collect()), GapError);
+  await assert.rejects(within("the end of the old handle", first.collect()), RestartedError);
   assert.ok(!server.received.some(({ method }) => method === "request/cancel"));
   await host.end();
 });

@@ -1,0 +1,229 @@
+// Processes that were restarted while the client was away: nothing takes the new one for the one before.
+import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { RefusedError, RestartedError, connect } from "../src/index.js";
+import type { Process } from "../src/index.js";
+import { FaultProxy } from "./fault-proxy.js";
+import { RemexServer, ScriptedServer, TemporaryDirectory, welcome, within } from "./server.js";
+import type { Message, ScriptedConnection } from "./server.js";
+
+const OLD = 7;
+const NEW = 8;
+
+/** What a server says to a request for the process before a restart. */
+const RESTARTED = { code: -32600, message: "process `p` was restarted", data: { kind: "unknownProcess", restarted: true, hint: "omit it" } };
+
+function output(seq: number, text: string): Message {
+  return { method: "process/output", params: { processId: "p", seq, stream: "stdout", chunk: Buffer.from(text).toString("base64") } };
+}
+
+function readReply(texts: readonly string[], { afterSeq }: Message, isClosed = false): Message {
+  const chunks = texts.map((text, index) => ({ seq: index + 1, stream: "stdout", chunk: Buffer.from(text).toString("base64") }));
+  const end = isClosed ? { exited: true, exitCode: 0, closed: true } : { exited: false, closed: false };
+  return { ...end, chunks: chunks.filter(({ seq }) => seq > afterSeq), nextSeq: texts.length + (isClosed ? 3 : 1) };
+}
+
+/** Plays a server with the process `p`, which has another incarnation after the first disconnect. */
+class Played implements AsyncDisposable {
+  round = 0;
+  connection: ScriptedConnection | undefined;
+  /** What the list says, if it is not the truth. */
+  readonly lists: number[] = [];
+  private constructor(readonly server: ScriptedServer) {}
+
+  static async start(answer?: (message: Message, played: Played) => boolean): Promise<Played> {
+    const server = await ScriptedServer.listen((message, connection) => played.#on(message, connection, answer));
+    const played = new Played(server);
+    return played;
+  }
+
+  get incarnation(): number {
+    return this.round > 1 ? NEW : OLD;
+  }
+
+  requests(method: string): Message[] {
+    return this.server.received.filter((message) => message["method"] === method).map(({ params }) => params);
+  }
+
+  #on(message: Message, connection: ScriptedConnection, answer: ((message: Message, played: Played) => boolean) | undefined): void {
+    const { id, method, params } = message;
+    const { incarnation } = this;
+    if (method === "initialize") {
+      this.connection = connection;
+      return connection.send({ id, result: welcome("s", ++this.round > 1) });
+    }
+    if (answer?.(message, this) || id === undefined) return;
+    if (params.incarnation !== undefined && params.incarnation !== incarnation) return connection.send({ id, error: RESTARTED });
+    const listed = this.lists.shift() ?? incarnation;
+    const results: Record<string, Message> = {
+      "process/start": { processId: "p", pid: 1, incarnation, replayed: false },
+      "process/restart": { processId: "p", pid: 2, incarnation, replayed: false },
+      "process/read": { ...readReply(incarnation === OLD ? ["old"] : ["new", "new"], params), incarnation },
+      "process/list": { processes: [{ processId: "p", pid: listed, tty: false, incarnation: listed }] },
+      "process/write": { status: "accepted", accepted: true },
+    };
+    connection.send({ id, result: results[method] ?? {} });
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.server[Symbol.asyncDispose]();
+  }
+}
+
+async function next(events: AsyncIterator<{ bytes: Uint8Array }>): Promise<string> {
+  const { value } = await within("output", events.next());
+  return Buffer.from(value.bytes).toString();
+}
+
+async function allRestarted(calls: Record<string, Promise<unknown>>): Promise<void> {
+  await Promise.all(Object.entries(calls).map(([what, call]) => assert.rejects(within(what, call), RestartedError, what)));
+}
+
+test("a client that was away during a restart gets nothing of the new process", async () => {
+  await using played = await Played.start(({ method }, { round, connection }) => {
+    if (method === "process/start") queueMicrotask(() => connection!.send(output(1, "old")));
+    // Before the client can know: the numbers go on where those of the old process ended.
+    if (method === "initialized" && round > 1) for (const seq of [1, 2]) connection!.send(output(seq, "new"));
+    return false;
+  });
+  const host = await connect(played.server.url);
+  const process = await host.start(["x"], { id: "p", stdin: "pipe" });
+  const events = process.output();
+  assert.equal(await next(events), "old");
+  const waits = { wait: process.wait(), collect: process.collect(), silence: process.waitForSilence(3_600_000) };
+  const more = events.next();
+  played.connection!.disconnect();
+  await allRestarted({ more, ...waits });
+  await allRestarted({
+    write: process.stdin.write("x"), close: process.stdin.close(), signal: process.signal("HUP"), terminate: process.terminate(),
+    kill: process.kill(), resize: process.resize({ rows: 1, cols: 1 }), seek: process.seek({ offset: 0 }), snapshot: process.snapshot(),
+    read: process.read(), release: process.release(), forget: process.forget(), restart: process.restart(), wait: process.wait(),
+  });
+  const error = await process.kill().catch((error: unknown) => error);
+  assert.ok(error instanceof RefusedError && error.kind === "unknownProcess" && /attach/.test(error.hint!), String(error));
+  assert.equal(await process.info(), undefined);
+  // The new process does not wait for the old handle.
+  await played.server.until("the report", ({ method, params }) => method === "flow/consumed" && params.incarnation === undefined);
+
+  const again = await host.attach("p");
+  assert.deepEqual([again.incarnation, again.pid], [NEW, NEW]);
+  const fresh = again.output();
+  assert.deepEqual([await next(fresh), await next(fresh)], ["new", "new"]);
+  await again.kill();
+  await played.server.until("the report", ({ method, params }) => method === "flow/consumed" && params.incarnation === NEW && params.seq === 2);
+  // The end of the scope of the old handle ends nothing.
+  const kills = played.requests("process/terminate").length;
+  await process[Symbol.asyncDispose]();
+  assert.equal(played.requests("process/terminate").length, kills);
+  for (const message of played.server.received) {
+    const { method, params } = message;
+    if (/^process\/(?!start|list)/.test(method)) assert.ok([OLD, NEW].includes(params.incarnation), JSON.stringify(message));
+  }
+  await host.end();
+});
+
+test("what is streamed after a disconnect waits until a read has confirmed the process", async () => {
+  let unanswered: number | undefined;
+  await using played = await Played.start(({ id, method }, { round, connection }) => {
+    if (method === "process/start") queueMicrotask(() => connection!.send(output(1, "one")));
+    if (method === "initialized" && round > 1) connection!.send(output(2, "two"));
+    if (method === "process/read") unanswered = id;
+    return method === "process/read";
+  });
+  const host = await connect(played.server.url);
+  const process = await host.start(["x"], { id: "p" });
+  const events = process.output();
+  assert.equal(await next(events), "one");
+  played.connection!.disconnect();
+  const read = await played.server.until("the read", ({ method }) => method === "process/read");
+  assert.deepEqual([read["params"].incarnation, read["params"].afterSeq], [OLD, 1]);
+  let given = 0;
+  const more = next(events).finally(() => (given += 1));
+  // Its answer comes after what was streamed.
+  await within("an answer", host.call("environment/status", {}));
+  assert.equal(given, 0, "an event of an unknown process was given");
+  played.connection!.send({ id: unanswered, result: readReply(["one", "two"], { afterSeq: 1 }) });
+  assert.equal(await more, "two");
+  // From here on nothing waits.
+  played.connection!.send(output(3, "three"));
+  assert.equal(await next(events), "three");
+  await host.end();
+});
+
+test("attaching is to the process that runs now, while an old handle keeps what it has", async () => {
+  await using played = await Played.start(({ method }, { connection }) => {
+    if (method !== "process/start") return false;
+    queueMicrotask(() => {
+      connection!.send(output(1, "old"));
+      connection!.send({ method: "process/exited", params: { processId: "p", seq: 2, exitCode: 3 } });
+      connection!.send({ method: "process/closed", params: { processId: "p", seq: 3 } });
+    });
+    return false;
+  });
+  const host = await connect(played.server.url);
+  const first = await host.start(["x"], { id: "p" });
+  await within("an answer", host.call("environment/status", {}));
+  const disconnected = new Promise<void>((done) => host.onStateChange((state) => state === "connected" && done()));
+  played.connection!.disconnect();
+  await within("a reconnect", disconnected);
+  const second = await host.attach("p");
+  assert.equal(second.incarnation, NEW);
+  const { stdoutText, exitCode } = await within("the old output", first.collect());
+  assert.deepEqual([stdoutText, exitCode], ["old", 3]);
+  assert.equal(await next(second.output()), "new");
+  // A list from before the restart does not mislead.
+  played.lists.push(OLD);
+  const third = await host.attach("p");
+  assert.deepEqual([third.incarnation, third.pid], [NEW, NEW]);
+  assert.equal(await next(third.output()), "new");
+  await host.end();
+});
+
+/** Restarts a process as soon as the server has noticed that its client is gone. */
+async function restartOf(process: Process): Promise<Process> {
+  for (;;) {
+    try {
+      return await process.restart({ graceMs: 0 });
+    } catch (error) {
+      if (!(error instanceof RefusedError && error.kind === "sessionAttached")) throw error;
+    }
+  }
+}
+
+test("a real restart by another client is noticed, and nothing of the old process gets to the new one", async () => {
+  await using scratch = await TemporaryDirectory.make();
+  await using server = await RemexServer.start(["ws://127.0.0.1:0"]);
+  await using host = await connect(server.url);
+  let isAway = false;
+  await using proxy = await FaultProxy.start(server.url, () => (isAway ? { afterBytes: 0, kind: "cut" } : undefined));
+  await using far = await connect(proxy.url, { detachTtlMs: 3_600_000 });
+  // The second one has more events than the first one at any time, so that it could go on at the same number.
+  const again = join(scratch.path, "again");
+  const script = `[ -e ${again} ] && seq 10000 || echo old; exec cat`;
+  const first = await far.start(["sh", "-c", script], { id: "p", stdin: "pipe", restartable: true });
+  const events = first.output();
+  assert.equal(await next(events), "old\n");
+  isAway = true;
+  proxy.cutAll();
+  const more = events.next();
+  const wait = first.wait();
+  const write = first.stdin.write("rest\n");
+  await writeFile(again, "");
+  const foreign = await host.attach("p", { sessionId: far.sessionId });
+  const restarted = await within("the restart", restartOf(foreign));
+  await within("the output of the new process", restarted.waitFor("\n10000\n"));
+  isAway = false;
+  await allRestarted({ more, wait, write });
+  await allRestarted({ signal: first.signal("KILL"), kill: first.kill(), read: first.read(), foreign: foreign.kill() });
+  await first[Symbol.asyncDispose]();
+
+  const second = await within("a handle", far.attach("p"));
+  assert.equal(second.incarnation, restarted.incarnation);
+  assert.equal((await second.info())!.state, "running");
+  await second.stdin.write("to the new one\n");
+  await second.stdin.close();
+  const numbers = Array.from({ length: 10_000 }, (_, index) => `${index + 1}\n`).join("");
+  assert.equal((await within("its output", second.collect())).stdoutText, `${numbers}to the new one\n`);
+});
