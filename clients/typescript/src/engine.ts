@@ -14,7 +14,7 @@ import type { ConnectionOwner } from "./connection.js";
 import { Connection, HANDSHAKE_ID } from "./connection.js";
 import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./decode.js";
 import {
-  ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError, UnreachableError, UsageError,
+  ProtocolError, RefusedError, RemexError, RestartedError, SessionLostError, TimedOutError, UnauthorizedError, UnreachableError, UsageError,
   asRemexError, isRefused,
 } from "./errors.js";
 import { EventQueue, READ_BYTES } from "./event-queue.js";
@@ -62,6 +62,8 @@ export class Engine implements ConnectionOwner {
     cancel: (id) => this.cancel(id),
   });
   readonly #queues = new Map<string, EventQueue>();
+  /** The queues of processes that were restarted: the rest of their events comes before those of the new ones. */
+  readonly #ending = new Map<string, EventQueue>();
   /** Processes of the session that run without a queue; their output is discarded. */
   readonly #unfollowed = new Set<string>();
   readonly routes = new Routes();
@@ -183,10 +185,17 @@ export class Engine implements ConnectionOwner {
   }
 
   /** Adds a queue in place of that of a process that was restarted. */
-  replaceQueue(id: string): EventQueue {
+  replaceQueue(id: string, isRestSent: boolean): EventQueue {
     const old = this.#queues.get(id);
     this.#queues.delete(id);
-    old?.onReplaced();
+    this.#ending.get(id)?.onReplaced();
+    this.#ending.delete(id);
+    if (isRestSent && old?.hasRest) {
+      this.#ending.set(id, old);
+      old.onEnding();
+    } else {
+      old?.onReplaced();
+    }
     return this.addQueue(id);
   }
 
@@ -203,6 +212,7 @@ export class Engine implements ConnectionOwner {
 
   /** Removes a queue; a process that still runs continues, and its output is discarded. */
   removeQueue(queue: EventQueue, options: { isRunning: boolean }): void {
+    if (this.#ending.get(queue.id) === queue) return queue.fail(RestartedError.of(queue.id));
     if (this.#queues.get(queue.id) !== queue) return;
     this.#queues.delete(queue.id);
     if (options.isRunning && !queue.closed) {
@@ -427,6 +437,7 @@ export class Engine implements ConnectionOwner {
     this.disconnects += 1;
     this.#disconnectedAt = performance.now();
     for (const queue of this.#queues.values()) queue.onDisconnect();
+    this.#failEnding();
     this.#calls.onDisconnected();
     this.routes.failAll(new UnreachableError("the connection was lost"));
     this.#setState("reconnecting");
@@ -437,9 +448,16 @@ export class Engine implements ConnectionOwner {
     this.#connection = undefined;
     this.#calls.failAll(error);
     for (const queue of this.#queues.values()) queue.fail(error);
+    this.#failEnding();
     this.#queues.clear();
     this.routes.failAll(error);
     this.#setState("lost");
+  }
+
+  /** Ends the queues of restarted processes: nobody is sent their rest any more. */
+  #failEnding(): void {
+    for (const queue of this.#ending.values()) queue.onReplaced();
+    this.#ending.clear();
   }
 
   #setState(state: ConnectionState): void {
@@ -481,6 +499,11 @@ export class Engine implements ConnectionOwner {
   }
 
   #onEvent(processId: string, event: ProcessEvent): void {
+    const old = this.#ending.get(processId);
+    const isOld = old?.hasEvent(event);
+    if (old && (!isOld || event.type === "closed")) this.#ending.delete(processId);
+    if (old && isOld) return old.onEvent(event);
+    old?.onReplaced();
     const queue = this.#queues.get(processId);
     if (queue) return queue.onEvent(event);
     // A process without a handle keeps running, and its output is discarded.

@@ -38,7 +38,8 @@ function sizeOf(event: ProcessEvent): number {
   return event.type === "output" ? event.bytes.length : 0;
 }
 
-function firstSeq(event: ProcessEvent): number {
+/** Returns the first number of an event. */
+export function firstSeq(event: ProcessEvent): number {
   return event.type === "gap" ? event.fromSeq : event.seq;
 }
 
@@ -108,6 +109,11 @@ export class Replay {
       this.cursor = first.seq;
       return first;
     }
+  }
+
+  /** Whether no event is known yet. */
+  get isEmpty(): boolean {
+    return this.#latest === 0;
   }
 
   /** Whether there are events to read. */
@@ -200,6 +206,11 @@ export class EventQueue {
   #isUnconfirmed = false;
   /** Whose id it is: after a restart, another process has it; while one is interrupted, either may. */
   #idIs: "own" | "unknown" | "another" = "own";
+  /** Whether it was restarted, and the rest of its events is on its way. */
+  #isEnding = false;
+  /** What this connection has streamed: its newest event, and whether that was the close. */
+  #streamedTo = 0;
+  #isCloseStreamed = false;
   /** How many reads in a row did not bring what is missing. */
   #vainReads = 0;
   #isFinished = false;
@@ -228,13 +239,16 @@ export class EventQueue {
 
   /** Handles a streamed event. */
   onEvent(event: ProcessEvent): void {
-    if (!this.ownsId) return;
+    this.#streamedTo = event.seq;
+    this.#isCloseStreamed = event.type === "closed";
+    if (this.#idIs === "unknown") return;
     if (this.failed || this.closed) {
       // No consumer will see it, so it must not block the process: after a restart, that is another one.
       this.#outlet.consumed(this.id, event.seq);
       return;
     }
     if (this.#queuedBytes >= QUEUE_BYTES || this.#queue.length >= QUEUE_EVENTS) {
+      if (this.#isEnding) return this.fail(RestartedError.of(this.id));
       // Only a server of the base dialect sends beyond the window; a read fetches the event later.
       this.#interrupt();
       return;
@@ -254,6 +268,8 @@ export class EventQueue {
     }
     if (!hadExited && this.#awaitsSilence && this.#reads === 0) this.#interrupt();
     this.#act();
+    // The new process must not wait until somebody reads this one.
+    if (this.#isEnding && this.#consumers.size === 0) this.#report(event.seq);
   }
 
   /** Handles the answer to a read after an event. */
@@ -290,6 +306,8 @@ export class EventQueue {
     } else if (this.#awaitsSilence && error.message.startsWith("unknown process id")) {
       this.#close();
       this.#act();
+    } else if (error instanceof RestartedError && this.#isEnding) {
+      this.fail(RestartedError.of(this.id));
     } else if (error instanceof RestartedError) {
       this.onReplaced();
       this.#outlet.restarted(this);
@@ -300,6 +318,8 @@ export class EventQueue {
 
   onDisconnect(): void {
     this.#interrupt();
+    this.#streamedTo = 0;
+    this.#isCloseStreamed = false;
     // Without an incarnation, nothing shows that it is another process.
     this.#isUnconfirmed = this.incarnation !== undefined || !this.#isStarted;
   }
@@ -336,6 +356,29 @@ export class EventQueue {
     this.#idIs = "own";
     this.#interrupt();
     this.onReconnect();
+  }
+
+  /** Whether more events of its process may be streamed on this connection. */
+  get hasRest(): boolean {
+    return !this.closed && !this.#isCloseStreamed;
+  }
+
+  /** Records that its process was restarted: the rest of its events comes before those of the new process. */
+  onEnding(): void {
+    this.#isEnding = true;
+    if (!this.ownsId || this.#isUnconfirmed) {
+      // After a disconnect there may be a hole before the rest.
+      this.onReplaced();
+      if (this.#streamedTo > 0) this.#report(this.#streamedTo);
+      return;
+    }
+    const newest = this.#queue.at(-1)?.seq;
+    if (newest !== undefined && this.#consumers.size === 0) this.#report(newest);
+  }
+
+  /** Returns whether an event is one of its process, not the first of the process after a restart. */
+  hasEvent(event: ProcessEvent): boolean {
+    return firstSeq(event) > 1 || this.#replay.isEmpty;
   }
 
   /** Ends the queue after what is queued, because its process was restarted. */
@@ -465,7 +508,9 @@ export class EventQueue {
 
   /** Reports how far it is consumed. */
   #report(seq: number): void {
-    this.#outlet.consumed(this.id, seq, this.incarnation);
+    // While the server sends the rest, a report that names nothing is for this process, and one with its incarnation for none.
+    const isRestSent = this.#isEnding && !this.#isCloseStreamed;
+    this.#outlet.consumed(this.id, seq, isRestSent ? undefined : this.incarnation);
   }
 
   /** Sends what is due. */

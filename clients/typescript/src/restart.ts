@@ -46,7 +46,8 @@ export async function restart(
         queue = engine.queueOf(ids.processId);
         // After a disconnect, there may be another handle of the new process.
         if (queue && incarnation != null && queue.incarnation === incarnation) return;
-        queue = engine.replaceQueue(ids.processId);
+        // A server without incarnations answers after the rest of the events.
+        queue = engine.replaceQueue(ids.processId, incarnation != null && !replayed);
         queue.onStarted({ hasHistory: replayed, incarnation });
       },
       // The server carries out what it has begun.

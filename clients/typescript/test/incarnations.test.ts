@@ -181,6 +181,38 @@ test("attaching is to the process that runs now, while an old handle keeps what 
   await host.end();
 });
 
+test("the rest of a process that this client restarts itself comes to its handle, and only then the new one", async () => {
+  for (const reader of ["reads", "has not begun", "has left"]) {
+    await using played = await Played.start(({ id, method }, { connection }) => {
+      if (method === "process/start") queueMicrotask(() => connection!.send(output(1, "old")));
+      if (method === "process/restart") connection!.send({ id, result: { processId: "p", pid: 2, incarnation: NEW, replayed: false } });
+      return method === "process/restart";
+    });
+    const host = await connect(played.server.url);
+    const first = await host.start(["x"], { id: "p" });
+    const collected = reader === "reads" ? first.collect() : undefined;
+    const second = await within("the restart", first.restart());
+    if (reader === "has left") first.detach();
+    const reports = (): Message[] => played.requests("flow/consumed").map(({ seq, incarnation }) => ({ seq, incarnation }));
+    // One that names the process before the restart would not count, and the server would wait forever.
+    for (const seq of [2, 3]) {
+      played.connection!.send(output(seq, "old"));
+      await played.server.until(`a report of ${seq}`, ({ method, params }) => method === "flow/consumed" && params.seq === seq && params.incarnation === undefined);
+    }
+    played.connection!.send({ method: "process/exited", params: { processId: "p", seq: 4, exitCode: 3 } });
+    played.connection!.send({ method: "process/closed", params: { processId: "p", seq: 5 } });
+    played.connection!.send(output(1, "new"));
+    assert.equal(await next(second.output()), "new", reader);
+    await played.server.until("the report of the new one", ({ method, params }) => method === "flow/consumed" && params.incarnation === NEW);
+    assert.deepEqual(reports().filter(({ incarnation }) => incarnation === NEW), [{ seq: 1, incarnation: NEW }]);
+    if (reader !== "has left") {
+      const { stdoutText, exitCode } = await within("the old output", collected ?? first.collect());
+      assert.deepEqual([stdoutText, exitCode], ["oldoldold", 3], reader);
+    }
+    await host.end();
+  }
+});
+
 /** Restarts a process as soon as the server has noticed that its client is gone. */
 async function restartOf(process: Process): Promise<Process> {
   for (;;) {

@@ -57,6 +57,19 @@ test("the output of a process stays readable when it is restarted", async () => 
   await second.kill();
 });
 
+test("output that the server has not sent yet when a process is restarted comes to the old handle", async () => {
+  // More than the server sends ahead of a reader, and as many bytes.
+  const [last, bytes] = [100_000, 588_895];
+  const first = await host.start(["sh", "-c", `seq 1 ${last}; exec sleep 1000`], { restartable: true });
+  const deadline = performance.now() + 20_000;
+  while ((await first.info())!.produced.stdout !== bytes) assert.ok(performance.now() < deadline, "waited 20000 ms for the output");
+  const second = await restarted(first, 0);
+  await within("the new output", second.waitFor(`\n${last}\n`));
+  const { stdout, signal } = await within("the old output", first.collect());
+  assert.deepEqual([stdout.length, signal], [bytes, "SIGKILL"]);
+  await second.kill();
+});
+
 test("a process that has ended is restarted, also on a terminal", async () => {
   const size = await host.start(["stty", "size"], { tty: { rows: 7, cols: 33 }, restartable: true });
   assert.equal((await within("the output", size.collect())).terminalText, "7 33\r\n");
