@@ -52,7 +52,8 @@ impl Supervised<'_> {
         let (limits, this) = (self.limits.raw(), getpid());
         // The standard library only forks, and passes the error on; the closure executes the program.
         let mut forked = Command::new(program);
-        // SAFETY: these are system calls, which are allowed between fork and exec; what they point to lives until then.
+        // SAFETY: between fork and exec there are system calls, and the lists of pointers, for which it allocates: the C
+        // library keeps its heap usable in a forked child. What the lists point to lives until the program is executed.
         unsafe {
             forked.pre_exec(move || {
                 let _ = set_parent_process_death_signal(Some(Signal::KILL));
