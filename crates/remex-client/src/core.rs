@@ -6,6 +6,7 @@ mod call;
 mod call_class;
 mod confined;
 mod files;
+mod followed;
 mod host_paths;
 mod incoming;
 mod oldest;
@@ -36,12 +37,13 @@ use remex_proto::{
 };
 use tokio::sync::{Notify, OnceCell, oneshot, watch};
 
-use crate::{ConnectionState, Error, Options, SessionLost, Target, event_queue::EventQueue};
+use crate::{ConnectionState, Error, Options, SessionLost, Target};
 use call::{Admission, PendingCall, ReplyTo};
 pub(crate) use call::{Body, MessageForm, RawReply};
 pub(crate) use call_class::CallClass;
 use call_class::class;
 use files::OpenFiles;
+use followed::Followed;
 pub(crate) use host_paths::is_absolute;
 use outgoing::Outgoing;
 pub(crate) use outgoing::OutgoingItem;
@@ -97,7 +99,8 @@ pub(crate) struct Core {
 struct CoreState {
     pending: Pending<PendingCall>,
     outgoing: Outgoing,
-    queues: BTreeMap<String, Followed>,
+    /// The processes with handles.
+    followed: BTreeMap<String, Followed>,
     /// Running processes without a handle: they must not block on this client.
     unfollowed: BTreeSet<String>,
     routes: HashMap<RouteKey, Arc<Route>>,
@@ -113,13 +116,6 @@ struct CoreState {
     /// Counts disconnects: a call sent before one may have been sent twice.
     disconnects: u64,
     end: SessionEnd,
-}
-
-/// A process with handles.
-#[derive(Debug)]
-struct Followed {
-    queue: Arc<EventQueue>,
-    handles: usize,
 }
 
 /// Whether the owner has ended the session.
@@ -147,7 +143,7 @@ impl Core {
             state: Mutex::new(CoreState {
                 pending: Pending::new(limits),
                 outgoing: Outgoing::default(),
-                queues: BTreeMap::new(),
+                followed: BTreeMap::new(),
                 unfollowed: BTreeSet::new(),
                 routes: HashMap::new(),
                 observed: HashSet::new(),
@@ -403,7 +399,7 @@ impl Core {
                 consumed: enabled.contains(&Capability::Consumed),
             };
             (
-                state.queues.values().map(|followed| Arc::clone(&followed.queue)).collect(),
+                state.followed.values().filter_map(Followed::newest).cloned().collect(),
                 state.unfollowed.iter().cloned().collect(),
             )
         };
@@ -421,18 +417,22 @@ impl Core {
 
     /// Handles a disconnect: fails the calls that cannot be repeated.
     pub(crate) fn on_disconnected(&self, since: tokio::time::Instant, cause: &Error) {
-        let (failed, routes, queues): (_, Vec<_>, Vec<_>) = {
+        let (failed, routes, earlier, queues): (_, Vec<_>, Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             state.outgoing = Outgoing::default();
             state.disconnects += 1;
             (
                 state.pending.disconnect(),
                 state.routes.drain().map(|(_, route)| route).collect(),
-                state.queues.values().map(|followed| Arc::clone(&followed.queue)).collect(),
+                state.followed.values_mut().flat_map(Followed::take_earlier).collect(),
+                state.followed.values().filter_map(Followed::newest).cloned().collect(),
             )
         };
         let cause = Box::new(cause.clone());
         self.connection_state.send_replace(ConnectionState::Reconnecting { since, cause, attempts: 0 });
+        for queue in earlier {
+            queue.on_succeeded();
+        }
         for queue in queues {
             queue.on_disconnect();
         }
@@ -459,9 +459,9 @@ impl Core {
     /// Handles the loss of the session: fails everything that waits.
     pub(crate) fn on_lost(&self, loss: &SessionLost) {
         self.connection_state.send_replace(ConnectionState::Lost(loss.clone()));
-        let (failed, routes, queues) = {
+        let (failed, routes, followed) = {
             let mut state = self.lock();
-            (state.pending.abandon(), std::mem::take(&mut state.routes), std::mem::take(&mut state.queues))
+            (state.pending.abandon(), std::mem::take(&mut state.routes), std::mem::take(&mut state.followed))
         };
         for (_, waiting) in failed {
             waiting.complete(self, Err(loss.clone().into()));
@@ -469,7 +469,7 @@ impl Core {
         for route in routes.into_values() {
             route.end(RouteEvent::Lost(loss.clone()));
         }
-        for Followed { queue, .. } in queues.into_values() {
+        for queue in followed.into_values().flat_map(Followed::into_queues) {
             queue.fail(&loss.clone().into());
         }
         self.room.notify_waiters();

@@ -4,47 +4,35 @@
 //! Events that every consumer has taken are removed and reported to the server. The queue does no I/O: it returns the
 //! messages to send as a [`QueueAction`]. Start at [`EventQueue`].
 
+mod process_event;
+mod state;
+
 use std::{
-    collections::{BTreeMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
 };
 
 use remex_proto::{
-    flow::{WINDOW_BYTES, WINDOW_EVENTS},
+    flow::WINDOW_BYTES,
     process as wire,
-    state::{
-        output_log as log,
-        replay::{Limits, Reach, ReadBatch, Replay, Step},
-    },
+    state::replay::{Reach, ReadBatch},
 };
 use tokio::time::Instant;
 
 use crate::{
     Error,
     error::{is_restarted, is_starting, is_unknown_process, restarted},
-    event::{Chunk, Closed, Event, Exit, Gap},
+    event::{Chunk, Closed, Event, Exit},
 };
-
-/// The limits for events that are held while earlier ones are missing.
-const AHEAD: Limits = Limits { events: 2 * WINDOW_EVENTS as usize, bytes: 2 * WINDOW_BYTES as usize };
-
-/// The limits for events that wait for the slowest consumer; a server that supports `consumed` never sends that much.
-const QUEUE_BYTES: usize = 1 << 20;
-const QUEUE_EVENTS: usize = 16 << 10;
+pub(crate) use process_event::ProcessEvent;
+use process_event::gap;
+use state::{Consumer, FirstConsumer, QueueState, ReadState};
 
 /// How much one read asks for.
 pub(crate) const READ_BYTES: u64 = WINDOW_BYTES;
-
-/// How long a process of the oldest dialect must be silent after its exit to count as closed.
-const SILENCE_MS: u64 = 250;
-
-/// Consumption is reported when this much of the window is used.
-const REPORT_BYTES: u64 = WINDOW_BYTES / 4;
-const REPORT_EVENTS: u64 = WINDOW_EVENTS / 4;
 
 /// The events of one process.
 #[derive(Debug)]
@@ -60,45 +48,6 @@ pub(crate) struct EventQueue {
 /// The start of a process that requests are for, once the server has told it, if it does.
 pub(crate) type Incarnation = Arc<OnceLock<u64>>;
 
-#[derive(Debug)]
-struct QueueState {
-    replay: Replay<Event>,
-    /// In order, each with the last seq it covers; events that every consumer has taken are removed.
-    queue: VecDeque<(u64, Event)>,
-    queued_bytes: usize,
-    /// How many events have left the queue; the index of its first.
-    removed: u64,
-    /// The last seq that has left the queue.
-    removed_seq: u64,
-    /// The position of each consumer, as an index, and its waker.
-    consumers: BTreeMap<u64, Consumer>,
-    next_consumer: u64,
-    first_consumer: FirstConsumer,
-    /// Removed from the queue since the last report to the server.
-    unreported_bytes: u64,
-    unreported_events: u64,
-    /// The amount after which a report is due.
-    report_bytes: u64,
-    exit: Option<(u64, Exit)>,
-    closed: Option<(u64, Closed)>,
-    failed: Option<Error>,
-    /// When output last arrived.
-    last_output: Instant,
-    /// The seq of the first event that this connection streamed; the server streams all later ones too.
-    live_from: Option<u64>,
-    /// The last event that this connection streamed.
-    live_to: u64,
-    /// Whether the process may have been restarted, so that what is streamed may be of another one, until a read shows
-    /// that it was not.
-    is_unconfirmed: bool,
-    /// Whether the server has confirmed the process, so that it can be read.
-    is_started: bool,
-    close: Close,
-    /// How many reads are in progress, and whether the last of them waits for output after the exit.
-    reads: u32,
-    listens: bool,
-}
-
 /// How the client learns that a process is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Close {
@@ -106,25 +55,6 @@ pub(crate) enum Close {
     Announced,
     /// The oldest dialect says nothing: an exited process that prints nothing for a while is closed.
     AfterSilence,
-}
-
-#[derive(Debug)]
-struct Consumer {
-    /// removed <= next <= removed + queue.len()
-    next: u64,
-    waker: Option<Waker>,
-}
-
-/// Whether the first consumer has arrived; until then, events are kept for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FirstConsumer {
-    /// Not yet: events are kept, except those that a caller of `process/read` has already received.
-    Awaited {
-        /// The position of that caller.
-        polled: u64,
-    },
-    /// It has, or will not: events are kept only for existing consumers.
-    Arrived,
 }
 
 /// Whether a process may have produced output before this client followed it.
@@ -145,60 +75,6 @@ pub(crate) struct QueueAction {
     pub(crate) discarded: Option<u64>,
 }
 
-/// A notification about a process of this session.
-#[derive(Debug)]
-pub(crate) enum ProcessEvent {
-    Output(wire::Output),
-    Exited(wire::Exited),
-    Closed(wire::Closed),
-    Gap(wire::Gap),
-}
-
-impl ProcessEvent {
-    /// Returns the session that it belongs to if that is another one, whose processes may have the same ids.
-    pub(crate) fn observed_session(&self) -> Option<&str> {
-        let session_id = match self {
-            ProcessEvent::Output(note) => &note.session_id,
-            ProcessEvent::Exited(note) => &note.session_id,
-            ProcessEvent::Closed(note) => &note.session_id,
-            ProcessEvent::Gap(note) => &note.session_id,
-        };
-        session_id.as_deref()
-    }
-
-    /// Returns the process and what happened to it.
-    pub(crate) fn into_event(self) -> (String, Event) {
-        match self {
-            ProcessEvent::Output(note) => {
-                let chunk = Chunk { seq: note.seq, stream: note.stream, bytes: note.chunk.0 };
-                (note.process_id, Event::Output(chunk))
-            }
-            ProcessEvent::Exited(mut note) => {
-                let process_id = std::mem::take(&mut note.process_id);
-                (process_id, Event::Exited { seq: note.seq, exit: note.into() })
-            }
-            ProcessEvent::Closed(note) => {
-                let (produced, evicted_bytes) = (note.produced, note.evicted_bytes);
-                (note.process_id, Event::Closed(Closed { seq: note.seq, produced, evicted_bytes }))
-            }
-            ProcessEvent::Gap(note) => {
-                let log::Gap { from_seq, to_seq, bytes, cause } = gap(note.range);
-                (note.process_id, Event::Gap(Gap { from_seq, to_seq, bytes, cause }))
-            }
-        }
-    }
-
-    /// Returns the process, and the last event that this covers.
-    pub(crate) fn position(&self) -> (&str, u64) {
-        match self {
-            ProcessEvent::Output(note) => (&note.process_id, note.seq),
-            ProcessEvent::Exited(note) => (&note.process_id, note.seq),
-            ProcessEvent::Closed(note) => (&note.process_id, note.seq),
-            ProcessEvent::Gap(note) => (&note.process_id, note.range.to_seq),
-        }
-    }
-}
-
 /// The state of a process as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessState {
@@ -214,30 +90,7 @@ impl EventQueue {
             id,
             incarnation: Incarnation::default(),
             is_replaced: AtomicBool::new(false),
-            state: Mutex::new(QueueState {
-                replay: Replay::new(AHEAD),
-                queue: VecDeque::new(),
-                queued_bytes: 0,
-                removed: 0,
-                removed_seq: 0,
-                consumers: BTreeMap::new(),
-                next_consumer: 0,
-                first_consumer: FirstConsumer::Awaited { polled: 0 },
-                unreported_bytes: 0,
-                unreported_events: 0,
-                report_bytes: retain_bytes.map_or(REPORT_BYTES, |retain| (retain / 4).min(REPORT_BYTES)),
-                exit: None,
-                closed: None,
-                failed: None,
-                last_output: Instant::now(),
-                live_from: None,
-                live_to: 0,
-                is_unconfirmed: false,
-                is_started: false,
-                close,
-                reads: 0,
-                listens: false,
-            }),
+            state: Mutex::new(QueueState::new(retain_bytes, close)),
         }
     }
 
@@ -273,7 +126,12 @@ impl EventQueue {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Records that nothing arrives here any more, because there is a handle on the process after a restart.
+    /// Returns whether what arrives next is of the process that has its id after a restart.
+    pub(crate) fn is_past(&self) -> bool {
+        self.lock().is_past()
+    }
+
+    /// Records that nothing arrives here any more, because another queue has its place.
     pub(crate) fn on_succeeded(&self) {
         let mut state = self.lock();
         if state.closed.is_none() {
@@ -291,9 +149,15 @@ impl EventQueue {
     /// Handles a notification of the server.
     pub(crate) fn on_event(&self, event: ProcessEvent) -> QueueAction {
         let mut state = self.lock();
+        let was_past = state.is_past();
+        state.is_past |= matches!(event, ProcessEvent::Closed(_));
         if state.failed.is_some() || state.closed.is_some() {
             // No consumer will see it, so it must not block the process: after a restart, that is another one.
-            return QueueAction { discarded: Some(event.position().1), ..QueueAction::default() };
+            let seq = Some(event.position().1);
+            return match was_past {
+                true => QueueAction { discarded: seq, ..QueueAction::default() },
+                false => QueueAction { consumed: seq, ..QueueAction::default() },
+            };
         }
         if state.is_full() {
             // Only a server of the base dialect sends beyond the window. Discard the event; a read fetches it later.
@@ -374,6 +238,7 @@ impl EventQueue {
             Err(error) if is_unknown_process(&error) && state.awaits_silence() => state.close(),
             Err(error) if is_restarted(&error) => {
                 self.on_restarted();
+                state.is_past = true;
                 state.fail(restarted(&self.id));
                 // What has arrived is of the process after the restart, which must not wait for anybody here.
                 let discarded = Some(state.live_to).filter(|seq| *seq > 0);
@@ -388,6 +253,8 @@ impl EventQueue {
     pub(crate) fn on_disconnect(&self) {
         let mut state = self.lock();
         state.interrupt();
+        // No read will show whether what arrives then is still of this process.
+        state.is_past |= state.failed.is_some();
         // Without an incarnation, nothing shows that it is another one.
         state.is_unconfirmed = self.incarnation().is_some() || !state.is_started;
     }
@@ -512,172 +379,4 @@ impl EventQueue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The parts of a read reply that describe the state of the process instead of events.
-struct ReadState {
-    exit: Option<Exit>,
-    closed: Option<Closed>,
-}
-
-impl ReadState {
-    fn of(reply: &wire::ReadReply) -> Self {
-        let exit = Exit {
-            code: reply.exit_code.unwrap_or(-1),
-            signal: reply.signal.clone(),
-            cause: reply.cause,
-            usage: reply.usage,
-            network_denied: reply.network_denied.clone(),
-            sandbox_denied: reply.sandbox_denied,
-        };
-        // The number is that of the event that this becomes.
-        let closed = Closed { seq: 0, produced: reply.produced, evicted_bytes: reply.evicted_bytes };
-        ReadState { exit: reply.exited.then_some(exit), closed: reply.closed.then_some(closed) }
-    }
-}
-
-impl QueueState {
-    /// Returns whether the process has exited and only silence will tell that it is closed.
-    fn awaits_silence(&self) -> bool {
-        self.close == Close::AfterSilence && self.exit.is_some() && self.closed.is_none()
-    }
-
-    /// Closes a process whose server does not say when it is closed.
-    fn close(&mut self) {
-        let seq = self.replay.cursor() + 1;
-        self.push(seq, Event::Closed(Closed { seq, produced: None, evicted_bytes: None }));
-        self.deliver_ready(None);
-    }
-
-    fn interrupt(&mut self) {
-        self.replay.interrupt();
-        (self.live_from, self.live_to) = (None, 0);
-    }
-
-    /// Returns the seq up to which the server may drop events.
-    fn consumed(&self) -> u64 {
-        match self.first_consumer {
-            FirstConsumer::Awaited { polled } => self.removed_seq.max(polled),
-            FirstConsumer::Arrived => self.removed_seq,
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.queued_bytes >= QUEUE_BYTES || self.queue.len() >= QUEUE_EVENTS
-    }
-
-    /// Queues the events that are next in order.
-    fn deliver_ready(&mut self, state_read: Option<&ReadState>) {
-        while let Some(step) = self.replay.next() {
-            match step {
-                Step::Event { seq, event } => self.push(seq, event),
-                Step::Gap(log::Gap { from_seq, to_seq, bytes, cause }) => {
-                    self.push(to_seq, Event::Gap(Gap { from_seq, to_seq, bytes, cause }));
-                }
-                Step::Unlisted { from_seq, to_seq } => self.push_state_changes(from_seq, to_seq, state_read),
-            }
-        }
-        self.drop_consumed();
-        for consumer in self.consumers.values_mut() {
-            if consumer.next < self.removed + self.queue.len() as u64 || self.closed.is_some() {
-                consumer.waker.take().inspect(Waker::wake_by_ref);
-            }
-        }
-    }
-
-    /// Creates the events for numbers that a read skipped: an exit, a close, or output that a server of the base
-    /// dialect dropped.
-    fn push_state_changes(&mut self, from_seq: u64, to_seq: u64, state_read: Option<&ReadState>) {
-        let exit = state_read.and_then(|state_read| state_read.exit.clone()).filter(|_| self.exit.is_none());
-        let closed =
-            state_read.and_then(|state_read| state_read.closed.clone()).filter(|_| self.closed.is_none());
-        let states = u64::from(exit.is_some()) + u64::from(closed.is_some());
-        let mut next = from_seq;
-        let surplus = (to_seq + 1 - from_seq).saturating_sub(states);
-        if surplus > 0 {
-            next += surplus;
-            self.push(next - 1, Event::Gap(Gap { from_seq, to_seq: next - 1, bytes: None, cause: None }));
-        }
-        if let Some(exit) = exit.filter(|_| next <= to_seq) {
-            self.push(next, Event::Exited { seq: next, exit });
-            next += 1;
-        }
-        if let Some(closed) = closed.filter(|_| next <= to_seq) {
-            self.push(next, Event::Closed(Closed { seq: next, ..closed }));
-        }
-    }
-
-    fn push(&mut self, seq: u64, event: Event) {
-        match &event {
-            Event::Exited { exit, .. } => self.exit = Some((seq, exit.clone())),
-            Event::Closed(closed) => self.closed = Some((seq, closed.clone())),
-            Event::Output(_) | Event::Gap(_) => {}
-        }
-        self.queued_bytes += event.len();
-        self.queue.push_back((seq, event));
-    }
-
-    /// Drops events that every consumer has taken.
-    fn drop_consumed(&mut self) {
-        let end = self.removed + self.queue.len() as u64;
-        let slowest = match self.first_consumer {
-            FirstConsumer::Awaited { polled } => {
-                self.removed + self.queue.partition_point(|(seq, _)| *seq <= polled) as u64
-            }
-            FirstConsumer::Arrived => {
-                self.consumers.values().map(|consumer| consumer.next).min().unwrap_or(end)
-            }
-        };
-        while self.removed < slowest {
-            let Some((seq, event)) = self.queue.pop_front() else { break };
-            self.removed += 1;
-            self.removed_seq = seq;
-            self.queued_bytes -= event.len();
-            self.unreported_bytes += event.len() as u64;
-            self.unreported_events += 1;
-        }
-    }
-
-    /// Returns the messages that are due.
-    fn action(&mut self, process_id: &str, incarnation: Option<u64>) -> QueueAction {
-        let mut action = QueueAction::default();
-        let is_much = self.unreported_bytes >= self.report_bytes || self.unreported_events >= REPORT_EVENTS;
-        // The server may have less room than a report is due at; without this one it would wait for ever.
-        let is_all = self.queue.is_empty() && self.closed.is_none();
-        if self.unreported_events > 0 && (is_much || is_all) {
-            (self.unreported_bytes, self.unreported_events) = (0, 0);
-            action.consumed = Some(self.removed_seq);
-        }
-        let has_room = self.queued_bytes < QUEUE_BYTES / 2 && self.queue.len() < QUEUE_EVENTS / 2;
-        let is_over = self.closed.is_some() || self.failed.is_some();
-        if has_room
-            && self.is_started
-            && !is_over
-            && let Some(after) = self.replay.wanted_read()
-        {
-            action.read = Some(wire::Read {
-                process_id: process_id.to_owned(),
-                session_id: None,
-                incarnation,
-                after_seq: Some(after),
-                max_bytes: Some(READ_BYTES),
-                wait_ms: self.awaits_silence().then_some(SILENCE_MS),
-            });
-            self.listens = self.awaits_silence();
-            self.reads += 1;
-        }
-        action
-    }
-
-    fn fail(&mut self, error: Error) {
-        self.failed.get_or_insert(error);
-        for consumer in self.consumers.values_mut() {
-            consumer.waker.take().inspect(Waker::wake_by_ref);
-        }
-    }
-}
-
-fn gap(range: wire::GapRange) -> log::Gap {
-    let wire::GapRange { from_seq, to_seq, bytes, cause } = range;
-    log::Gap { from_seq, to_seq, bytes, cause }
 }

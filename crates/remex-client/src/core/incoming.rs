@@ -186,7 +186,7 @@ impl Core {
             return self.route(&key, RouteEvent::Process { process_id, event: Ok(event) });
         }
         let (process_id, seq) = event.position();
-        let queue = self.queue(process_id);
+        let queue = self.receiver(process_id);
         match queue {
             Some(queue) => {
                 let action = queue.on_event(event);
@@ -219,7 +219,7 @@ impl Core {
         tracing::warn!(error = %what, "invalid notification");
         match subject {
             Subject::Process(process_id) => {
-                let queue = self.queue(&process_id);
+                let queue = self.receiver(&process_id);
                 if let Some(queue) = queue {
                     let action = queue.on_protocol_error(error);
                     self.perform(&queue, action);

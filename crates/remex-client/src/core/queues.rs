@@ -5,8 +5,9 @@ use std::sync::Arc;
 use remex_proto::{process as wire, state::pending::AfterDisconnect};
 
 use super::{
-    Core, Followed,
+    Core,
     call::{Admission, PendingCall, ReplyTo},
+    followed::{Followed, Left},
 };
 use crate::{
     ConnectionState, Error,
@@ -24,17 +25,19 @@ impl Core {
         if let ConnectionState::Lost(loss) = &*self.connection_state.borrow() {
             return Err(loss.clone().into());
         }
-        if state.queues.get(&queue.id).is_some_and(|followed| !followed.queue.is_replaced()) {
-            let message = format!("this client already has a handle on process `{}`", queue.id);
-            return Err(usage(message, "clone it"));
+        match state.followed.get_mut(&queue.id) {
+            None => {
+                state.followed.insert(queue.id.clone(), Followed::new(Arc::clone(queue)));
+            }
+            Some(followed) if followed.newest().is_none_or(|newest| newest.is_replaced()) => {
+                followed.succeed(Arc::clone(queue));
+            }
+            Some(_) => {
+                let message = format!("this client already has a handle on process `{}`", queue.id);
+                return Err(usage(message, "clone it"));
+            }
         }
         state.unfollowed.remove(&queue.id);
-        let followed = Followed { queue: Arc::clone(queue), handles: 1 };
-        let before = state.queues.insert(queue.id.clone(), followed);
-        drop(state);
-        if let Some(before) = before {
-            before.queue.on_succeeded();
-        }
         Ok(())
     }
 
@@ -45,37 +48,46 @@ impl Core {
 
     /// Returns the queue of a process that has a handle, for another one.
     pub(crate) fn share_queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
-        let mut state = self.lock();
-        // A handle from before a restart stays that of the process before it.
-        let followed = state.queues.get_mut(process_id).filter(|followed| !followed.queue.is_replaced())?;
-        followed.handles += 1;
-        Some(Arc::clone(&followed.queue))
+        self.lock().followed.get_mut(process_id)?.share()
     }
 
     /// Returns the queue of a process that has a handle.
-    pub(super) fn queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
-        self.lock().queues.get(process_id).map(|followed| Arc::clone(&followed.queue))
+    fn queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
+        self.lock().followed.get(process_id)?.newest().cloned()
+    }
+
+    /// Returns the queue that the next event of a process is for.
+    pub(super) fn receiver(&self, process_id: &str) -> Option<Arc<EventQueue>> {
+        let mut state = self.lock();
+        let receiver = state.followed.get_mut(process_id)?.receiver();
+        if receiver.is_none() {
+            state.followed.remove(process_id);
+        }
+        receiver
     }
 
     /// Returns the processes that have handles.
     pub(crate) fn process_ids(&self) -> Vec<String> {
-        self.lock().queues.keys().cloned().collect()
+        self.lock().followed.keys().cloned().collect()
     }
 
     /// Removes the queue of a process with its last handle.
-    pub(crate) fn remove_queue(&self, queue: &EventQueue) {
+    pub(crate) fn remove_queue(&self, queue: &Arc<EventQueue>) {
         let is_closed = queue.known().closed.is_some();
         let mut state = self.lock();
-        match state.queues.get_mut(&queue.id) {
-            // Another process has its id, with handles of its own.
-            Some(followed) if !std::ptr::eq(&raw const *followed.queue, &raw const *queue) => return,
-            Some(followed) if followed.handles > 1 => {
-                followed.handles -= 1;
-                return;
+        let left = state.followed.get_mut(&queue.id).map_or(Left::InUse, |followed| followed.release(queue));
+        match left {
+            Left::InUse => return,
+            Left::Draining => {
+                drop(state);
+                let action = queue.release();
+                return self.perform(queue, action);
             }
-            _ => {}
+            Left::Removed { is_last: true } => {
+                state.followed.remove(&queue.id);
+            }
+            Left::Removed { is_last: false } => {}
         }
-        state.queues.remove(&queue.id);
         if is_closed {
             return;
         }
