@@ -17,11 +17,14 @@ import { joinPath, showPath, toWirePath } from "./path.js";
 /** The length of a block, in bytes. */
 const BLOCK_LEN = 256 << 10;
 
+/** The length of a block on a network whose connections do not last for a longer one. */
+const MIN_BLOCK_LEN = 8 << 10;
+
 /** How many blocks are in flight, to hide the latency of the connection. */
 const WINDOW = 4;
 
 /** How many disconnects in a row a transfer survives without progress. */
-const MAX_RETRIES = 8;
+const MAX_RETRIES = 16;
 
 /** How many links an upload follows to its destination. */
 const MAX_LINKS = 40;
@@ -31,23 +34,31 @@ const SLASH = 0x2f;
 /** The permissions of a file until its content is complete. */
 export const PRIVATE_MODE = 0o600;
 
-/** Counts disconnects since the last progress, and says how many blocks may be in flight. */
+/** Counts disconnects since the last progress, and says how long blocks are and how many may be in flight. */
 export class RetryBudget {
   /** One after a disconnect, so that a connection that lasts for a block only is enough to make progress. */
   window = WINDOW;
+  /** Less after connections that did not last for a block, down to {@link MIN_BLOCK_LEN}. */
+  blockLen = BLOCK_LEN;
   #count = 0;
+  /** How many blocks the connection has carried. */
+  #carried = 0;
 
   /** Throws the error, unless it is a disconnect after which a retry may succeed. */
   note(error: unknown): void {
     const isDisconnect = error instanceof RequestInterruptedError || isRefused(error, "unknownHandle");
     if (!isDisconnect || this.#count >= MAX_RETRIES) throw error;
+    if (this.#carried === 0) this.blockLen = Math.max(this.blockLen / 2, MIN_BLOCK_LEN);
     this.#count += 1;
+    this.#carried = 0;
     this.window = 1;
   }
 
   progress(): void {
     this.#count = 0;
+    this.#carried += 1;
     this.window = Math.min(this.window + 1, WINDOW);
+    if (this.#carried % WINDOW === 0) this.blockLen = Math.min(2 * this.blockLen, BLOCK_LEN);
   }
 }
 
@@ -70,7 +81,7 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
   readonly #retries = new RetryBudget();
   #metadata!: Metadata;
   #handleId = "";
-  #blocks: Promise<{ chunk: string; eof: boolean }>[] = [];
+  #blocks: { len: number; reply: Promise<{ chunk: string; eof: boolean }> }[] = [];
   #asked: number;
   #got: number;
   #isEnded = false;
@@ -157,14 +168,15 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
     const { engine } = this.#files;
     // Beyond the original size one block at a time: usually there is nothing.
     while (this.#blocks.length === 0 || (this.#blocks.length < this.#retries.window && this.#asked <= this.#metadata.size)) {
-      const params = { handleId: this.#handleId, offset: this.#asked, len: BLOCK_LEN };
-      this.#blocks.push(inFlight(engine.call("fs/readBlock", params, { signal: this.#signal })));
-      this.#asked += BLOCK_LEN;
+      const params = { handleId: this.#handleId, offset: this.#asked, len: this.#retries.blockLen };
+      this.#blocks.push({ len: params.len, reply: inFlight(engine.call("fs/readBlock", params, { signal: this.#signal })) });
+      this.#asked += params.len;
     }
-    const { chunk, eof } = await this.#blocks.shift()!;
+    const { len, reply } = this.#blocks.shift()!;
+    const { chunk, eof } = await reply;
     const bytes = base64(chunk, "chunk");
-    if (bytes.length > BLOCK_LEN || (!eof && bytes.length < BLOCK_LEN)) {
-      throw new ProtocolError(`a block has ${bytes.length} bytes instead of ${BLOCK_LEN}`);
+    if (bytes.length > len || (!eof && bytes.length < len)) {
+      throw new ProtocolError(`a block has ${bytes.length} bytes instead of ${len}`);
     }
     if (eof) this.close();
     return bytes;
@@ -303,6 +315,13 @@ export class Temporary {
   }
 }
 
+/** A block that the server has not confirmed yet; without a reply, it is not sent. */
+interface WrittenBlock {
+  readonly offset: number;
+  readonly chunk: Uint8Array;
+  reply: Promise<unknown> | undefined;
+}
+
 /** A file that is being written; nothing is replaced before {@link RemoteWriter.close}. */
 export class RemoteWriter implements AsyncDisposable {
   readonly #files: FileCalls;
@@ -312,7 +331,7 @@ export class RemoteWriter implements AsyncDisposable {
   readonly #signal: AbortSignal | undefined;
   readonly #retries = new RetryBudget();
   #handleId = "";
-  #unanswered: { offset: number; chunk: Uint8Array; reply: Promise<unknown> | undefined }[] = [];
+  #unanswered: WrittenBlock[] = [];
   /** Bytes that do not fill a block yet. */
   #rest: Uint8Array[] = [];
   #restLen = 0;
@@ -418,13 +437,21 @@ export class RemoteWriter implements AsyncDisposable {
   async #pushRest(): Promise<void> {
     if (this.#restLen === 0) return;
     while (this.#unanswered.length >= WINDOW) await this.#settle();
-    const chunk = concat(this.#rest);
+    const block: WrittenBlock = { offset: this.#offset, chunk: concat(this.#rest), reply: undefined };
     this.#rest = [];
     this.#restLen = 0;
-    const offset = this.#offset;
-    this.#offset += chunk.length;
-    this.#unanswered.push({ offset, chunk, reply: undefined });
+    this.#offset += block.chunk.length;
+    this.#unanswered.push(...this.#cut(block));
     this.#sendBlocks();
+  }
+
+  /** Cuts a block into unsent ones that the network can carry. */
+  #cut({ offset, chunk }: WrittenBlock): WrittenBlock[] {
+    const len = this.#retries.blockLen;
+    return Array.from({ length: Math.ceil(chunk.length / len) }, (_, index) => {
+      const at = index * len;
+      return { offset: offset + at, chunk: chunk.subarray(at, at + len), reply: undefined };
+    });
   }
 
   #sendBlocks(): void {
@@ -444,7 +471,7 @@ export class RemoteWriter implements AsyncDisposable {
     } catch (error) {
       this.#retries.note(error);
       await this.#open();
-      for (const block of this.#unanswered) block.reply = undefined;
+      this.#unanswered = this.#unanswered.flatMap((block) => this.#cut(block));
     }
     this.#sendBlocks();
   }

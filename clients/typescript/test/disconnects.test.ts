@@ -150,3 +150,21 @@ test("a file too long for any single connection is read completely", async () =>
   assert.ok(host.disconnects > 3, String(host.disconnects));
   await host.close();
 });
+
+test("a file is copied over connections that are too short for a block", async () => {
+  await using directory = await TemporaryDirectory.make();
+  const [path, copy] = [join(directory.path, "large"), join(directory.path, "copy")];
+  const content = Buffer.from(Uint8Array.from({ length: 100_000 }, (_, index) => (index * 7 + (index >> 8)) % 256));
+  await writeFile(path, content);
+  await using proxy = await FaultProxy.start(server.url, () => ({ afterBytes: 60_000, kind: "cut" }));
+  const open = (): Promise<LocalHost> => within("a connection", connect(proxy.url, OPTIONS));
+  const [up, down] = await Promise.all([open(), open()]);
+  const blocks: Uint8Array[] = [];
+  const read = async (): Promise<void> => {
+    for await (const block of await down.files.open(path)) blocks.push(block);
+  };
+  await within("both copies", Promise.all([up.files.upload([content], copy), read()]), 60_000);
+  assert.ok(content.equals(await readFile(copy)) && content.equals(Buffer.concat(blocks)));
+  for (const host of [up, down]) assert.ok(host.disconnects > 3, String(host.disconnects));
+  await Promise.all([up.end(), down.end()]);
+});
