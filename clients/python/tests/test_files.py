@@ -20,7 +20,7 @@ from harness import ScriptedServer, Server, proxied, within
 import remex_client
 from remex_client import ChangedError, Host, RefusedError, UsageError, content_hash
 from remex_client._codec import path_from_wire
-from remex_client._transfer import BLOCK
+from remex_client._retries import BLOCK
 
 
 async def test_a_missing_file_is_a_built_in_error_too(host: Host, tmp_path: Path) -> None:
@@ -449,6 +449,27 @@ async def test_a_file_is_read_over_a_connection_that_keeps_breaking(server: Serv
         assert await within(60, "the content", host.files.read(tmp_path / "large")) == content
         assert host.disconnects > 2
         await host.end()
+
+
+async def test_a_file_is_copied_over_connections_that_are_too_short_for_a_block(server: Server, tmp_path: Path) -> None:
+    content = os.urandom(100_000)
+    (tmp_path / "large").write_bytes(content)
+    async with proxied(server.unix, lambda: 60_000) as (url, _):
+
+        async def up() -> int:
+            host = await remex_client.connect(url, detach_ttl=60.0)
+            await host.files.upload(tmp_path / "large", tmp_path / "up")
+            await host.end()
+            return host.disconnects
+
+        async def down() -> int:
+            host = await remex_client.connect(url, detach_ttl=60.0)
+            await host.files.download(tmp_path / "large", tmp_path / "down")
+            await host.end()
+            return host.disconnects
+
+        assert min(await within(60, "both copies", asyncio.gather(up(), down()))) > 3
+    assert (tmp_path / "up").read_bytes() == (tmp_path / "down").read_bytes() == content
 
 
 async def test_errors_have_the_errno_and_the_filename(host: Host, tmp_path: Path) -> None:

@@ -26,23 +26,12 @@ from ._errors import (
     ProtocolError,
     RefusedError,
     RemexError,
-    RequestInterrupted,
     UsageError,
-    is_kind,
 )
+from ._retries import BLOCK, WINDOW, Retries
 from ._session import Session
 
 LocalPath = str | os.PathLike[str]
-
-#: The length of a block, and how many are in flight.
-BLOCK = 256 << 10
-_WINDOW = 4
-
-#: How many disconnects without progress a transfer survives.
-_MAX_RETRIES = 16
-
-#: The length of a block after repeated disconnects.
-_MIN_BLOCK = 8 << 10
 
 #: The permissions of a temporary file until it gets its final ones.
 PRIVATE = 0o600
@@ -61,29 +50,6 @@ class Progress:
     bytes: int
     total: int | None
     files: int = 0
-
-
-class Retries:
-    """Counts disconnects since the last progress."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def note(self, error: BaseException) -> None:
-        """Raises the error unless it is that of a disconnect, and there were not too many."""
-        is_disconnect = isinstance(error, RequestInterrupted) or is_kind(error, "unknownHandle")
-        if not is_disconnect or self._count >= _MAX_RETRIES:
-            raise error
-        self._count += 1
-
-    def progress(self) -> None:
-        """Forgives some of the disconnects so far."""
-        self._count = max(0, self._count - 4)
-
-    @property
-    def block(self) -> int:
-        """The length of a block that the network can carry, judging by the disconnects."""
-        return max(BLOCK >> self._count, _MIN_BLOCK)
 
 
 class RemoteReader:
@@ -184,7 +150,7 @@ class RemoteReader:
     async def _receive(self) -> bytes:
         size = self._opened()["size"]
         # Beyond the original size, one block at a time: usually it is empty.
-        while not self._in_flight or (len(self._in_flight) < _WINDOW and self._asked <= size):
+        while not self._in_flight or (len(self._in_flight) < self._retries.window and self._asked <= size):
             length = self._retries.block
             params = {"handleId": self._handle, "offset": self._asked, "len": length}
             _, future = await self._session.enqueue("fs/readBlock", params)
@@ -233,6 +199,15 @@ class RemoteReader:
             self._session.post("fs/close", {"handleId": self._handle})
 
 
+@dataclass
+class _Written:
+    """A block that the server has not confirmed; without a reply, it is not sent."""
+
+    offset: int
+    chunk: bytes
+    reply: asyncio.Future[Any] | None = None
+
+
 class RemoteWriter:
     """A file of the remote host, opened for writing: `async with host.files.open(path, "wb") as file`.
 
@@ -259,7 +234,7 @@ class RemoteWriter:
         self._retries = Retries()
         self._temporary: Temporary | None = None
         self._handle = ""
-        self._unanswered: deque[tuple[int, bytes, asyncio.Future[Any]]] = deque()
+        self._unanswered: deque[_Written] = deque()
         self._offset = self._done = 0
         self._buffer = bytearray()
         #: Whether a write failed, so that blocks may be missing.
@@ -323,32 +298,38 @@ class RemoteWriter:
             )
 
     async def _push(self, block: bytes) -> None:
-        while len(self._unanswered) >= _WINDOW:
+        while len(self._unanswered) >= WINDOW:
             await self._settle()
         offset, self._offset = self._offset, self._offset + len(block)
-        self._unanswered.append((offset, block, await self._send(offset, block)))
+        self._unanswered.extend(self._cut(_Written(offset, block)))
+        await self._send()
 
-    async def _send(self, offset: int, block: bytes) -> asyncio.Future[Any]:
-        params = {"handleId": self._handle, "offset": offset, "chunk": block}
-        return (await self._session.enqueue("fs/writeBlock", params))[1]
+    def _cut(self, block: _Written) -> list[_Written]:
+        """Cuts a block into unsent ones that the network can carry."""
+        length = self._retries.block
+        starts = range(0, len(block.chunk), length)
+        return [_Written(block.offset + at, block.chunk[at : at + length]) for at in starts]
+
+    async def _send(self) -> None:
+        for block in list(self._unanswered)[: self._retries.window]:
+            if block.reply is None:
+                params = {"handleId": self._handle, "offset": block.offset, "chunk": block.chunk}
+                _, block.reply = await self._session.enqueue("fs/writeBlock", params)
 
     async def _settle(self) -> None:
-        offset, block, reply = self._unanswered[0]
-        await asyncio.wait([reply])
-        error = reply.exception()
+        oldest = self._unanswered[0]
+        assert oldest.reply is not None
+        await asyncio.wait([oldest.reply])
+        error = oldest.reply.exception()
         if error is None:
             self._retries.progress()
-            self._done = offset + len(block)
+            self._done = oldest.offset + len(oldest.chunk)
             self._unanswered.popleft()
-            return
-        self._retries.note(error)
-        await self._open()
-        at, rest = offset, b"".join(block for _, block, _ in self._unanswered)
-        self._unanswered.clear()
-        while rest:
-            block, rest = rest[: self._retries.block], rest[self._retries.block :]
-            self._unanswered.append((at, block, await self._send(at, block)))
-            at += len(block)
+        else:
+            self._retries.note(error)
+            await self._open()
+            self._unanswered = deque(piece for block in self._unanswered for piece in self._cut(block))
+        await self._send()
 
     async def _open(self) -> None:
         assert self._temporary is not None

@@ -18,14 +18,13 @@ from . import models
 from ._codec import decode_base64, join, path_from_wire
 from ._codec import path_to_wire as wire
 from ._errors import ChangedError, NotFoundError, ProtocolError, RefusedError, RequestInterrupted, UsageError
+from ._retries import BLOCK, Retries
 from ._session import Session
 from ._transfer import (
-    BLOCK,
     PERMISSIONS,
     PRIVATE,
     LocalPath,
     Progress,
-    Retries,
     Temporary,
     complete_local,
     download,
