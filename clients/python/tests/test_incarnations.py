@@ -282,6 +282,7 @@ async def test_what_was_consumed_of_one_process_is_not_added_to_that_of_another(
         notes = [json.loads(note)["params"] for note in session.take_notes()]
         assert [(note["processId"], note["incarnation"], note["seq"]) for note in notes] == [
             ("p", OLD, 9),
+            ("q", OLD, 9),
             ("q", NEW, 3),
         ]
         assert server.connections == 1
@@ -312,8 +313,8 @@ async def test_the_rest_of_a_process_comes_after_the_answer_to_its_restart() -> 
         new = process.chunks()
         p.output(2, "rest")
         assert await next_text(chunks) == "rest"
-        # The server ignores reports that name the old process, and takes one that names none for what it streams.
-        await server.received_message("consumption", lambda m: m.get("params") == {"processId": "p", "seq": 2})
+        about = {"processId": "p", "incarnation": OLD, "seq": 2}
+        await server.received_message("consumption of the old one", lambda m: m.get("params") == about)
         p.end(3, 9)
         p.output(1, "n1")
         p.output(2, "n2")
@@ -322,7 +323,7 @@ async def test_the_rest_of_a_process_comes_after_the_answer_to_its_restart() -> 
         assert (await within(10, "its exit", waiting)).exit_code == 9
         about = {"processId": "p", "incarnation": NEW, "seq": 2}
         await server.received_message("consumption of the new one", lambda m: m.get("params") == about)
-        assert not any(params["seq"] > 2 for params in p.sent("flow/consumed"))
+        assert not any(params["seq"] > 2 for params in p.sent("flow/consumed") if params["incarnation"] == NEW)
         assert p.sent("process/read") == []
 
 

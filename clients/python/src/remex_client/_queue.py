@@ -135,8 +135,6 @@ class EventQueue:
         self._restarts = 0
         #: Whether another process has the id now.
         self.is_replaced = False
-        #: Whether its last events are still streamed although it is replaced.
-        self._is_finishing = False
         #: The process that this one has replaced, while events of that one still come first.
         self.before: EventQueue | None = None
 
@@ -177,9 +175,8 @@ class EventQueue:
         if not self._follows:
             return
         if self.failed is not None or self.closed is not None:
-            # No consumer will take it, so it must not block the process.
-            is_over = self.is_replaced and not self._is_finishing
-            self._session.report_consumed(self.id, event.seq, self.incarnation if is_over else None)
+            # No consumer will take it, so it must not block the process, which may be another one after a disconnect.
+            self._session.report_consumed(self.id, event.seq, None if self._is_unconfirmed else self.incarnation)
             return
         if self._is_full():
             # Only a server of the base dialect sends beyond the window. A read fetches it later.
@@ -270,7 +267,7 @@ class EventQueue:
 
     def on_replaced(self) -> None:
         """Ends the queue after what has arrived: another process has the id now."""
-        self._follows, self.is_replaced, self._is_finishing = False, True, False
+        self._follows, self.is_replaced = False, True
         if self.closed is None:
             what = f"process `{self.id}` was restarted before all events of the old one had arrived"
             self.fail(restarted(self.id, what))
@@ -283,10 +280,7 @@ class EventQueue:
         if not self._follows or self.closed is not None:
             self.on_replaced()
             return False
-        new.before, self.is_replaced, self._is_finishing = self, True, True
-        if self.removed_seq > 0:
-            # The server has ignored reports that named this process since it was replaced.
-            self._report(self.removed_seq)
+        new.before, self.is_replaced = self, True
         return True
 
     def _is_of_before(self, before: EventQueue, event: Event) -> bool:
@@ -297,10 +291,8 @@ class EventQueue:
         if is_own and first == 1 and (before._replay.latest > 0 or before.failed is not None):
             self._finish_before()
             return False
-        is_last = is_own and isinstance(event, Closed)
-        before._is_finishing = not is_last
         before.on_event(event)
-        if is_last:
+        if is_own and isinstance(event, Closed):
             self._finish_before()
         return True
 
@@ -501,8 +493,7 @@ class EventQueue:
                 self._session.read_for(self, after)
 
     def _report(self, seq: int) -> None:
-        # Without an incarnation, it is for the process that the server is streaming.
-        self._session.report_consumed(self.id, seq, None if self._is_finishing else self.incarnation)
+        self._session.report_consumed(self.id, seq, self.incarnation)
 
     def _wake(self) -> None:
         for consumer in self._consumers:

@@ -78,7 +78,7 @@ class Session:
         self._plain = asyncio.Semaphore(_PLAIN_CALLS)
         self._parked = asyncio.Semaphore(_PARKED_CALLS)
         #: By process, with the incarnation that it is about.
-        self._consumed: dict[str, tuple[int, int | None]] = {}
+        self._consumed: dict[tuple[str, int | None], int] = {}
         self._body_consumed: dict[str, int] = {}
         self._ack: int | None = None
         self._inbox = Inbox(self)
@@ -328,7 +328,7 @@ class Session:
         """
         old = self.queues.pop(process_id, None)
         # The server would take it for that of the new process.
-        self._consumed.pop(process_id, None)
+        self._consumed.pop((process_id, None), None)
         if old is not None and has_rest:
             new = queue or old.successor(handles=0)
             queue = new if old.on_succeeded(new) else queue
@@ -351,8 +351,8 @@ class Session:
     def report_consumed(self, process_id: str, seq: int, incarnation: int | None = None) -> None:
         """Reports up to which event a process is consumed; without an incarnation, whichever runs now."""
         if "consumed" in self._enabled:
-            before, of = self._consumed.get(process_id, (0, incarnation))
-            self._consumed[process_id] = (max(seq, before) if of == incarnation else seq, incarnation)
+            of = (process_id, incarnation)
+            self._consumed[of] = max(seq, self._consumed.get(of, 0))
             self._wake()
 
     def report_body_consumed(self, request_id: str, seq: int) -> None:
@@ -398,7 +398,7 @@ class Session:
         if self._ack is not None:
             yield b'{"method":"flow/ack","params":{"mark":%d}}' % self._ack
             self._ack = None
-        for process_id, (seq, incarnation) in self._consumed.items():
+        for (process_id, incarnation), seq in self._consumed.items():
             of = {} if incarnation is None else {"incarnation": incarnation}
             yield encode({"method": "flow/consumed", "params": {"processId": process_id, **of, "seq": seq}})
         self._consumed.clear()
