@@ -217,7 +217,8 @@ export class Engine implements ConnectionOwner {
     this.#queues.delete(queue.id);
     if (options.isRunning && !queue.closed) {
       this.#unfollowed.add(queue.id);
-      this.consumed(queue.id, AFTER_EVERYTHING);
+      // Without an incarnation, it would be for the process before a restart, whose rest is still sent.
+      this.consumed(queue.id, AFTER_EVERYTHING, this.#ending.has(queue.id) ? queue.incarnation : undefined);
     }
   }
 

@@ -243,9 +243,8 @@ export class EventQueue {
     this.#isCloseStreamed = event.type === "closed";
     if (this.#idIs === "unknown") return;
     if (this.failed || this.closed) {
-      // No consumer will see it, so it must not block the process: after a restart, that is another one.
-      this.#outlet.consumed(this.id, event.seq);
-      return;
+      // No consumer will see it, so it must not block the process.
+      return this.#discard(event.seq);
     }
     if (this.#queuedBytes >= QUEUE_BYTES || this.#queue.length >= QUEUE_EVENTS) {
       if (this.#isEnding) return this.fail(RestartedError.of(this.id));
@@ -369,7 +368,7 @@ export class EventQueue {
     if (!this.ownsId || this.#isUnconfirmed) {
       // After a disconnect there may be a hole before the rest.
       this.onReplaced();
-      if (this.#streamedTo > 0) this.#report(this.#streamedTo);
+      if (this.#streamedTo > 0) this.#discard(this.#streamedTo);
       return;
     }
     const newest = this.#queue.at(-1)?.seq;
@@ -508,9 +507,12 @@ export class EventQueue {
 
   /** Reports how far it is consumed. */
   #report(seq: number): void {
-    // While the server sends the rest, a report that names nothing is for this process, and one with its incarnation for none.
-    const isRestSent = this.#isEnding && !this.#isCloseStreamed;
-    this.#outlet.consumed(this.id, seq, isRestSent ? undefined : this.incarnation);
+    this.#outlet.consumed(this.id, seq, this.incarnation);
+  }
+
+  /** Reports what was streamed and nobody will see; after a disconnect, it may be of another process. */
+  #discard(seq: number): void {
+    this.#outlet.consumed(this.id, seq, this.#isUnconfirmed ? undefined : this.incarnation);
   }
 
   /** Sends what is due. */

@@ -194,10 +194,9 @@ test("the rest of a process that this client restarts itself comes to its handle
     const second = await within("the restart", first.restart());
     if (reader === "has left") first.detach();
     const reports = (): Message[] => played.requests("flow/consumed").map(({ seq, incarnation }) => ({ seq, incarnation }));
-    // One that names the process before the restart would not count, and the server would wait forever.
     for (const seq of [2, 3]) {
       played.connection!.send(output(seq, "old"));
-      await played.server.until(`a report of ${seq}`, ({ method, params }) => method === "flow/consumed" && params.seq === seq && params.incarnation === undefined);
+      await played.server.until(`a report of ${seq}`, ({ method, params }) => method === "flow/consumed" && params.seq === seq && params.incarnation === OLD);
     }
     played.connection!.send({ method: "process/exited", params: { processId: "p", seq: 4, exitCode: 3 } });
     played.connection!.send({ method: "process/closed", params: { processId: "p", seq: 5 } });
@@ -211,6 +210,22 @@ test("the rest of a process that this client restarts itself comes to its handle
     }
     await host.end();
   }
+});
+
+test("whoever gives up the new process does not consume the rest of the one before", async () => {
+  await using played = await Played.start(({ id, method }, { connection }) => {
+    if (method === "process/restart") connection!.send({ id, result: { processId: "p", pid: 2, incarnation: NEW, replayed: false } });
+    return method === "process/restart";
+  });
+  const host = await connect(played.server.url);
+  const first = await host.start(["x"], { id: "p" });
+  const second = await within("the restart", first.restart());
+  second.detach();
+  const { params } = await played.server.until("the report", ({ method }) => method === "flow/consumed");
+  assert.equal(params.incarnation, NEW);
+  played.connection!.send(output(1, "old"));
+  assert.equal(await next(first.output()), "old");
+  await host.end();
 });
 
 /** Restarts a process as soon as the server has noticed that its client is gone. */
