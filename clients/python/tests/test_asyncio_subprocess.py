@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import signal
 from pathlib import Path
 
 import pytest
 from harness import within
 
-from remex_client import Host, asyncio_subprocess
+from remex_client import Host, UsageError, asyncio_subprocess
 from remex_client.asyncio_subprocess import DEVNULL, PIPE, STDOUT, create_subprocess_exec, create_subprocess_shell
 
 #: More than the pipes and buffers on the way hold.
@@ -118,6 +120,22 @@ async def test_a_wait_may_be_cancelled(host: Host) -> None:
     assert process.returncode is None
     process.kill()
     assert await within(10, "the exit", process.wait()) == -9
+
+
+async def test_a_program_runs_as_another_user_where_the_server_is_root(host: Host) -> None:
+    if os.geteuid() != 0:
+        with pytest.raises(UsageError, match="does not support it"):
+            await create_subprocess_exec(host, "id", user="daemon")
+        return
+    account = pwd.getpwnam("daemon")
+    program = await create_subprocess_exec(host, "id", "-un", stdout=PIPE, user=account.pw_uid)
+    assert await within(10, "the name", program.communicate()) == (b"daemon\n", None)
+    line = await create_subprocess_shell(host, "id -un; pwd >&2", stdout=PIPE, stderr=STDOUT, user="daemon")
+    assert await within(10, "name and home", line.communicate()) == (f"daemon\n{account.pw_dir}\n".encode(), None)
+    there = await create_subprocess_exec(
+        host, "pwd", stdout=PIPE, user="daemon", cwd="/", env={"PATH": "/usr/bin:/bin"}
+    )
+    assert await within(10, "the directory", there.communicate()) == (b"/\n", None)
 
 
 async def test_options_of_text_are_refused(host: Host) -> None:

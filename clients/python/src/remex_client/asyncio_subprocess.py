@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ._errors import RefusedError, RemexError, is_kind
 from ._host import Host
 from ._process import Process as RemoteProcess
-from ._start import ProcessOptions
+from ._start import ProcessOptions, StartOptions
 from ._stdin import Stdin, as_bytes
 from ._streams import Reader
 
@@ -44,15 +44,20 @@ async def create_subprocess_exec(
     limit: int = 1 << 16,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
+    user: str | int | None = None,
     text: Literal[False] | None = None,
     universal_newlines: Literal[False] | None = None,
     encoding: None = None,
     errors: None = None,
     **options: Unpack[ProcessOptions],
 ) -> Process:
-    """Starts a program. With `env`, it gets exactly these variables; `options` are those of `Host.start`."""
+    """Starts a program. With `env`, it gets exactly these variables; `options` are those of `Host.start`.
+
+    With `user`, it runs as that account of the host, by name or uid, and without a `cwd` in its home.
+    """
     _check_binary(text, universal_newlines, encoding, errors)
-    return await _create(host, [program, *args], stdin, stdout, stderr, cwd, env, options)
+    all_options = StartOptions(**options, cwd=cwd, env=env, user=user, stdin=PIPE if stdin == PIPE else DEVNULL)
+    return await _create(host, [program, *args], stdout, stderr, all_options)
 
 
 async def create_subprocess_shell(
@@ -65,15 +70,17 @@ async def create_subprocess_shell(
     limit: int = 1 << 16,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
+    user: str | int | None = None,
     text: Literal[False] | None = None,
     universal_newlines: Literal[False] | None = None,
     encoding: None = None,
     errors: None = None,
     **options: Unpack[ProcessOptions],
 ) -> Process:
-    """Starts a line for `/bin/sh`."""
+    """Starts a line for `/bin/sh`, otherwise as `create_subprocess_exec`."""
     _check_binary(text, universal_newlines, encoding, errors)
-    return await _create(host, ["/bin/sh", "-c", cmd], stdin, stdout, stderr, cwd, env, options)
+    all_options = StartOptions(**options, cwd=cwd, env=env, user=user, stdin=PIPE if stdin == PIPE else DEVNULL)
+    return await _create(host, ["/bin/sh", "-c", cmd], stdout, stderr, all_options)
 
 
 def _check_binary(*modes: object) -> None:
@@ -84,20 +91,17 @@ def _check_binary(*modes: object) -> None:
 async def _create(
     host: Host,
     words: Sequence[str | bytes | os.PathLike[str]],
-    stdin: int | None,
     stdout: int | None,
     stderr: int | None,
-    cwd: str | os.PathLike[str] | None,
-    env: Mapping[str, str] | None,
-    options: ProcessOptions,
+    options: StartOptions,
 ) -> Process:
     if stderr == STDOUT:
         # Only a shell can join the two in the order in which they were written.
         words = ["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *words]
-    if env is not None:
+    if options["env"] is not None:
         options.setdefault("inherit_env", "none")
-    process = await host.start(words, cwd=cwd, env=env, stdin=PIPE if stdin == PIPE else DEVNULL, **options)
-    return Process(process, stdin == PIPE, stdout == PIPE, stderr == PIPE)
+    process = await host.start(words, **options)
+    return Process(process, options["stdin"] == PIPE, stdout == PIPE, stderr == PIPE)
 
 
 class StreamWriter:
