@@ -47,6 +47,22 @@ async def test_a_handle_becomes_that_of_the_new_process(host: Host, tmp_path: Pa
     assert (await within(10, "the end of the block", waiting)).signal == "SIGKILL"
 
 
+async def test_a_command_is_run_again_when_it_ends(host: Host, tmp_path: Path) -> None:
+    command = "echo >> runs; n=$(wc -l < runs); echo run $n; [ $n = 3 ]"
+    done = host.run(command, cwd=tmp_path, restart={"policy": "onFailure", "maxRestarts": 5})
+    result = await within(30, "the run that succeeds", done)
+    assert (result.text, result.exit_code) == ("run 1\nrun 2\nrun 3\n", 0)
+    assert result.stderr.decode().count("restarting in") == 2
+    always = host.run("echo again; exit 0", restart={"policy": "always", "maxRestarts": 1})
+    assert (await within(30, "the last run", always)).text == "again\nagain\n"
+    odd: Any = {"policy": "sometimes"}
+    with pytest.raises(RefusedError, match="sometimes"):
+        await host.start(["true"], restart=odd)
+    async with ScriptedServer(lambda method, params: {}) as old, remex_client.connect(old.url) as without:
+        with pytest.raises(UsageError, match="run a command again"):
+            await without.start(["true"], restart={"policy": "always"})
+
+
 async def test_only_what_was_started_for_it_is_restarted(host: Host) -> None:
     process = await host.start(["cat"], stdin="pipe")
     with pytest.raises(RefusedError, match="was not kept") as refusal:

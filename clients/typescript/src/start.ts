@@ -12,7 +12,7 @@ import { toWirePath } from "./path.js";
 import type { TerminalSize } from "./process.js";
 import { Process } from "./process.js";
 import type { Source } from "./source.js";
-import type { ProcessEnvInherit, ProcessOverflow, ProcessResourceLimits, ProcessStartResult, SandboxContext } from "./protocol.js";
+import type { ProcessEnvInherit, ProcessOverflow, ProcessResourceLimits, ProcessRestart, ProcessStartResult, SandboxContext } from "./protocol.js";
 
 /** A program and its arguments; bytes for words that are not UTF-8. */
 export type Argv = readonly (string | Uint8Array)[];
@@ -51,6 +51,8 @@ export interface StartOptions extends CallOptions {
   durable?: boolean | undefined;
   /** Whether the output of a durable process is on disk before it is announced. */
   sync?: boolean | undefined;
+  /** Runs it again when it fails or whenever it ends, `maxRestarts` times at most, as one process with one output. */
+  restart?: ProcessRestart | undefined;
   /** Keeps what was asked for in the memory of the server, so that {@link Process.restart} can start it again. */
   restartable?: boolean | undefined;
   /** Resource limits. */
@@ -127,6 +129,9 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
   if (user !== undefined && engine.welcome.environmentInfo?.capabilities?.processUser !== true) {
     throw new UsageError("this server cannot run a command as another user", { hint: "leave `user` out, or use a current `remex serve` there that runs as root and starts any process" });
   }
+  if (options.restart !== undefined && engine.welcome.environmentInfo?.capabilities?.processRestart !== true) {
+    throw new UsageError("this server cannot run a command again when it ends", { hint: "leave `restart` out, or use a current `remex serve` there" });
+  }
   const size = typeof tty === "object" ? tty : {};
   const isBytes = argv.some((word) => typeof word !== "string");
   return {
@@ -155,6 +160,7 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
     lingerMs: options.lingerMs,
     durable: options.durable,
     sync: options.sync,
+    restart: options.restart,
     // A server that does not know it could refuse the start.
     restartable: (options.restartable && engine.welcome.environmentInfo?.capabilities?.processRestartRequest) || undefined,
     limits: options.limits,

@@ -82,6 +82,24 @@ test("a process that has ended is restarted, also on a terminal", async () => {
   assert.equal((await within("the exit", other.wait())).exitCode, 0);
 });
 
+test("a command is run again when it ends", async () => {
+  await using scratch = await TemporaryDirectory.make();
+  const script = "echo >> runs; n=$(wc -l < runs); echo run $n; [ $n = 3 ]";
+  const done = host.sh(script, { cwd: scratch.path, restart: { policy: "onFailure", maxRestarts: 5 } });
+  const { stdoutText, stderrText, exitCode } = await within("the run that succeeds", done);
+  assert.deepEqual([stdoutText, exitCode], ["run 1\nrun 2\nrun 3\n", 0]);
+  assert.equal(stderrText.match(/restarting in/g)?.length, 2, stderrText);
+  const always = await within("the last run", host.sh("echo again", { restart: { policy: "always", maxRestarts: 1 } }));
+  assert.equal(always.stdoutText, "again\nagain\n");
+  await assert.rejects(host.start(["true"], { restart: { policy: "sometimes" as "always" } }), (error) => error instanceof RefusedError && /sometimes/.test(error.message));
+  await assert.rejects(host.start(["true"], { restart: { policy: "always", maxRestarts: -1 } }), UsageError);
+  await using old = await ScriptedServer.listen(({ id, method }, connection) => {
+    if (id !== undefined) connection.send({ id, result: method === "initialize" ? welcome("s", false) : {} });
+  });
+  await using without = await connect(old.url);
+  await assert.rejects(without.start(["true"], { restart: { policy: "always" } }), UsageError);
+});
+
 test("only what was started for it is restarted, and nothing ends otherwise", async () => {
   await using plain = await host.start(["sleep", "1000"]);
   await assert.rejects(restarted(plain), isRefused("notSupported"));

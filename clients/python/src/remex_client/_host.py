@@ -308,6 +308,7 @@ class Host:
         limits: models.ProcessResourceLimits | None = None,
         sandbox: models.SandboxContext | None = None,
         isolate_pids: bool = False,
+        restart: models.ProcessRestart | None = None,
         restartable: bool = False,
         arg0: str | None = None,
         user: str | int | None = None,
@@ -327,6 +328,8 @@ class Host:
         - `name` is the id of the process; `host.process(name)` finds it again.
         - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
+        - `restart` runs the command again when it fails or whenever it ends, so many times at most, as one process:
+          `{"policy": "onFailure", "maxRestarts": 5}` or `{"policy": "always"}`.
         - `restartable` lets the server keep this request in memory for `process.restart`; a server that cannot do that
           starts the process all the same.
         - `linger` is how long after its exit to wait for background processes that hold the output open.

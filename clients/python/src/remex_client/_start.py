@@ -48,6 +48,7 @@ class ProcessOptions(TypedDict, total=False):
     limits: models.ProcessResourceLimits | None
     sandbox: models.SandboxContext | None
     isolate_pids: bool
+    restart: models.ProcessRestart | None
     restartable: bool
     arg0: str | None
 
@@ -125,12 +126,18 @@ def start_request(session: Session, process_id: str, command: Command, options: 
         "limits": options["limits"],
         "sandbox": options["sandbox"],
         "isolatePids": options["isolate_pids"] or None,
+        "restart": options["restart"],
         "restartable": (options["restartable"] and session.supports("processRestartRequest")) or None,
         "arg0": options["arg0"],
         "user": user,
     }
     if options["limits"] is not None and "processLimits" not in (session.welcome.get("environmentInfo") or {}):
         raise UsageError("cannot limit the resources of a process: this server does not support it")
+    if options["restart"] is not None and not session.supports("processRestart"):
+        raise UsageError(
+            "cannot run a command again when it ends: this server does not support it",
+            "omit `restart`, or use a current `remex serve` there",
+        )
     params["output"] = {name: value for name, value in output.items() if value is not None}
     return {**params, **{name: value for name, value in optional.items() if value is not None}}
 
@@ -141,8 +148,7 @@ def _user(session: Session, user: object) -> str | None:
         return None
     if isinstance(user, bool) or not isinstance(user, str | int):
         raise UsageError(f"cannot use {user!r} as `user`", "give the name of an account of the host, or its uid")
-    features = (session.welcome.get("environmentInfo") or {}).get("capabilities") or {}
-    if not features.get("processUser"):
+    if not session.supports("processUser"):
         raise UsageError(
             "cannot run a command as another user: this server does not support it",
             "omit `user`, or use a current `remex serve` there that runs as root and starts any process",

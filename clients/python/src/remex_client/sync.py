@@ -933,7 +933,7 @@ class Host(Face[_host.Host]):
         """
         return self._run(self._inner.run(command, input=input, check=check, merge=merge, max_output_bytes=max_output_bytes, on_stdout=on_stdout, on_stderr=on_stderr, name=name, **options))
 
-    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: int | Literal['pipe', 'devnull']=DEVNULL, tty: Tty=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, restartable: bool=False, arg0: str | None=None, user: str | int | None=None) -> Process:
+    def start(self, command: Command, *, cwd: StrPath | None=None, env: Mapping[str, str] | None=None, inherit_env: Literal['all', 'core', 'none']='all', inherit_secrets: bool=False, env_exclude: Sequence[str]=(), env_include_only: Sequence[str]=(), stdin: int | Literal['pipe', 'devnull']=DEVNULL, tty: Tty=None, timeout: float | None=None, idle_timeout: float | None=None, timeout_grace: float | None=None, linger: float | None=None, name: str | None=None, labels: Mapping[str, str] | None=None, durable: bool | None=None, sync: bool=False, retain_bytes: int | None=None, retain_time: float | None=None, overflow: Literal['pause', 'evict', 'hold'] | None=None, limits: models.ProcessResourceLimits | None=None, sandbox: models.SandboxContext | None=None, isolate_pids: bool=False, restart: models.ProcessRestart | None=None, restartable: bool=False, arg0: str | None=None, user: str | int | None=None) -> Process:
         """Starts a process; a start takes effect once, also across disconnects.
 
             process = host.start(["python3", "-i"], tty=True)
@@ -949,13 +949,15 @@ class Host(Face[_host.Host]):
         - `name` is the id of the process; `host.process(name)` finds it again.
         - `overflow` says what a full log of `retain_bytes` does: `pause` the process while a client is connected (the
           default), `evict` the oldest output, or `hold`: pause it also while the client is away.
+        - `restart` runs the command again when it fails or whenever it ends, so many times at most, as one process:
+          `{"policy": "onFailure", "maxRestarts": 5}` or `{"policy": "always"}`.
         - `restartable` lets the server keep this request in memory for `process.restart`; a server that cannot do that
           starts the process all the same.
         - `linger` is how long after its exit to wait for background processes that hold the output open.
         - `user` is the account of the host as which it runs, by name or uid, where the server runs as root; without a
           `cwd` it starts in the home of that account.
         """
-        return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, timeout_grace=timeout_grace, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, restartable=restartable, arg0=arg0, user=user)))
+        return Process(self._portal, self._run(self._inner.start(command, cwd=cwd, env=env, inherit_env=inherit_env, inherit_secrets=inherit_secrets, env_exclude=env_exclude, env_include_only=env_include_only, stdin=stdin, tty=tty, timeout=timeout, idle_timeout=idle_timeout, timeout_grace=timeout_grace, linger=linger, name=name, labels=labels, durable=durable, sync=sync, retain_bytes=retain_bytes, retain_time=retain_time, overflow=overflow, limits=limits, sandbox=sandbox, isolate_pids=isolate_pids, restart=restart, restartable=restartable, arg0=arg0, user=user)))
 
     def attach_or_start(self, command: Command, *, name: str, **options: Unpack[StartOptions]) -> Process:
         """Returns a handle on the process with this name, which it starts if there is none. `options` are those of
