@@ -40,49 +40,35 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod client;
-mod connection_state;
-mod error;
-mod options;
-mod target;
-
-pub mod fs;
-pub mod http;
-pub mod process;
-pub mod session;
-#[cfg(feature = "testing")]
-pub mod testing;
+mod api;
+mod base;
+mod core;
+mod transport;
 
 #[cfg(feature = "agent")]
-pub mod agent;
+pub use api::agent;
 #[cfg(feature = "environments")]
-pub mod environment;
-#[cfg(feature = "tls")]
-pub mod tls;
-
-mod core;
-mod dial;
-mod engine;
-mod event;
-mod event_queue;
-mod link;
-mod platform;
-mod program;
-mod refusal;
-mod shell_word;
-#[cfg(feature = "stream")]
-mod stream;
-mod trace;
-mod url;
-
-pub use client::Client;
-pub use connection_state::ConnectionState;
-pub use error::{Cause, Error, SessionLost};
-pub use link::Link;
-pub use options::{Options, Prompts, Session};
-pub use process::{Command, Process};
-#[cfg(feature = "program")]
-pub use program::{Program, wait_for_programs};
+pub use api::environment;
+#[cfg(feature = "testing")]
+pub use api::testing;
+pub use api::{
+    client::Client,
+    fs, http,
+    process::{self, Command, Process},
+    session,
+};
+pub use base::{
+    connection_state::ConnectionState,
+    error::{Cause, Error, SessionLost},
+    options::{Options, Prompts, Session},
+    trace::with_trace,
+};
 pub use remex_proto::{ErrorKind, InvalidTrace, TraceContext};
-pub use target::{Custom, Dial, Target, WebSocket};
-pub use trace::with_trace;
+#[cfg(feature = "program")]
+pub use transport::program::{Program, wait_for_programs};
+#[cfg(feature = "tls")]
+pub use transport::tls;
+pub use transport::{
+    link::Link,
+    target::{Custom, Dial, Target, WebSocket},
+};

@@ -113,34 +113,34 @@ const SERVER_LAYERS: [&str; 51] = [
     "collect",
 ];
 
-/// The modules of the client from the bottom to the top: each uses only those before it.
+/// The rooms of the client from the bottom to the top, and the modules within: each uses only those before it.
 const CLIENT_LAYERS: [&str; 26] = [
-    "platform",
-    "url",
-    "trace",
-    "shell_word",
-    "refusal",
-    "error",
-    "options",
-    "connection_state",
-    "program",
-    "link",
-    "tls",
-    "target",
-    "event",
-    "event_queue",
-    "core",
-    "dial",
-    "engine",
-    "client",
-    "fs",
-    "http",
-    "process",
-    "session",
-    "stream",
-    "testing",
-    "agent",
-    "environment",
+    "base/platform",
+    "base/url",
+    "base/trace",
+    "base/shell_word",
+    "base/refusal",
+    "base/error",
+    "base/options",
+    "base/connection_state",
+    "base/event",
+    "transport/program",
+    "transport/link",
+    "transport/tls",
+    "transport/target",
+    "transport/dial",
+    "core/event_queue",
+    "core/shared",
+    "core/driver",
+    "api/client",
+    "api/fs",
+    "api/http",
+    "api/process",
+    "api/session",
+    "api/stream",
+    "api/testing",
+    "api/agent",
+    "api/environment",
 ];
 
 /// The modules of the protocol crate from the bottom to the top: each uses only those before it.
@@ -317,17 +317,19 @@ fn only_the_arguments_of_the_program_know_the_argument_parser() {
 #[test]
 fn the_layer_test_sees_what_a_module_uses() {
     let text = "use crate::{\n    a::{self, B},\n    c,\n};\nfn f() { crate::d::g(); }\n\
-                pub(crate) use crate::e::F;\n// crate::comment::x\n\
+                pub(crate) use crate::e::F;\nuse super::{h::I, super::J};\n// crate::comment::x\n\
                 #[cfg(test)]\nmod tests {\n    use crate::tests::G;\n}\n";
-    assert_eq!(used_modules(text), ["a", "c", "d", "e"].map(str::to_owned).into());
+    let used = ["a", "a::B", "c", "d::g", "e::F", "room::h::I", "J"];
+    assert_eq!(used_paths(text, &["room", "own"]), used.map(str::to_owned).into());
 }
 
 #[test]
 fn the_layer_test_sees_what_the_root_exports() {
     let root = "mod a;\npub use a::A;\npub use b::{\n    B,\n    inner::C,\n    D as E,\n};\n// pub use c::F;\n\
                 pub use remex_proto::G;\nfn h() {}\n";
-    let exported = [("A", "a"), ("B", "b"), ("C", "b"), ("E", "b"), ("G", "remex_proto")];
-    assert_eq!(exports(root), exported.map(|(name, module)| (name.to_owned(), module.to_owned())).into());
+    let exported =
+        [("A", "a::A"), ("B", "b::B"), ("C", "b::inner::C"), ("E", "b::D"), ("G", "remex_proto::G")];
+    assert_eq!(exports(root), exported.map(|(name, path)| (name.to_owned(), path.to_owned())).into());
 }
 
 #[test]
@@ -377,87 +379,111 @@ fn check_layers(package: &str, layers: &[&str]) {
     let source = root().join("crates").join(package).join("src");
     // A program has no exports.
     let exports = exports(&fs::read_to_string(source.join("lib.rs")).unwrap_or_default());
+    let rooms: BTreeSet<_> =
+        layers.iter().filter_map(|layer| layer.split_once('/')).map(|(room, _)| room).collect();
+    let layer_of = |path: &[&str]| {
+        let is = |layer: &&str| layer.split('/').eq(path.iter().copied().take(layer.split('/').count()));
+        layers.iter().position(is)
+    };
     let mut found = BTreeSet::new();
     for file in files(&source).into_iter().filter(|file| file.extension().is_some_and(|kind| kind == "rs")) {
         let path = file.strip_prefix(&source).unwrap().with_extension("");
-        let module = path.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
-        if matches!(&*module, "lib" | "main") || path.components().any(|part| part.as_os_str() == "tests") {
+        let module: Vec<_> = path.iter().map(|part| part.to_str().unwrap()).collect();
+        if matches!(module[..], ["lib" | "main"]) || module.contains(&"tests") {
             continue;
         }
-        let Some(layer) = layers.iter().position(|known| *known == module) else {
-            panic!("`{module}` is no layer of `{package}`; add it to the list where it belongs")
+        if module.len() == 1 && rooms.contains(module[0]) {
+            continue;
+        }
+        let Some(layer) = layer_of(&module) else {
+            panic!("`{}` is no layer of `{package}`; add it to the list where it belongs", module.join("/"))
         };
-        let text = fs::read_to_string(&file).unwrap();
-        for used in used_modules(&text) {
-            let used = exports.get(&used).unwrap_or(&used);
-            let is_below = layers[..=layer].contains(&used.as_str());
-            let is_foreign = used.starts_with("remex_");
+        found.insert(layer);
+        for used in used_paths(&fs::read_to_string(&file).unwrap(), &module) {
+            let name = used.split("::").next().unwrap();
+            let used = exports.get(name).unwrap_or(&used);
+            let is_below = layer_of(&used.split("::").collect::<Vec<_>>()).is_some_and(|used| used <= layer);
             assert!(
-                is_below || is_foreign,
-                "`{}` uses `{used}`, which is not below `{module}`",
-                file.display()
+                is_below || used.starts_with("remex_"),
+                "`{}` uses `{used}`, which is not below `{}`",
+                file.display(),
+                layers[layer]
             );
         }
-        found.insert(module);
     }
-    for layer in layers {
-        assert!(found.contains(*layer), "`{layer}` is a layer of `{package}`, but no module");
+    for (number, layer) in layers.iter().enumerate() {
+        assert!(found.contains(&number), "`{layer}` is a layer of `{package}`, but no module");
     }
 }
 
-/// Returns what the root of a crate exports, each name with the module or the crate that it comes from.
+/// Returns what the root of a crate exports, each name with its path.
 fn exports(root: &str) -> BTreeMap<String, String> {
     let code: String = root.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let statements = code.split(';').filter_map(|statement| statement.split_once("pub use "));
-    statements
-        .filter_map(|(_, tree)| tree.split_once("::"))
-        .flat_map(|(module, names)| {
-            let names = names.trim_matches(['{', '}']).split(',').map(|name| {
-                let alias = name.rsplit(" as ").next().unwrap_or(name);
-                alias.rsplit("::").next().unwrap_or(alias).trim().to_owned()
-            });
-            names.filter(|name| !name.is_empty()).map(|name| (name, module.trim().to_owned()))
-        })
-        .collect()
+    let trees = code.split(';').filter_map(|statement| Some(statement.split_once("pub use ")?.1));
+    let mut exports = BTreeMap::new();
+    for path in trees.flat_map(|tree| paths_of(tree).0) {
+        let (path, alias) = path.split_once(" as ").unwrap_or((&path, &path));
+        let name = alias.rsplit("::").next().unwrap();
+        exports.insert(name.to_owned(), path.to_owned());
+    }
+    exports
 }
 
-/// Returns the modules of the same crate that a source file names, apart from its tests.
-fn used_modules(text: &str) -> BTreeSet<String> {
-    let code: String = text
-        .split("#[cfg(test)]\nmod tests {")
-        .next()
-        .unwrap_or_default()
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or_default())
-        .collect::<Vec<_>>()
-        .join(" ");
-    let name = |text: &str| -> String {
-        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
-    };
+/// Returns the paths from the root of the crate that a source file names, apart from its tests.
+fn used_paths(text: &str, module: &[&str]) -> BTreeSet<String> {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code: Vec<_> = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+    let code = code.join(" ");
     let mut used = BTreeSet::new();
-    for path in code.split("crate::").skip(1) {
-        match path.strip_prefix('{') {
-            None => _ = used.insert(name(path)),
-            Some(group) => {
-                let mut depth = 0;
-                let mut rest = group;
-                used.insert(name(rest));
-                while let Some(at) = rest.find(['{', '}', ',']) {
-                    let (mark, behind) = (rest.as_bytes()[at], &rest[at + 1..]);
-                    match mark {
-                        b'{' => depth += 1,
-                        b'}' if depth == 0 => break,
-                        b'}' => depth -= 1,
-                        _ if depth == 0 => _ = used.insert(name(behind)),
-                        _ => {}
-                    }
-                    rest = behind;
-                }
+    let mut rest = &code[..];
+    while let Some(at) = [rest.find("crate::"), rest.find("super::")].into_iter().flatten().min() {
+        let (paths, behind) = paths_of(&rest[at..]);
+        for path in paths {
+            let path = path.split(" as ").next().unwrap();
+            let up = path.split("::").take_while(|part| *part == "super").count();
+            let path: Vec<_> = match up {
+                0 => path.split("::").skip(1).collect(),
+                // A module within the file is one level more, which a text does not show.
+                _ if up > module.len() => continue,
+                _ => module[..module.len() - up].iter().copied().chain(path.split("::").skip(up)).collect(),
+            };
+            if !path.is_empty() {
+                used.insert(path.join("::"));
             }
         }
+        rest = behind;
     }
-    used.remove("");
     used
+}
+
+/// Returns the paths of a tree such as `a::{b, c::D}` at the start of a text, and what follows.
+fn paths_of(text: &str) -> (Vec<String>, &str) {
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let text = text.trim_start();
+    let end = text.find(|c| !is_path(c)).unwrap_or(text.len());
+    let (prefix, mut rest) = text.split_at(end);
+    let prefix = prefix.trim_end_matches(':');
+    let Some(group) = rest.strip_prefix('{') else {
+        let alias = rest.strip_prefix(" as ").map(|alias| alias.split(|c| !is_path(c)).next().unwrap());
+        let path = alias.map_or_else(|| prefix.to_owned(), |alias| format!("{prefix} as {alias}"));
+        let rest = alias.map_or(rest, |alias| &rest[" as ".len() + alias.len()..]);
+        return (vec![path], rest);
+    };
+    rest = group;
+    let mut paths = Vec::new();
+    loop {
+        rest = rest.trim_start_matches([' ', ',', '*']);
+        if let Some(behind) = rest.strip_prefix('}') {
+            return (paths, behind);
+        }
+        let (inner, behind) = paths_of(rest);
+        assert!(behind.len() < rest.len(), "`{rest}` is no list of paths");
+        for path in inner {
+            let path = if path == "self" { prefix.to_owned() } else { format!("{prefix}::{path}") };
+            paths.push(path);
+        }
+        rest = behind;
+    }
 }
 
 /// Returns all files below a directory.

@@ -1,0 +1,191 @@
+//! The event queues of processes, and the reads that they need.
+
+use std::sync::Arc;
+
+use remex_proto::{process as wire, state::pending::AfterDisconnect};
+
+use super::{
+    Core,
+    call::{Admission, PendingCall, ReplyTo},
+    followed::{Followed, Left},
+};
+use crate::{
+    ConnectionState, Error,
+    base::error::{is_unknown_process, usage},
+    core::event_queue::{Close, EventQueue, QueueAction},
+};
+
+/// The cursor of a read that only asks for the newest position of a process.
+pub(crate) const AFTER_EVERYTHING: u64 = u64::MAX - 1;
+
+impl Core {
+    /// Adds the queue of a process; must precede the request that starts or observes it.
+    pub(crate) fn add_queue(&self, queue: &Arc<EventQueue>) -> Result<(), Error> {
+        let mut state = self.lock();
+        if let ConnectionState::Lost(loss) = &*self.connection_state.borrow() {
+            return Err(loss.clone().into());
+        }
+        match state.followed.get_mut(&queue.id) {
+            None => {
+                state.followed.insert(queue.id.clone(), Followed::new(Arc::clone(queue)));
+            }
+            Some(followed) if followed.newest().is_none_or(|newest| newest.is_replaced()) => {
+                followed.succeed(Arc::clone(queue));
+            }
+            Some(_) => {
+                let message = format!("this client already has a handle on process `{}`", queue.id);
+                return Err(usage(message, "clone it"));
+            }
+        }
+        state.unfollowed.remove(&queue.id);
+        Ok(())
+    }
+
+    /// Returns how this client learns that a process is closed.
+    pub(crate) fn close(&self) -> Close {
+        if self.welcome().has_sessions() { Close::Announced } else { Close::AfterSilence }
+    }
+
+    /// Returns the queue of a process that has a handle, for another one.
+    pub(crate) fn share_queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
+        self.lock().followed.get_mut(process_id)?.share()
+    }
+
+    /// Returns the queue of a process that has a handle.
+    fn queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
+        self.lock().followed.get(process_id)?.newest().cloned()
+    }
+
+    /// Returns the queue that the next event of a process is for.
+    pub(super) fn receiver(&self, process_id: &str) -> Option<Arc<EventQueue>> {
+        let mut state = self.lock();
+        let receiver = state.followed.get_mut(process_id)?.receiver();
+        if receiver.is_none() {
+            state.followed.remove(process_id);
+        }
+        receiver
+    }
+
+    /// Returns the processes that have handles.
+    pub(crate) fn process_ids(&self) -> Vec<String> {
+        self.lock().followed.keys().cloned().collect()
+    }
+
+    /// Removes the queue of a process with its last handle.
+    pub(crate) fn remove_queue(&self, queue: &Arc<EventQueue>) {
+        let is_closed = queue.known().closed.is_some();
+        let mut state = self.lock();
+        let left = state.followed.get_mut(&queue.id).map_or(Left::InUse, |followed| followed.release(queue));
+        match left {
+            Left::InUse => return,
+            Left::Draining => {
+                drop(state);
+                let action = queue.release();
+                return self.perform(queue, action);
+            }
+            Left::Removed { is_last: true } => {
+                state.followed.remove(&queue.id);
+            }
+            Left::Removed { is_last: false } => {}
+        }
+        if is_closed {
+            return;
+        }
+        // There is no consumer for its output, which must not block the process.
+        state.unfollowed.insert(queue.id.clone());
+        drop(state);
+        self.skip_output(queue.id.clone());
+    }
+
+    /// Acknowledges the output of a process without a handle, so that the server may drop it.
+    ///
+    /// Later output is skipped as it arrives.
+    pub(super) fn skip_output(&self, process_id: String) {
+        if !self.lock().enabled.consumed {
+            return;
+        }
+        let read = wire::Read {
+            process_id: process_id.clone(),
+            session_id: None,
+            incarnation: None,
+            after_seq: Some(AFTER_EVERYTHING),
+            max_bytes: Some(0),
+            wait_ms: None,
+        };
+        let waiting = PendingCall {
+            method: "process/read",
+            body: self.encode(read.into()),
+            answer: ReplyTo::Unfollowed(process_id),
+            _slot: None,
+        };
+        // After a disconnect, the next connection repeats it.
+        let _ = self.register(waiting, AfterDisconnect::Fail, Admission::Unbounded);
+    }
+
+    pub(super) fn on_unfollowed_reply(&self, process_id: &str, answer: Result<wire::ReadReply, Error>) {
+        let is_over = match &answer {
+            Ok(reply) => reply.closed,
+            Err(error) => is_unknown_process(error),
+        };
+        let mut state = self.lock();
+        if is_over {
+            state.unfollowed.remove(process_id);
+        } else if let Ok(reply) = answer
+            // If a handle exists again, its consumers have not consumed the earlier output.
+            && state.unfollowed.contains(process_id)
+        {
+            drop(state);
+            self.consumed(process_id, reply.incarnation, reply.next_seq.saturating_sub(1));
+        }
+    }
+
+    /// Sends the messages that a queue asks for.
+    pub(crate) fn perform(&self, queue: &Arc<EventQueue>, action: QueueAction) {
+        if let Some(seq) = action.consumed {
+            self.consumed(&queue.id, queue.incarnation(), seq);
+        }
+        if let Some(seq) = action.discarded {
+            self.consumed(&queue.id, None, seq);
+        }
+        if let Some(read) = action.read {
+            self.read_for_queue(queue, read);
+        }
+    }
+
+    /// Records that a process of the own session was restarted, so that new handles are for the new one.
+    pub(crate) fn on_restarted(&self, process_id: &str, incarnation: u64) {
+        let queue = self.queue(process_id);
+        if let Some(queue) =
+            queue.filter(|queue| queue.incarnation().is_some_and(|known| known != incarnation))
+        {
+            queue.on_restarted();
+        }
+    }
+
+    /// Records the position of a caller that polls a process with `process/read`.
+    pub(super) fn on_poll(&self, read: &wire::Read) {
+        let is_ours = read.session_id.as_ref().is_none_or(|id| *id == self.welcome().session_id);
+        let Some(seq) = read.after_seq.filter(|seq| is_ours && *seq != AFTER_EVERYTHING) else { return };
+        self.on_polled(&read.process_id, seq);
+    }
+
+    /// Records that a caller has read everything up to `seq` of a process.
+    pub(crate) fn on_polled(&self, process_id: &str, seq: u64) {
+        let queue = self.queue(process_id);
+        if let Some(queue) = queue {
+            let action = queue.on_poll(seq);
+            self.perform(&queue, action);
+        }
+    }
+
+    fn read_for_queue(&self, queue: &Arc<EventQueue>, read: wire::Read) {
+        let waiting = PendingCall {
+            method: "process/read",
+            body: self.encode(read.into()),
+            answer: ReplyTo::Queue(Arc::clone(queue)),
+            _slot: None,
+        };
+        // A queue has at most one read in progress.
+        let _ = self.register(waiting, AfterDisconnect::Fail, Admission::Unbounded);
+    }
+}
