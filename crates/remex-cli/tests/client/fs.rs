@@ -177,6 +177,28 @@ async fn cuts_in_the_middle_of_transfers_go_unnoticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_copied_over_connections_that_are_too_short_for_a_block() {
+    for server in servers() {
+        let place = Place::new();
+        let expected = content(100_000);
+        let path = place.write("large", expected.clone());
+        for is_upload in [true, false] {
+            let proxy = DisconnectingProxy::start(server.address(), &[60_000; 1000]);
+            let fs = connect(proxy.address()).await;
+            if is_upload {
+                assert_eq!(fs.upload(&expected[..], place.path("copy")).await, Ok(100_000));
+                assert!(local::read(place.path("copy")).unwrap() == expected);
+            } else {
+                let mut copy = Vec::new();
+                assert_eq!(fs.download(&path, &mut copy).await, Ok(100_000));
+                assert!(copy == expected);
+            }
+            assert!(proxy.disconnects_left() < 997, "it was cut {} times", 1000 - proxy.disconnects_left());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_upload_survives_a_cut_at_any_point() {
     let server = Server::unix(&[]);
     let place = Place::new();

@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     AsHostPath, Fs, Metadata, Progress,
     entry::get_metadata,
-    handle::{Access, BLOCK, Handle, RetryBudget, WINDOW},
+    handle::{Access, Handle, RetryBudget},
 };
 use crate::{Client, Error, core::shared::PendingReply};
 
@@ -319,7 +319,8 @@ struct Blocks {
     handle: Handle,
     /// The permit of the open file, released after the file is closed.
     _room: Option<OwnedSemaphorePermit>,
-    in_flight: VecDeque<PendingReply>,
+    /// The blocks on their way, each with its length.
+    in_flight: VecDeque<(usize, PendingReply)>,
     /// The offset of the next block to request; `got <= asked`.
     asked: u64,
     /// Everything before this offset has been returned.
@@ -347,18 +348,22 @@ impl Blocks {
 
     async fn next_block(&mut self) -> Result<wire::Block, Error> {
         // Beyond the original size, one block at a time: usually there is nothing.
-        while self.in_flight.is_empty() || self.in_flight.len() < WINDOW && self.asked <= self.metadata.size {
-            let (handle_id, len) = (self.handle.id.clone(), BLOCK as u64);
-            let ask = wire::ReadBlock { handle_id, offset: self.asked, len };
-            self.in_flight.push_back(self.client.core().enqueue(ask.into()).await?);
-            self.asked += len;
+        while self.in_flight.is_empty()
+            || self.in_flight.len() < self.retries.window() && self.asked <= self.metadata.size
+        {
+            let (handle_id, len) = (self.handle.id.clone(), self.retries.block_len());
+            let ask = wire::ReadBlock { handle_id, offset: self.asked, len: len as u64 };
+            self.in_flight.push_back((len, self.client.core().enqueue(ask.into()).await?));
+            self.asked += len as u64;
         }
-        let Some(first) = self.in_flight.front_mut() else { unreachable!("a block was just requested") };
-        let arrived = first.await;
+        let Some((len, first)) = self.in_flight.front_mut() else {
+            unreachable!("a block was just requested")
+        };
+        let (len, arrived) = (*len, first.await);
         self.in_flight.pop_front();
         let block: wire::Block = arrived?.decode("fs/readBlock")?;
-        if block.chunk.len() > BLOCK || !block.eof && block.chunk.len() < BLOCK {
-            let what = format!("a block has {} bytes instead of at most {BLOCK}", block.chunk.len());
+        if block.chunk.len() > len || !block.eof && block.chunk.len() < len {
+            let what = format!("a block has {} bytes instead of at most {len}", block.chunk.len());
             return Err(Error::Protocol { what });
         }
         self.has_ended = block.eof;

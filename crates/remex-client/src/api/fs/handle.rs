@@ -12,11 +12,14 @@ use crate::{Client, Error, core::shared::PendingReply};
 /// The length of a block.
 pub(super) const BLOCK: usize = 256 << 10;
 
+/// The length of a block on connections that do not last for longer ones.
+const MIN_BLOCK: usize = 8 << 10;
+
 /// How many blocks are in flight, to hide the latency of the connection.
-pub(super) const WINDOW: usize = 4;
+const WINDOW: usize = 4;
 
 /// How many disconnects in a row a transfer survives without progress.
-const MAX_RETRIES: u32 = 8;
+const MAX_RETRIES: u32 = 16;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,22 +59,56 @@ impl Drop for Handle {
     }
 }
 
-/// Counts disconnects since the last progress.
-#[derive(Debug, Default)]
-pub(super) struct RetryBudget(u32);
+/// Counts disconnects since the last progress, and asks less of connections that do not last.
+#[derive(Debug)]
+pub(super) struct RetryBudget {
+    disconnects: u32,
+    /// How many blocks this connection has carried.
+    carried: usize,
+    window: usize,
+    block_len: usize,
+}
+
+impl Default for RetryBudget {
+    fn default() -> Self {
+        Self { disconnects: 0, carried: 0, window: WINDOW, block_len: BLOCK }
+    }
+}
 
 impl RetryBudget {
     /// Records an error; returns it unless it is a disconnect after which a retry may succeed.
     pub(super) fn note(&mut self, error: Error) -> Result<(), Error> {
-        if !is_disconnect(&error) || self.0 >= MAX_RETRIES {
+        if !is_disconnect(&error) || self.disconnects >= MAX_RETRIES {
             return Err(error);
         }
-        self.0 += 1;
+        if self.carried == 0 {
+            self.block_len = (self.block_len / 2).max(MIN_BLOCK);
+        }
+        self.disconnects += 1;
+        self.carried = 0;
+        // A connection that lasts for one block is enough to get on.
+        self.window = 1;
         Ok(())
     }
 
+    /// Records that a block has arrived.
     pub(super) fn progress(&mut self) {
-        self.0 = 0;
+        self.disconnects = 0;
+        self.carried += 1;
+        self.window = (self.window + 1).min(WINDOW);
+        if self.carried.is_multiple_of(WINDOW) {
+            self.block_len = (2 * self.block_len).min(BLOCK);
+        }
+    }
+
+    /// Returns how many blocks may be in flight.
+    pub(super) fn window(&self) -> usize {
+        self.window
+    }
+
+    /// Returns the length of the next block.
+    pub(super) fn block_len(&self) -> usize {
+        self.block_len
     }
 }
 

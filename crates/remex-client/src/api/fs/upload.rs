@@ -13,7 +13,7 @@ use super::{
     AsHostPath, Fs, Progress,
     destination::{Destination, Temporary, hide},
     entry::set_times,
-    handle::{Access, BLOCK, Handle, RetryBudget, WINDOW},
+    handle::{Access, BLOCK, Handle, RetryBudget},
     write_file,
 };
 use crate::{Client, Error, core::shared::PendingReply};
@@ -231,6 +231,8 @@ pub(super) struct Blocks {
     handle: Handle,
     /// In order; kept until they are acknowledged, because a disconnect may have lost them.
     unanswered: VecDeque<UnansweredWrite>,
+    /// What follows them, in order: the next block, and those that a disconnect may have lost.
+    unsent: VecDeque<(u64, Bytes)>,
     /// The offset of the next block.
     offset: u64,
     /// Everything before this offset is written; `done <= offset`.
@@ -255,6 +257,7 @@ impl Blocks {
             write_mode,
             handle,
             unanswered: VecDeque::new(),
+            unsent: VecDeque::new(),
             offset: 0,
             done: 0,
             retries,
@@ -290,16 +293,18 @@ impl Blocks {
         Ok(())
     }
 
-    /// Writes the next block, once fewer than [`WINDOW`] are in flight.
+    /// Writes the next block, once there is room for it on its way.
     pub(super) async fn push(&mut self, chunk: Bytes) -> Result<(), Error> {
-        while self.unanswered.len() >= WINDOW {
-            self.settle().await?;
-        }
         let offset = self.offset;
         self.offset += chunk.len() as u64;
-        let reply = self.send(offset, &chunk).await?;
-        self.unanswered.push_back(UnansweredWrite { offset, chunk, reply });
-        Ok(())
+        self.unsent.push_back((offset, chunk));
+        loop {
+            self.send_some().await?;
+            if self.unsent.is_empty() {
+                return Ok(());
+            }
+            self.settle().await?;
+        }
     }
 
     /// Returns the offset up to which everything is written.
@@ -309,10 +314,13 @@ impl Blocks {
 
     /// Waits until everything is written, and returns the length; the file stays open.
     pub(super) async fn finish(&mut self) -> Result<u64, Error> {
-        while !self.unanswered.is_empty() {
+        loop {
+            self.send_some().await?;
+            if self.unanswered.is_empty() {
+                return Ok(self.done);
+            }
             self.settle().await?;
         }
-        Ok(self.done)
     }
 
     /// Waits for the oldest reply.
@@ -333,7 +341,7 @@ impl Blocks {
         }
     }
 
-    /// Reopens the file after a disconnect, and resends unacknowledged blocks.
+    /// Reopens the file after a disconnect, to resend what is not acknowledged.
     async fn reopen(&mut self) -> Result<(), Error> {
         self.handle = open(&self.client, &self.path, self.write_mode, &mut self.retries).await?;
         if self.write_mode == WriteMode::Exclusive
@@ -342,16 +350,32 @@ impl Blocks {
             // Another transfer completed the part and renamed it; this is a new file.
             return Err(Error::Interrupted { method: "fs/writeBlock" });
         }
-        for (offset, chunk) in std::mem::take(&mut self.unanswered).into_iter().map(|u| (u.offset, u.chunk)) {
-            let reply = self.send(offset, &chunk).await?;
-            self.unanswered.push_back(UnansweredWrite { offset, chunk, reply });
+        for UnansweredWrite { offset, chunk, .. } in self.unanswered.drain(..).rev() {
+            self.unsent.push_front((offset, chunk));
         }
         Ok(())
     }
 
-    async fn send(&self, offset: u64, chunk: &Bytes) -> Result<PendingReply, Error> {
-        let (handle_id, chunk) = (self.handle.id.clone(), Blob(chunk.clone()));
-        self.client.core().enqueue(wire::WriteBlock { handle_id, offset, chunk }.into()).await
+    /// Sends as much as may be on its way.
+    async fn send_some(&mut self) -> Result<(), Error> {
+        while self.unanswered.len() < self.retries.window()
+            && let Some((offset, chunk)) = self.unsent.front_mut()
+        {
+            let (at, block) = (*offset, chunk.slice(..chunk.len().min(self.retries.block_len())));
+            let write = wire::WriteBlock {
+                handle_id: self.handle.id.clone(),
+                offset: at,
+                chunk: Blob(block.clone()),
+            };
+            let reply = self.client.core().enqueue(write.into()).await?;
+            if block.len() == chunk.len() {
+                self.unsent.pop_front();
+            } else {
+                (*offset, *chunk) = (at + block.len() as u64, chunk.slice(block.len()..));
+            }
+            self.unanswered.push_back(UnansweredWrite { offset: at, chunk: block, reply });
+        }
+        Ok(())
     }
 }
 
