@@ -8,6 +8,7 @@ mod exec_process;
 mod info;
 mod lines;
 mod output;
+mod output_batch;
 mod reference;
 mod retain;
 mod sandbox;
@@ -27,7 +28,8 @@ pub use exec_process::{ExecProcess, Executor, ProcessFuture};
 pub use info::ProcessInfo;
 pub use lines::{Line, Lines};
 pub use output::Output;
-pub use reference::{OutputBatch, ProcessRef, Restarted, Termination, TimedChunk};
+pub use output_batch::{OutputBatch, TimedChunk};
+pub use reference::{ProcessRef, Restarted, Termination};
 pub use remex_proto::{
     environment::Inherit,
     process::{

@@ -2,23 +2,18 @@
 //!
 //! Start at [`start`].
 
+mod handshake;
+mod traffic;
+
 use std::{sync::Arc, time::Duration};
 
 use remex_proto::{
-    Call, ErrorKind, Message, MessageLimits, RequestId, RpcError, TraceContext,
-    call::{Initialized, Request as _},
-    environment,
+    ErrorKind, RpcError,
     error::SESSION_ATTACHED,
-    initialize::{Capability, Initialize, PROTOCOL_VERSION, Reply as Welcome, Resume},
-    message,
-    session::TAKEN_OVER,
+    initialize::{Initialize, PROTOCOL_VERSION, Reply as Welcome, Resume},
 };
-use remex_rpc::{
-    FrameReader, Framing, Incoming, SendBuffer, WriteHalf,
-    memory::{ClientEnd, ToClient, ToServer},
-};
+use remex_rpc::memory::ClientEnd;
 use tokio::{
-    io::AsyncWriteExt,
     sync::watch,
     task::JoinHandle,
     time::{Instant, sleep, timeout},
@@ -27,16 +22,15 @@ use tokio::{
 use crate::{
     ConnectionState, Error, Prompts, Session, SessionLost,
     base::error::{self, CONNECTING, is_unknown_session, usage},
-    core::shared::{Body, Core, MessageForm, OutgoingItem, RawReply},
+    core::shared::Core,
     transport::{
         dial::dial,
         link::{Link, Transport},
         program::Child,
     },
 };
-
-/// A send buffer is filled up to here before it is written.
-const SEND_BYTES: usize = 64 << 10;
+use handshake::{HandshakeError, capabilities};
+use traffic::{close, disconnected, drop_link, keep_alive, receive, receive_values, send, send_values};
 
 /// The first and the longest backoff between attempts; after a connection that lasted longer, the client reconnects at
 /// once.
@@ -46,25 +40,13 @@ const MAX_BACKOFF: Duration = Duration::from_secs(2);
 /// The backoff after a program could not log in without the user: the host counts failed logins, and may lock the user out.
 const LOGIN_BACKOFF: Duration = Duration::from_secs(60);
 
-/// A server that sends but never answers counts as unresponsive after this many keep-alive timeouts.
-const UNRESPONSIVE: u32 = 6;
-
-/// How long closing a connection may take.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// WebSocket close code of an orderly end.
-const NORMAL: u16 = 1000;
-
-/// The id of the handshake; those of calls begin at 1.
-const HANDSHAKE: RequestId = RequestId::Integer(0);
-
 /// Makes the first connection, and starts the task that owns it.
 pub(crate) async fn start(core: &Arc<Core>, closing: watch::Receiver<bool>) -> Result<JoinHandle<()>, Error> {
     let (link, welcome) = first_connection(core).await?;
     core.on_connected(&welcome, link.mode())?;
-    let engine =
-        Engine { core: Arc::clone(core), session: welcome.session_id, closing, backoff: Duration::ZERO };
-    Ok(tokio::spawn(engine.run(link)))
+    let driver =
+        Driver { core: Arc::clone(core), session: welcome.session_id, closing, backoff: Duration::ZERO };
+    Ok(tokio::spawn(driver.run(link)))
 }
 
 /// Makes the first connection, with retries if the options ask for them.
@@ -128,7 +110,7 @@ async fn resume(core: &Core, name: &str) -> Result<Option<(Link, Welcome)>, Erro
     }
 }
 
-struct Engine {
+struct Driver {
     core: Arc<Core>,
     session: String,
     closing: watch::Receiver<bool>,
@@ -137,7 +119,7 @@ struct Engine {
 }
 
 /// However the task ends, pending calls fail instead of waiting forever.
-impl Drop for Engine {
+impl Drop for Driver {
     fn drop(&mut self) {
         if !matches!(*self.core.connection_state.borrow(), ConnectionState::Lost(_)) {
             self.core.on_lost(&SessionLost::Stopped);
@@ -152,7 +134,7 @@ enum Ending {
     Disconnected(Error),
 }
 
-impl Engine {
+impl Driver {
     async fn run(mut self, mut link: Link) {
         let lost = loop {
             let connected = Instant::now();
@@ -367,315 +349,4 @@ fn on_oldest_dialect(welcome: &mut Welcome) -> Result<(), Error> {
     // Processes end with the connection.
     welcome.detach_ttl_ms = Some(0);
     Ok(())
-}
-
-fn capabilities(link: &Link) -> std::collections::BTreeSet<Capability> {
-    let mut wanted = [Capability::ProcessGap, Capability::Cancel, Capability::Consumed].into();
-    // On a WebSocket, ping and pong serve this purpose.
-    if !matches!(link.transport, Transport::Wire { framing: Framing::WebSocket(_), .. }) {
-        std::collections::BTreeSet::insert(&mut wanted, Capability::Acks);
-    }
-    wanted
-}
-
-enum HandshakeError {
-    /// The server closed the connection.
-    Closed(String),
-    /// The server sent an invalid message.
-    Malformed {
-        what: String,
-        line: Vec<u8>,
-    },
-    Answered(Error),
-}
-
-impl Link {
-    fn mode(&self) -> MessageForm {
-        match self.transport {
-            Transport::Wire { .. } => MessageForm::Wire,
-            Transport::Memory(_) => MessageForm::Memory,
-        }
-    }
-
-    async fn handshake(
-        &mut self,
-        initialize: Initialize,
-        trace: Option<&TraceContext>,
-    ) -> Result<Welcome, HandshakeError> {
-        match &mut self.transport {
-            Transport::Wire { reader, writer, framing } => {
-                let mut out = SendBuffer::new(*framing);
-                out.message(256, |buffer| {
-                    message::write_request(buffer, &HANDSHAKE, &initialize);
-                    if let Some(trace) = trace {
-                        message::write_trace(buffer, trace);
-                    }
-                });
-                write_out(writer, &mut out).await?;
-                let welcome = read_welcome(reader, writer, &mut out).await?;
-                out.message(64, |buffer| message::write_notification(buffer, &Initialized {}));
-                write_out(writer, &mut out).await?;
-                Ok(welcome)
-            }
-            Transport::Memory(ClientEnd { sender, receiver }) => {
-                let closed = || HandshakeError::Closed("the server has ended".to_owned());
-                let call = ToServer::Call {
-                    id: HANDSHAKE,
-                    call: Call::Initialize(initialize),
-                    trace: trace.cloned().map(Box::new),
-                };
-                sender.send(call).await.map_err(|_| closed())?;
-                let outcome = loop {
-                    match receiver.recv().await.ok_or_else(closed)? {
-                        ToClient::Answer { id: HANDSHAKE, outcome } => break outcome,
-                        ToClient::Answer { .. } | ToClient::Note(_) => {}
-                        ToClient::Close { reason } => return Err(HandshakeError::Closed(reason)),
-                    }
-                };
-                let welcome = outcome.map(RawReply::Value).map_err(Error::Refused);
-                let welcome = welcome
-                    .and_then(|arrived| arrived.decode(Initialize::METHOD))
-                    .map_err(HandshakeError::Answered)?;
-                sender.send(ToServer::Note(Initialized {}.into())).await.map_err(|_| closed())?;
-                Ok(welcome)
-            }
-        }
-    }
-}
-
-async fn read_welcome(
-    reader: &mut FrameReader,
-    writer: &mut WriteHalf,
-    out: &mut SendBuffer,
-) -> Result<Welcome, HandshakeError> {
-    let nonsense = |what: String| HandshakeError::Answered(Error::Protocol { what });
-    loop {
-        let bytes = match reader.next().await {
-            Incoming::Message(bytes) => bytes,
-            Incoming::Ping(payload) => {
-                out.pong(&payload);
-                write_out(writer, out).await?;
-                continue;
-            }
-            Incoming::Pong(_) => continue,
-            other => return Err(HandshakeError::Closed(describe(&other))),
-        };
-        match Message::parse(&bytes, MessageLimits::FROM_SERVER) {
-            Ok(Message::Response { id: HANDSHAKE, outcome: Ok(result) }) => {
-                return serde_json::from_str(result).map_err(|error| {
-                    nonsense(format!("cannot decode the response to `initialize`: {error}"))
-                });
-            }
-            Ok(Message::Response { id: HANDSHAKE | RequestId::MALFORMED, outcome: Err(error) }) => {
-                let error: RpcError = serde_json::from_str(error)
-                    .map_err(|error| nonsense(format!("cannot decode an error response: {error}")))?;
-                return Err(HandshakeError::Answered(error.into()));
-            }
-            Ok(_) => {}
-            Err(_) if reader.has_ended() => return Err(HandshakeError::Closed(describe(&Incoming::End))),
-            Err(malformed) => {
-                return Err(HandshakeError::Malformed { what: malformed.to_string(), line: bytes.to_vec() });
-            }
-        }
-    }
-}
-
-async fn write_out(writer: &mut WriteHalf, out: &mut SendBuffer) -> Result<(), HandshakeError> {
-    while !out.is_empty() {
-        match writer.write(out.pending()).await {
-            Ok(len) if len > 0 => out.advance(len),
-            Ok(_) => return Err(HandshakeError::Closed("the server accepts no data".to_owned())),
-            Err(error) => return Err(HandshakeError::Closed(error.to_string())),
-        }
-    }
-    writer.flush().await.map_err(|error| HandshakeError::Closed(error.to_string()))
-}
-
-/// Describes how a connection ended.
-fn describe(incoming: &Incoming) -> String {
-    match incoming {
-        Incoming::Close { code, reason } if reason.is_empty() => {
-            format!("the server closed the connection (code {})", code.unwrap_or(NORMAL))
-        }
-        Incoming::Close { reason, .. } => format!("the server closed the connection: {reason}"),
-        Incoming::Violation { reason, .. } => format!("the server sent an invalid frame: {reason}"),
-        Incoming::TooLong { limit } => format!("the server sent a message of more than {limit} bytes"),
-        Incoming::NoMemory { .. } => "out of memory for a message from the server".to_owned(),
-        Incoming::Failed(error) => error.to_string(),
-        Incoming::End
-        | Incoming::Message(_)
-        | Incoming::Long { .. }
-        | Incoming::Ping(_)
-        | Incoming::Pong(_) => "the server closed the connection".to_owned(),
-    }
-}
-
-/// Handles incoming messages until the connection ends.
-async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
-    loop {
-        let incoming = reader.next().await;
-        core.on_receive();
-        match incoming {
-            Incoming::Message(bytes) => {
-                match core.on_message(&bytes) {
-                    Ok(()) => {}
-                    // A truncated message at the end of the stream.
-                    Err(Error::Protocol { .. }) if reader.has_ended() => {
-                        return disconnected(core, describe(&Incoming::End));
-                    }
-                    Err(Error::Protocol { what }) => {
-                        return core
-                            .on_protocol_error(&what)
-                            .err()
-                            .map_or(Error::Protocol { what }, Error::Lost);
-                    }
-                    Err(error) => return error,
-                }
-            }
-            Incoming::Ping(payload) => core.pong(payload),
-            Incoming::Pong(_) => core.on_answer(),
-            Incoming::Close { reason, .. } if reason == TAKEN_OVER => return SessionLost::TakenOver.into(),
-            other => return disconnected(core, describe(&other)),
-        }
-    }
-}
-
-fn disconnected(core: &Core, reason: String) -> Error {
-    Error::unreachable(core.target.to_string(), reason)
-}
-
-async fn receive_values(core: &Core, receiver: &mut tokio::sync::mpsc::Receiver<ToClient>) -> Error {
-    while let Some(value) = receiver.recv().await {
-        if let Err(error) = core.on_value(value) {
-            return error;
-        }
-    }
-    disconnected(core, "the server has ended".to_owned())
-}
-
-/// Sends queued messages until that fails.
-async fn send(core: &Core, writer: &mut WriteHalf, framing: Framing) -> Error {
-    let mut out = SendBuffer::new(framing);
-    loop {
-        let mut item = Some(core.next_item().await);
-        while let Some(next) = item.take() {
-            append(next, &mut out, framing);
-            if out.len() < SEND_BYTES {
-                item = core.take_item();
-            }
-        }
-        if let Err(HandshakeError::Closed(reason)) = write_out(writer, &mut out).await {
-            return disconnected(core, reason);
-        }
-        out.reset_if_idle();
-    }
-}
-
-fn append(item: OutgoingItem, out: &mut SendBuffer, framing: Framing) {
-    match item {
-        OutgoingItem::Pong(payload) => out.pong(&payload),
-        OutgoingItem::Ping if framing == Framing::Lines => {
-            let probe = environment::GetStatus {};
-            out.message(64, |buffer| message::write_request(buffer, &HANDSHAKE, &probe));
-        }
-        OutgoingItem::Ping => out.ping(b""),
-        OutgoingItem::Note(note) => out.message(128, |buffer| note.write(buffer)),
-        OutgoingItem::Refusal(id) => {
-            let error = RpcError::new(ErrorKind::UnknownMethod, "this client accepts no requests");
-            out.message(128, |buffer| message::write_error(buffer, &id, &error));
-        }
-        OutgoingItem::Request(id, Body::Wire(body)) => {
-            let id = RequestId::Integer(id.cast_signed());
-            out.message(body.len() + 32, |buffer| {
-                message::write_request_with(buffer, &id, |buffer| buffer.extend_from_slice(&body));
-            });
-        }
-        OutgoingItem::Request(_, Body::Memory(_)) => {}
-    }
-}
-
-async fn send_values(core: &Core, sender: &tokio::sync::mpsc::Sender<ToServer>) -> Error {
-    loop {
-        let value = match core.next_item().await {
-            OutgoingItem::Note(note) => ToServer::Note(note),
-            OutgoingItem::Request(id, Body::Memory(Some((call, trace)))) => {
-                ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call, trace }
-            }
-            OutgoingItem::Request(_, _)
-            | OutgoingItem::Refusal(_)
-            | OutgoingItem::Ping
-            | OutgoingItem::Pong(_) => continue,
-        };
-        if sender.send(value).await.is_err() {
-            return disconnected(core, "the server has ended".to_owned());
-        }
-    }
-}
-
-/// Pings the server regularly, and returns when it does not answer.
-///
-/// Unsolicited messages show that the server is alive, not that it receives: they extend the timeout, but not forever.
-async fn keep_alive(core: &Core) -> Error {
-    let silence = core.options.keep_alive_timeout;
-    loop {
-        sleep(core.options.keep_alive_interval).await;
-        let asked = Instant::now();
-        let answers = core.ping();
-        loop {
-            let heard = core.received();
-            sleep(silence).await;
-            if core.answers() != answers {
-                break;
-            }
-            if core.received() == heard || asked.elapsed() >= silence * UNRESPONSIVE {
-                return disconnected(core, format!("the server did not respond for {:?}", asked.elapsed()));
-            }
-        }
-    }
-}
-
-/// Sends the remaining messages and closes the connection.
-async fn close(mut link: Link, core: &Core) {
-    let remaining = async {
-        match &mut link.transport {
-            Transport::Wire { writer, framing, .. } => {
-                let mut out = SendBuffer::new(*framing);
-                while let Some(item) = core.take_item() {
-                    append(item, &mut out, *framing);
-                }
-                out.close(NORMAL, "");
-                let _ = write_out(writer, &mut out).await;
-                let _ = writer.shutdown().await;
-            }
-            Transport::Memory(ClientEnd { sender, .. }) => {
-                while let Some(item) = core.take_item() {
-                    let value = match item {
-                        OutgoingItem::Request(id, Body::Memory(Some((call, trace)))) => {
-                            ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call, trace }
-                        }
-                        OutgoingItem::Note(note) => ToServer::Note(note),
-                        OutgoingItem::Request(_, _)
-                        | OutgoingItem::Refusal(_)
-                        | OutgoingItem::Ping
-                        | OutgoingItem::Pong(_) => continue,
-                    };
-                    if sender.send(value).await.is_err() {
-                        break;
-                    }
-                }
-            }
-        }
-    };
-    let _ = timeout(CLOSE_TIMEOUT, remaining).await;
-    drop_link(link).await;
-}
-
-/// Drops a connection with its program and guard.
-async fn drop_link(link: Link) {
-    let Link { transport, child, guard } = link;
-    drop(transport);
-    if let Some(child) = child {
-        child.end().await;
-    }
-    drop(guard);
 }
