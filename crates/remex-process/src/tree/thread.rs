@@ -525,16 +525,20 @@ impl Kill {
     }
 
     /// Waits a moment until it is known of all processes what they are; returns whether it is.
+    ///
+    /// What has gone meanwhile is not known: another process may have taken its place, which only the next scan finds.
     fn settle(&mut self) -> bool {
+        let Self { scope, unclear, .. } = self;
+        let is_unclear = |pid: &Pid| {
+            let member = proc::tag(*pid).and_then(|tag| proc::member(*pid, tag)).ok().flatten();
+            // One that turns out to belong to the tree is found by the next scan.
+            member.is_some_and(|member| scope.claim(&member) != Claim::No)
+        };
         for _ in 0..MAX_SETTLING {
-            let Self { scope, unclear, .. } = self;
-            unclear.pending.retain(|pid| {
-                let member = proc::tag(*pid).and_then(|tag| proc::member(*pid, tag)).ok().flatten();
-                // One that turns out to belong to the tree is found by the next scan.
-                member.is_some_and(|member| scope.claim(&member) != Claim::No)
-            });
+            unclear.pending.retain(is_unclear);
             if unclear.pending.is_empty() {
-                return true;
+                // A child of this program that has ended since it was seen looks like an orphan.
+                return unclear.doubtful.iter().all(is_unclear);
             }
             thread::sleep(SETTLING_PAUSE);
         }
@@ -579,5 +583,19 @@ mod tests {
         drop(Request::kill(Scope::Server(tag), done));
         let answer = answered.recv_timeout(Duration::from_secs(60)).expect("the request is answered");
         assert_eq!(answer, (Some("remex-answer".into()), true));
+    }
+
+    #[test]
+    fn a_process_that_has_gone_since_it_raised_doubts_is_looked_for_once_more() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::new(child.id().cast_signed()).unwrap();
+        child.wait().unwrap();
+        let tag = crate::Tags::new().tag(0, 0);
+        let Request::Kill(mut kill) = Request::kill(Scope::Server(tag), Done::new(|_| {})) else {
+            unreachable!("it is a kill")
+        };
+        assert!(kill.settle(), "nothing is unclear");
+        kill.unclear.doubtful.insert(pid);
+        assert!(!kill.settle(), "its end proves nothing");
     }
 }
