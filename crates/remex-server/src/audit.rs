@@ -6,6 +6,7 @@
 mod entry;
 mod file;
 mod policy;
+mod subject;
 mod timestamp;
 mod visible;
 

@@ -47,7 +47,7 @@ use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag, tree};
 use remex_proto::{
     ErrorKind, HostPath, RpcError,
     process::{self as wire, ExitCause},
-    state::output_log::{Cursor, Hold},
+    state::output_log::Hold,
 };
 use tokio::sync::Notify;
 
@@ -486,17 +486,6 @@ impl<A: Audience> Engine<A> {
         if let Lifecycle::Starting(attempt) = &self.state().lifecycle {
             attempt.abort();
         }
-    }
-
-    /// Evicts output that is not held, to make room for other processes.
-    pub(crate) fn reclaim(&self) {
-        let mut state = self.state();
-        let hold = state.hold(&self.spec, &self.host.limits(), Holding::Least, Instant::now());
-        state.log.give_up(hold);
-        if state.log.has_next(&Cursor { seq: state.log.first_seq() - 1, offset: None }) {
-            state.audience.on_full();
-        }
-        self.charge(&mut state);
     }
 
     /// Returns when it started to run, or else when the start was requested.

@@ -4,6 +4,7 @@
 //! at a time is linked to it; what that has not accepted is forgotten when the link ends, and everything else goes on.
 //! Start at [`keep`].
 
+mod accept_errors;
 mod announce;
 mod link;
 mod replace;
@@ -43,6 +44,7 @@ use crate::{
     state_dir::{Lock, StateDir},
     unix_peer,
 };
+use accept_errors::AcceptErrors;
 use announce::Announcer;
 use link::{Greeted, LinkCaller, ServerLink};
 pub use replace::knows_tables;
@@ -58,9 +60,6 @@ const MAX_GREETED: usize = 256;
 
 /// How long to wait when a connection cannot be accepted, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// How often the same reason for that is logged.
-const ACCEPT_ERROR_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long a server may take to read why the keeper is not replaced.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
@@ -147,25 +146,6 @@ async fn ended(unlinked: &Option<Unlinked>) {
     match unlinked {
         Some(server) => server.link.server_ended().await,
         None => std::future::pending().await,
-    }
-}
-
-/// When each reason why no server can be accepted was logged last.
-#[derive(Debug, Default)]
-struct AcceptErrors {
-    logged: HashMap<Option<i32>, Instant>,
-}
-
-impl AcceptErrors {
-    /// Returns whether to log an error: once in a while for each cause.
-    fn is_new(&mut self, error: &io::Error, now: Instant) -> bool {
-        let is_recent = |logged: &Instant| now.duration_since(*logged) < ACCEPT_ERROR_PERIOD;
-        let cause = error.raw_os_error();
-        if self.logged.get(&cause).is_some_and(is_recent) {
-            return false;
-        }
-        self.logged.insert(cause, now);
-        true
     }
 }
 
@@ -597,19 +577,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Returns what to announce of a process now.
 fn progress_of(process: &Kept) -> Progress {
     process.progress_and_hold().0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_reason_why_no_server_is_accepted_is_logged_once_a_minute() {
-        let (mut errors, now) = (AcceptErrors::default(), Instant::now());
-        let [files, memory] = [24, 12].map(io::Error::from_raw_os_error);
-        assert!(errors.is_new(&files, now));
-        assert!(!errors.is_new(&files, now + Duration::from_secs(59)));
-        assert!(errors.is_new(&memory, now + Duration::from_secs(59)));
-        assert!(errors.is_new(&files, now + Duration::from_secs(60)));
-    }
 }

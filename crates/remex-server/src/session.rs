@@ -10,6 +10,7 @@ mod registry;
 mod restarts;
 mod saved;
 mod starts;
+mod subscribers;
 mod turns;
 
 use std::sync::{
@@ -19,8 +20,7 @@ use std::sync::{
 
 use remex_process::Tag;
 use remex_proto::{
-    ErrorKind, RpcError, ServerNote,
-    call::Note,
+    ErrorKind, RpcError,
     initialize::Capability,
     network::{PolicyDecision, PolicyRequest},
     process as wire,
@@ -33,7 +33,7 @@ use crate::{
     engine::{Command, Owner, PendingDecision, Placement, Snapshots, Starting, broken, unknown_process},
     fs::PathLockQueue,
     host::Host,
-    outbox::{AfterSend, ConnectionId, Outbox, Responder},
+    outbox::{AfterSend, ConnectionId, Responder},
     process::{Followers, Process, ProcessOwner, Standing, StartAt, Viewer},
     scope::Floor,
     ssh_login::SshLogin,
@@ -45,6 +45,8 @@ use processes::Processes;
 pub(crate) use registry::{OpenedSession, SessionRegistry};
 use restarts::Entry;
 use starts::{Asked, PendingStart, Starts};
+pub(crate) use subscribers::Subscriber;
+use subscribers::Subscribers;
 use turns::Turns;
 
 /// About what a session needs, with its names.
@@ -108,29 +110,6 @@ pub(crate) struct StartBounds {
     pub(crate) login: Option<Arc<SshLogin>>,
 }
 
-/// The connections that receive the notifications of a session.
-#[derive(Debug, Default)]
-struct Subscribers {
-    controller: Option<Subscriber>,
-    observers: Vec<Subscriber>,
-}
-
-/// One subscribed connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Subscriber {
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) capabilities: std::collections::BTreeSet<Capability>,
-}
-
-impl Subscriber {
-    fn viewer(&self, session_id: Option<&str>) -> Viewer {
-        Viewer {
-            outbox: Arc::clone(&self.outbox),
-            controls: session_id.is_none(),
-            session_id: session_id.map(str::to_owned),
-            wants_gaps: self.capabilities.contains(&Capability::ProcessGap),
-            consumes: session_id.is_none() && self.capabilities.contains(&Capability::Consumed),
-        }
     }
 }
 
@@ -355,70 +334,6 @@ impl Session {
         self.host.tags().tag(self.number, self.next_process.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes a connection the controller, unless another has taken the session over in the meantime.
-    fn attach(&self, subscriber: Subscriber, is_controller: impl FnOnce(ConnectionId) -> bool) {
-        let _changing = self.changing();
-        if !is_controller(subscriber.outbox.id) {
-            return;
-        }
-        let viewer = subscriber.viewer(None);
-        self.subscribers().controller = Some(subscriber);
-        for process in self.all_processes() {
-            process.resume(&viewer);
-        }
-    }
-
-    pub(crate) fn detach(&self, connection: ConnectionId) {
-        let _changing = self.changing();
-        {
-            let mut subscribers = self.subscribers();
-            let controller = subscribers.controller.take_if(|subscriber| subscriber.outbox.id == connection);
-            if let Some(subscriber) = controller {
-                subscriber.outbox.mark_disconnected();
-            }
-        }
-        for process in self.all_followed() {
-            process.detach(connection);
-        }
-    }
-
-    /// Adds a connection as an observer.
-    pub(crate) fn observe(&self, subscriber: Subscriber, from: impl Fn(&str) -> StartAt) {
-        let viewer = subscriber.viewer(Some(&self.id));
-        let connection = subscriber.outbox.id;
-        {
-            let mut subscribers = self.subscribers();
-            subscribers.observers.retain(|known| known.outbox.id != connection);
-            subscribers.observers.push(subscriber);
-        }
-        for process in self.all_processes() {
-            process.follow(&viewer, from(&process.id));
-        }
-    }
-
-    pub(crate) fn unobserve(&self, connection: ConnectionId) {
-        self.subscribers().observers.retain(|known| known.outbox.id != connection);
-        for process in self.all_followed() {
-            process.unfollow(connection);
-        }
-    }
-
-    /// Sends a notification to all subscribers with this capability.
-    fn notify<N: Note + Into<ServerNote>>(&self, capability: Capability, note: impl Fn(Option<String>) -> N) {
-        let send = |subscriber: &Subscriber, session_id: Option<String>| {
-            if subscriber.capabilities.contains(&capability) {
-                subscriber.outbox.push_note(note(session_id));
-            }
-        };
-        let subscribers = self.subscribers();
-        if let Some(controller) = &subscribers.controller {
-            send(controller, None);
-        }
-        for observer in &subscribers.observers {
-            send(observer, Some(self.id.clone()));
-        }
-    }
-
     /// Evicts output of closed processes until `account` has room for `wanted` bytes more.
     fn reclaim_own(&self, account: &Account, wanted: usize) {
         while account.left(Kind::Output) < wanted {
@@ -452,9 +367,6 @@ impl Session {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn not_attached() -> RpcError {

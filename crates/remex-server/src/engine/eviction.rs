@@ -1,10 +1,10 @@
-//! Says in the log that the cap on retained output drops some, at most once a minute for each process.
-//!
-//! Start at [`Evictions`].
+//! Output that is dropped to make room; the log says so at most once a minute for each process. Start at [`Evictions`].
 
 use std::time::{Duration, Instant};
 
-use super::{Audience, Engine, ProcessState};
+use remex_proto::state::output_log::Cursor;
+
+use super::{Audience, Engine, Holding, ProcessState};
 
 /// How often the log says it of one process.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -30,6 +30,17 @@ impl Evictions {
 }
 
 impl<A: Audience> Engine<A> {
+    /// Evicts output that is not held, to make room for other processes.
+    pub(crate) fn reclaim(&self) {
+        let mut state = self.state();
+        let hold = state.hold(&self.spec, &self.host.limits(), Holding::Least, Instant::now());
+        state.log.give_up(hold);
+        if state.log.has_next(&Cursor { seq: state.log.first_seq() - 1, offset: None }) {
+            state.audience.on_full();
+        }
+        self.charge(&mut state);
+    }
+
     /// Counts output that was evicted to make room.
     pub(super) fn count_evicted(&self, state: &mut ProcessState<A>, bytes: u64, now: Instant) {
         if bytes == 0 {
