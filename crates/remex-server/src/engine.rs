@@ -9,6 +9,7 @@ mod audience;
 pub(crate) mod broken;
 mod coalesce;
 mod denied;
+mod draining;
 mod eviction;
 mod footprint;
 mod incarnation;
@@ -195,6 +196,8 @@ pub(crate) struct ProcessState<A: Audience> {
     answer_due: bool,
     /// The task waits for room in the log.
     full: bool,
+    /// The rest of the output is to be read, even if the log is full.
+    reads_rest: bool,
     /// Bytes charged to the account.
     charged: usize,
     /// The task panicked.
@@ -304,6 +307,7 @@ impl<A: Audience> Engine<A> {
                 last_notified: now.checked_sub(GATHER).unwrap_or(now),
                 answer_due: true,
                 full: false,
+                reads_rest: false,
                 charged: 0,
                 is_broken: false,
                 evictions: Evictions::default(),

@@ -455,6 +455,11 @@ impl Keeper {
             ToKeeper::Forget(key) => self.forget(key),
             ToKeeper::Status => link.send(&FromKeeper::Status(self.status())),
             ToKeeper::Goodbye => {}
+            ToKeeper::ReadRest(key) => {
+                if let Some(process) = self.process(key) {
+                    process.read_rest();
+                }
+            }
         }
     }
 

@@ -110,6 +110,16 @@ impl ProcessLog {
         }
     }
 
+    /// Returns how many bytes of the rest of the output may be appended to a full log; nothing is evicted for them.
+    pub(crate) fn room_for_rest(&mut self, hold: Hold) -> usize {
+        match self {
+            // An append takes a chunk at most.
+            Self::Memory(_) => usize::MAX,
+            Self::Mirror(_) => 0,
+            Self::Kept(log) => log.room_for_rest(hold),
+        }
+    }
+
     /// Appends up to `max` bytes of `stream` that `fill` writes into the slice it is given.
     pub(crate) fn append<E>(
         &mut self,

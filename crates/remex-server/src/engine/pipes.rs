@@ -40,6 +40,8 @@ pub(super) struct Pipes {
     tty: bool,
     /// Bytes of the last read from a descriptor.
     last_read: usize,
+    /// How much of each source is read even if there is no room for it.
+    rest: [usize; 2],
     room: PipeRoom,
     /// The child's side of the terminal, held open while it runs. A program may close its terminal and reopen
     /// it, so until it exits that is neither the end of its output nor of its input.
@@ -99,6 +101,7 @@ impl Pipes {
                 stdin: stdin.map(|fd| Watched::new(fd, Interest::WRITABLE)).transpose()?,
                 tty: false,
                 last_read: 0,
+                rest: [0; 2],
                 slave: None,
             },
             ChildIo::Pty { master } => {
@@ -111,6 +114,7 @@ impl Pipes {
                     stdin: None,
                     tty: true,
                     last_read: 0,
+                    rest: [0; 2],
                     // The buffer of a terminal has a fixed size.
                     room: PipeRoom::Refused,
                     slave: Some(slave),
@@ -153,6 +157,7 @@ impl Pipes {
             slave: slave.map(take_kept).transpose()?,
             tty,
             last_read: 0,
+            rest: [0; 2],
             room,
         })
     }
@@ -184,6 +189,16 @@ impl Pipes {
                 .map_or(TERMINAL_BYTES, |len| usize::try_from(len).unwrap_or(usize::MAX).max(1)),
         };
         [available(&self.out[0]), available(&self.out[1])]
+    }
+
+    /// Allows to read what is buffered now although there is no room for it, and one byte more, which shows the end.
+    pub(super) fn grant_rest(&mut self) {
+        self.rest = self.available().map(|len| len.saturating_add(1));
+    }
+
+    /// Returns how much of a source is still to be read even if there is no room for it.
+    pub(super) fn rest(&self, index: usize) -> usize {
+        self.rest[index]
     }
 
     /// Appends output to `log` as one event, at most `max` bytes: what one read returns, or more from a terminal if the log
@@ -218,6 +233,7 @@ impl Pipes {
             Ok(0) => IoOutcome::End,
             Ok(len) => {
                 fd.on_data();
+                self.rest[index] = self.rest[index].saturating_sub(len);
                 IoOutcome::Bytes(len)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -18,7 +18,7 @@ use tokio::io::Interest;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Holding, Owner as _, ProcessLog, Request, Starting,
+    Audience, Caller as _, Engine, Exit, Owner as _, ProcessLog, Request, Starting,
     managed::ProxyRules,
     no_end_of_input,
     pipes::{IoOutcome, Pipes},
@@ -382,12 +382,8 @@ impl<A: Audience> Runner<A> {
             let now = Instant::now();
             let mut state = process.state();
             let budget = process.budget(&state);
-            let mut hold = state.hold(&process.spec, &limits, Holding::Generous, now);
-            let mut room = state.log.room(hold, budget);
-            if room == 0 {
-                hold = state.hold(&process.spec, &limits, Holding::Least, now);
-                room = state.log.room(hold, budget);
-            }
+            let rest = self.pipes.rest(index);
+            let (hold, room) = state.room(&process.spec, &limits, budget, rest, now);
             if state.full && room > 0 {
                 // A child that was paused was not idle.
                 state.last_output = now;
@@ -503,6 +499,9 @@ impl<A: Audience> Runner<A> {
         let process = Arc::clone(&self.process);
         loop {
             let mut state = process.state();
+            if std::mem::take(&mut state.reads_rest) {
+                self.pipes.grant_rest();
+            }
             let Some(request) = state.requests.pop_front() else { return };
             match request {
                 Request::Write(write) if self.killed => {

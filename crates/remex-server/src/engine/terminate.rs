@@ -156,7 +156,7 @@ impl<A: Audience> GracefulTermination<'_, A> {
 
 /// Waits until everything in `scope` has ended; pending for good if something outlives the output of the process.
 async fn ended<A: Audience>(scope: &Scope, process: &Engine<A>) {
-    process.ended().await;
+    process.exited().await;
     if has_ended(scope).await {
         return;
     }
@@ -252,11 +252,6 @@ impl<A: Audience> Engine<A> {
 
     fn graceful_terminations(&self) -> MutexGuard<'_, GracefulTerminations> {
         self.graceful_terminations.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until the direct child has exited.
-    async fn ended(&self) {
-        self.until(|state| state.exit.is_some()).await;
     }
 
     /// Waits until the log is closed.

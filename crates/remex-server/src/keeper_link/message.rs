@@ -206,6 +206,8 @@ pub(crate) enum ToKeeper {
     Status,
     /// The server ends in good order: it has ended what it had started itself.
     Goodbye,
+    /// Nothing of a process runs any more: the rest of its output is to be read even if its log is full.
+    ReadRest(Key),
 }
 
 /// A message of the keeper.

@@ -223,7 +223,7 @@ impl Session {
         let admitted = match turn.commit() {
             Ok(()) => self
                 .admit(start, Entry::Again(&mut place), &bounds)
-                .map_err(|error| not_again(&old.id, was_running, error)),
+                .map_err(|error| not_again(&old, was_running, error)),
             Err(error) => Err(error),
         };
         let (process, command) = match admitted {
@@ -253,7 +253,7 @@ impl Session {
             Ok(Err(error)) => error,
             Ok(Ok(None)) | Err(_) => defect(),
         };
-        Outcome::Failed(not_again(&old.id, was_running, error))
+        Outcome::Failed(not_again(&old, was_running, error))
     }
 
     /// Ends the process to restart, if nothing that can be known before is against that.
@@ -276,7 +276,8 @@ impl Session {
         StartRequest::check_confined(&start, bounds.floor, &self.host, &self.owner.identity).await?;
         self.check_unattached(id, outbox.id)?;
         let place = self.place_for_next(&old, bounds)?;
-        let was_running = self.end_process(&old, request.grace_ms, outbox, turn).await?;
+        let was_running = old.is_live();
+        self.end_process(&old, request.grace_ms, outbox, turn).await?;
         Ok(Prepared { place, start, was_running })
     }
 
@@ -309,40 +310,44 @@ impl Session {
         Ok(Place { session: Arc::clone(self), old: Arc::clone(old), is_taken: true, is_replaced: false })
     }
 
-    /// Ends a process with its whole tree; returns whether it had not closed.
+    /// Ends a process with its whole tree, and waits until all its output is in its log.
     async fn end_process(
         &self,
         old: &Arc<Process>,
         grace_ms: Option<u64>,
         outbox: &Arc<Outbox>,
         turn: &mut Turn,
-    ) -> Result<bool, RpcError> {
-        let was_open = old.is_live();
-        if let Some(timeout_ms) = grace_ms.filter(|ms| *ms > 0 && was_open) {
-            terminate(old, TerminateMode::Graceful { timeout_ms }, outbox).await?;
+    ) -> Result<(), RpcError> {
+        let was_running = old.is_live();
+        let failed = |error| not_again(old, was_running, error);
+        if let Some(timeout_ms) = grace_ms.filter(|ms| *ms > 0 && was_running) {
+            terminate(old, TerminateMode::Graceful { timeout_ms }, outbox).await.map_err(failed)?;
+            let closes = async {
+                old.exited().await;
+                // A full log waits for its reader, who may be waiting for this restart.
+                old.read_rest();
+                self.has_closed(old).await;
+            };
             tokio::select! {
-                () = self.has_closed(old) => {}
+                () = closes => {}
                 () = turn.grace_over() => {}
             }
         }
         turn.begin_kill()?;
         // Answered when nothing of it is left.
-        terminate(old, TerminateMode::Force, outbox).await?;
+        terminate(old, TerminateMode::Force, outbox).await.map_err(failed)?;
+        if was_running {
+            old.read_rest();
+        }
         if tokio::time::timeout(CLOSE_PATIENCE, self.has_closed(old)).await.is_err() {
-            let message = format!(
-                "cannot restart process `{}`: something that the server cannot find keeps its output open",
-                old.id
-            );
-            return Err(RpcError::new(ErrorKind::Internal, message).with_hint(
-                "look for it on the host; it removed the tag of the server, as a hostile program may",
-            ));
+            return Err(failed(not_closed(old).await));
         }
         old.release();
         let begun = Instant::now();
         while old.is_read_back() && begun.elapsed() < READ_PATIENCE {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        Ok(was_open)
+        Ok(())
     }
 
     /// Waits until a process no longer counts as running.
@@ -389,12 +394,25 @@ async fn terminate(
     answer.await.unwrap_or_else(|_| Err(defect())).map(drop)
 }
 
-/// Says in the error of a start what has become of the process before it.
-fn not_again(process: &str, was_running: bool, mut error: RpcError) -> RpcError {
-    let before = if was_running {
-        format!("process `{process}` was ended, but not started again")
+/// Returns why a process has not closed although nothing of it is left.
+fn not_closed(process: &Process) -> RpcError {
+    if process.waits_for_room() {
+        let message = "there is no space left for the rest of its output";
+        return RpcError::new(ErrorKind::LimitExceeded, message)
+            .with_hint("free space on the disk of the state directory, or forget processes that have ended");
+    }
+    let message = "something that the server cannot find keeps its output open";
+    RpcError::new(ErrorKind::Internal, message)
+        .with_hint("look for it on the host; it removed the tag of the server, as a hostile program may")
+}
+
+/// Says in the error of a restart what has become of the process.
+fn not_again(process: &Process, was_running: bool, mut error: RpcError) -> RpcError {
+    let id = &process.id;
+    let before = if was_running && (process.has_exited() || !process.is_live()) {
+        format!("process `{id}` was ended, but not started again")
     } else {
-        format!("process `{process}` was not started again")
+        format!("process `{id}` was not started again")
     };
     error.message = format!("{before}: {}", error.text());
     error.start = None;

@@ -10,6 +10,7 @@ mod links;
 mod logs;
 mod memory;
 mod restart_followers;
+mod restart_full;
 mod restart_handles;
 mod restart_policy;
 mod restart_turns;

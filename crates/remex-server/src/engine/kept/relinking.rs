@@ -32,7 +32,11 @@ impl<A: Audience> Engine<A> {
         self.on_progress(&mut state, kept.progress);
         let dropped = self.send_again(&mut state);
         self.tell_hold(&mut state, Telling::All);
+        let reads_rest = state.reads_rest;
         drop(state);
+        if reads_rest {
+            self.read_rest();
+        }
         dropped.into_iter().for_each(Undone::answer);
     }
 

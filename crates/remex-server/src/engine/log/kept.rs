@@ -162,6 +162,17 @@ impl KeptLog {
         DROPPED_BYTES
     }
 
+    /// Returns how many bytes fit on the disk beyond what the log may hold.
+    pub(super) fn room_for_rest(&mut self, hold: Hold) -> usize {
+        let remex_log::Hold::After { seq, .. } = self.effective(hold) else { return 0 };
+        // Everything after this event stays, but none of it counts.
+        let offset = self.writer.position().offset;
+        match self.writer.room(remex_log::Hold::After { seq, offset }) {
+            Room::Bytes(bytes) => bytes,
+            Room::Full(_) => 0,
+        }
+    }
+
     pub(super) fn append<E>(
         &mut self,
         stream: Stream,

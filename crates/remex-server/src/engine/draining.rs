@@ -1,0 +1,60 @@
+//! The rest of the output of a process whose tree has ended: it is read even if the log is full.
+//!
+//! Nothing writes more then, so that is at most what a pipe or a terminal can buffer. Until it is in the log, the process
+//! does not close. Start at [`Engine::read_rest`].
+
+use std::time::Instant;
+
+use remex_proto::state::output_log::Hold;
+
+use super::{Audience, Engine, Holding, Place, ProcessState, Spec};
+use crate::{keeper_link::message::ToKeeper, limits::Limits};
+
+impl<A: Audience> Engine<A> {
+    /// Reads what is buffered now into the log, whether or not there is room for it.
+    pub(crate) fn read_rest(&self) {
+        self.state().reads_rest = true;
+        if let Place::Keeper { link, key } = &self.place {
+            link.send(&ToKeeper::ReadRest(*key));
+        }
+        self.wake();
+    }
+
+    /// Waits until the direct child has exited.
+    pub(crate) async fn exited(&self) {
+        self.until(|state| state.exit.is_some()).await;
+    }
+
+    /// Returns whether the direct child has exited.
+    pub(crate) fn has_exited(&self) -> bool {
+        self.state().exit.is_some()
+    }
+
+    /// Returns whether output waits for room in the log.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.state().full
+    }
+}
+
+impl<A: Audience> ProcessState<A> {
+    /// Returns what must stay in the log, and how many bytes may be appended now: `rest` of them even if it is full.
+    pub(super) fn room(
+        &mut self,
+        spec: &Spec,
+        limits: &Limits,
+        budget: usize,
+        rest: usize,
+        now: Instant,
+    ) -> (Hold, usize) {
+        let hold = self.hold(spec, limits, Holding::Generous, now);
+        match self.log.room(hold, budget) {
+            0 => {}
+            room => return (hold, room),
+        }
+        let hold = self.hold(spec, limits, Holding::Least, now);
+        match self.log.room(hold, budget) {
+            0 if rest > 0 => (hold, self.log.room_for_rest(hold).min(rest)),
+            room => (hold, room),
+        }
+    }
+}
