@@ -455,6 +455,9 @@ impl Keeper {
             ToKeeper::Forget(key) => self.forget(key),
             ToKeeper::Status => link.send(&FromKeeper::Status(self.status())),
             ToKeeper::Goodbye => {}
+            ToKeeper::TryLog { key, number } => {
+                link.send(&FromKeeper::LogTried(number, self.try_log(key)));
+            }
             ToKeeper::ReadRest(key) => {
                 if let Some(process) = self.process(key) {
                     process.read_rest();

@@ -7,6 +7,7 @@
 pub(crate) mod message;
 pub(crate) mod peer;
 pub(crate) mod stream;
+mod trials;
 
 use std::{
     collections::HashMap,
@@ -33,6 +34,8 @@ use message::{
 };
 use peer::Peer;
 use stream::{LinkStream, Received};
+pub(crate) use trials::Trial;
+use trials::Trials;
 
 /// How long a keeper may take to greet and list its processes.
 const GREETING_PATIENCE: Duration = Duration::from_secs(15);
@@ -74,6 +77,7 @@ pub(crate) struct KeeperLink {
     owed: Mutex<HashMap<Key, Owed>>,
     /// How many logs the keeper has deleted.
     deletions: watch::Sender<u64>,
+    trials: Trials,
     next_key: AtomicU64,
     next_number: AtomicU64,
     /// Whether the keeper still has to answer a question about its status.
@@ -190,6 +194,7 @@ impl KeeperLink {
             listeners: Mutex::default(),
             owed: Mutex::default(),
             deletions: watch::Sender::new(0),
+            trials: Trials::default(),
             next_key: AtomicU64::new(newest.max(now_ms() << 16).saturating_add(1)),
             next_number: AtomicU64::new(1),
             is_asked: AtomicBool::new(false),
@@ -303,6 +308,9 @@ impl KeeperLink {
                 self.deletions.send_modify(|count| *count += 1);
                 return;
             }
+            FromKeeper::LogTried(number, failure) => {
+                return self.trials.answer(*number, failure.clone());
+            }
             FromKeeper::Status(status) => {
                 // In this order, so that whoever asks from now on gets an answer of its own.
                 self.is_asked.store(false, Ordering::Relaxed);
@@ -383,6 +391,16 @@ impl KeeperLink {
     /// Returns how many logs the keeper has deleted, to wait for more.
     pub(crate) fn deletions(&self) -> watch::Receiver<u64> {
         self.deletions.subscribe()
+    }
+
+    /// Has the keeper try whether there is space for the log of another start of a process.
+    pub(crate) async fn try_log(&self, key: Key) -> Trial {
+        let number = self.new_number();
+        let trial = self.trials.begin(number);
+        if self.send(&ToKeeper::TryLog { key, number }) != Sent::Yes {
+            return Trial::Unanswered;
+        }
+        tokio::time::timeout(STATUS_PATIENCE, trial.outcome()).await.unwrap_or(Trial::Unanswered)
     }
 
     /// Asks the keeper what it has; returns `None` if it does not respond in time.

@@ -200,14 +200,12 @@ impl Expire for Process {
     }
 
     fn make_way(self: Arc<Self>) -> bool {
-        match self.standing() {
-            Standing::Current => self.forget_if_settled(),
-            Standing::Leaving => return false,
-            Standing::Replaced => {
-                if let Some(owner) = self.owner() {
-                    owner.forget(&self);
-                }
-            }
+        if self.is_spared() {
+            return false;
+        }
+        match (self.standing(), self.owner()) {
+            (Standing::Replaced, Some(owner)) => owner.forget(&self),
+            _ => self.forget_if_settled(),
         }
         true
     }

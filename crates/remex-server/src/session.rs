@@ -337,12 +337,7 @@ impl Session {
     /// Evicts output of closed processes until `account` has room for `wanted` bytes more.
     fn reclaim_own(&self, account: &Account, wanted: usize) {
         while account.left(Kind::Output) < wanted {
-            let next = {
-                let mut processes = self.processes();
-                let next = processes.closed.get(processes.drained).cloned();
-                processes.drained += usize::from(next.is_some());
-                next
-            };
+            let next = self.processes().next_to_drain();
             match next {
                 Some(process) => process.reclaim(),
                 None => return,
@@ -465,17 +460,12 @@ impl Owner<Followers> for Session {
         }
         processes.closed.push_back(Arc::clone(process));
         processes.closed_weight += process.spec.weight;
-        while processes.closed.len() > limits.closed_processes
-            || processes.closed_weight > limits.closed_bytes
-        {
-            let settled = processes.closed.iter().find(|process| process.is_settled());
-            let unsettled = processes.closed.iter().find(|process| process.standing() != Standing::Leaving);
-            let Some(oldest) = settled.or(unsettled).cloned() else { break };
+        while let Some(oldest) = processes.excess(&limits) {
             processes.forget(&oldest);
             self.delete_log(oldest);
         }
         drop(processes);
-        process.forget_after(process.spec.closed_ttl);
+        process.forget_after(process.spec.closed_ttl.max(process.spared_for()));
         if let Some(durable) = self.host.durable().filter(|_| process.is_durable()) {
             durable.add_closed(&self.id, process);
         }

@@ -6,6 +6,7 @@
 mod insisting;
 mod judging;
 mod relinking;
+mod space;
 mod starting;
 
 use std::{
@@ -472,7 +473,10 @@ impl<A: Audience> KeptListener for Engine<A> {
                 state.forwarded.finish_start(Ok((pid, started_at_ms)));
             }
             FromKeeper::NotStarted { failure, .. } => state.forwarded.finish_start(Err(failure)),
-            FromKeeper::Kept(_) | FromKeeper::Status(_) | FromKeeper::Deleted(_) => {}
+            FromKeeper::Kept(_)
+            | FromKeeper::Status(_)
+            | FromKeeper::Deleted(_)
+            | FromKeeper::LogTried(..) => {}
         }
     }
 

@@ -26,7 +26,7 @@ const SMALLEST_SEGMENT: u64 = 64 << 10;
 const LARGEST_SEGMENT: u64 = 8 << 20;
 
 /// The extension of the directory of a process that is being deleted.
-const DELETED: &str = "deleted";
+pub(super) const DELETED: &str = "deleted";
 
 /// Logs that are just being deleted.
 #[derive(Debug, Default)]

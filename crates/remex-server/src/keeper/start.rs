@@ -1,20 +1,26 @@
 //! Starts of processes in the keeper: first the description, then the child, then a note that it runs, each on the disk
 //! before the next if the process must survive a power failure. Start at [`Keeper::start`].
 
-use std::{fs::File, io, path::PathBuf, sync::Arc};
+use std::{
+    fs::{self, File},
+    io,
+    path::PathBuf,
+    sync::Arc,
+};
 
+use remex_log::Space as _;
 use remex_proto::{ErrorKind, RpcError};
 
 use super::{
     Announcer, Entry, Keeper, Kept,
     link::{LinkCaller, ServerLink},
-    space::log_options,
+    space::{DELETED, log_options},
 };
 use crate::{
     clock::now_ms,
     durable::{DESCRIPTION, START_NOTE, StartNote, not_synced},
     engine::{Caller as _, KeptLog, KeptSpec, Owner as _, broken},
-    keeper_link::message::{FREE_DISK, FromKeeper, NewProcess, StartFailure},
+    keeper_link::message::{FREE_DISK, Failure, FromKeeper, Key, NewProcess, StartFailure},
     state_dir::{sync, sync_dir},
     threads::OwnWork,
 };
@@ -77,6 +83,25 @@ impl Keeper {
         };
         self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
         self.refill_spares();
+    }
+
+    /// Returns why the log of another start of a process cannot be created, if it cannot.
+    pub(super) fn try_log(self: &Arc<Self>, key: Key) -> Option<Failure> {
+        let Entry { description, quota, rules, .. } = self.processes().get(&key).cloned()?;
+        let dir = self.state.processes().join(format!("{}-tried.{DELETED}", key.dir_name()));
+        let created = self.spares.create_log(&dir, &description, log_options(&rules), Arc::clone(&quota));
+        let mut writer = match created {
+            Ok(writer) => writer,
+            Err(error) => return Some((&not_created(&rules.id, &error)).into()),
+        };
+        // Gives back what is reserved, so that only the files count.
+        let _ = writer.closed(now_ms(), &[]);
+        let bytes = writer.position().disk_bytes;
+        drop(writer);
+        let _ = fs::remove_dir_all(dir);
+        quota.release(bytes);
+        self.refill_spares();
+        None
     }
 
     /// Creates directories for the next starts while nobody waits for them.

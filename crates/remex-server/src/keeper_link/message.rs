@@ -208,6 +208,11 @@ pub(crate) enum ToKeeper {
     Goodbye,
     /// Nothing of a process runs any more: the rest of its output is to be read even if its log is full.
     ReadRest(Key),
+    /// Whether there is space for the log of another start of a process; answered by `LogTried`.
+    TryLog {
+        key: Key,
+        number: RequestNumber,
+    },
 }
 
 /// A message of the keeper.
@@ -237,6 +242,8 @@ pub(crate) enum FromKeeper {
     Status(KeeperStatus),
     /// The answer to `Forget`: the log is gone, or cannot be deleted.
     Deleted(Key),
+    /// The answer to `TryLog`: why there is no space, if there is none.
+    LogTried(RequestNumber, Option<Failure>),
 }
 
 /// What the keeper has.

@@ -3,7 +3,10 @@
 //! A connection is sent everything of the one before, up to its close, before it is sent anything of the next. Start at
 //! [`Succession`].
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
 
 use remex_proto::process::{self as wire, GapCause};
 
@@ -28,6 +31,8 @@ pub(crate) enum Standing {
 #[derive(Debug, Default)]
 pub(super) struct Succession {
     pub(super) standing: Standing,
+    /// Until then, nothing but its client forgets it: a restart of it has failed, and may be tried again.
+    spared_until: Option<Instant>,
     before: Weak<Process>,
     next: Weak<Process>,
 }
@@ -46,6 +51,30 @@ impl Process {
 
     pub(crate) fn set_standing(&self, standing: Standing) {
         self.state().audience.succession.standing = standing;
+    }
+
+    /// Lets it stay for at least this long after a restart of it has failed.
+    pub(crate) fn spare(&self, time: Duration) {
+        let audience = &mut self.state().audience;
+        audience.succession.standing = Standing::Current;
+        audience.succession.spared_until = Instant::now().checked_add(time);
+        audience.overdue = false;
+    }
+
+    /// Returns how long nothing but its client forgets it.
+    pub(crate) fn spared_for(&self) -> Duration {
+        let spared_until = self.state().audience.succession.spared_until;
+        spared_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Returns whether neither it nor its output may make room for others: it is being restarted, or could not be.
+    pub(crate) fn is_spared(&self) -> bool {
+        let succession = &self.state().audience.succession;
+        match succession.standing {
+            Standing::Leaving => true,
+            Standing::Replaced => false,
+            Standing::Current => succession.spared_until.is_some_and(|until| Instant::now() < until),
+        }
     }
 
     /// Lets its events come after those of the process that it replaces.

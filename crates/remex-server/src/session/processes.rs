@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::{Reach, Session};
-use crate::process::{Process, Standing};
+use crate::{
+    limits::Limits,
+    process::{Process, Standing},
+};
 
 /// The processes of a session, by id, and those that have closed.
 #[derive(Debug, Default)]
@@ -20,6 +23,8 @@ pub(super) struct Processes {
     pub(super) drained: usize,
     /// Bytes that they keep besides their output.
     pub(super) closed_weight: usize,
+    /// Those that are being restarted, or could not be.
+    spared: Vec<Arc<Process>>,
     pub(super) ended: bool,
 }
 
@@ -49,6 +54,7 @@ impl Processes {
             self.closed_weight -= process.spec.weight;
             self.drained -= usize::from(index < self.drained);
         }
+        self.spared.retain(|spared| !Arc::ptr_eq(spared, process));
         process.withdraw();
     }
 
@@ -58,9 +64,43 @@ impl Processes {
         replaced.chain(self.by_id.values()).cloned().collect()
     }
 
+    /// Spares a process that is being restarted, or could not be.
+    pub(super) fn spare(&mut self, process: &Arc<Process>) {
+        if !self.spared.iter().any(|spared| Arc::ptr_eq(spared, process)) {
+            self.spared.push(Arc::clone(process));
+        }
+    }
+
+    /// Returns the closed one to forget next if there are too many; those that are spared do not count.
+    pub(super) fn excess(&mut self, limits: &Limits) -> Option<Arc<Process>> {
+        self.spared.retain(|process| process.is_spared());
+        let spared = self.spared.iter().filter(|process| !process.is_live());
+        let count = self.closed.len().saturating_sub(spared.clone().count());
+        let weight = self.closed_weight.saturating_sub(spared.map(|process| process.spec.weight).sum());
+        if count <= limits.closed_processes && weight <= limits.closed_bytes {
+            return None;
+        }
+        let mut others = self.closed.iter().filter(|process| !process.is_spared());
+        let settled = others.clone().find(|process| process.is_settled());
+        settled.or_else(|| others.next()).cloned()
+    }
+
+    /// Returns the oldest closed one whose output has not made room yet, and may; the next call returns another.
+    pub(super) fn next_to_drain(&mut self) -> Option<Arc<Process>> {
+        let index = (self.drained..self.closed.len()).find(|index| !self.closed[*index].is_spared())?;
+        if index > self.drained
+            && let Some(next) = self.closed.remove(index)
+        {
+            // Those that are spared come after it, so that they are not taken for drained.
+            self.closed.insert(self.drained, next);
+        }
+        self.drained += 1;
+        self.closed.get(self.drained - 1).cloned()
+    }
+
     /// Returns the oldest closed one that can be forgotten, among the oldest `looked_at`.
     pub(super) fn oldest_free(&self, looked_at: usize, is_attached: bool) -> Option<Arc<Process>> {
-        let mut oldest = self.closed.iter().take(looked_at);
+        let mut oldest = self.closed.iter().filter(|process| !process.is_spared()).take(looked_at);
         let is_free = |process: &Arc<Process>| process.is_settled() && (is_attached || !process.is_held());
         let free = oldest.clone().find(|process| is_free(process));
         // Those who follow what was replaced are told what they miss.

@@ -37,7 +37,7 @@ const READ_PATIENCE: Duration = Duration::from_secs(2);
 /// How often to look whether it has.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a process at least stays there that was not started again.
+/// How long a process that was not started again stays there at least, whatever its place or its memory is needed for.
 const LEFT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a new process comes into its session.
@@ -103,7 +103,7 @@ impl Drop for Place {
         }
         let (session, old) = (&self.session, &self.old);
         let mut processes = session.processes();
-        old.set_standing(Standing::Current);
+        old.spare(LEFT_PATIENCE);
         if old.is_live() {
             return;
         }
@@ -117,7 +117,7 @@ impl Drop for Place {
             processes.by_id.insert(old.id.clone(), Arc::clone(old));
         }
         drop(processes);
-        old.forget_after(old.spec.closed_ttl.max(LEFT_PATIENCE));
+        old.forget_after(old.spec.closed_ttl.max(old.spared_for()));
         session.closed_one.notify_waiters();
     }
 }
@@ -277,6 +277,7 @@ impl Session {
         self.check_unattached(id, outbox.id)?;
         let place = self.place_for_next(&old, bounds)?;
         let was_running = old.is_live();
+        old.check_space().await.map_err(|error| not_again(&old, was_running, error))?;
         self.end_process(&old, request.grace_ms, outbox, turn).await?;
         Ok(Prepared { place, start, was_running })
     }
@@ -307,6 +308,7 @@ impl Session {
             self.count_start(&mut processes, bounds)?;
         }
         old.set_standing(Standing::Leaving);
+        processes.spare(old);
         Ok(Place { session: Arc::clone(self), old: Arc::clone(old), is_taken: true, is_replaced: false })
     }
 
@@ -395,7 +397,10 @@ async fn terminate(
 }
 
 /// Returns why a process has not closed although nothing of it is left.
-fn not_closed(process: &Process) -> RpcError {
+async fn not_closed(process: &Process) -> RpcError {
+    if let Err(silent) = process.check_keeper().await {
+        return silent;
+    }
     if process.waits_for_room() {
         let message = "there is no space left for the rest of its output";
         return RpcError::new(ErrorKind::LimitExceeded, message)

@@ -131,11 +131,6 @@ impl DurableHost {
         server.wait().unwrap();
     }
 
-    /// Returns the pid of the server.
-    pub(super) fn pid(&self) -> u32 {
-        self.server.as_ref().unwrap().id()
-    }
-
     /// Ends the server with SIGTERM.
     pub(super) fn stop(&mut self) {
         let mut server = self.server.take().unwrap();

@@ -9,6 +9,7 @@ mod incarnations;
 mod links;
 mod logs;
 mod memory;
+mod restart_failures;
 mod restart_followers;
 mod restart_full;
 mod restart_handles;

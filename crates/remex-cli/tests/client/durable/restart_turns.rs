@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{
     host::DurableHost,
     restarts::{connect, poll, resume},
-    space::on_a_small_disk,
 };
 use crate::support::{Client, Guarded, decode, encode, start_params, token_of, with};
 
@@ -139,32 +138,6 @@ fn a_restart_has_the_memory_of_the_process_that_it_replaces() {
         }
         assert_eq!(restarts.len(), listed(&client, &session).as_array().unwrap().len());
     }
-}
-
-#[test]
-fn a_full_disk_does_not_take_the_process_that_could_not_be_started_again() {
-    let host = on_a_small_disk();
-    let (client, session) = connect(&host);
-    client.start("p", &["/bin/sh", "-c", "echo precious; exec sleep 1000"], json!({"restartable": true}));
-    client.wait_for_output("p", "precious");
-    // The disk is that of the server, which has a mount namespace of its own.
-    let fill = format!("/proc/{}/root{}/fill", host.pid(), host.state().display());
-    let mut block = vec![0_u8; 1 << 20];
-    let mut file = fs::File::create(&fill).unwrap();
-    while !block.is_empty() {
-        if std::io::Write::write_all(&mut file, &block).is_err() {
-            block.truncate(block.len() / 2);
-        }
-    }
-    let error = client.call("process/restart", json!({"processId": "p"})).unwrap_err();
-    assert!(error["message"].as_str().unwrap().contains("was ended, but not started again"), "{error}");
-    assert_eq!(state_of(&client, &session, "p")["state"], "closed");
-    drop(file);
-    fs::remove_file(fill).unwrap();
-    let read = client.call("process/read", json!({"processId": "p", "afterSeq": 0})).unwrap();
-    assert_eq!(decode(&read["chunks"][0]["chunk"]), b"precious\n");
-    client.call("process/restart", json!({"processId": "p"})).unwrap();
-    assert_eq!(state_of(&client, &session, "p")["state"], "running");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::{
 const DELETION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a start waits for a connection to the keeper.
-const LINK_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the keeper has for a start before it is asked whether it responds at all.
 const START_PATIENCE: Duration = Duration::from_secs(6);
@@ -58,7 +58,7 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Has the keeper delete the log of a closed process; returns whether there is one.
-    async fn make_space(&self) -> bool {
+    pub(super) async fn make_space(&self) -> bool {
         let Place::Keeper { link, .. } = &self.place else { return false };
         let (durable, owner) = (self.host.durable(), self.owner.upgrade());
         let Some((durable, owner)) = durable.zip(owner) else { return false };
@@ -96,7 +96,8 @@ impl<A: Audience> Engine<A> {
         let mut given_up = GivenUp { process: self, is_answered: false };
         let Some(answer) = wait_for_keeper(link, answer).await else {
             tracing::warn!(process = %self.id, keeper = link.pid(), "the keeper does not respond; giving up a start");
-            return Attempted::Answered(Err(silent_keeper(link.pid())));
+            let error = silent_keeper(link.pid(), ", or start it with `durable: false`");
+            return Attempted::Answered(Err(StartFailure::Other((&error).into())));
         };
         given_up.is_answered = true;
         match answer {
@@ -125,15 +126,14 @@ async fn wait_for_keeper(
     }
 }
 
-fn silent_keeper(pid: u32) -> StartFailure {
+pub(super) fn silent_keeper(pid: u32, instead: &str) -> RpcError {
     let message = format!(
         "the keeper (pid {pid}), which runs durable processes, does not respond: it is suspended, or the disk of the state \
          directory hangs"
     );
-    let hint = format!(
-        "resume it with `kill -CONT {pid}` on that host, or check that disk, and try again, or start it with `durable: false`"
-    );
-    StartFailure::Other((&RpcError::new(ErrorKind::Internal, message).with_hint(hint)).into())
+    let hint =
+        format!("resume it with `kill -CONT {pid}` on that host, or check that disk, and try again{instead}");
+    RpcError::new(ErrorKind::Internal, message).with_hint(hint)
 }
 
 fn unreachable_keeper() -> StartFailure {
