@@ -354,6 +354,12 @@ impl Host {
         &self.phase
     }
 
+    /// Waits until the server is in this phase of its life, or in a later one.
+    pub(crate) async fn reaches(&self, phase: Phase) {
+        // The sender lives as long as the host.
+        _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         *self.phase.borrow() > Phase::Serving
     }

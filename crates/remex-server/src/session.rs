@@ -310,12 +310,7 @@ impl Session {
 
     /// Refuses a start while the server or the session ends.
     fn check_starts(&self, processes: &Processes) -> Result<(), RpcError> {
-        if !processes.ended && !self.host.is_stopping() {
-            return Ok(());
-        }
-        let message = "the server or the session is ending and starts nothing new";
-        Err(RpcError::new(ErrorKind::ShuttingDown, message)
-            .with_hint("connect to another server, or start a new session"))
+        if processes.ended || self.host.is_stopping() { Err(shutting_down()) } else { Ok(()) }
     }
 
     /// Counts one more process, unless there are as many as may be.
@@ -361,7 +356,12 @@ impl Session {
     fn processes(&self) -> MutexGuard<'_, Processes> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+fn shutting_down() -> RpcError {
+    let message = "the server or the session is ending and starts nothing new";
+    RpcError::new(ErrorKind::ShuttingDown, message)
+        .with_hint("connect to another server, or start a new session")
 }
 
 fn not_attached() -> RpcError {

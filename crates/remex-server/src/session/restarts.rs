@@ -16,12 +16,13 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use super::{
-    Session, StartBounds, saved,
+    Session, StartBounds, saved, shutting_down,
     starts::{Asked, PendingStart},
     turns::{Joined, Turn},
 };
 use crate::{
     engine::{HANG_THRESHOLD, Request, StartRequest, Starting, broken, unknown_process},
+    host::Phase,
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
     process::{Followers, Process, ProcessOwner, Standing, StartAt, Viewer},
     supervise::defect,
@@ -210,10 +211,10 @@ impl Session {
         slots: Arc<Semaphore>,
         turn: &mut Turn,
     ) -> Outcome {
-        let refused = |error: RpcError| {
-            let is_left = self.is_saved() && error.kind == ErrorKind::ShuttingDown && self.host.is_stopping();
-            if is_left { Outcome::Left } else { Outcome::Refused(error) }
+        let is_left = |error: &RpcError| {
+            self.is_saved() && error.kind == ErrorKind::ShuttingDown && self.host.is_stopping()
         };
+        let refused = |error: RpcError| if is_left(&error) { Outcome::Left } else { Outcome::Refused(error) };
         let prepared = self.prepare(request, &mut bounds, responder.outbox(), turn).await;
         let Prepared { mut place, start, was_running } = match prepared {
             Ok(prepared) => prepared,
@@ -244,7 +245,11 @@ impl Session {
             }
         };
         self.host.spawn(running.instrument(span));
-        let error = match answer.await {
+        let answered = tokio::select! {
+            answered = answer => answered,
+            () = self.host.reaches(Phase::Disconnecting) => Ok(Err(shutting_down())),
+        };
+        let error = match answered {
             Ok(Ok(Some(started))) => {
                 place.replaced();
                 self.show_to_controller(&process, responder.outbox().id);
@@ -253,6 +258,10 @@ impl Session {
             Ok(Err(error)) => error,
             Ok(Ok(None)) | Err(_) => defect(),
         };
+        // The next server finds what the keeper has started meanwhile.
+        if process.is_durable() && is_left(&error) {
+            return Outcome::Left;
+        }
         Outcome::Failed(not_again(&old, was_running, error))
     }
 
@@ -277,8 +286,15 @@ impl Session {
         self.check_unattached(id, outbox.id)?;
         let place = self.place_for_next(&old, bounds)?;
         let was_running = old.is_live();
-        old.check_space().await.map_err(|error| not_again(&old, was_running, error))?;
-        self.end_process(&old, request.grace_ms, outbox, turn).await?;
+        let ended = async {
+            old.check_space().await.map_err(|error| not_again(&old, was_running, error))?;
+            self.end_process(&old, request.grace_ms, outbox, turn).await
+        };
+        tokio::select! {
+            ended = ended => ended?,
+            // The next server carries it out.
+            () = self.host.reaches(Phase::Stopping) => return Err(not_again(&old, was_running, shutting_down())),
+        }
         Ok(Prepared { place, start, was_running })
     }
 

@@ -142,3 +142,38 @@ fn what_could_not_be_started_again_is_forgotten_on_request() {
     client.call("process/forget", json!({"processId": "p"})).unwrap();
     assert!(entry(&client, &session, "p").is_null());
 }
+
+#[test]
+fn a_server_that_ends_leaves_a_restart_that_waits_to_the_next_one() {
+    let mut host = DurableHost::renewable(&[]);
+    let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done";
+    for is_upgrade in [false, true] {
+        let is_left = (0..10).any(|_| {
+            let (client, session) = connect(&host);
+            client.start("p", &["/bin/sh", "-c", script], json!({"restartable": true}));
+            client.wait_for_output("p", "ready");
+            let before = entry(&client, &session, "p");
+            // It would be killed while the server already ends.
+            let asked = json!({"processId": "p", "sessionId": session, "graceMs": 700, "restartId": "r"});
+            client.send("process/restart", asked.clone());
+            client.wait_for_output("p", "asked");
+            if is_upgrade {
+                host.upgrade();
+                client.wait_end();
+            } else {
+                host.stop();
+                host.launch();
+            }
+            let said = host.said();
+            assert!(!said.contains("the keeper does not answer"), "{said}");
+            let client = resume(&host, &session);
+            let after = entry(&client, &session, "p");
+            let restarted = client.call("process/restart", asked).unwrap();
+            assert_ne!(restarted["pid"], before["pid"]);
+            client.call("session/end", json!({"sessionId": session})).unwrap();
+            // On a busy machine, the restart may be over by then.
+            (&after["state"], &after["pid"]) == (&json!("running"), &before["pid"])
+        });
+        assert!(is_left, "upgrade: {is_upgrade}, {}", host.said());
+    }
+}

@@ -13,6 +13,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{Audience, Engine, Place};
 use crate::{
     engine::{Caller as _, Lifecycle, Request, terminate},
+    host::Phase,
     keeper_link::message::RequestNumber,
     threads::OwnWork,
 };
@@ -33,8 +34,14 @@ impl<A: Audience> Engine<A> {
         let (sender, answered) = oneshot::channel();
         let process = Arc::clone(self);
         self.host.spawn(async move {
-            if tokio::time::timeout(KEEPER_PATIENCE, answered).await.is_err() {
-                process.end_without_keeper(number).await;
+            tokio::select! {
+                answered = tokio::time::timeout(KEEPER_PATIENCE, answered) => {
+                    if answered.is_err() {
+                        process.end_without_keeper(number).await;
+                    }
+                }
+                // The keeper is no longer listened to, and what it does is for the next server to find.
+                () = process.host.reaches(Phase::Disconnecting) => {}
             }
         });
         sender
