@@ -81,7 +81,7 @@ pub(crate) use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
 use searches::Searches;
 pub(crate) use snapshot::{SnapshotUse, Snapshots};
 pub(crate) use start::{Command, HANG_THRESHOLD, Starting};
-pub(crate) use start_request::StartRequest;
+pub(crate) use start_request::{StartFloor, StartRequest};
 pub(crate) use task::GATHER;
 use terminate::GracefulTerminations;
 pub(crate) use wait::Waiter;

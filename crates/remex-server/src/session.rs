@@ -30,7 +30,9 @@ use tracing::Instrument as _;
 
 use crate::{
     account::{Account, Charge, Kind},
-    engine::{Command, Owner, PendingDecision, Placement, Snapshots, Starting, broken, unknown_process},
+    engine::{
+        Command, Owner, PendingDecision, Placement, Snapshots, StartFloor, Starting, broken, unknown_process,
+    },
     fs::PathLockQueue,
     host::Host,
     outbox::{AfterSend, ConnectionId, Responder},
@@ -106,10 +108,15 @@ pub(crate) struct StartBounds {
     pub(crate) max_processes: Option<usize>,
     /// The least confinement.
     pub(crate) floor: Floor,
+    /// For a process that is started again, what the credential of its first start demanded.
+    pub(crate) first_floor: Option<Floor>,
     /// Whose variables they get.
     pub(crate) login: Option<Arc<SshLogin>>,
 }
 
+impl StartBounds {
+    fn start_floor(&self) -> StartFloor {
+        StartFloor { now: self.floor, first: self.first_floor.unwrap_or(self.floor) }
     }
 }
 
@@ -275,7 +282,7 @@ impl Session {
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
         let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
         let followers = entry.followers(&request.process_id);
-        let (process, command) = Process::prepare(request, bounds.floor, placement, followers)?;
+        let (process, command) = Process::prepare(request, bounds.start_floor(), placement, followers)?;
         self.owner.keep_open(&process, entry.replaced().map(|old| &**old))?;
         let _changing = self.changing();
         let viewer = match &entry {

@@ -68,7 +68,8 @@ impl Calls {
     /// Returns what the connection means for starts whose variables are known.
     fn restart_bounds(&self) -> StartBounds {
         let scopes = &self.credential.scopes;
-        StartBounds { max_processes: scopes.max_processes(), floor: scopes.floor(), login: None }
+        let (max_processes, floor) = (scopes.max_processes(), scopes.floor());
+        StartBounds { max_processes, floor, first_floor: None, login: None }
     }
 
     pub(super) fn write(&mut self, own: &Arc<Session>, request: wire::Write, responder: Responder) {

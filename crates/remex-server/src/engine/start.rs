@@ -36,7 +36,7 @@ use super::{
     incarnation, managed,
     managed::{Managed, ProxyRules},
     no_end_of_input, not_a_terminal,
-    start_request::StartRequest,
+    start_request::{StartFloor, StartRequest},
     supervised::Supervisor,
     unknown_process,
 };
@@ -130,7 +130,7 @@ impl<A: Audience> Engine<A> {
     /// Checks everything that needs no system call and creates the handle.
     pub(crate) fn prepare(
         request: wire::Start,
-        floor: Floor,
+        floor: StartFloor,
         placement: Placement<'_, A>,
         audience: A,
     ) -> Result<(Arc<Self>, Command), RpcError> {
@@ -143,7 +143,7 @@ impl<A: Audience> Engine<A> {
         let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
         let supervisor = Supervisor::find(request.restart.as_ref(), host)?;
-        let spec = spec(&request, floor, &limits, &placement.place);
+        let spec = spec(&request, floor.first, &limits, &placement.place);
         let log = match &placement.place {
             Place::Here => {
                 let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain() };
@@ -156,7 +156,7 @@ impl<A: Audience> Engine<A> {
                 ProcessLog::Mirror(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
             }
         };
-        let command = Command { start, sandbox, managed, floor, snapshot: None, supervisor, user };
+        let command = Command { start, sandbox, managed, floor: floor.now, snapshot: None, supervisor, user };
         let process = Engine::new(request.process_id, spec, placement, log, audience);
         if process.is_durable() {
             // The keeper answers for its input.

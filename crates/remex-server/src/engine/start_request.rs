@@ -15,6 +15,15 @@ const MOST_BYTES: usize = 256 << 10;
 #[derive(Clone)]
 pub(crate) struct StartRequest(Arc<[u8]>);
 
+/// The least confinement that credentials demand of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StartFloor {
+    /// Of this start.
+    pub(crate) now: Floor,
+    /// Of the first start of the process: what one restart demands beyond that is not demanded of the next.
+    pub(crate) first: Floor,
+}
+
 /// What is kept: the request, with the variables of its login, and what its credential demanded of it.
 #[derive(Serialize, Deserialize)]
 struct Kept<S> {

@@ -281,7 +281,7 @@ impl Session {
         let Some(kept) = &old.spec.request else { return Err(StartRequest::not_kept(id)) };
         let (mut start, floor) = kept.decode()?;
         start.start_id.clone_from(&request.restart_id);
-        bounds.floor = bounds.floor.max(floor);
+        (bounds.floor, bounds.first_floor) = (bounds.floor.max(floor), Some(floor));
         StartRequest::check_confined(&start, bounds.floor, &self.host, &self.owner.identity).await?;
         self.check_unattached(id, outbox.id)?;
         let place = self.place_for_next(&old, bounds)?;

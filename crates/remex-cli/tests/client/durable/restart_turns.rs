@@ -220,3 +220,40 @@ fn restarts_use_up_no_start_ids_and_an_old_one_is_not_repeated() {
     }
     assert_eq!(state_of(&client, &session, "p")["pid"], pids[19]);
 }
+
+#[test]
+fn the_sandbox_of_one_restart_does_not_confine_the_next_but_that_of_the_first_start_does() {
+    let tokens = [("owner", ""), ("guest", " scope=processes,sandbox=read-only")]
+        .map(|(token, scope)| format!("{} name=alice{scope}\n", token_of(token)));
+    let guarded = Guarded::with_tokens(&tokens.concat());
+    let directory = tempfile::tempdir().unwrap();
+    let script = "if touch \"$FILE\" 2>/dev/null; then echo free; else echo confined; fi; exec sleep 1000";
+    let env = json!({"PATH": "/usr/bin:/bin", "FILE": directory.path().join("file")});
+    let started_by = |token: &str| {
+        let client = guarded.connect(&token_of(token));
+        let asked = json!({"clientName": token, "resumeSessionId": null, "detachTtlMs": 3_600_000});
+        let session = client.initialize_with(asked)["sessionId"].as_str().unwrap().to_owned();
+        let start = json!({"restartable": true, "env": env});
+        client.start("p", &["/bin/sh", "-c", script], start);
+        let said = client.wait_for_output("p", "\n");
+        client.cut();
+        (session, said)
+    };
+    let restarted_by = |token: &str, session: &str| {
+        let client = guarded.client(&token_of(token));
+        left(&client, session);
+        let asked = json!({"processId": "p", "sessionId": session});
+        client.call("process/restart", asked.clone()).unwrap();
+        let read = json!({"afterSeq": 0, "waitMs": 60_000});
+        let read = client.call("process/read", with(asked, read)).unwrap();
+        String::from_utf8(decode(&read["chunks"][0]["chunk"])).unwrap()
+    };
+    let (session, said) = started_by("owner");
+    assert_eq!(said, "free\n");
+    for (token, said) in [("guest", "confined\n"), ("owner", "free\n"), ("guest", "confined\n")] {
+        assert_eq!(restarted_by(token, &session), said, "{token}");
+    }
+    let (session, said) = started_by("guest");
+    assert_eq!(said, "confined\n");
+    assert_eq!(restarted_by("owner", &session), "confined\n");
+}
