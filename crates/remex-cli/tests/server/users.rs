@@ -296,3 +296,30 @@ fn a_server_that_cannot_change_the_user_says_what_it_lacks() {
         assert!(text(&error, "/data/hint").contains("leave out `user`"), "{error}");
     }
 }
+
+#[test]
+fn a_process_whose_user_is_gone_is_not_ended_by_a_restart() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let passwd = directory.path().join("passwd");
+    let accounts = fs::read_to_string("/etc/passwd").unwrap();
+    fs::write(&passwd, format!("{accounts}brief:x:65533:65533::/:/bin/sh\n")).unwrap();
+    // The server alone sees these accounts.
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", "mount --bind \"$0\" /etc/passwd && exec \"$@\""]).arg(&passwd);
+    if !Command::new("unshare").args(["-m", "true"]).ended().success() {
+        return;
+    }
+    command.arg(program(&[]).get_program()).args(["serve", "--listen", "stdio"]);
+    let (_server, client) = Server::launch_stdio(command);
+    client.initialize();
+    let started = client.start("p", &["sleep", "1000"], json!({"user": "brief", "restartable": true}));
+    fs::write(&passwd, &accounts).unwrap();
+    let error = client.call("process/restart", json!({"processId": "p"})).unwrap_err();
+    assert!(text(&error, "/message").contains("there is no user `brief`"), "{error}");
+    let listed = client.call("process/list", json!({})).unwrap();
+    let process = &listed["processes"][0];
+    assert_eq!((&process["state"], &process["pid"]), (&json!("running"), &started["pid"]));
+}

@@ -2,7 +2,7 @@
 //!
 //! What needs no lookup is checked with the request; the account is looked up where that may block. Start at [`AsUser`].
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use remex_process::{CannotSwitchUser, Start, can_switch_user};
 use remex_proto::{ErrorKind, HostPath, RpcError, process as wire};
@@ -72,6 +72,18 @@ impl AsUser {
     /// Refuses to start a process again that is to be confined now.
     pub(super) fn check_restart(request: &wire::Start) -> Result<(), RpcError> {
         request.user.as_deref().map_or(Ok(()), |name| Err(confined(name)))
+    }
+
+    /// Refuses to start a process again as a user who is gone, or as whom this server can no longer run anything.
+    pub(super) async fn check_account(
+        request: &wire::Start,
+        host: &Arc<Host>,
+        identity: &Arc<str>,
+    ) -> Result<(), RpcError> {
+        match Self::of(request, host)? {
+            Some(user) => host.threads_of(identity).run(move || user.find()).await?.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Refuses a command that is to be confined: a jail knows the user of the server only.

@@ -72,7 +72,8 @@ impl StartRequest {
         Ok((kept.start, kept.floor))
     }
 
-    /// Refuses a start of which it is known without a process that it may not run as confined as it asks for.
+    /// Refuses a start of which it is known without a process that it may not run as confined as it asks for, or as its
+    /// user.
     pub(crate) async fn check_confined(
         start: &Start,
         floor: Floor,
@@ -82,7 +83,8 @@ impl StartRequest {
         host.starts().check_any()?;
         let (sandbox, _) = managed::sandbox(start)?;
         if !host.confinement().concerns_processes(&sandbox, floor) {
-            return host.starts().check_unconfined();
+            host.starts().check_unconfined()?;
+            return AsUser::check_account(start, host, identity).await;
         }
         AsUser::check_restart(start)?;
         // What is wrong with the directory is told by the start.
