@@ -263,6 +263,14 @@ fn a_credential_for_confined_processes_gets_no_other_user_and_the_audit_file_nam
     let operator = guarded.client(&token_of("operator"));
     operator.start("p", &["id", "-un"], json!({"user": NOBODY}));
     assert_eq!(operator.collect("p").text(), "nobody\n");
+    operator.start("q", &["sleep", "1000"], json!({"user": NOBODY, "restartable": true}));
+    operator.call("process/restart", json!({"processId": "q"})).unwrap();
+    let restart = audit.line(&json!({"event": "restart", "process": "q", "outcome": "ok"}));
+    assert_eq!(
+        (&restart["user"], &restart["argv"]),
+        (&json!(NOBODY), &json!(["sleep", "1000"])),
+        "{restart}"
+    );
     let refusal = audit.line(&json!({"method": "process/start", "outcome": "userUnavailable"}));
     let start = audit.line(&json!({"method": "process/start", "outcome": "ok"}));
     assert_eq!((&refusal["user"], &start["user"]), (&json!(NOBODY), &json!(NOBODY)), "{refusal} {start}");

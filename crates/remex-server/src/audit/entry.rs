@@ -188,6 +188,12 @@ impl Entry {
         self
     }
 
+    /// Adds the command that a restart starts again.
+    pub(crate) fn starting(mut self, argv: &[String], cwd: &HostPath, user: Option<&str>) -> Self {
+        self.subject.starts(argv, cwd, user);
+        self
+    }
+
     /// Adds the session that the client has attached to.
     pub(crate) fn set_attached(&mut self, attached: Attached<'_>) {
         self.subject.session = Some(cut(attached.session).into_owned());

@@ -126,6 +126,14 @@ impl Subject {
         }
     }
 
+    /// Adds what is started again.
+    pub(super) fn starts(&mut self, argv: &[String], cwd: &HostPath, user: Option<&str>) {
+        let (argv, omitted) = truncated(argv.iter().map(String::as_bytes));
+        (self.argv, self.omitted) = (Some(argv), omitted);
+        self.cwd = Some(cwd).filter(|cwd| !cwd.is_empty()).map(shown);
+        self.user = user.map(|user| cut(user).into_owned());
+    }
+
     fn process(process: &str, session: &Option<String>) -> Self {
         Subject { process: Some(cut(process).into_owned()), ..Subject::session(session.as_deref()) }
     }

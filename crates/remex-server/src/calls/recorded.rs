@@ -31,9 +31,15 @@ impl Calls {
             Reached::Foreign(owner) => entry.owned_by(&owner),
             Reached::Own | Reached::Everyone => entry,
         };
-        match self.handshake.ready() {
-            Some(ready) => entry.within(&ready.session.id),
-            None => entry,
+        let Some(ready) = self.handshake.ready() else { return entry };
+        let entry = entry.within(&ready.session.id);
+        let Call::ProcessRestart(restart) = call else { return entry };
+        match self.find(&ready.session, ProcessTarget::of(restart)) {
+            Ok(process) => {
+                let spec = &process.spec;
+                entry.starting(&spec.argv, spec.cwd(), spec.user.as_deref())
+            }
+            Err(_) => entry,
         }
     }
 

@@ -39,4 +39,4 @@ macro_rules! targeted {
     };
 }
 
-targeted! { Read Write CloseStdin Resize Signal Terminate Wait Snapshot Seek }
+targeted! { Read Write CloseStdin Resize Signal Terminate StartAgain Wait Snapshot Seek }
