@@ -35,6 +35,8 @@ pub struct FrameReader {
     long_len: usize,
     /// Whether the current message was announced.
     is_announced: bool,
+    /// The current message is given up once it is longer than this.
+    allowed_len: usize,
 }
 
 /// A message, control frame or end of a connection; see [`FrameReader::next`].
@@ -53,7 +55,7 @@ pub enum Incoming {
         /// The longest that it may become, in bytes.
         max_len: usize,
     },
-    /// Memory for a message could not be allocated. With line framing it is skipped and the next one follows; a WebSocket
+    /// Memory for a message could not be allocated, or is not allowed ([`FrameReader::limit_unfinished`]). With line framing it is skipped and the next one follows; a WebSocket
     /// ends here.
     NoMemory {
         /// The bytes received of it.
@@ -112,6 +114,7 @@ impl FrameReader {
             state: ReaderState::Open,
             long_len: usize::MAX,
             is_announced: false,
+            allowed_len: usize::MAX,
         }
     }
 
@@ -125,6 +128,11 @@ impl FrameReader {
     /// Announces messages from another length on; the current one once more, if it becomes longer than this.
     pub fn announce_from(&mut self, long_len: usize) {
         self.long_len = long_len;
+    }
+
+    /// Gives the current message up once it is longer than this, as if there were no memory for it.
+    pub fn limit_unfinished(&mut self, max_len: usize) {
+        self.allowed_len = max_len;
     }
 
     /// Returns the received length of the current message in bytes.
@@ -159,11 +167,14 @@ impl FrameReader {
                 }
                 // Control frames may come between the fragments of a message.
                 if !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_)) {
-                    self.is_announced = false;
+                    (self.is_announced, self.allowed_len) = (false, usize::MAX);
                 }
                 return incoming;
             }
             let (received, max_len) = self.decoder.unfinished_len(self.max_message_len);
+            if received > self.allowed_len {
+                return self.give_up(received);
+            }
             let was_announced = std::mem::replace(&mut self.is_announced, received > self.long_len);
             if self.is_announced && !was_announced {
                 return Incoming::Long { max_len };
@@ -172,12 +183,7 @@ impl FrameReader {
                 Ok(0) => self.state = ReaderState::Draining,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                    self.is_announced = false;
-                    match &mut self.decoder {
-                        FrameDecoder::Lines(framer) => framer.skip_unfinished(),
-                        FrameDecoder::WebSocket(_) => self.state = ReaderState::Ended,
-                    }
-                    return Incoming::NoMemory { received };
+                    return self.give_up(received);
                 }
                 Err(error) => {
                     self.state = ReaderState::Ended;
@@ -185,6 +191,16 @@ impl FrameReader {
                 }
             }
         }
+    }
+
+    /// Skips the rest of the current message.
+    fn give_up(&mut self, received: usize) -> Incoming {
+        (self.is_announced, self.allowed_len) = (false, usize::MAX);
+        match &mut self.decoder {
+            FrameDecoder::Lines(framer) => framer.skip_unfinished(),
+            FrameDecoder::WebSocket(_) => self.state = ReaderState::Ended,
+        }
+        Incoming::NoMemory { received }
     }
 
     /// Reads and discards input until the peer closes its sending side.

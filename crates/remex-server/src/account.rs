@@ -175,6 +175,16 @@ impl Account {
         self.chain().map(most).min().unwrap_or(0)
     }
 
+    /// Returns the most that one holder can get while everything stays that clients make the server keep.
+    fn attainable(&self, kind: Kind) -> usize {
+        let attainable = |account: &Account| {
+            let kept = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Answers | Kind::Incoming));
+            let kept = kept.map(|kind| account.used_for(kind)).fold(0, usize::saturating_add);
+            account.limit_for(kind).saturating_sub(kept).min(account.cap(kind))
+        };
+        self.chain().map(attainable).min().unwrap_or(0)
+    }
+
     /// Changes the charge of one holder from `before` to `after` bytes, whether or not they fit.
     pub(crate) fn charge(&self, kind: Kind, before: usize, after: usize) {
         if before == after {
@@ -212,18 +222,38 @@ impl Account {
         }
     }
 
+    /// Waits until `bytes` fit, or as many as fit once nothing else is on its way, and charges them.
+    pub(crate) async fn taken_in_turn(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
+        loop {
+            let bytes = bytes.min(self.attainable(kind));
+            if bytes == 0 {
+                return self.take(kind, 0);
+            }
+            if let Some(charge) = self.try_take(kind, bytes) {
+                return charge;
+            }
+            if let Some(full) = self.full_for(kind, bytes) {
+                full.wait_for(kind, bytes).await;
+            }
+        }
+    }
+
     /// Waits until `bytes` fit, or as many as can ever fit.
     pub(crate) async fn room(&self, kind: Kind, bytes: usize) {
         let bytes = bytes.min(self.most(kind));
         while let Some(full) = self.full_for(kind, bytes) {
-            let waiting = Waiting::new(full);
-            let freed = full.freed();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
-            if full.own_left(kind) < bytes {
-                freed.await;
-            }
-            drop(waiting);
+            full.wait_for(kind, bytes).await;
+        }
+    }
+
+    /// Waits until something of this account is freed, unless `bytes` fit.
+    async fn wait_for(&self, kind: Kind, bytes: usize) {
+        let _waiting = Waiting::new(self);
+        let freed = self.freed();
+        tokio::pin!(freed);
+        freed.as_mut().enable();
+        if self.own_left(kind) < bytes {
+            freed.await;
         }
     }
 

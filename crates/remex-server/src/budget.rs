@@ -87,6 +87,20 @@ impl Budget {
         }
     }
 
+    /// Waits for a share of `bytes`, or of as many as the account can have once nothing else of it is on its way.
+    pub(crate) async fn take_in_turn(self: &Arc<Self>, bytes: u64, account: &Arc<Account>) -> Share {
+        let bytes = usize::try_from(bytes.min(self.total)).unwrap_or(usize::MAX);
+        loop {
+            let charge = account.taken_in_turn(self.kind, bytes).await;
+            let returned = self.returned.notified();
+            if let Some(share) = self.share(charge.bytes() as u64, charge) {
+                return share;
+            }
+            let _waiting = WaitGuard::new(self);
+            returned.await;
+        }
+    }
+
     /// Returns the most that a task with this account can get.
     pub(crate) fn whole(&self, account: &Account) -> u64 {
         self.total.min(account.most(self.kind) as u64)
@@ -170,6 +184,13 @@ impl Share {
     pub(crate) async fn short(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
         let charge = account.taken(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
         Share { budget: None, whole: u64::MAX, bytes, charge }
+    }
+
+    /// Waits until the account has room for `bytes` of a short message, or as many as it can have once nothing else of it is
+    /// on its way.
+    pub(crate) async fn short_in_turn(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
+        let charge = account.taken_in_turn(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+        Share { budget: None, whole: u64::MAX, bytes: charge.bytes() as u64, charge }
     }
 
     /// Charges `bytes` of a short answer if the account has room for them.

@@ -22,6 +22,8 @@ pub(super) struct Receiving {
 
 impl Receiving {
     /// Waits for the memory of a message that may get `max_len` bytes long; it is announced again when it is long.
+    ///
+    /// One that gets longer than its identity can ever have memory for is not read to its end.
     pub(super) async fn begin(
         host: &Host,
         outbox: &Outbox,
@@ -31,9 +33,14 @@ impl Receiving {
         reader.announce_from(SHORT as usize);
         let (len, account) = (reader.unfinished_len(), outbox.account());
         let share = if len <= SHORT as usize {
-            Share::short(Kind::Incoming, SHORT.min(max_len as u64), account).await
+            Share::short_in_turn(Kind::Incoming, SHORT.min(max_len as u64), account).await
         } else {
-            host.incoming().take(max_len as u64, account).await
+            let share = host.incoming().take_in_turn(max_len as u64, account).await;
+            // The holder of the whole budget may exceed it.
+            if share.bytes() < host.incoming().total() {
+                reader.limit_unfinished(usize::try_from(share.bytes().max(SHORT)).unwrap_or(usize::MAX));
+            }
+            share
         };
         Receiving { share, len, next_check: Instant::now() + host.limits().slow_transfer }
     }

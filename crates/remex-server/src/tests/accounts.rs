@@ -280,6 +280,36 @@ async fn unfinished_messages_of_many_connections_are_bounded_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_an_identity_has_no_memory_for_is_answered_and_the_next_one_works() {
+    let test = TestServer::with(limits()).await;
+    let mut client = test.session_of("alice").await;
+    for kept in [0, MIB] {
+        let account = test.account("alice");
+        let _kept = account.take(Kind::Sessions, kept);
+        client.writer.write_all(&vec![b' '; 10 * MIB]).await.unwrap();
+        client.writer.write_all(b"{}\n").await.unwrap();
+        let answer = client.next().await.expect("the connection lasts");
+        assert_eq!(answer["id"], -1, "{answer}");
+        assert_eq!(kind(&answer["error"]), "limitExceeded", "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("no memory"), "{answer}");
+        // One that fits is taken, however much is kept for good.
+        let padding = " ".repeat(3 * MIB / 2 - kept);
+        client
+            .send(json!({"id": 7, "method": "process/list", "params": {}, "trace": null, "jsonrpc": padding}))
+            .await;
+        let answer = client.next().await.expect("the connection lasts");
+        assert!(answer["id"] == 7 && answer["result"].is_object(), "{answer}");
+    }
+    // A short one as well, when nothing more is left for what is kept.
+    let account = test.account("alice");
+    let _rest = account.take(Kind::Sessions, account.left(Kind::Sessions));
+    let padding = " ".repeat(200 * KIB);
+    client.send(json!({"id": 8, "method": "process/list", "params": {}, "jsonrpc": padding})).await;
+    let answer = client.next().await.expect("the connection lasts");
+    assert!(answer["id"] == 8 && answer["result"].is_object(), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn input_waits_for_children_when_the_memory_of_an_identity_is_used_up() {
     const WRITES: usize = 8;
     const WRITE_BYTES: usize = 33 * KIB;
