@@ -84,6 +84,11 @@ impl Outbox {
         !queue.closed && queue.open.iter().any(|open| open.number == number)
     }
 
+    /// Returns whether a request has its answer.
+    pub(super) fn has_answered(&self, number: RequestNumber) -> bool {
+        !self.queue().open.iter().any(|open| open.number == number)
+    }
+
     /// Stops counting a request of `request_bytes`; called when its responder is dropped.
     pub(super) fn settle(&self, request_bytes: usize) {
         let mut queue = self.queue();

@@ -128,6 +128,11 @@ impl Responder {
         CancelCheck { outbox: Arc::clone(&self.outbox), number: self.number }
     }
 
+    /// Returns whether the request was cancelled, and thereby answered.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.id.is_some() && self.outbox.has_answered(self.number)
+    }
+
     /// Sets what is counted and recorded when the request is answered.
     pub(crate) fn observed(mut self, observation: Observation) -> Self {
         self.observation = Some(observation);

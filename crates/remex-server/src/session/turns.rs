@@ -244,6 +244,10 @@ impl Session {
             return order.into_caller().error(&error);
         }
         if order.is_input() {
+            // While it waited for a restart, nothing could be asked to cancel it.
+            if order.caller().is_cancelled() {
+                return;
+            }
             order.caller().set_input_of(Arc::downgrade(&(Arc::clone(process) as _)));
             if self.host.audit().is_on() {
                 process.set_input_of(order.caller().outbox().id);

@@ -82,6 +82,33 @@ fn what_follows_a_restart_on_a_connection_is_for_the_new_process() {
 }
 
 #[test]
+fn what_is_cancelled_while_it_waits_for_the_new_process_never_reaches_it() {
+    let host = DurableHost::start();
+    for durable in [true, false] {
+        let client = Client::connect(&host.address());
+        let asked = json!({"clientName": "hasty", "resumeSessionId": null, "detachTtlMs": 3_600_000,
+            "capabilities": ["cancel"]});
+        client.initialize_with(asked);
+        // It is not impressed by SIGTERM.
+        let script = "trap '' TERM; echo ready; exec cat";
+        let more = json!({"restartable": true, "pipeStdin": true, "durable": durable});
+        client.start("p", &["/bin/sh", "-c", script], more);
+        client.wait_for_output("p", "ready");
+        let restart = client.send("process/restart", json!({"processId": "p", "graceMs": 3_600_000}));
+        let write = |text: &str| json!({"processId": "p", "chunk": encode(text), "writeId": text});
+        let cancelled = client.send("process/write", write("cancelled\n"));
+        let kept = client.send("process/write", write("kept\n"));
+        client.notify("request/cancel", json!({"id": cancelled}));
+        assert_eq!(kind_of(client.outcome(&cancelled)), "cancelled");
+        let hastened = client.call("process/restart", json!({"processId": "p", "graceMs": 0})).unwrap();
+        assert_eq!(client.outcome(&restart).unwrap()["pid"], hastened["pid"]);
+        assert_eq!(client.outcome(&kept).unwrap()["status"], "accepted");
+        let said = client.wait_for_output("p", "kept\n");
+        assert!(!said.contains("cancelled"), "{said}");
+    }
+}
+
+#[test]
 fn a_restart_that_waits_is_hastened_by_another_and_called_off_by_a_kill() {
     let host = DurableHost::start();
     let session = stubborn(&host);
