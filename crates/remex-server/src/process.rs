@@ -21,6 +21,7 @@ use remex_proto::{
     process::Overflow,
     state::output_log::{Hold, Seq},
 };
+use tokio::sync::Notify;
 
 use crate::{
     deadlines::{Deadline, Expire},
@@ -52,6 +53,8 @@ pub(crate) struct Followers {
     deadline: Option<Deadline>,
     /// The connection that the last input came on, where that is recorded.
     input_of: Option<ConnectionId>,
+    /// Notified when a client has read more of what it missed, or has gone.
+    reading: Arc<Notify>,
     succession: Succession,
 }
 
@@ -77,6 +80,7 @@ impl Followers {
             overdue: false,
             deadline: None,
             input_of: None,
+            reading: Arc::default(),
             succession: Succession::default(),
         }
     }

@@ -342,6 +342,11 @@ impl Control {
 }
 
 impl Followers {
+    /// Returns whether a resumed client still reads what it missed.
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.control.is_catching_up() || self.follows.iter().any(Follow::is_catching_up)
+    }
+
     /// Returns whether a client expects what it has not been sent, or with `overflow: "hold"` has not acknowledged, or a
     /// restart relies on it.
     pub(super) fn is_awaited(&self, log: &ProcessLog, spec: &Spec) -> bool {
@@ -362,12 +367,6 @@ impl Followers {
 }
 
 impl Process {
-    /// Returns whether a resumed client still reads what it missed.
-    pub(crate) fn is_read_back(&self) -> bool {
-        let state = self.state();
-        state.audience.control.is_catching_up() || state.audience.follows.iter().any(Follow::is_catching_up)
-    }
-
     /// Attaches the first controller.
     pub(crate) fn controlled_by(&self, viewer: &Viewer) {
         self.state().audience.control.resume(viewer, 0, Instant::now());

@@ -241,6 +241,7 @@ impl Source for Process {
             return;
         }
         state.audience.control.acknowledge(seq);
+        state.audience.reading.notify_waiters();
         let (wake, overdue) = (state.is_full(), state.audience.overdue);
         drop(state);
         if wake {
@@ -321,6 +322,7 @@ impl Process {
         if state.audience.control.is(connection) {
             state.audience.control.detach(Instant::now());
         }
+        state.audience.reading.notify_waiters();
         let overdue = state.audience.overdue;
         let is_replaced = state.audience.succession.standing == Standing::Replaced;
         drop(state);
@@ -402,6 +404,7 @@ impl Process {
         if let Some(window) = follow.and_then(|follow| follow.window.as_mut()) {
             window.consume(log.cursor_after(seq));
         }
+        guard.audience.reading.notify_waiters();
         if guard.is_full() {
             self.wake();
         }

@@ -57,10 +57,25 @@ impl Process {
         ))
     }
 
+    /// Waits until a resumed client no longer reads what it missed.
+    pub(crate) async fn caught_up(&self) {
+        let reading = Arc::clone(&self.state().audience.reading);
+        loop {
+            let changed = reading.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if !self.state().audience.is_catching_up() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn note_read(&self, state: &mut ProcessState<Followers>, reader: Option<ConnectionId>, after: Seq) {
-        let ProcessState { audience: Followers { control, .. }, log, .. } = &mut *state;
+        let ProcessState { audience: Followers { control, reading, .. }, log, .. } = &mut *state;
         if reader.is_some_and(|connection| control.is(connection)) {
             control.reads(after, log.next_seq() - 1, Instant::now());
+            reading.notify_waiters();
             if state.is_full() {
                 self.wake();
             }

@@ -35,9 +35,6 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client that has resumed may take to read what it missed.
 const READ_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often to look whether it has.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-
 /// How long a process that was not started again stays there at least, whatever its place or its memory is needed for.
 const LEFT_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -361,10 +358,7 @@ impl Session {
             return Err(failed(not_closed(old).await));
         }
         old.release();
-        let begun = Instant::now();
-        while old.is_read_back() && begun.elapsed() < READ_PATIENCE {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
+        _ = tokio::time::timeout(READ_PATIENCE, old.caught_up()).await;
         Ok(())
     }
 
