@@ -495,14 +495,23 @@ impl Client {
             max_bytes: Some(0),
             wait_ms: None,
         };
-        let incarnation = self.call(probe).await?.incarnation;
+        let disconnects = self.core().disconnects();
+        let found = self.call(probe).await?;
         // The retention limit is unknown here; if it is small, only frequent reports keep the process from blocking.
         let queue = Arc::new(EventQueue::new(id.clone(), Some(0), self.core().close()));
-        if let Err(error) = self.core().add_queue(&queue) {
+        let mut history = match self.core().add_queue(&queue) {
+            Ok(history) => history,
             // Another task may have made a handle meanwhile.
-            return Process::shared(self, &id).ok_or(error);
+            Err(error) => return Process::shared(self, &id).ok_or(error),
+        };
+        let is_other_connection = self.core().disconnects() != disconnects;
+        if is_other_connection {
+            history = History::Possible;
         }
-        let action = queue.on_started(History::Possible, incarnation);
+        if found.closed || is_other_connection {
+            queue.on_maybe_closed();
+        }
+        let action = queue.on_started(history, found.incarnation);
         self.core().perform(&queue, action);
         Ok(Process::foreign(self, queue))
     }

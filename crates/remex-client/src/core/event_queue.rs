@@ -146,6 +146,11 @@ impl EventQueue {
         self.is_replaced.store(true, Ordering::Relaxed);
     }
 
+    /// Records that the process may have closed before this connection, which then streams nothing of it.
+    pub(crate) fn on_maybe_closed(&self) {
+        self.lock().is_streamed = false;
+    }
+
     // Called by the connection task.
 
     /// Handles a notification of the server.
@@ -167,6 +172,7 @@ impl EventQueue {
             return QueueAction::default();
         }
         let position = event.position().1;
+        state.is_streamed = true;
         state.live_from.get_or_insert(position);
         state.live_to = state.live_to.max(position);
         match event {
@@ -206,6 +212,7 @@ impl EventQueue {
             Ok(_) if state.failed.is_some() => {}
             Ok(reply) => {
                 state.is_unconfirmed = false;
+                state.is_streamed |= !reply.closed;
                 let state_read = ReadState::of(&reply);
                 let is_silent = std::mem::take(&mut state.listens) && reply.chunks.is_empty();
                 let bytes: usize = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum();
@@ -257,6 +264,7 @@ impl EventQueue {
         state.interrupt();
         // No read will show whether what arrives then is still of this process.
         state.is_past |= state.failed.is_some();
+        state.is_streamed = false;
         // Without an incarnation, nothing shows that it is another one.
         state.is_unconfirmed = self.incarnation().is_some() || !state.is_started;
     }

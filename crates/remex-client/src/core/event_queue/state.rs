@@ -68,6 +68,8 @@ pub(super) struct QueueState {
     pub(super) is_unconfirmed: bool,
     /// Whether the server has confirmed the process, so that it can be read.
     pub(super) is_started: bool,
+    /// Whether the process was open on this connection, which therefore streams its close.
+    pub(super) is_streamed: bool,
     pub(super) close: Close,
     /// How many reads are in progress, and whether the last of them waits for output after the exit.
     pub(super) reads: u32,
@@ -140,6 +142,7 @@ impl QueueState {
             live_to: 0,
             is_unconfirmed: false,
             is_started: false,
+            is_streamed: true,
             close,
             reads: 0,
             listens: false,
@@ -174,8 +177,8 @@ impl QueueState {
 
     /// Returns whether what arrives next is of the process that has its id after a restart.
     pub(super) fn is_past(&self) -> bool {
-        // A connection that has streamed an event streams the last one, too, although a read may have come first.
-        self.is_past || (self.closed.is_some() && self.live_from.is_none())
+        // A read may tell of the close before the stream does.
+        self.is_past || (self.closed.is_some() && !self.is_streamed)
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::core::event_queue::EventQueue;
+use crate::core::event_queue::{EventQueue, History};
 
 /// The queues of the processes with one id, the oldest first.
 ///
@@ -47,9 +47,14 @@ impl Followed {
         Some(Arc::clone(&newest.queue))
     }
 
-    /// Adds the queue of the process after a restart.
-    pub(super) fn succeed(&mut self, queue: Arc<EventQueue>) {
+    /// Adds the queue of the process after a restart; returns what of that process may have arrived already.
+    pub(super) fn succeed(&mut self, queue: Arc<EventQueue>) -> History {
+        let history = match self.runs.back() {
+            Some(earlier) if !earlier.queue.is_past() => History::None,
+            _ => History::Possible,
+        };
         self.runs.push_back(Run { queue, handles: 1 });
+        history
     }
 
     /// Returns the queue that the next event is for, if there is one.

@@ -12,33 +12,36 @@ use super::{
 use crate::{
     ConnectionState, Error,
     base::error::{is_unknown_process, usage},
-    core::event_queue::{Close, EventQueue, QueueAction},
+    core::event_queue::{Close, EventQueue, History, QueueAction},
 };
 
 /// The cursor of a read that only asks for the newest position of a process.
 pub(crate) const AFTER_EVERYTHING: u64 = u64::MAX - 1;
 
 impl Core {
-    /// Adds the queue of a process; must precede the request that starts or observes it.
-    pub(crate) fn add_queue(&self, queue: &Arc<EventQueue>) -> Result<(), Error> {
+    /// Adds the queue of a process; must precede the request that starts it.
+    ///
+    /// Returns what of an existing process the queue will not be sent.
+    pub(crate) fn add_queue(&self, queue: &Arc<EventQueue>) -> Result<History, Error> {
         let mut state = self.lock();
         if let ConnectionState::Lost(loss) = &*self.connection_state.borrow() {
             return Err(loss.clone().into());
         }
-        match state.followed.get_mut(&queue.id) {
+        let history = match state.followed.get_mut(&queue.id) {
             None => {
                 state.followed.insert(queue.id.clone(), Followed::new(Arc::clone(queue)));
+                History::Possible
             }
             Some(followed) if followed.newest().is_none_or(|newest| newest.is_replaced()) => {
-                followed.succeed(Arc::clone(queue));
+                followed.succeed(Arc::clone(queue))
             }
             Some(_) => {
                 let message = format!("this client already has a handle on process `{}`", queue.id);
                 return Err(usage(message, "clone it"));
             }
-        }
+        };
         state.unfollowed.remove(&queue.id);
-        Ok(())
+        Ok(history)
     }
 
     /// Returns how this client learns that a process is closed.
