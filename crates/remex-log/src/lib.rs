@@ -116,6 +116,7 @@ mod siphash;
 pub use event::{Cause, End, Gap, GapCause, Hold, Item, Produced, Seq, Stream};
 pub use format::{MAX_CHUNK, MAX_END_PAYLOAD, VERSION, VersionError};
 pub use reader::{Cursor, Reader};
+pub use scanner::is_lasting;
 pub use space::{Quota, Space, Unlimited};
 pub use strip::strip;
 pub use survey::{Summary, inspect};

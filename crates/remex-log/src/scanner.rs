@@ -18,7 +18,9 @@ use rustix::{
 use crate::{
     disk::SAFE_OPEN,
     event::{GapCause, Seq},
-    format::{HEAD_LEN, HeadError, Kind, Lost, MAX_RECORD, RECORD_LEN, RecordHeader, SegmentHeader},
+    format::{
+        HEAD_LEN, HeadError, Kind, Lost, MAX_RECORD, RECORD_LEN, RecordHeader, SegmentHeader, VersionError,
+    },
     names::SegmentName,
 };
 
@@ -279,6 +281,14 @@ impl Scanner {
     }
 }
 
+/// Returns whether a log that cannot be read because of `error` will not be readable later either.
+///
+/// Other errors, such as too many open files, may pass: then it is worth trying again.
+pub fn is_lasting(error: &io::Error) -> bool {
+    let is_newer = || error.get_ref().is_some_and(|source| source.is::<VersionError>());
+    lasting(error).is_some() || is_newer()
+}
+
 /// Returns the cause of a gap if `error` says that a file cannot be read, now or later.
 ///
 /// Other errors, such as too many open files, are no reason to give events up.
@@ -288,6 +298,7 @@ pub(crate) fn lasting(error: &io::Error) -> Option<GapCause> {
         errno @ (Errno::ACCESS
         | Errno::PERM
         | Errno::ISDIR
+        | Errno::NOTDIR
         | Errno::LOOP
         | Errno::NXIO
         | Errno::NODEV

@@ -28,7 +28,7 @@ pub(crate) struct Backoff {
 const BRIEF_ATTEMPTS: u32 = 4;
 
 impl Backoff {
-    pub(super) const FIRST: Duration = Duration::from_millis(50);
+    const FIRST: Duration = Duration::from_millis(50);
     const LONGEST: Duration = Duration::from_secs(2);
 
     /// Returns how long to wait before the next attempt.

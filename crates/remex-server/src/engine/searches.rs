@@ -6,11 +6,12 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    io,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use remex_proto::{
@@ -181,16 +182,9 @@ impl<A: Audience> Engine<A> {
                         }
                         self.match_all(&mut searches, loaded.block).await;
                     }
-                    Some(Err(error)) => {
-                        let (now, cause) = (Instant::now(), error.to_string());
-                        let retry_at = now + backoff.next();
-                        let failed = |search: Search| match search.cursor.seq == cursor.seq {
-                            true => search.fail(&cause, retry_at, now),
-                            false => Some(search),
-                        };
-                        searches = searches.into_iter().filter_map(failed).collect();
-                    }
+                    Some(Err(error)) => fail_all(&mut searches, cursor, &error, backoff.next()),
                 },
+                Turn::Fail(cursor, error) => fail_all(&mut searches, cursor, &error, backoff.next()),
             }
         }
     }
@@ -237,6 +231,8 @@ enum Turn {
     Match(Arc<Block>),
     /// Reads the files after this cursor.
     Load(Cursor),
+    /// Tries again later to read on after this cursor.
+    Fail(Cursor, io::Error),
     /// Waits for output, or for this time to read the files again.
     Wait(Option<Instant>),
 }
@@ -273,19 +269,34 @@ fn take_due(searches: &mut VecDeque<Search>, block: &Block) -> VecDeque<Search> 
     due
 }
 
+/// Has the searches that have come to `cursor` try again after `delay`; those that may not wait so long get the error.
+fn fail_all(searches: &mut VecDeque<Search>, cursor: Cursor, error: &io::Error, delay: Duration) {
+    let (now, cause) = (Instant::now(), error.to_string());
+    let failed = |search: Search| match search.cursor.seq == cursor.seq {
+        true => search.fail(&cause, now + delay, now),
+        false => Some(search),
+    };
+    *searches = std::mem::take(searches).into_iter().filter_map(failed).collect();
+}
+
 /// Copies a part of the log, unless it is only on disk.
-fn slice(log: &mut ProcessLog, mut cursor: Cursor, slice_bytes: usize) -> Turn {
-    let mut block = Block::new(cursor);
+fn slice(log: &mut ProcessLog, start: Cursor, slice_bytes: usize) -> Turn {
+    let (mut block, mut cursor) = (Block::new(start), start);
     while block.len() < slice_bytes {
-        match log.next(&mut cursor) {
-            Ok(Some(next)) if block.push(next, cursor).is_ok() => {}
-            Err(Unread::OnDisk) if block.is_empty() => return Turn::Load(cursor),
-            _ => break,
+        let read = match log.next(&mut cursor) {
+            Ok(Some(next)) => {
+                block.push(next, cursor).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory).into())
+            }
+            Ok(None) => break,
+            Err(unread) => Err(unread),
+        };
+        match read {
+            Ok(()) => {}
+            // What comes before is matched first.
+            Err(_) if !block.is_empty() => break,
+            Err(Unread::OnDisk) => return Turn::Load(start),
+            Err(Unread::Failed(error)) => return Turn::Fail(start, error),
         }
-    }
-    // There is no memory for it.
-    if block.is_empty() {
-        return Turn::Wait(Instant::now().checked_add(Backoff::FIRST));
     }
     Turn::Match(Arc::new(block))
 }
@@ -430,8 +441,6 @@ impl<A: Audience> Drop for Searching<'_, A> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use remex_proto::state::output_log::{Limits, OutputLog, Stream};
 
     use super::*;

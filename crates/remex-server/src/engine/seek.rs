@@ -40,8 +40,7 @@ impl<A: Audience> Engine<A> {
             };
             match threads.run(move || search.run(to)).await.map_err(|_| defect())? {
                 Ok(found) => return Ok(found),
-                // A log that is gone does not come back.
-                Err(error) if error.kind() == io::ErrorKind::NotFound || !backoff.brief().await => {
+                Err(error) if remex_log::is_lasting(&error) || !backoff.brief().await => {
                     warn_unreadable(&self.id, &error);
                     return Err(unreadable(&self.id, Some(&error.to_string())));
                 }

@@ -1,6 +1,6 @@
-//! Logs that cannot be read for a while, because the server has no descriptor free.
+//! Logs that cannot be read: for a while, because the server has no descriptor free, or for good.
 
-use std::os::unix::net::UnixStream;
+use std::{fs, os::unix::net::UnixStream};
 
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
@@ -84,4 +84,27 @@ fn waits_and_reads_of_a_log_that_cannot_be_read_fail_and_are_logged_a_few_times(
     // All of it is searched, and none of it was lost.
     let wait = json!({"processId": "p", "until": {"output": {"regex": "nowhere"}}});
     assert_eq!(client.call("process/wait", wait).expect("it can be read again")["reason"], "closed");
+}
+
+#[test]
+fn a_log_that_will_never_be_readable_is_a_gap_and_keeps_no_one_waiting() {
+    let host = DurableHost::start();
+    let client = Client::connect(&host.address());
+    let asked = json!({"clientName": "durable", "resumeSessionId": null, "capabilities": ["processGap"]});
+    let session = client.initialize_with(asked)["sessionId"].as_str().expect("an id").to_owned();
+    print_much(&host, &client, &session, Client::stop_reading);
+    let processes = host.state().join("processes");
+    let mut logs = fs::read_dir(&processes).unwrap().map(|entry| entry.unwrap().path());
+    let log = logs.find(|path| path.join("process.json").exists()).expect("the process is durable");
+    fs::rename(&log, host.state().join("aside")).unwrap();
+    fs::write(&log, "not a directory").unwrap();
+    let (other, _) = connect(&host);
+    let wait = json!({"processId": "p", "sessionId": session, "until": {"output": {"regex": "nowhere"}}});
+    assert_eq!(other.call("process/wait", wait).expect("it ends")["reason"], "closed");
+    client.read_on();
+    let gap = client.event("p", "process/gap");
+    assert_eq!(gap["cause"], "damaged", "{gap}");
+    let output = client.collect("p");
+    assert_eq!(output.exit_code(), 0);
+    assert_eq!(output.stdout.len() as u64 + gap["bytes"].as_u64().expect("a number"), LEN as u64);
 }

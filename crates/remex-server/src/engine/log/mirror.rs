@@ -516,7 +516,12 @@ mod tests {
         assert_eq!(read_all(&mut mirror), (0, damaged(1, 10_000), ends.clone()));
         // Nor is there anything to wait for if all of it is gone.
         fs::remove_dir(dir.path()).unwrap();
+        let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
+        assert_eq!(read_all(&mut mirror), (0, damaged(1, 10_000), ends.clone()));
+        // Or if something else is in its place.
+        fs::write(dir.path(), "").unwrap();
         let mut mirror = Mirror::new(dir.path().to_owned(), known);
         assert_eq!(read_all(&mut mirror), (0, damaged(1, 10_000), ends));
+        fs::remove_file(dir.path()).unwrap();
     }
 }

@@ -70,8 +70,11 @@ impl StoredLog {
                 Ok(()) => {}
                 // What was read first is not lost; the next attempt has the same error.
                 Err(_) if !block.is_empty() => break,
-                // Of the directory; a file that is missing is a gap already.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => self.lose_rest(&mut block),
+                // Of the directory, or a newer format; a file that cannot be read is a gap already.
+                Err(error) if remex_log::is_lasting(&error) => {
+                    tracing::warn!(%error, dir = %self.dir.display(), "giving up the rest of a log that cannot be read");
+                    self.lose_rest(&mut block);
+                }
                 Err(error) => return Err(error),
             }
         }
