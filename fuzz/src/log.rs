@@ -38,10 +38,10 @@ pub fn log(data: &[u8]) {
 
 fn read(reader: &mut Reader, mut cursor: Cursor, up_to: u64, most_items: usize) {
     for _ in 0..most_items {
-        let expected = cursor.seq().wrapping_add(1);
+        let expected = cursor.seq.wrapping_add(1);
         let last = match reader.next(&mut cursor, up_to) {
             Ok(None) => {
-                assert!(cursor.seq() >= up_to);
+                assert!(cursor.seq >= up_to);
                 return;
             }
             Ok(Some(Item::Output { seq, bytes, .. })) => {
@@ -61,7 +61,7 @@ fn read(reader: &mut Reader, mut cursor: Cursor, up_to: u64, most_items: usize) 
         };
         assert_eq!(last.0, expected);
         assert!(last.1 >= last.0);
-        assert_eq!(cursor.seq(), last.1);
+        assert_eq!(cursor.seq, last.1);
     }
     panic!("no end after {most_items} items");
 }

@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use remex_log::{Cursor, Hold, Item, MAX_CHUNK, Options, Reader, Room, Stream, Unlimited, Writer};
+use remex_log::{Cursor, Hold, Item, MAX_CHUNK, Options, Point, Reader, Room, Stream, Unlimited, Writer};
 
 const TOTAL: u64 = 2 << 30;
 
@@ -70,7 +70,7 @@ fn measure(
             let hold = match readers {
                 Readers::Held => {
                     let offset = seen_offset.load(Ordering::Acquire);
-                    Hold::After { seq: seen_seq.load(Ordering::Acquire), offset }
+                    Hold::After(Point { seq: seen_seq.load(Ordering::Acquire), offset })
                 }
                 _ => Hold::Nothing,
             };
@@ -118,7 +118,7 @@ fn read(
     let mut reader = Reader::open(dir).expect("the log exists");
     let mut cursor = Cursor::START;
     let mut result = Read { bytes: 0, missed: 0 };
-    while cursor.offset().is_none_or(|offset| offset < total) {
+    while cursor.offset.is_none_or(|offset| offset < total) {
         let up_to = announced.load(Ordering::Acquire);
         match reader.next(&mut cursor, up_to).expect("the log can be read") {
             Some(Item::Output { bytes, .. }) => result.bytes += bytes.len() as u64,
@@ -126,8 +126,8 @@ fn read(
             Some(_) => {}
             None => thread::yield_now(),
         }
-        seen_offset.store(cursor.offset().unwrap_or_default(), Ordering::Release);
-        seen_seq.store(cursor.seq(), Ordering::Release);
+        seen_offset.store(cursor.offset.unwrap_or_default(), Ordering::Release);
+        seen_seq.store(cursor.seq, Ordering::Release);
     }
     result
 }

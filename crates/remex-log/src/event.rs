@@ -1,78 +1,26 @@
-//! The vocabulary of a log: streams, events, gaps and their causes. Start at [`Item`].
+//! What is special about events on disk: why they are missing, and what is stored with an end. Start at [`Item`].
 
 use std::{fmt, io};
 
+use remex_proto::state::output;
+pub use remex_proto::state::output::{Cursor, Point, Produced, Seq, Stream};
 use rustix::io::Errno;
 
-/// The number of an event in its process, from 1; output, exit and close are events.
-pub type Seq = u64;
-
-/// Where output comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-    /// The terminal of the process.
-    Terminal,
-}
-
-impl Stream {
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            Stream::Stdout => 1,
-            Stream::Stderr => 2,
-            Stream::Terminal => 3,
-        }
-    }
-
-    pub(crate) fn from_code(code: u8) -> Option<Stream> {
-        match code {
-            1 => Some(Stream::Stdout),
-            2 => Some(Stream::Stderr),
-            3 => Some(Stream::Terminal),
-            _ => None,
-        }
+/// The code of a stream in a record.
+pub(crate) fn stream_code(stream: Stream) -> u8 {
+    match stream {
+        Stream::Stdout => 1,
+        Stream::Stderr => 2,
+        _ => 3,
     }
 }
 
-/// Bytes of output by stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Produced {
-    /// Bytes of standard output.
-    pub stdout: u64,
-    /// Bytes of standard error.
-    pub stderr: u64,
-    /// Bytes of the terminal.
-    pub terminal: u64,
-}
-
-impl Produced {
-    /// Returns the bytes of all streams.
-    pub fn total(&self) -> u64 {
-        self.stdout.saturating_add(self.stderr).saturating_add(self.terminal)
-    }
-
-    pub(crate) fn add(&mut self, stream: Stream, bytes: u64) {
-        let count = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
-            Stream::Terminal => &mut self.terminal,
-        };
-        *count = count.saturating_add(bytes);
-    }
-
-    pub(crate) fn subtract(&mut self, other: &Produced) {
-        self.stdout -= other.stdout;
-        self.stderr -= other.stderr;
-        self.terminal -= other.terminal;
-    }
-
-    pub(crate) fn add_all(&mut self, other: &Produced) {
-        self.add(Stream::Stdout, other.stdout);
-        self.add(Stream::Stderr, other.stderr);
-        self.add(Stream::Terminal, other.terminal);
+pub(crate) fn stream_from_code(code: u8) -> Option<Stream> {
+    match code {
+        1 => Some(Stream::Stdout),
+        2 => Some(Stream::Stderr),
+        3 => Some(Stream::Pty),
+        _ => None,
     }
 }
 
@@ -146,19 +94,11 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The events that eviction must keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// None: the oldest segments are deleted to make room.
-    Nothing,
-    /// Events after this one, which are not acknowledged; a full log then has no room.
-    After {
-        /// The last acknowledged event.
-        seq: Seq,
-        /// Bytes of output up to and including that event.
-        offset: u64,
-    },
-}
+/// The events that eviction must keep; it deletes whole segments.
+pub type Hold = output::Hold<Point>;
+
+/// Events that a reader cannot have.
+pub type Gap = output::Gap<GapCause>;
 
 /// Why events are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,19 +113,6 @@ pub enum GapCause {
     Unreadable(i32),
     /// They were dropped before they were written.
     Dropped(Cause),
-}
-
-/// Events that a reader cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
-    /// The first missing event.
-    pub from_seq: Seq,
-    /// The last missing event.
-    pub to_seq: Seq,
-    /// Bytes of output in them; `None` if the log cannot know.
-    pub bytes: Option<u64>,
-    /// Why they are missing.
-    pub cause: GapCause,
 }
 
 /// The next item for a reader.

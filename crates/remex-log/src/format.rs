@@ -3,7 +3,7 @@
 use std::{error, fmt, io};
 
 use crate::{
-    event::{Cause, Produced, Seq, Stream},
+    event::{Cause, Produced, Seq, Stream, stream_code, stream_from_code},
     names::SegmentName,
     siphash::siphash,
 };
@@ -97,7 +97,7 @@ impl SegmentHeader {
             self.created_ms,
             self.produced.stdout,
             self.produced.stderr,
-            self.produced.terminal,
+            self.produced.pty,
             self.lost,
             self.exited,
             self.closed,
@@ -135,11 +135,7 @@ impl SegmentHeader {
             name: SegmentName { first_seq: get_u64(copy, 16), first_offset: get_u64(copy, 24) },
             salt: get_u64(copy, 32),
             created_ms: get_u64(copy, 40),
-            produced: Produced {
-                stdout: get_u64(copy, 48),
-                stderr: get_u64(copy, 56),
-                terminal: get_u64(copy, 64),
-            },
+            produced: [48, 56, 64].map(|at| get_u64(copy, at)).into(),
             lost: get_u64(copy, 72),
             exited: get_u64(copy, 80),
             closed: get_u64(copy, 88),
@@ -202,7 +198,7 @@ impl RecordHeader {
     /// Returns the bytes of this header under the key of its segment.
     pub(crate) fn encode(&self, key: [u64; 2]) -> [u8; RECORD_LEN] {
         let (kind, detail) = match self.kind {
-            Kind::Output(stream) => (1, stream.code()),
+            Kind::Output(stream) => (1, stream_code(stream)),
             Kind::Exited => (2, 0),
             Kind::Closed => (3, 0),
             Kind::Gap => (4, 0),
@@ -230,7 +226,7 @@ impl RecordHeader {
             return None;
         }
         let (len, events) = (get_u32(bytes, 4), get_u32(bytes, 36));
-        let kind = match (bytes[0], Stream::from_code(bytes[1])) {
+        let kind = match (bytes[0], stream_from_code(bytes[1])) {
             (1, Some(stream)) if events == 1 && len > 0 => Kind::Output(stream),
             (2, _) if events <= 1 => Kind::Exited,
             (3, _) if events <= 1 => Kind::Closed,
@@ -276,7 +272,7 @@ impl Lost {
         let mut bytes = [0; GAP_LEN];
         put_u64(&mut bytes, 0, self.bytes.stdout);
         put_u64(&mut bytes, 8, self.bytes.stderr);
-        put_u64(&mut bytes, 16, self.bytes.terminal);
+        put_u64(&mut bytes, 16, self.bytes.pty);
         let [code, errno] = self.cause.to_words();
         put_u32(&mut bytes, 24, code);
         put_u32(&mut bytes, 28, errno);
@@ -285,11 +281,7 @@ impl Lost {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Lost> {
         (bytes.len() == GAP_LEN).then(|| Lost {
-            bytes: Produced {
-                stdout: get_u64(bytes, 0),
-                stderr: get_u64(bytes, 8),
-                terminal: get_u64(bytes, 16),
-            },
+            bytes: [0, 8, 16].map(|at| get_u64(bytes, at)).into(),
             cause: Cause::from_words([get_u32(bytes, 24), get_u32(bytes, 28)]),
         })
     }

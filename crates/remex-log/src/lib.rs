@@ -3,7 +3,8 @@
 //! One [`Writer`] appends output, exit and close; any number of [`Reader`]s in other processes read them at the same
 //! time. It survives the death of all of them, because data in the page cache does; it survives a power failure only after
 //! [`Writer::sync`], or [`Unsynced::wait`] on another thread. It knows nothing of processes, pipes or sessions, starts no threads and never waits, except for the
-//! file system. Start at [`Writer::open`] and [`Reader::next`].
+//! file system. Streams, cursors, holds and gaps are those of logs in memory ([`remex_proto::state::output`]). Start at
+//! [`Writer::open`] and [`Reader::next`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -113,9 +114,9 @@ mod names;
 mod scanner;
 mod siphash;
 
-pub use event::{Cause, End, Gap, GapCause, Hold, Item, Produced, Seq, Stream};
+pub use event::{Cause, Cursor, End, Gap, GapCause, Hold, Item, Point, Produced, Seq, Stream};
 pub use format::{MAX_CHUNK, MAX_END_PAYLOAD, VERSION, VersionError};
-pub use reader::{Cursor, Reader};
+pub use reader::{Bookmark, Reader};
 pub use scanner::is_lasting;
 pub use space::{Quota, Space, Unlimited};
 pub use strip::strip;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    event::{Gap, GapCause, Item, Seq},
+    event::{Cursor, Gap, GapCause, Item, Seq},
     format::{HEAD_LEN, Kind, Lost, RecordHeader},
     names::{self, SegmentName},
     scanner::{Found, Opened, Scanner, lasting},
@@ -19,11 +19,10 @@ use crate::{
 /// How often one call looks at the directory again because it has changed.
 const MAX_ATTEMPTS: usize = 16;
 
-/// The position of one reader in one log.
+/// A cursor, and where the record after it is, which saves looking for that again.
 #[derive(Clone, Copy, Debug)]
-pub struct Cursor {
-    seq: Seq,
-    offset: Option<u64>,
+pub struct Bookmark {
+    cursor: Cursor,
     place: Option<Place>,
 }
 
@@ -34,31 +33,18 @@ struct Place {
     at: u64,
 }
 
-impl Cursor {
-    /// Before the first event.
-    pub const START: Cursor = Cursor { seq: 0, offset: Some(0), place: None };
+impl Bookmark {
+    const START: Bookmark = Bookmark { cursor: Cursor::START, place: None };
 
-    /// Returns the last event seen; 0 before the first.
+    /// Returns the last event before it; 0 before the first.
     pub fn seq(&self) -> Seq {
-        self.seq
-    }
-
-    /// Returns the bytes of output up to and including that event; `None` if the log does not know.
-    pub fn offset(&self) -> Option<u64> {
-        self.offset
+        self.cursor.seq
     }
 }
-
-impl PartialEq for Cursor {
-    fn eq(&self, other: &Cursor) -> bool {
-        (self.seq, self.offset) == (other.seq, other.offset)
-    }
-}
-
-impl Eq for Cursor {}
 
 /// Reads the log in one directory; any number of cursors can share it.
 ///
+/// It goes on where it was: a cursor at another event has its record looked for, unless there is a [`Bookmark`] of it.
 /// It has one buffer of 192 KiB, allocated with the first read, and at most one open file.
 #[derive(Debug)]
 pub struct Reader {
@@ -66,6 +52,8 @@ pub struct Reader {
     /// The segments when the directory was last listed.
     names: Vec<SegmentName>,
     scanner: Scanner,
+    /// Where it was last.
+    last: Option<Bookmark>,
 }
 
 /// What is next for a cursor.
@@ -99,12 +87,22 @@ impl Reader {
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<Reader> {
         let dir = dir.into();
         let names = names::list(&dir)?;
-        Ok(Reader { dir, names, scanner: Scanner::default() })
+        Ok(Reader { dir, names, scanner: Scanner::default(), last: None })
     }
 
     /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Returns where it was last.
+    pub fn bookmark(&self) -> Option<Bookmark> {
+        self.last
+    }
+
+    /// Goes on where another reader was.
+    pub fn resume(&mut self, bookmark: Option<Bookmark>) {
+        self.last = bookmark;
     }
 
     /// Returns the next item and advances `cursor`, or `None` if it has seen event `up_to`.
@@ -121,13 +119,21 @@ impl Reader {
         if cursor.seq >= up_to {
             return Ok(None);
         }
-        match self.step(cursor, up_to)? {
+        let place = self.last.filter(|last| last.seq() == cursor.seq).and_then(|last| last.place);
+        match self.step(cursor, place, up_to)? {
             Step::Gap { gap, offset, at } => {
-                *cursor = Cursor { seq: gap.to_seq, offset, place: self.place(at) };
+                self.go_to(cursor, Cursor { seq: gap.to_seq, offset }, at);
                 Ok(Some(Item::Gap(gap)))
             }
             Step::Record { header, at } => self.item(cursor, up_to, &header, at).map(Some),
         }
+    }
+
+    /// Moves `cursor`, after which the next record is at `at`.
+    fn go_to(&mut self, cursor: &mut Cursor, target: Cursor, at: Option<u64>) {
+        let place = at.zip(self.scanner.salt()).map(|(at, salt)| Place { salt, at });
+        *cursor = target;
+        self.last = Some(Bookmark { cursor: target, place });
     }
 
     /// Returns the event of the record at `at`, or a gap if its payload is damaged.
@@ -144,8 +150,8 @@ impl Reader {
             loaded => loaded?,
         };
         let len = if matches!(kind, Kind::Output(_)) { u64::from(header.len) } else { 0 };
-        let place = self.place(Some(at.saturating_add(header.size())));
-        *cursor = Cursor { seq, offset: offset.checked_add(len), place };
+        let end = Cursor { seq, offset: offset.checked_add(len) };
+        self.go_to(cursor, end, Some(at.saturating_add(header.size())));
         let payload = self.scanner.payload(at, header);
         Ok(match kind {
             _ if !is_whole => {
@@ -160,9 +166,8 @@ impl Reader {
     }
 
     /// Finds the event after `cursor`, or what is missing there.
-    fn step(&mut self, cursor: &Cursor, up_to: Seq) -> io::Result<Step> {
+    fn step(&mut self, cursor: &Cursor, mut place: Option<Place>, up_to: Seq) -> io::Result<Step> {
         let want = cursor.seq + 1;
-        let mut place = cursor.place;
         let mut is_listed = false;
         for _ in 0..MAX_ATTEMPTS {
             let Some(index) = self.segment_of(want) else {
@@ -281,10 +286,6 @@ impl Reader {
         let is_changed = names != self.names;
         self.names = names;
         Ok(is_changed)
-    }
-
-    fn place(&self, at: Option<u64>) -> Option<Place> {
-        at.zip(self.scanner.salt()).map(|(at, salt)| Place { salt, at })
     }
 }
 

@@ -193,7 +193,7 @@ impl Survey {
             Kind::Gap => match scanner.lost(at, record, 0)? {
                 Some(lost) => {
                     let bytes = lost.bytes.total();
-                    self.summary.produced.add_all(&lost.bytes);
+                    self.summary.produced += lost.bytes;
                     self.summary.offset = self.summary.offset.saturating_add(bytes);
                     self.summary.lost = self.summary.lost.saturating_add(bytes);
                 }

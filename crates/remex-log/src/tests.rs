@@ -21,8 +21,8 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    Appended, Cause, Cursor, Gap, GapCause, Hold, Item, Options, Reader, Room, Seq, Space, Stream, Unlimited,
-    Writer,
+    Appended, Cause, Cursor, Gap, GapCause, Hold, Item, Options, Point, Reader, Room, Seq, Space, Stream,
+    Unlimited, Writer,
     disk::{Disk, FileSystem},
 };
 
@@ -87,7 +87,7 @@ impl Log {
             log.append(Stream::Stdout, &[round; 33]);
             log.append(Stream::Stderr, &vec![round; 7 * usize::from(round) + 1]);
             if round == 5 {
-                log.lose(Stream::Terminal, 1000);
+                log.lose(Stream::Pty, 1000);
             }
             if round == 6 {
                 log.writer().note(2, &[6; 20]).unwrap();

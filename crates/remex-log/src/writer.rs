@@ -28,7 +28,7 @@ pub use unsynced::Unsynced;
 
 use crate::{
     disk::Disk,
-    event::{Cause, End, Hold, Produced, Seq, Stream},
+    event::{Cause, End, Hold, Point, Produced, Seq, Stream},
     format::{
         GAP_RECORD, Kind, Lost, MAX_CHUNK, MAX_END_PAYLOAD, MAX_RECORD, RECORD_LEN, RecordHeader, push_record,
     },
@@ -156,7 +156,9 @@ impl Writer {
         }
         let within = match hold {
             Hold::Nothing => MAX_CHUNK as u64,
-            Hold::After { offset, .. } => self.retain_bytes.saturating_sub(self.ledger.held_after(offset)),
+            Hold::After(Point { offset, .. }) => {
+                self.retain_bytes.saturating_sub(self.ledger.held_after(offset))
+            }
         };
         if within == 0 {
             return Room::Full(Cause::Retention);
@@ -247,7 +249,7 @@ impl Writer {
         let Lost { bytes, cause } = Lost::decode(loss).ok_or(io::ErrorKind::InvalidData)?;
         self.lose(Stream::Stdout, bytes.stdout, cause);
         self.lose(Stream::Stderr, bytes.stderr, cause);
-        self.lose(Stream::Terminal, bytes.terminal, cause);
+        self.lose(Stream::Pty, bytes.pty, cause);
         Ok(())
     }
 
@@ -447,7 +449,7 @@ impl Writer {
         if let Some(next) = self.second_segment() {
             return may_evict_before(next.first_seq, hold) && self.evict_first().is_ok();
         }
-        let is_read = matches!(hold, Hold::After { .. }) && may_evict_before(self.ledger.next_seq, hold);
+        let is_read = matches!(hold, Hold::After(_)) && may_evict_before(self.ledger.next_seq, hold);
         is_read && self.tail.has_events && self.replace_only_segment().is_ok()
     }
 

@@ -5,6 +5,7 @@
 
 pub mod line_framer;
 pub mod matcher;
+pub mod output;
 pub mod output_log;
 pub mod pending;
 pub mod replay;

@@ -32,7 +32,7 @@ use crate::{
     threads::{OwnThreads, OwnWork},
 };
 pub(crate) use collect::{ClosedLog, Rule, disk_space};
-pub(crate) use disk::{DESCRIPTION, START_NOTE, StartNote, close_lost, on_wire};
+pub(crate) use disk::{DESCRIPTION, START_NOTE, StartNote, close_lost};
 pub(crate) use forgotten::Forgotten;
 pub(crate) use session_files::{Saving, SessionFiles};
 pub(crate) use sessions::{SavedIdentity, SavedOutcome, SavedSession, SavedSessions, SavedStart};

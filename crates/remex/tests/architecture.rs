@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 24] = [
+const ARROWS: [(&str, &str); 25] = [
     ("remex-rpc", "remex-proto"),
     // Profiles arrive in the types of the wire.
     ("remex-sandbox", "remex-proto"),
@@ -25,6 +25,8 @@ const ARROWS: [(&str, &str); 24] = [
     ("remex-server", "remex-sandbox"),
     // Output on disk.
     ("remex-server", "remex-log"),
+    // Streams, cursors, holds and gaps.
+    ("remex-log", "remex-proto"),
     ("remex-client", "remex-proto"),
     ("remex-client", "remex-rpc"),
     // A client's trace becomes that of a span.

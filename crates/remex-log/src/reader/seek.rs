@@ -4,9 +4,9 @@
 
 use std::io;
 
-use super::{Cursor, Place, Reader};
+use super::{Bookmark, Place, Reader};
 use crate::{
-    event::Seq,
+    event::{Cursor, Seq},
     format::{HEAD_LEN, Kind, RecordHeader},
     names::SegmentName,
     scanner::{Found, Opened, lasting},
@@ -19,19 +19,17 @@ const TAIL_SLACK: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug)]
 enum Walk {
     /// Before the event that was looked for.
-    Found(Cursor),
+    Found(Bookmark),
     /// After the last event of the segment, or at its start if it cannot be read.
-    End(Cursor),
+    End(Bookmark),
 }
 
 impl Reader {
     /// Returns the cursor before the first event that was not evicted when the directory was last listed.
     pub fn oldest(&self) -> Cursor {
-        self.names.first().map_or(Cursor::START, |name| Cursor {
-            seq: name.first_seq - 1,
-            offset: Some(name.first_offset),
-            place: None,
-        })
+        self.names
+            .first()
+            .map_or(Cursor::START, |name| Cursor { seq: name.first_seq - 1, offset: Some(name.first_offset) })
     }
 
     /// Returns the cursor of a reader that has seen everything up to `seq`.
@@ -40,13 +38,12 @@ impl Reader {
     ///
     /// As for [`Reader::next`].
     pub fn cursor_after(&mut self, seq: Seq) -> io::Result<Cursor> {
-        let unknown = Cursor { seq, offset: (seq == 0).then_some(0), place: None };
+        let unknown = Cursor { seq, offset: (seq == 0).then_some(0) };
         self.refresh()?;
         let Some(next) = seq.checked_add(1) else { return Ok(unknown) };
         let Some(index) = self.segment_of(next) else { return Ok(unknown) };
-        let (Walk::Found(cursor) | Walk::End(cursor)) =
-            self.walk(index, None, |header, _| header.seq > seq)?;
-        Ok(if cursor.seq == seq { cursor } else { unknown })
+        let (Walk::Found(found) | Walk::End(found)) = self.walk(index, None, |header, _| header.seq > seq)?;
+        Ok(if found.seq() == seq { self.at(found) } else { unknown })
     }
 
     /// Returns the cursor before the first event that ends after `offset`.
@@ -58,7 +55,8 @@ impl Reader {
     /// As for [`Reader::next`].
     pub fn cursor_at_offset(&mut self, offset: u64) -> io::Result<Cursor> {
         self.refresh()?;
-        self.walk_to_offset(offset)
+        let found = self.walk_to_offset(offset)?;
+        Ok(self.at(found))
     }
 
     /// Returns the cursor before the first event at or after `at_ms`.
@@ -79,7 +77,8 @@ impl Reader {
                 high = middle;
             }
         }
-        self.walk_on(low.saturating_sub(1), |header, _| header.at_ms >= at_ms)
+        let found = self.walk_on(low.saturating_sub(1), |header, _| header.at_ms >= at_ms)?;
+        Ok(self.at(found))
     }
 
     /// Returns a cursor that about the last `bytes` bytes of output follow.
@@ -96,14 +95,21 @@ impl Reader {
             first.get_or_insert(header.offset);
             false
         })?;
-        let from = end.offset.unwrap_or(self.names[last].first_offset).saturating_sub(bytes);
+        let from = end.cursor.offset.unwrap_or(self.names[last].first_offset).saturating_sub(bytes);
         if start.is_some()
             && first.is_some_and(|first| first <= from)
-            && let Walk::Found(cursor) = self.walk(last, start, |_, end| end > from)?
+            && let Walk::Found(found) = self.walk(last, start, |_, end| end > from)?
         {
-            return Ok(cursor);
+            return Ok(self.at(found));
         }
-        self.walk_to_offset(from)
+        let found = self.walk_to_offset(from)?;
+        Ok(self.at(found))
+    }
+
+    /// Returns the cursor of what was found, and remembers where that is.
+    fn at(&mut self, found: Bookmark) -> Cursor {
+        self.last = Some(found);
+        found.cursor
     }
 
     /// Forgets what may be outdated.
@@ -113,21 +119,21 @@ impl Reader {
         self.list().map(|_| ())
     }
 
-    fn walk_to_offset(&mut self, offset: u64) -> io::Result<Cursor> {
+    fn walk_to_offset(&mut self, offset: u64) -> io::Result<Bookmark> {
         let index = self.names.partition_point(|name| name.first_offset <= offset).saturating_sub(1);
         self.walk_on(index, |_, end| end > offset)
     }
 
     /// Goes through the segments from `index` on to the first event that `is_it` accepts.
-    fn walk_on(&mut self, index: usize, is_it: impl Fn(&RecordHeader, u64) -> bool) -> io::Result<Cursor> {
-        let mut cursor = Cursor::START;
+    fn walk_on(&mut self, index: usize, is_it: impl Fn(&RecordHeader, u64) -> bool) -> io::Result<Bookmark> {
+        let mut last = Bookmark::START;
         for index in index..self.names.len() {
             match self.walk(index, None, &is_it)? {
-                Walk::Found(cursor) => return Ok(cursor),
-                Walk::End(end) => cursor = end,
+                Walk::Found(found) => return Ok(found),
+                Walk::End(end) => last = end,
             }
         }
-        Ok(cursor)
+        Ok(last)
     }
 
     /// Returns whether the first event of a segment is before `at_ms`; no event is not.
@@ -148,25 +154,26 @@ impl Reader {
         is_it: impl FnMut(&RecordHeader, u64) -> bool,
     ) -> io::Result<Walk> {
         let name = self.names[index];
-        let mut cursor = Cursor { seq: name.first_seq - 1, offset: Some(name.first_offset), place: None };
+        let cursor = Cursor { seq: name.first_seq - 1, offset: Some(name.first_offset) };
+        let mut found = Bookmark { cursor, place: None };
         let walked = match self.scanner.open(&self.dir, name)? {
-            Opened::Unreadable(_) => return Ok(Walk::End(cursor)),
+            Opened::Unreadable(_) => return Ok(Walk::End(found)),
             Opened::Ready(header) => {
                 let at = start.map_or(HEAD_LEN as u64, |place| place.at);
-                cursor.place = Some(Place { salt: header.salt, at });
-                self.walk_from(&mut cursor, at, is_it)
+                found.place = Some(Place { salt: header.salt, at });
+                self.walk_from(&mut found, at, is_it)
             }
         };
         match walked {
             Err(error) if lasting(&error).is_none() => Err(error),
-            Ok(true) => Ok(Walk::Found(cursor)),
-            Ok(false) | Err(_) => Ok(Walk::End(cursor)),
+            Ok(true) => Ok(Walk::Found(found)),
+            Ok(false) | Err(_) => Ok(Walk::End(found)),
         }
     }
 
     fn walk_from(
         &mut self,
-        cursor: &mut Cursor,
+        found: &mut Bookmark,
         mut at: u64,
         mut is_it: impl FnMut(&RecordHeader, u64) -> bool,
     ) -> io::Result<bool> {
@@ -174,16 +181,16 @@ impl Reader {
             let header = match self.scanner.look(at, 0)? {
                 Found::Record(header) => header,
                 Found::End => return Ok(false),
-                Found::Damage => match self.scanner.resync(at + 8, &(cursor.seq + 1..=Seq::MAX - 1), 0)? {
-                    Some(found) => {
-                        at = found;
+                Found::Damage => match self.scanner.resync(at + 8, &(found.seq() + 1..=Seq::MAX - 1), 0)? {
+                    Some(next) => {
+                        at = next;
                         continue;
                     }
                     None => return Ok(false),
                 },
             };
             let after = at.saturating_add(header.size());
-            if let Some(last) = header.last_seq().filter(|last| *last > cursor.seq && *last < Seq::MAX) {
+            if let Some(last) = header.last_seq().filter(|last| *last > found.seq() && *last < Seq::MAX) {
                 let end = match header.kind {
                     Kind::Output(_) => header.offset.saturating_add(u64::from(header.len)),
                     Kind::Gap => {
@@ -192,13 +199,16 @@ impl Reader {
                     }
                     _ => header.offset,
                 };
-                let place = |at| cursor.place.map(|place| Place { at, ..place });
+                let mut go_to = |seq, offset, at| {
+                    let place = found.place.map(|place| Place { at, ..place });
+                    *found = Bookmark { cursor: Cursor { seq, offset: Some(offset) }, place };
+                };
                 if is_it(&header, end) {
-                    let seq = header.seq.max(cursor.seq + 1) - 1;
-                    *cursor = Cursor { seq, offset: Some(header.offset), place: place(at) };
+                    let seq = header.seq.max(found.seq() + 1) - 1;
+                    go_to(seq, header.offset, at);
                     return Ok(true);
                 }
-                *cursor = Cursor { seq: last, offset: Some(end), place: place(after) };
+                go_to(last, end, after);
             }
             at = after;
         }

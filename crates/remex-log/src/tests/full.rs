@@ -26,7 +26,7 @@ fn fill(log: &mut Log, hold: Hold) -> Cause {
     }
 }
 
-const ACKED_NOTHING: Hold = Hold::After { seq: 0, offset: 0 };
+const ACKED_NOTHING: Hold = Hold::After(Point { seq: 0, offset: 0 });
 
 #[test]
 fn a_full_disk_has_no_room_but_takes_the_end() {
@@ -66,7 +66,7 @@ fn output_goes_on_after_a_loss_when_there_is_space_again() {
     assert_eq!(fill(&mut log, ACKED_NOTHING), Cause::DiskFull);
     log.lose(Stream::Stdout, 1_000_000);
     assert_eq!(log.writer().room(ACKED_NOTHING), Room::Full(Cause::DiskFull));
-    log.lose(Stream::Terminal, 1);
+    log.lose(Stream::Pty, 1);
     assert_eq!(log.writer().position().written_seq, log.last() - 1);
     disk.set_left(u64::MAX);
     log.append(Stream::Stdout, b"there is space again");
@@ -75,7 +75,7 @@ fn output_goes_on_after_a_loss_when_there_is_space_again() {
     drop(log.writer.take());
     let (_, recovered) = Writer::open(log.path(), OPTIONS, Arc::new(Unlimited)).unwrap();
     assert_eq!((recovered.summary.lost, recovered.summary.offset), (1_000_001, log.offset));
-    assert_eq!(recovered.summary.produced.terminal, 1);
+    assert_eq!(recovered.summary.produced.pty, 1);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_quota_fills_a_held_log_and_evicts_from_another() {
     assert_eq!(log.read(), log.events);
     // What is acknowledged may go.
     let Event::Output { seq, offset, .. } = log.events[30] else { panic!("all is output") };
-    let hold = Hold::After { seq: seq - 1, offset };
+    let hold = Hold::After(Point { seq: seq - 1, offset });
     assert!(matches!(log.writer().room(hold), Room::Bytes(_)));
     assert_eq!(fill(&mut log, hold), Cause::ProcessQuota);
     for _ in 0..300 {
@@ -191,7 +191,7 @@ fn a_quota_fills_a_held_log_and_evicts_from_another() {
     process.set_limit(1000);
     let (mut writer, _) = Writer::open(log.path(), OPTIONS, Arc::clone(&process) as Arc<dyn Space>).unwrap();
     assert_eq!(process.used(), std_len(&log));
-    let hold = Hold::After { seq: log.last(), offset: log.offset };
+    let hold = Hold::After(Point { seq: log.last(), offset: log.offset });
     assert_eq!(writer.room(hold), Room::Full(Cause::ProcessQuota));
 }
 
@@ -281,7 +281,7 @@ fn who_is_read_goes_on_beside_others_that_take_all_space() {
     let (mut written, mut first) = (0, 0);
     while written < 4 << 20 {
         take_everything(&mut greedy);
-        let all_read = Hold::After { seq: read.last(), offset: read.offset };
+        let all_read = Hold::After(Point { seq: read.last(), offset: read.offset });
         let Room::Bytes(room) = read.writer().room(all_read) else {
             panic!("it is full after {written} bytes");
         };

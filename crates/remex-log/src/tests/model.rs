@@ -44,7 +44,7 @@ struct Model {
     readers: Vec<(Reader, Cursor)>,
 }
 
-const STREAMS: [Stream; 3] = [Stream::Stdout, Stream::Stderr, Stream::Terminal];
+const STREAMS: [Stream; 3] = [Stream::Stdout, Stream::Stderr, Stream::Pty];
 
 impl Model {
     fn new(options: Options) -> Model {
@@ -65,7 +65,7 @@ impl Model {
             Some(index) => {
                 // Lost output is acknowledged only once it is written.
                 let seq = index.index(self.log.last() as usize + 1) as Seq;
-                Hold::After { seq, offset: self.offset_after(seq) }
+                Hold::After(Point { seq, offset: self.offset_after(seq) })
             }
         }
     }
@@ -102,8 +102,8 @@ impl Model {
                 let index = reader.index(self.readers.len());
                 let (reader, cursor) = &mut self.readers[index];
                 *cursor = reader.cursor_after(seq).unwrap();
-                assert_eq!(cursor.seq(), seq);
-                let offset = cursor.offset();
+                assert_eq!(cursor.seq, seq);
+                let offset = cursor.offset;
                 assert!(offset.is_none_or(|offset| offset == self.offset_after(seq)));
                 let first = self.log.writer().position().first_seq;
                 assert!(offset.is_some() || seq + 1 < first, "{seq} is not evicted");
@@ -137,7 +137,7 @@ impl Model {
 
     /// Asserts that no held event was evicted since the log began at `first`.
     fn check_held(&mut self, first: Seq, hold: Hold) {
-        if let Hold::After { seq, .. } = hold {
+        if let Hold::After(Point { seq, .. }) = hold {
             assert!(self.log.writer().position().first_seq <= (seq + 1).max(first), "held events stay");
         }
     }
@@ -163,13 +163,13 @@ impl Model {
         let first = self.log.writer().position().first_seq;
         for _ in 0..most {
             let (reader, cursor) = &mut self.readers[index];
-            let (before, offset) = (cursor.seq(), cursor.offset());
+            let (before, offset) = (cursor.seq, cursor.offset);
             let Some(event) = reader.next(cursor, up_to).unwrap().map(Event::of) else {
                 assert!(before >= up_to);
                 return;
             };
             let (from, to, bytes) = event.extent();
-            assert_eq!((from, cursor.seq()), (before + 1, to));
+            assert_eq!((from, cursor.seq), (before + 1, to));
             let true_events = &self.log.events[from as usize - 1..to as usize];
             if true_events != [event.clone()] {
                 let Event::Gap(gap) = event else { panic!("{event:?} is not {true_events:?}") };
@@ -177,14 +177,14 @@ impl Model {
                 let true_bytes = true_events.iter().map(|event| event.extent().2.unwrap()).sum();
                 assert_eq!(bytes, offset.map(|_| true_bytes));
             }
-            assert_eq!(self.readers[index].1.offset(), Some(self.offset_after(to)));
+            assert_eq!(self.readers[index].1.offset, Some(self.offset_after(to)));
         }
     }
 
     fn check_sums(&mut self) {
         let position = self.log.writer().position();
         let produced = position.produced;
-        assert_eq!([produced.stdout, produced.stderr, produced.terminal], self.produced);
+        assert_eq!([produced.stdout, produced.stderr, produced.pty], self.produced);
         assert_eq!((position.lost, position.offset), (self.lost, produced.total()));
         assert_eq!(produced.total(), position.retained + position.evicted + position.lost);
         assert_eq!(position.next_seq, self.log.last() + 1);

@@ -14,7 +14,7 @@ fn long_log() -> Log {
         }
     }
     log.exited(b"status");
-    log.append(Stream::Terminal, b"the last word");
+    log.append(Stream::Pty, b"the last word");
     log
 }
 
@@ -28,13 +28,13 @@ fn a_cursor_after_any_event_leads_to_the_rest() {
             offset += log.events[seq as usize - 1].extent().2.unwrap();
         }
         let cursor = reader.cursor_after(seq).unwrap();
-        assert_eq!((cursor.seq(), cursor.offset()), (seq, Some(offset)));
+        assert_eq!((cursor.seq, cursor.offset), (seq, Some(offset)));
         let mut cursor = cursor;
         let next = reader.next(&mut cursor, log.last()).unwrap().map(Event::of);
         assert_eq!(next.as_ref(), log.events.get(seq as usize));
     }
     let beyond = reader.cursor_after(log.last() + 10).unwrap();
-    assert_eq!((beyond.seq(), beyond.offset()), (log.last() + 10, None));
+    assert_eq!((beyond.seq, beyond.offset), (log.last() + 10, None));
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_cursor_at_an_offset_is_before_the_event_that_ends_after_it() {
             end += event.extent().2.unwrap();
             end > offset
         });
-        assert_eq!(cursor.seq(), expected.unwrap() as Seq, "offset {offset}");
+        assert_eq!(cursor.seq, expected.unwrap() as Seq, "offset {offset}");
     }
     assert_eq!(reader.cursor_at_offset(log.offset).unwrap(), reader.cursor_after(log.last()).unwrap());
 }
@@ -64,12 +64,12 @@ fn a_cursor_since_a_time_is_before_the_first_event_from_then_on() {
         Event::Gap(_) => None,
     };
     for at_ms in (990..1000 + log.last()).step_by(3) {
-        let found = reader.cursor_since(at_ms).unwrap().seq();
+        let found = reader.cursor_since(at_ms).unwrap().seq;
         let expected =
             log.events.iter().position(|event| at(event).is_some_and(|at| at >= at_ms)).unwrap() as Seq;
         assert_eq!(found, expected, "at {at_ms}");
     }
-    assert_eq!(reader.cursor_since(u64::MAX).unwrap().seq(), log.last());
+    assert_eq!(reader.cursor_since(u64::MAX).unwrap().seq, log.last());
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_clock_that_goes_back_confuses_nobody() {
     }
     let mut reader = Reader::open(log.path()).unwrap();
     for at_ms in [0, 1, 60, 600, 800, 1000, u64::MAX] {
-        assert!(reader.cursor_since(at_ms).unwrap().seq() <= 40);
+        assert!(reader.cursor_since(at_ms).unwrap().seq <= 40);
     }
 }
 
@@ -93,10 +93,10 @@ fn the_tail_has_about_as_many_bytes_as_asked_for() {
     let mut reader = Reader::open(log.path()).unwrap();
     for bytes in [0, 1, 13, 14, 1000, 20_000, 100_000, log.offset, u64::MAX] {
         let cursor = reader.tail(bytes).unwrap();
-        let behind = log.offset - cursor.offset().unwrap();
+        let behind = log.offset - cursor.offset.unwrap();
         assert!(behind >= bytes.min(log.offset) && behind < bytes.saturating_add(3001), "{bytes}: {behind}");
         let read = read_from(&mut reader, cursor, log.last());
-        assert_eq!(read, log.events[cursor.seq() as usize..]);
+        assert_eq!(read, log.events[cursor.seq as usize..]);
     }
 }
 
@@ -108,7 +108,7 @@ fn the_tail_of_a_large_segment_is_found_from_its_end() {
     }
     let mut reader = Reader::open(log.path()).unwrap();
     let cursor = reader.tail(12_000).unwrap();
-    assert_eq!((cursor.seq(), cursor.offset()), (797, Some(797 * 5000)));
+    assert_eq!((cursor.seq, cursor.offset), (797, Some(797 * 5000)));
     assert_eq!(read_from(&mut reader, cursor, 800), log.events[797..]);
     // Damage in the middle is not even seen.
     let path = &log.segments()[0];
@@ -127,7 +127,7 @@ fn nothing_after_the_announced_event_is_returned() {
         while let Some(item) = reader.next(&mut cursor, up_to).unwrap() {
             assert_eq!(Event::of(item), log.events[up_to as usize - 1]);
         }
-        assert_eq!(cursor.seq(), up_to);
+        assert_eq!(cursor.seq, up_to);
     }
 }
 
@@ -160,7 +160,7 @@ fn a_half_written_record_in_the_buffer_is_read_again() {
             assert!(reader.next(&mut cursor, 1).unwrap().is_some());
             fs::write(&path, &whole).unwrap();
             let after = reader.cursor_after(2).unwrap();
-            assert_eq!((after.seq(), after.offset()), (2, Some(503)));
+            assert_eq!((after.seq, after.offset), (2, Some(503)));
             fs::write(&path, half).unwrap();
             let mut reader = Reader::open(log.path()).unwrap();
             let mut cursor = Cursor::START;
@@ -226,11 +226,11 @@ fn readers_in_other_threads_see_everything_or_exact_gaps() {
                 while !is_last {
                     is_last = is_done.load(Ordering::Acquire);
                     let up_to = announced.load(Ordering::Acquire);
-                    if !is_last && up_to < cursor.seq() + lag {
+                    if !is_last && up_to < cursor.seq + lag {
                         thread::yield_now();
                         continue;
                     }
-                    let mut next = cursor.seq() + 1;
+                    let mut next = cursor.seq + 1;
                     while let Some(item) = reader.next(&mut cursor, up_to).unwrap() {
                         let event = Event::of(item);
                         let (from, to, bytes) = event.extent();
@@ -245,7 +245,7 @@ fn readers_in_other_threads_see_everything_or_exact_gaps() {
                             other => panic!("{other:?}"),
                         }
                         offset += bytes.unwrap();
-                        assert_eq!(cursor.offset(), Some(offset));
+                        assert_eq!(cursor.offset, Some(offset));
                     }
                 }
             });

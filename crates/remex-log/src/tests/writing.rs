@@ -15,7 +15,7 @@ fn a_log_is_found_again_with_its_sums_ends_and_notes() {
     assert_eq!(summary, inspect(log.path()).unwrap());
     assert_eq!((summary.next_seq, summary.offset, summary.lost), (log.last() + 1, log.offset, 1000));
     let stderr = (0..12).map(|round| 7 * round + 1).sum();
-    assert_eq!(summary.produced, Produced { stdout: 12 * 33, stderr, terminal: 1000 });
+    assert_eq!(summary.produced, Produced::from([12 * 33, stderr, 1000]));
     assert_eq!(summary.exited.unwrap().payload.unwrap(), b"status 3");
     assert_eq!(summary.closed.unwrap().payload.unwrap(), b"bye");
     assert_eq!(summary.notes, [(1, b"what it is".to_vec()), (2, vec![6; 20])].into());
@@ -86,7 +86,7 @@ fn notes_alone_do_not_grow_a_log_and_readers_follow() {
 #[test]
 fn a_held_log_is_full_at_its_retention_and_goes_on_when_acknowledged() {
     let mut log = Log::new(Options { retain_bytes: 1000, segment_bytes: Some(300) });
-    let hold = Hold::After { seq: 0, offset: 0 };
+    let hold = Hold::After(Point { seq: 0, offset: 0 });
     for round in 0..9_u8 {
         assert_eq!(log.writer().room(hold), Room::Bytes(1000 - 100 * usize::from(round)));
         log.append(Stream::Stdout, &[round; 100]);
@@ -95,8 +95,8 @@ fn a_held_log_is_full_at_its_retention_and_goes_on_when_acknowledged() {
     assert_eq!(log.writer().room(hold), Room::Full(Cause::Retention));
     // Lost output is not held.
     log.lose(Stream::Stdout, 5000);
-    assert_eq!(log.writer().room(Hold::After { seq: 9, offset: 900 }), Room::Bytes(900));
-    assert_eq!(log.writer().room(Hold::After { seq: 3, offset: 300 }), Room::Bytes(300));
+    assert_eq!(log.writer().room(Hold::After(Point { seq: 9, offset: 900 })), Room::Bytes(900));
+    assert_eq!(log.writer().room(Hold::After(Point { seq: 3, offset: 300 })), Room::Bytes(300));
     assert_eq!(log.read(), log.events);
     assert_eq!(log.writer().position().first_seq, 1, "the rest alone holds less than is to be retained");
 }

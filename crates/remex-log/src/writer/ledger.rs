@@ -145,7 +145,7 @@ impl Ledger {
         let (mut produced, mut lost) = (self.produced, self.lost);
         if let Some(loss) = &self.loss {
             // It will be written to the new segment.
-            produced.subtract(&loss.lost.bytes);
+            produced -= loss.lost.bytes;
             lost -= loss.lost.bytes.total();
         }
         let mut salt = [0; 8];

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    event::{Hold, Seq},
+    event::{Hold, Point, Seq},
     names::SegmentName,
 };
 
@@ -29,7 +29,7 @@ impl Sealed {
 pub(super) fn may_evict_before(next_seq: Seq, hold: Hold) -> bool {
     match hold {
         Hold::Nothing => true,
-        Hold::After { seq, .. } => next_seq <= seq.saturating_add(1),
+        Hold::After(Point { seq, .. }) => next_seq <= seq.saturating_add(1),
     }
 }
 

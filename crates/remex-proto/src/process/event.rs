@@ -1,5 +1,7 @@
 //! What the server tells about processes without being asked.
 
+use std::ops::{AddAssign, SubAssign};
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Blob, ErrorKind, lenient::null_as_default};
@@ -176,6 +178,47 @@ pub struct Produced {
     pub stderr: u64,
     /// On the terminal.
     pub pty: u64,
+}
+
+impl Produced {
+    /// Returns the bytes of all streams.
+    pub fn total(&self) -> u64 {
+        self.stdout.saturating_add(self.stderr).saturating_add(self.pty)
+    }
+
+    /// Counts bytes of a stream.
+    pub fn add(&mut self, stream: Stream, bytes: u64) {
+        let count = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+            // A server has only output of streams that it knows.
+            Stream::Pty | Stream::Unknown => &mut self.pty,
+        };
+        *count = count.saturating_add(bytes);
+    }
+}
+
+impl AddAssign for Produced {
+    fn add_assign(&mut self, other: Produced) {
+        self.add(Stream::Stdout, other.stdout);
+        self.add(Stream::Stderr, other.stderr);
+        self.add(Stream::Pty, other.pty);
+    }
+}
+
+impl SubAssign for Produced {
+    fn sub_assign(&mut self, other: Produced) {
+        self.stdout -= other.stdout;
+        self.stderr -= other.stderr;
+        self.pty -= other.pty;
+    }
+}
+
+impl From<[u64; 3]> for Produced {
+    /// Takes the bytes of standard output, standard error and the terminal.
+    fn from([stdout, stderr, pty]: [u64; 3]) -> Self {
+        Produced { stdout, stderr, pty }
+    }
 }
 
 /// `process/started`, for clients with the capability `processStarted`.

@@ -12,10 +12,7 @@ use std::collections::{TryReserveError, VecDeque};
 use kept::Kept;
 use store::{Span, Store};
 
-pub use crate::process::{GapCause, Produced, Stream};
-
-/// The sequence number of an event in its process, from 1; output, exit and close are events.
-pub type Seq = u64;
+pub use super::output::{Cursor, Gap, GapCause, Hold, Produced, Seq, Stream};
 
 /// The limits of one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,42 +41,6 @@ impl Default for Limits {
             head_bytes: 32 << 10,
         }
     }
-}
-
-/// The events that eviction must keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// None: the oldest output is evicted to make room.
-    Nothing,
-    /// Events after this number, which are not acknowledged; a full log then has no room.
-    After(Seq),
-}
-
-/// The position of one reader in one log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
-    /// The last event seen; 0 before the first.
-    pub seq: Seq,
-    /// Bytes of output up to and including that event; `None` if the log no longer knows.
-    pub offset: Option<u64>,
-}
-
-impl Cursor {
-    /// Before the first event.
-    pub const START: Cursor = Cursor { seq: 0, offset: Some(0) };
-}
-
-/// Events that were evicted before a reader reached them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
-    /// The first missing event.
-    pub from_seq: Seq,
-    /// The last missing event.
-    pub to_seq: Seq,
-    /// Bytes of output in them; `None` for a cursor so old that the log no longer knows its offset.
-    pub bytes: Option<u64>,
-    /// Why they are missing, if they were not evicted.
-    pub cause: Option<GapCause>,
 }
 
 /// The next item for a reader.
@@ -226,12 +187,7 @@ impl OutputLog {
             return Ok(0);
         }
         self.store.commit(len);
-        match stream {
-            Stream::Stdout => self.produced.stdout += len as u64,
-            Stream::Stderr => self.produced.stderr += len as u64,
-            // A server appends only output of the streams that it knows.
-            Stream::Pty | Stream::Unknown => self.produced.pty += len as u64,
-        }
+        self.produced.add(stream, len as u64);
         self.retained += len;
         self.kept.appended(stream, len);
         let end = self.total();
@@ -401,7 +357,7 @@ impl OutputLog {
 
     /// Returns the bytes produced so far on all streams.
     pub fn total(&self) -> u64 {
-        self.produced.stdout + self.produced.stderr + self.produced.pty
+        self.produced.total()
     }
 
     /// Returns the newest event whose output ends at or before `offset`, or 0 if none is retained.

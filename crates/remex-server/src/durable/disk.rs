@@ -3,12 +3,12 @@
 use std::{fs, io, path::Path, sync::Arc};
 
 use remex_log::{Options, Summary, Unlimited, Writer};
-use remex_proto::process::Produced;
+use remex_proto::state::output::Hold;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::now_ms,
-    keeper_link::message::{ExitRecord, KeptHold, KeptProcess, Key, Progress},
+    keeper_link::message::{ExitRecord, KeptProcess, Key, Progress},
     state_dir::read,
 };
 
@@ -53,7 +53,7 @@ fn process(key: Key, dir: &Path) -> io::Result<KeptProcess> {
     let note = summary.notes.get(&START_NOTE).and_then(|note| serde_json::from_slice(note).ok());
     let started = note.map(|StartNote { pid, at_ms }| (pid, at_ms));
     let progress = if summary.closed.is_some() { progress_in(&summary) } else { close_lost(dir)? };
-    Ok(KeptProcess { key, description, request: Vec::new(), started, progress, hold: KeptHold::ALL })
+    Ok(KeptProcess { key, description, request: Vec::new(), started, progress, hold: Hold::ALL })
 }
 
 /// Records in the log of a process that was lost with its keeper how it ended, and returns where the log stands.
@@ -76,7 +76,7 @@ fn progress_in(summary: &Summary) -> Progress {
         first_seq: summary.first_seq,
         first_offset: summary.first_offset,
         newest: summary.next_seq - 1,
-        produced: on_wire(&summary.produced),
+        produced: summary.produced,
         retained: summary.offset.saturating_sub(summary.first_offset).saturating_sub(summary.lost),
         exited: summary.exited.as_ref().map(|end| end.seq),
         is_closed: summary.closed.is_some(),
@@ -86,11 +86,4 @@ fn progress_in(summary: &Summary) -> Progress {
         sync_failure: None,
         fresh: Vec::new(),
     }
-}
-
-/// Returns the bytes of all streams as the protocol names them.
-pub(crate) fn on_wire(bytes: &remex_log::Produced) -> Produced {
-    let mut produced = Produced::default();
-    (produced.stdout, produced.stderr, produced.pty) = (bytes.stdout, bytes.stderr, bytes.terminal);
-    produced
 }

@@ -7,7 +7,10 @@ use std::{
 };
 
 use remex_process::{Attempt, Child, Tag};
-use remex_proto::{HostPath, process as wire};
+use remex_proto::{
+    HostPath, process as wire,
+    state::output::{Hold, Point},
+};
 
 use super::{
     Audience, Engine, Input, KeptLog, Lifecycle, Place, Placement, ProcessLog, Request, Spec,
@@ -18,7 +21,7 @@ use crate::{
     account::Account,
     clock::now_ms,
     host::Host,
-    keeper_link::message::{KeptHold, Progress, Rules},
+    keeper_link::message::{Progress, Rules},
     limits::Limits,
 };
 
@@ -94,12 +97,12 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Returns what the server has to learn, and what the log holds for it.
-    pub(crate) fn progress_and_hold(&self) -> (Progress, KeptHold) {
+    pub(crate) fn progress_and_hold(&self) -> (Progress, Hold<Point>) {
         let mut state = self.state();
         let is_full = state.full;
         match &mut state.log {
             ProcessLog::Kept(log) => (log.take_progress(is_full), log.hold()),
-            ProcessLog::Memory(_) | ProcessLog::Mirror(_) => (Progress::start(), KeptHold::ALL),
+            ProcessLog::Memory(_) | ProcessLog::Mirror(_) => (Progress::start(), Hold::ALL),
         }
     }
 }

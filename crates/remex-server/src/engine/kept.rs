@@ -22,7 +22,7 @@ use remex_proto::{
     ErrorKind, HostPath, RpcError,
     call::Empty,
     process::{self as wire, ExitCause},
-    state::output_log::Hold,
+    state::output::{Hold, Point},
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -43,7 +43,7 @@ use crate::{
     keeper_link::{
         Epoch, KeptListener, Sent,
         message::{
-            ExitRecord, FromKeeper, KeptAnswer, KeptHold, KeptProcess, KeptRequest, Progress, RequestNumber,
+            ExitRecord, FromKeeper, KeptAnswer, KeptProcess, KeptRequest, Progress, RequestNumber,
             StartFailure, ToKeeper,
         },
     },
@@ -59,7 +59,7 @@ pub(super) struct Forwarded<C> {
     start: Option<oneshot::Sender<StartAnswer>>,
     /// For a start that an earlier server was asked for.
     restored_start: Option<oneshot::Receiver<StartAnswer>>,
-    hold: KeptHold,
+    hold: Hold<Point>,
     confined: Confined,
     /// How far the process has come, while its output is searched for the reason of its failure: its exit is announced
     /// with that.
@@ -87,7 +87,7 @@ impl<C> Default for Forwarded<C> {
             epoch: 0,
             start: None,
             restored_start: None,
-            hold: KeptHold::ALL,
+            hold: Hold::ALL,
             confined: Confined::No,
             judged: None,
         }
@@ -404,7 +404,7 @@ impl<A: Audience> Engine<A> {
         }
         self.charge(state);
         self.tell_hold(state, Telling::Large);
-        if newest > before.0 {
+        if newest > before.seq {
             self.notify(state);
         }
         if state.log.is_closed() {
@@ -436,16 +436,15 @@ impl<A: Audience> Engine<A> {
         let Place::Keeper { link, key } = &self.place else { return };
         let holding = if state.full { Holding::Least } else { Holding::Generous };
         let hold = match state.hold(&self.spec, &self.host.limits(), holding, Instant::now()) {
-            Hold::Nothing => KeptHold::Nothing,
+            Hold::Nothing => Hold::Nothing,
             Hold::After(seq) => {
                 let ProcessLog::Mirror(mirror) = &state.log else { return };
-                let (seq, offset) = mirror.known_end_by(seq);
-                KeptHold::After { seq, offset }
+                Hold::After(mirror.known_end_by(seq))
             }
         };
         let is_due = match (state.forwarded.hold, hold) {
             (known, hold) if known == hold => false,
-            (KeptHold::After { offset: known, .. }, KeptHold::After { offset, .. }) => {
+            (Hold::After(Point { offset: known, .. }), Hold::After(Point { offset, .. })) => {
                 let step = self.spec.retain_bytes as u64 / 4;
                 // A hold never goes back.
                 offset > known && (telling == Telling::All || state.full || offset >= known + step)

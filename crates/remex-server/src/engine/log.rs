@@ -378,7 +378,6 @@ impl ProcessLog {
 
     /// Returns the bytes produced so far on all streams.
     pub(crate) fn total(&self) -> u64 {
-        let produced = self.produced();
-        produced.stdout + produced.stderr + produced.pty
+        self.produced().total()
     }
 }

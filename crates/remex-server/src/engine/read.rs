@@ -469,7 +469,7 @@ fn copy(bytes: &[u8]) -> Result<Blob, TryReserveError> {
 mod tests {
     use std::{io, sync::Arc};
 
-    use remex_log::{Hold, Options, Room, Unlimited, Writer};
+    use remex_log::{Hold, Options, Room, Stream, Unlimited, Writer};
 
     use super::*;
     use crate::{engine::Mirror, keeper_link::message::Progress};
@@ -478,9 +478,7 @@ mod tests {
     fn append(writer: &mut Writer) -> Progress {
         for _ in 0..3 {
             let Room::Bytes(room) = writer.room(Hold::Nothing) else { panic!("it is full") };
-            writer
-                .append(remex_log::Stream::Stdout, 1, room, |spare| io::Result::Ok(spare.len().min(1000)))
-                .unwrap();
+            writer.append(Stream::Stdout, 1, room, |spare| io::Result::Ok(spare.len().min(1000))).unwrap();
         }
         writer.flush().unwrap();
         let mut known = Progress::start();

@@ -9,7 +9,7 @@ use remex_log::Reader;
 use remex_proto::{
     RpcError,
     process::{SeekTo, Sought},
-    state::output_log::Seq,
+    state::output::{Point, Seq},
 };
 
 use super::{
@@ -73,7 +73,7 @@ fn in_memory(log: &mut ProcessLog, to: SeekTo) -> Sought {
 impl DiskSearch {
     fn of(log: &ProcessLog) -> Option<Self> {
         let ProcessLog::Mirror(mirror) = log else { return None };
-        let (newest, produced_bytes) = mirror.newest();
+        let Point { seq: newest, offset: produced_bytes } = mirror.newest();
         Some(DiskSearch { dir: mirror.dir().to_owned(), newest, produced_bytes })
     }
 
@@ -82,24 +82,24 @@ impl DiskSearch {
         let (found, is_evicted) = match to {
             SeekTo::AtMs(at_ms) => {
                 let found = reader.cursor_since(at_ms)?;
-                (found, found.seq() <= reader.oldest().seq())
+                (found, found.seq <= reader.oldest().seq)
             }
             SeekTo::TailBytes(0) => return Ok(self.at_the_end()),
             SeekTo::TailBytes(bytes) if bytes < self.produced_bytes => {
                 let from = self.produced_bytes - bytes;
-                (reader.tail(bytes)?, reader.oldest().offset() > Some(from))
+                (reader.tail(bytes)?, reader.oldest().offset > Some(from))
             }
             SeekTo::TailBytes(_) => (reader.oldest(), true),
             SeekTo::Offset(offset) if offset < self.produced_bytes => {
-                (reader.cursor_at_offset(offset)?, reader.oldest().offset() > Some(offset))
+                (reader.cursor_at_offset(offset)?, reader.oldest().offset > Some(offset))
             }
             SeekTo::Offset(_) => return Ok(self.at_the_end()),
         };
         // The keeper may have written more than it has announced.
-        if found.seq() >= self.newest {
+        if found.seq >= self.newest {
             return Ok(self.at_the_end());
         }
-        let (after_seq, offset) = if is_evicted { (0, Some(0)) } else { (found.seq(), found.offset()) };
+        let (after_seq, offset) = if is_evicted { (0, Some(0)) } else { (found.seq, found.offset) };
         Ok(Sought { after_seq, offset, ..self.at_the_end() })
     }
 

@@ -16,6 +16,7 @@ use remex_process::{Signal, Size, StartError, StartSpec};
 use remex_proto::{
     ErrorKind, RpcError,
     process::{ExitCause, Produced, Stream, Usage, WriteStatus},
+    state::output::{Hold, Point},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -196,7 +197,7 @@ pub(crate) enum ToKeeper {
     /// What the log must keep for the client of a process.
     Hold {
         key: Key,
-        hold: KeptHold,
+        hold: Hold<Point>,
     },
     /// Aborts a start, or kills the process; nothing is held any more.
     Abandon(Key),
@@ -318,21 +319,7 @@ pub(crate) struct KeptProcess {
     /// The pid and the time of its start; `None` while it starts.
     pub(crate) started: Option<(u32, u64)>,
     pub(crate) progress: Progress,
-    pub(crate) hold: KeptHold,
-}
-
-/// What the log of a process must keep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum KeptHold {
-    #[default]
-    Nothing,
-    /// Everything after this event, with which so many bytes of output end.
-    After { seq: u64, offset: u64 },
-}
-
-impl KeptHold {
-    /// Everything.
-    pub(crate) const ALL: Self = KeptHold::After { seq: 0, offset: 0 };
+    pub(crate) hold: Hold<Point>,
 }
 
 /// Where a log stands, and its new output if that is little.

@@ -12,7 +12,10 @@ use remex_proto::{
     ErrorKind, RpcError,
     process::Start,
     sandbox::Sandbox,
-    state::session_table::{Attachment, Detached, NewSession, OnDetach},
+    state::{
+        output::{Hold, Point},
+        session_table::{Attachment, Detached, NewSession, OnDetach},
+    },
 };
 
 use super::{
@@ -28,7 +31,7 @@ use crate::{
     },
     engine::{Description, Owner as _, Place, Placement, broken},
     identity::Identity,
-    keeper_link::message::{KeptHold, KeptProcess},
+    keeper_link::message::KeptProcess,
     outbox::ConnectionId,
     process::{Followers, Process, ProcessOwner},
 };
@@ -187,8 +190,8 @@ impl Session {
         let tag = link.tag(self.number, description.number);
         self.next_process.fetch_max(description.number + 1, Ordering::Relaxed);
         let received = match kept.hold {
-            KeptHold::After { seq, offset } => Some((seq, offset)),
-            KeptHold::Nothing => None,
+            Hold::After(Point { seq, offset }) => Some((seq, offset)),
+            Hold::Nothing => None,
         };
         let place = Place::Keeper { link, key: kept.key };
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);

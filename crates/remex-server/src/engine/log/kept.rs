@@ -6,15 +6,12 @@ use remex_log::{Cause, Options, Quota, Recovered, Room, Writer};
 use remex_proto::{
     Blob,
     process::Produced,
-    state::output_log::{Hold, Seq, Stream},
+    state::output::{Hold, Point, Seq, Stream},
 };
 use serde::{Deserialize, Serialize};
 
 use super::synced::{Syncing, failure};
-use crate::{
-    durable::on_wire,
-    keeper_link::message::{ExitRecord, FreshChunk, KeptHold, Lack, Progress, Rules},
-};
+use crate::keeper_link::message::{ExitRecord, FreshChunk, Lack, Progress, Rules};
 
 /// How much new output travels with the announcement of its events; more is read from the log.
 const FRESH_BYTES: usize = 16 << 10;
@@ -27,7 +24,7 @@ const DROPPED_BYTES: usize = 64 << 10;
 pub(crate) struct KeptLog {
     pub(super) writer: Writer,
     /// What the server wants to stay readable.
-    hold: KeptHold,
+    hold: Hold<Point>,
     /// What happens to output for which there is no room: it is dropped, or the process waits.
     drops: bool,
     /// Why there is no room for what is dropped.
@@ -47,7 +44,7 @@ pub(crate) struct KeptLog {
 /// What a log in the keeper knows beyond its file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LogRecord {
-    hold: KeptHold,
+    hold: Hold<Point>,
     exit: Option<ExitRecord>,
     loss: Option<Blob>,
     #[serde(default)]
@@ -69,7 +66,7 @@ impl KeptLog {
     pub(crate) fn new(writer: Writer, drops: bool, sync: bool) -> Self {
         Self {
             writer,
-            hold: KeptHold::ALL,
+            hold: Hold::ALL,
             drops,
             full: None,
             lacks: None,
@@ -127,11 +124,11 @@ impl KeptLog {
     }
 
     /// Records what the server wants to stay readable.
-    pub(crate) fn set_hold(&mut self, hold: KeptHold) {
+    pub(crate) fn set_hold(&mut self, hold: Hold<Point>) {
         self.hold = hold;
     }
 
-    pub(crate) fn hold(&self) -> KeptHold {
+    pub(crate) fn hold(&self) -> Hold<Point> {
         self.hold
     }
 
@@ -184,7 +181,7 @@ impl KeptLog {
         if let Some(cause) = self.full {
             let mut dropped = vec![0; max.min(DROPPED_BYTES)];
             let len = fill(&mut dropped)?;
-            self.writer.lose(on_disk(stream), len as u64, cause);
+            self.writer.lose(stream, len as u64, cause);
             fresh.is_incomplete = true;
             fresh.unannounced += len as u64;
             return Ok(len);
@@ -192,7 +189,7 @@ impl KeptLog {
         let room = FRESH_BYTES.saturating_sub(fresh.bytes);
         let mut copy = Vec::new();
         let is_complete = !fresh.is_incomplete;
-        let appended = self.writer.append(on_disk(stream), now_ms, max, |spare| {
+        let appended = self.writer.append(stream, now_ms, max, |spare| {
             let len = fill(spare)?;
             if len <= room && is_complete {
                 copy.extend_from_slice(&spare[..len]);
@@ -264,7 +261,7 @@ impl KeptLog {
             first_seq: position.first_seq,
             first_offset: position.first_offset,
             newest: position.written_seq,
-            produced: on_wire(&position.produced),
+            produced: position.produced,
             retained: position.retained,
             exited: self.exited,
             is_closed: self.is_closed,
@@ -295,7 +292,7 @@ impl KeptLog {
     }
 
     pub(super) fn produced(&self) -> Produced {
-        on_wire(&self.writer.position().produced)
+        self.writer.position().produced
     }
 
     pub(super) fn evicted_bytes(&self) -> u64 {
@@ -311,18 +308,10 @@ impl KeptLog {
     }
 
     /// Returns what must stay: nothing if the engine says so, or else what the server has said.
-    fn effective(&self, hold: Hold) -> remex_log::Hold {
+    fn effective(&self, hold: Hold) -> Hold<Point> {
         match (hold, self.hold) {
-            (Hold::Nothing, _) | (_, KeptHold::Nothing) => remex_log::Hold::Nothing,
-            (Hold::After(_), KeptHold::After { seq, offset }) => remex_log::Hold::After { seq, offset },
+            (Hold::Nothing, _) => Hold::Nothing,
+            (Hold::After(_), hold) => hold,
         }
-    }
-}
-
-fn on_disk(stream: Stream) -> remex_log::Stream {
-    match stream {
-        Stream::Stdout => remex_log::Stream::Stdout,
-        Stream::Stderr => remex_log::Stream::Stderr,
-        _ => remex_log::Stream::Terminal,
     }
 }

@@ -10,24 +10,23 @@ use std::{
     sync::Arc,
 };
 
+use remex_log::Bookmark;
 use remex_proto::{
     process::Produced,
-    state::output_log::{Cursor, Gap, Next, Seq},
+    state::{
+        output::Point,
+        output_log::{Cursor, Gap, Next, Seq},
+    },
 };
 
-use super::{
-    Block, Unread,
-    ends::Ends,
-    stored::StoredLog,
-    view::{View, total},
-};
+use super::{Block, Unread, ends::Ends, stored::StoredLog, view::View};
 use crate::keeper_link::message::{ExitRecord, FreshChunk, Progress};
 
 /// How much of the newest output is kept in memory.
 const RECENT_BYTES: usize = 64 << 10;
 
 /// How many readers that are behind have their place in the files remembered.
-const MAX_PLACES: usize = 64;
+const MAX_BOOKMARKS: usize = 64;
 
 /// A log on disk, as the server sees it.
 #[derive(Debug)]
@@ -41,7 +40,7 @@ pub(crate) struct Mirror {
     /// Output that was read for readers that are behind; each stays while its reader has it, too.
     loaded: Vec<Arc<Block>>,
     /// Where the parts that were read end in the files.
-    places: VecDeque<remex_log::Cursor>,
+    bookmarks: VecDeque<Bookmark>,
 }
 
 /// Output in memory.
@@ -57,7 +56,7 @@ struct Recent {
 pub(crate) struct Load {
     log: StoredLog,
     cursor: Cursor,
-    place: Option<remex_log::Cursor>,
+    bookmark: Option<Bookmark>,
 }
 
 /// Output that was read from the files.
@@ -65,7 +64,7 @@ pub(crate) struct Load {
 pub(crate) struct Loaded {
     pub(crate) block: Arc<Block>,
     /// Where it ends in the files.
-    place: Option<remex_log::Cursor>,
+    bookmark: Option<Bookmark>,
 }
 
 impl Load {
@@ -75,8 +74,8 @@ impl Load {
     ///
     /// If nothing can be read, for a reason that may pass. What is lost for good is a gap.
     pub(crate) fn run(mut self) -> io::Result<Loaded> {
-        let (block, place) = self.log.load(self.cursor, self.place)?;
-        Ok(Loaded { block: Arc::new(block), place })
+        let (block, bookmark) = self.log.load(self.cursor, self.bookmark)?;
+        Ok(Loaded { block: Arc::new(block), bookmark })
     }
 }
 
@@ -89,7 +88,7 @@ impl Mirror {
             recent_bytes: 0,
             ends: Ends::default(),
             loaded: Vec::new(),
-            places: VecDeque::new(),
+            bookmarks: VecDeque::new(),
         }
     }
 
@@ -115,19 +114,19 @@ impl Mirror {
 
     /// Returns what reads the output after `cursor` from the files; then [`keep`](Self::keep) it.
     pub(crate) fn load(&self, cursor: Cursor) -> Load {
-        let place = self.places.iter().find(|place| place.seq() == cursor.seq).copied();
-        Load { log: self.stored(), cursor, place }
+        let bookmark = self.bookmarks.iter().find(|bookmark| bookmark.seq() == cursor.seq).copied();
+        Load { log: self.stored(), cursor, bookmark }
     }
 
     /// Remembers where the output ends that was read, and where its reader goes on.
     pub(crate) fn learn(&mut self, loaded: &Loaded) {
         self.learn_ends(loaded.block.ends());
-        if let Some(place) = loaded.place {
-            self.places.retain(|known| known.seq() != place.seq());
-            if self.places.len() == MAX_PLACES {
-                self.places.pop_front();
+        if let Some(bookmark) = loaded.bookmark {
+            self.bookmarks.retain(|known| known.seq() != bookmark.seq());
+            if self.bookmarks.len() == MAX_BOOKMARKS {
+                self.bookmarks.pop_front();
             }
-            self.places.push_back(place);
+            self.bookmarks.push_back(bookmark);
         }
     }
 
@@ -165,7 +164,7 @@ impl Mirror {
         let mut end = self.view.total();
         let len = fresh.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
         let is_seamless = fresh.first().is_none_or(|first| first.seq == self.view.newest() + 1);
-        let is_complete = is_seamless && total(&known.produced) == end + len;
+        let is_complete = is_seamless && known.produced.total() == end + len;
         // Also if the keeper is gone, which knew it.
         known.sync_failure = known.sync_failure.or(self.view.known.sync_failure.take());
         self.view = View { known };
@@ -186,13 +185,13 @@ impl Mirror {
     }
 
     /// Returns the newest event and the bytes of output up to it.
-    pub(crate) fn newest(&self) -> (Seq, u64) {
-        (self.view.newest(), self.view.total())
+    pub(crate) fn newest(&self) -> Point {
+        Point { seq: self.view.newest(), offset: self.view.total() }
     }
 
-    /// Returns the bytes of output after such a position.
-    pub(crate) fn produced_since(&self, (_, end): (Seq, u64)) -> u64 {
-        self.view.total().saturating_sub(end)
+    /// Returns the bytes of output after such a point.
+    pub(crate) fn produced_since(&self, point: Point) -> u64 {
+        self.view.total().saturating_sub(point.offset)
     }
 
     /// Returns the bytes that can no longer be read.
@@ -210,11 +209,12 @@ impl Mirror {
     }
 
     /// Returns the newest event up to `seq` whose end is known without reading, and the bytes of output up to it.
-    pub(crate) fn known_end_by(&self, seq: Seq) -> (Seq, u64) {
+    pub(crate) fn known_end_by(&self, seq: Seq) -> Point {
         if seq >= self.view.newest() {
             return self.newest();
         }
-        self.ends.by_seq(seq).unwrap_or((0, 0))
+        let (seq, offset) = self.ends.by_seq(seq).unwrap_or_default();
+        Point { seq, offset }
     }
 
     /// Returns the position after an exit and a close that are not on disk.
@@ -265,7 +265,7 @@ impl Mirror {
 
     /// Returns the bytes after `cursor`, or a little more if its offset is not known exactly.
     pub(super) fn behind(&self, cursor: &Cursor) -> u64 {
-        let offset = cursor.offset.unwrap_or_else(|| self.known_end_by(cursor.seq).1);
+        let offset = cursor.offset.unwrap_or_else(|| self.known_end_by(cursor.seq).offset);
         self.view.behind(&Cursor { offset: Some(offset), ..*cursor })
     }
 
@@ -334,7 +334,7 @@ impl Mirror {
 
     /// Forgets what is on disk as well, except what readers are about to take.
     pub(super) fn free_memory(&mut self) {
-        (self.recent, self.recent_bytes, self.places) = (VecDeque::new(), 0, VecDeque::new());
+        (self.recent, self.recent_bytes, self.bookmarks) = (VecDeque::new(), 0, VecDeque::new());
         // While the process runs, what was received is found by the ends.
         if self.view.known.is_closed {
             self.ends = Ends::default();
@@ -348,7 +348,7 @@ mod tests {
     use std::{fs, io, sync::Arc};
 
     use remex_log::{Hold, Options, Room, Unlimited, Writer};
-    use remex_proto::process::GapCause;
+    use remex_proto::process::{GapCause, Stream};
 
     use super::*;
 
@@ -358,9 +358,7 @@ mod tests {
         let mut writer = Writer::create(dir, options, Arc::new(Unlimited)).unwrap();
         for _ in 0..10 {
             let Room::Bytes(room) = writer.room(Hold::Nothing) else { panic!("it is full") };
-            writer
-                .append(remex_log::Stream::Stdout, 1, room, |spare| io::Result::Ok(spare.len().min(1000)))
-                .unwrap();
+            writer.append(Stream::Stdout, 1, room, |spare| io::Result::Ok(spare.len().min(1000))).unwrap();
         }
         writer.exited(2, b"{}").unwrap();
         writer.closed(3, &[]).unwrap();
@@ -382,9 +380,7 @@ mod tests {
     fn append(writer: &mut Writer, count: usize) -> Progress {
         for _ in 0..count {
             let Room::Bytes(room) = writer.room(Hold::Nothing) else { panic!("it is full") };
-            writer
-                .append(remex_log::Stream::Stdout, 1, room, |spare| io::Result::Ok(spare.len().min(1000)))
-                .unwrap();
+            writer.append(Stream::Stdout, 1, room, |spare| io::Result::Ok(spare.len().min(1000))).unwrap();
         }
         writer.flush().unwrap();
         let position = writer.position();

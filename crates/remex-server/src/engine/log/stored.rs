@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex_log::{Cause, Item, Reader};
+use remex_log::{Bookmark, Cause, Item, Reader};
 use remex_proto::{
-    process::{GapCause, Stream},
+    process::GapCause,
     state::output_log::{Cursor, Gap, Limits, Next, OutputLog, Seq, Snapshot},
 };
 
@@ -26,8 +26,8 @@ pub(crate) struct StoredLog {
     dir: PathBuf,
     view: View,
     reader: Option<Box<Reader>>,
-    /// Where the reader was last.
-    place: Option<remex_log::Cursor>,
+    /// Where the reader goes on, once it is open.
+    bookmark: Option<Bookmark>,
     /// Where it begins, which the files do not tell of evicted events.
     start: Cursor,
 }
@@ -38,7 +38,7 @@ impl StoredLog {
     }
 
     pub(super) fn starting(dir: &Path, view: View, start: Cursor) -> Self {
-        StoredLog { dir: dir.to_owned(), view, reader: None, place: None, start }
+        StoredLog { dir: dir.to_owned(), view, reader: None, bookmark: None, start }
     }
 
     /// Returns what was known of the log.
@@ -46,9 +46,9 @@ impl StoredLog {
         &self.view
     }
 
-    /// Reads the next part after `cursor`; `place` is where that is in the files, if it is known.
+    /// Reads the next part after `cursor`, at `bookmark` if one is known there.
     ///
-    /// Returns the part, and the place after it.
+    /// Returns the part, and a bookmark after it.
     ///
     /// # Errors
     ///
@@ -56,9 +56,9 @@ impl StoredLog {
     pub(crate) fn load(
         &mut self,
         cursor: Cursor,
-        place: Option<remex_log::Cursor>,
-    ) -> io::Result<(Block, Option<remex_log::Cursor>)> {
-        self.place = place;
+        bookmark: Option<Bookmark>,
+    ) -> io::Result<(Block, Option<Bookmark>)> {
+        self.bookmark = bookmark;
         let (mut block, mut cursor) = (Block::new(cursor), cursor);
         while block.len() < LOAD_BYTES {
             let read = match self.read_next(&mut cursor) {
@@ -81,8 +81,9 @@ impl StoredLog {
         if block.is_empty() {
             return Err(io::Error::other("its files end before the last event"));
         }
-        let place = self.place.filter(|place| place.seq() == block.end().seq);
-        Ok((block, place))
+        let last = self.reader.as_ref().and_then(|reader| reader.bookmark());
+        let bookmark = last.filter(|last| last.seq() == block.end().seq);
+        Ok((block, bookmark))
     }
 
     /// Adds all output after the end of a block as a gap.
@@ -107,10 +108,10 @@ impl StoredLog {
         let mut ends = OutputLog::new(limits);
         // Twice as much as is asked for, because short streams are kept before long ones.
         if retained <= max.saturating_mul(2) {
-            self.copy(remex_log::Cursor::START, u64::MAX, &mut ends)?;
+            self.copy(Cursor::START, u64::MAX, &mut ends)?;
         } else {
             let head = (max / 4).min(Limits::default().head_bytes as u64);
-            self.copy(remex_log::Cursor::START, head, &mut ends)?;
+            self.copy(Cursor::START, head, &mut ends)?;
             let tail = self.reader()?.tail(max)?;
             self.copy(tail, u64::MAX, &mut ends)?;
         }
@@ -120,17 +121,17 @@ impl StoredLog {
         Ok(snapshot)
     }
 
-    /// Appends output from `place` on to `log`, at least `bytes` of it if there is so much.
-    fn copy(&mut self, mut place: remex_log::Cursor, bytes: u64, log: &mut OutputLog) -> io::Result<()> {
+    /// Appends output from `cursor` on to `log`, at least `bytes` of it if there is so much.
+    fn copy(&mut self, mut cursor: Cursor, bytes: u64, log: &mut OutputLog) -> io::Result<()> {
         let (mut left, up_to) = (bytes, self.view.newest());
         let reader = self.reader()?;
         while left > 0 {
-            match reader.next(&mut place, up_to)? {
+            match reader.next(&mut cursor, up_to)? {
                 Some(Item::Output { stream, at_ms, bytes, .. }) => {
                     left = left.saturating_sub(bytes.len() as u64);
                     let mut rest = bytes;
                     while !rest.is_empty() {
-                        let Ok(_) = log.append(stream_on_wire(stream), at_ms, rest.len(), |room| {
+                        let Ok(_) = log.append(stream, at_ms, rest.len(), |room| {
                             rest.read(room).or(Ok::<_, std::convert::Infallible>(0))
                         });
                     }
@@ -147,13 +148,10 @@ impl StoredLog {
         if let Some(next) = self.view.next(cursor) {
             return Ok(next);
         }
-        let mut place = self.place_after(cursor.seq)?;
+        let mut ahead = self.at_offset(*cursor)?;
         let (before, last, end) = (cursor.offset, self.view.last_output(), self.view.total());
-        self.reader()?;
-        let Some(reader) = &mut self.reader else { return Ok(None) };
-        let Some(item) = reader.next(&mut place, last)? else { return Ok(None) };
-        self.place = Some(place);
-        *cursor = Cursor { seq: place.seq(), offset: place.offset() };
+        let Some(item) = self.reader()?.next(&mut ahead, last)? else { return Ok(None) };
+        *cursor = ahead;
         let mut next = on_wire(item);
         if let Next::Gap(gap) = &mut next {
             // The files do not tell how much is missing at their end; they may be ahead of what is known.
@@ -164,17 +162,22 @@ impl StoredLog {
         Ok(Some(next))
     }
 
-    fn place_after(&mut self, seq: Seq) -> io::Result<remex_log::Cursor> {
-        match self.place.filter(|place| place.seq() == seq) {
-            Some(place) => Ok(place),
-            None => self.reader()?.cursor_after(seq),
+    /// Returns the cursor with its offset, if the files know that.
+    fn at_offset(&mut self, cursor: Cursor) -> io::Result<Cursor> {
+        match cursor.offset {
+            Some(_) => Ok(cursor),
+            None => self.reader()?.cursor_after(cursor.seq),
         }
     }
 
     fn reader(&mut self) -> io::Result<&mut Reader> {
         let reader = match self.reader.take() {
             Some(reader) => reader,
-            None => Box::new(Reader::open(&self.dir)?),
+            None => {
+                let mut reader = Reader::open(&self.dir)?;
+                reader.resume(self.bookmark);
+                Box::new(reader)
+            }
         };
         Ok(self.reader.insert(reader))
     }
@@ -190,14 +193,15 @@ impl LogReader for StoredLog {
         if let Some(known) = self.view.next(&mut ahead) {
             return Ok(known.and_then(|next| matches!(next, Next::Exited(_) | Next::Closed(_)).then_some(0)));
         }
-        let (place, last) = (self.place_after(cursor.seq)?, self.view.last_output());
-        let mut ahead = place;
-        let len = match self.reader()?.next(&mut ahead, last)? {
+        let (mut ahead, last) = (*cursor, self.view.last_output());
+        let reader = self.reader()?;
+        let bookmark = reader.bookmark();
+        let len = match reader.next(&mut ahead, last)? {
             Some(Item::Output { bytes, .. }) => Some(bytes.len()),
             Some(Item::Exited { .. } | Item::Closed { .. }) => Some(0),
             Some(Item::Gap(_)) | None => None,
         };
-        self.place = Some(place);
+        reader.resume(bookmark);
         Ok(len)
     }
 
@@ -209,9 +213,7 @@ impl LogReader for StoredLog {
         if seq + 1 < self.view.first_seq() {
             return Ok(Cursor { seq, offset: None });
         }
-        let place = self.place_after(seq)?;
-        self.place = Some(place);
-        Ok(Cursor { seq, offset: place.offset() })
+        Ok(self.reader()?.cursor_after(seq)?)
     }
 
     fn behind(&self, cursor: &Cursor) -> u64 {
@@ -248,9 +250,7 @@ impl From<TryReserveError> for NoSnapshot {
 
 fn on_wire(item: Item<'_>) -> Next<'_> {
     match item {
-        Item::Output { seq, stream, at_ms, bytes, .. } => {
-            Next::Output { seq, stream: stream_on_wire(stream), at_ms, bytes }
-        }
+        Item::Output { seq, stream, at_ms, bytes, .. } => Next::Output { seq, stream, at_ms, bytes },
         Item::Exited { seq, .. } => Next::Exited(seq),
         Item::Closed { seq, .. } => Next::Closed(seq),
         Item::Gap(remex_log::Gap { from_seq, to_seq, bytes, cause }) => {
@@ -271,12 +271,4 @@ fn cause_on_wire(cause: remex_log::GapCause) -> Option<GapCause> {
         remex_log::GapCause::Dropped(Cause::DiskFull) => GapCause::DiskFull,
         remex_log::GapCause::Dropped(Cause::Io(_)) => GapCause::Io,
     })
-}
-
-fn stream_on_wire(stream: remex_log::Stream) -> Stream {
-    match stream {
-        remex_log::Stream::Stdout => Stream::Stdout,
-        remex_log::Stream::Stderr => Stream::Stderr,
-        remex_log::Stream::Terminal => Stream::Pty,
-    }
 }

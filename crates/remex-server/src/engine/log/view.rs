@@ -1,9 +1,6 @@
 //! What the server knows of a log on disk without reading it. Start at [`View`].
 
-use remex_proto::{
-    process::Produced,
-    state::output_log::{Cursor, Gap, Next, Seq},
-};
+use remex_proto::state::output_log::{Cursor, Gap, Next, Seq};
 
 use crate::keeper_link::message::{ExitRecord, Progress};
 
@@ -24,7 +21,7 @@ impl View {
 
     /// Returns the bytes of output up to the newest event.
     pub(crate) fn total(&self) -> u64 {
-        total(&self.known.produced)
+        self.known.produced.total()
     }
 
     pub(super) fn held_bytes(&self) -> u64 {
@@ -110,8 +107,4 @@ impl View {
         }
         known
     }
-}
-
-pub(super) fn total(produced: &Produced) -> u64 {
-    produced.stdout + produced.stderr + produced.pty
 }
