@@ -40,6 +40,12 @@ impl Bookmark {
     pub fn seq(&self) -> Seq {
         self.cursor.seq
     }
+
+    /// Moves it within its segment.
+    fn go_to(&mut self, seq: Seq, offset: u64, at: u64) {
+        self.cursor = Cursor { seq, offset: Some(offset) };
+        self.place = self.place.map(|place| Place { at, ..place });
+    }
 }
 
 /// Reads the log in one directory; any number of cursors can share it.

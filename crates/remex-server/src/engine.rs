@@ -48,7 +48,7 @@ use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag, tree};
 use remex_proto::{
     ErrorKind, HostPath, RpcError,
     process::{self as wire, ExitCause},
-    state::output_log::Hold,
+    state::output::Hold,
 };
 use tokio::sync::Notify;
 
@@ -75,7 +75,9 @@ use kept::Forwarded;
 use leaving::Leaving;
 pub(crate) use leaving::ProcessRecord;
 pub(crate) use load::Backoff;
-pub(crate) use log::{Block, KeptLog, Mirror, ProcessLog, SyncJob, SyncStep};
+pub(crate) use log::{
+    Block, KeptLog, LogReader, LogState, LogWriter, Mirror, ProcessLog, ServerLog, SyncJob, SyncStep,
+};
 pub(crate) use owner::{Owner, PendingDecision};
 pub(crate) use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
 use searches::Searches;
@@ -170,7 +172,7 @@ pub(crate) struct ProcessState<A: Audience> {
     /// The child of a start that is not answered yet. If the task panics, it is killed with its tree.
     unannounced_child: Option<Leader>,
     requests: VecDeque<Request<A::Caller>>,
-    pub(crate) log: ProcessLog,
+    pub(crate) log: A::Log,
     pub(crate) audience: A,
     input: Input<A::Caller>,
     /// The memory of `input`.
@@ -276,7 +278,7 @@ pub(crate) struct Placement<'a, A: Audience> {
 }
 
 impl<A: Audience> Engine<A> {
-    fn new(id: String, spec: Spec, placement: Placement<'_, A>, log: ProcessLog, audience: A) -> Self {
+    fn new(id: String, spec: Spec, placement: Placement<'_, A>, log: A::Log, audience: A) -> Self {
         let (now, limits) = (Instant::now(), placement.host.limits());
         let charge = |kind| placement.account.take(kind, 0);
         Engine {
@@ -381,13 +383,6 @@ impl<A: Audience> Engine<A> {
         self.output.notify_waiters();
         if state.exit.is_some() || state.log.is_closed() {
             self.changed.notify_waiters();
-        }
-    }
-
-    /// Tells the keeper's audience of a change that is no event; other audiences see it themselves.
-    fn announce_change(self: &Arc<Self>, state: &mut ProcessState<A>) {
-        if matches!(state.log, ProcessLog::Kept(_)) {
-            A::on_events(self, state);
         }
     }
 
@@ -571,9 +566,7 @@ impl<A: Audience> DerefMut for StateGuard<'_, A> {
 
 impl<A: Audience> Drop for StateGuard<'_, A> {
     fn drop(&mut self) {
-        if let ProcessLog::Mirror(mirror) = &mut self.0.log {
-            mirror.release();
-        }
+        self.0.log.release();
         self.0.input_charge.set(self.0.input.memory());
     }
 }
@@ -624,10 +617,19 @@ impl<A: Audience> ProcessState<A> {
 
     fn exited(&mut self, exit: Exit) {
         self.ended_at_ms = Some(now_ms());
-        if let ProcessLog::Kept(log) = &mut self.log {
+        if let Some(log) = self.log.writer() {
             log.note_exit(exit.record(now_ms()));
         }
         self.exit = Some(exit);
+    }
+
+    /// Evicts what exceeds the limits, and returns how many bytes that was.
+    fn evict(&mut self, hold: Hold, budget: usize) -> u64 {
+        let before = self.log.evicted_bytes();
+        if let Some(log) = self.log.writer() {
+            log.evict(hold, budget);
+        }
+        self.log.evicted_bytes() - before
     }
 
     /// Records the exit in the log.
@@ -635,7 +637,17 @@ impl<A: Audience> ProcessState<A> {
         let now = now_ms();
         let at_ms = self.ended_at_ms.unwrap_or(now);
         let record = self.exit.as_ref().map_or_else(|| ExitRecord::lost(at_ms), |exit| exit.record(at_ms));
-        self.log.push_exited(now, &record);
+        if let Some(log) = self.log.writer() {
+            log.push_exited(now, &record);
+        }
+    }
+
+    /// Records in the log that no more events will follow.
+    fn push_closed(&mut self) {
+        if let Some(log) = self.log.writer() {
+            log.push_closed(now_ms());
+        }
+        self.full = false;
     }
 }
 

@@ -442,7 +442,7 @@ impl Keeper {
             }
             ToKeeper::Hold { key, hold } => {
                 if let Some(process) = self.process(key) {
-                    process.with_kept_log(|log| log.set_hold(hold));
+                    process.with_log(|log| log.set_hold(hold));
                     process.wake();
                 }
             }
@@ -564,13 +564,13 @@ impl Owner<Announcer> for Keeper {
         self.ended(process);
         let Some(key) = self.key_of(process) else { return };
         let Some(entry) = self.processes().remove(&key) else { return };
-        let bytes = process.with_kept_log(|log| {
+        let bytes = process.with_log(|log| {
             // Gives back what is reserved, so that only the files count.
-            let _ = log.writer().closed(now_ms(), &[]);
-            log.writer().position().disk_bytes
+            let _ = log.files().closed(now_ms(), &[]);
+            log.files().position().disk_bytes
         });
         let _ = fs::remove_dir_all(self.state.processes().join(key.dir_name()));
-        entry.quota.release(bytes.unwrap_or(0));
+        entry.quota.release(bytes);
     }
 
     fn on_closed(&self, process: &Arc<Kept>) {

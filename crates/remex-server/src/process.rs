@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 
 use crate::{
     deadlines::{Deadline, Expire},
-    engine::{Audience, Caller, Engine, Holding, Outcome, Owner, ProcessLog, ProcessState, Spec},
+    engine::{Audience, Caller, Engine, Holding, Outcome, Owner, ProcessState, ServerLog, Spec},
     limits::Limits,
     outbox::{ConnectionId, Responder},
 };
@@ -97,11 +97,12 @@ impl Followers {
 
 impl Audience for Followers {
     type Caller = Responder;
+    type Log = ServerLog;
     type Owner = dyn ProcessOwner;
 
     fn hold(
         &mut self,
-        log: &ProcessLog,
+        log: &ServerLog,
         spec: &Spec,
         limits: &Limits,
         holding: Holding,
@@ -133,7 +134,7 @@ impl Audience for Followers {
         follow::queue(process, state);
     }
 
-    fn has_large_backlog(&self, log: &ProcessLog) -> bool {
+    fn has_large_backlog(&self, log: &ServerLog) -> bool {
         self.follows.iter().any(|follow| follow.has_large_backlog(log))
     }
 

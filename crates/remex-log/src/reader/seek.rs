@@ -199,16 +199,12 @@ impl Reader {
                     }
                     _ => header.offset,
                 };
-                let mut go_to = |seq, offset, at| {
-                    let place = found.place.map(|place| Place { at, ..place });
-                    *found = Bookmark { cursor: Cursor { seq, offset: Some(offset) }, place };
-                };
                 if is_it(&header, end) {
                     let seq = header.seq.max(found.seq() + 1) - 1;
-                    go_to(seq, header.offset, at);
+                    found.go_to(seq, header.offset, at);
                     return Ok(true);
                 }
-                go_to(last, end, after);
+                found.go_to(last, end, after);
             }
             at = after;
         }

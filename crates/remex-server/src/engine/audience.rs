@@ -17,18 +17,15 @@ pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
     /// Sends requests to the process.
     type Caller: Caller;
 
+    /// What its output is recorded in.
+    type Log: ProcessLog;
+
     /// Owns the process.
     type Owner: Owner<Self> + ?Sized;
 
     /// Returns what must stay in the log for the audience.
-    fn hold(
-        &mut self,
-        log: &ProcessLog,
-        spec: &Spec,
-        limits: &Limits,
-        holding: Holding,
-        now: Instant,
-    ) -> Hold;
+    fn hold(&mut self, log: &Self::Log, spec: &Spec, limits: &Limits, holding: Holding, now: Instant)
+    -> Hold;
 
     /// Called when the log has no room, so that the audience says what it has received.
     fn on_full(&self) {}
@@ -44,8 +41,11 @@ pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
     /// Called when the log has new events.
     fn on_events(engine: &Arc<Engine<Self>>, state: &mut ProcessState<Self>);
 
+    /// Called after a change of the process that is no event, which most audiences see themselves.
+    fn on_change(_engine: &Arc<Engine<Self>>, _state: &mut ProcessState<Self>) {}
+
     /// Returns whether so much output is pending that the audience must be notified at once.
-    fn has_large_backlog(&self, log: &ProcessLog) -> bool;
+    fn has_large_backlog(&self, log: &Self::Log) -> bool;
 
     /// Called when no client will return: nothing must be held any more.
     fn on_abandoned(&mut self);

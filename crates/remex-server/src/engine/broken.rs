@@ -7,10 +7,10 @@ use remex_proto::process::{self as wire, ExitCause};
 use tracing::Instrument as _;
 
 use super::{
-    Audience, Engine, Exit, Lifecycle, Owner as _, ProcessState, Request, Running, Starting, task, terminate,
+    Audience, Engine, Exit, Lifecycle, LogState as _, Owner as _, ProcessState, Request, Running, ServerLog,
+    Starting, task, terminate,
 };
 use crate::{
-    clock::now_ms,
     keeper_link::message::UNKNOWN_CODE,
     supervise::{catch_panic, defect, supervise},
 };
@@ -20,7 +20,7 @@ pub(crate) const FAILURE: &str =
     "the server's task for this process panicked, so the process was killed; see the server's log";
 
 /// Runs the task of a process; if it panics, ends the process.
-pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
+pub(crate) async fn run<A: Audience<Log = ServerLog>>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let (process, start_id) = (Arc::clone(&starting.process), starting.start_id.clone());
     let running = task::run(starting, Arc::clone(&owner));
     guard(process, owner, start_id, running).await;
@@ -87,7 +87,7 @@ impl<A: Audience> Engine<A> {
             state.push_exited();
         }
         if !state.log.is_closed() {
-            state.log.push_closed(now_ms());
+            state.push_closed();
         }
         state.full = false;
         self.charge(&mut state);

@@ -3,8 +3,8 @@
 use remex_proto::state::output_log::Snapshot;
 
 use super::{
-    Audience, Exit, ProcessState,
-    log::{NoSnapshot, StoredLog},
+    Audience, Exit, ProcessLog as _, ProcessState,
+    log::{StoredLog, Unread},
     start::Confined,
 };
 use crate::proxy::Denials;
@@ -44,7 +44,7 @@ fn judge_exit(exit: &Exit, confined: Confined, denials: Option<&Denials>) -> Opt
 }
 
 /// Returns whether the output of a failed process in files mentions a denial. Waits for the disk.
-pub(super) fn judge_stored(log: &mut StoredLog, confined: Confined) -> Result<bool, NoSnapshot> {
+pub(super) fn judge_stored(log: &mut StoredLog, confined: Confined) -> Result<bool, Unread> {
     Ok(mentions_denial(&log.snapshot(JUDGED_BYTES)?, confined))
 }
 

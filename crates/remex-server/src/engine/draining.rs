@@ -5,9 +5,9 @@
 
 use std::time::Instant;
 
-use remex_proto::state::output_log::Hold;
+use remex_proto::state::output::Hold;
 
-use super::{Audience, Engine, Holding, Place, ProcessState, Spec};
+use super::{Audience, Engine, Holding, LogWriter as _, Place, ProcessLog as _, ProcessState, Spec};
 use crate::{keeper_link::message::ToKeeper, limits::Limits};
 
 impl<A: Audience> Engine<A> {
@@ -46,15 +46,16 @@ impl<A: Audience> ProcessState<A> {
         rest: usize,
         now: Instant,
     ) -> (Hold, usize) {
-        let hold = self.hold(spec, limits, Holding::Generous, now);
-        match self.log.room(hold, budget) {
-            0 => {}
-            room => return (hold, room),
+        let generous = self.hold(spec, limits, Holding::Generous, now);
+        let room = self.log.writer().map_or(0, |log| log.room(generous, budget));
+        if room > 0 {
+            return (generous, room);
         }
-        let hold = self.hold(spec, limits, Holding::Least, now);
-        match self.log.room(hold, budget) {
-            0 if rest > 0 => (hold, self.log.room_for_rest(hold).min(rest)),
-            room => (hold, room),
+        let least = self.hold(spec, limits, Holding::Least, now);
+        let Some(log) = self.log.writer() else { return (least, 0) };
+        match log.room(least, budget) {
+            0 if rest > 0 => (least, log.room_for_rest(least).min(rest)),
+            room => (least, room),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use remex_proto::state::output_log::Cursor;
 
 use super::{Audience, Engine, Holding, ProcessState};
 
@@ -35,7 +34,7 @@ impl<A: Audience> Engine<A> {
         let mut state = self.state();
         let hold = state.hold(&self.spec, &self.host.limits(), Holding::Least, Instant::now());
         state.log.give_up(hold);
-        if state.log.has_next(&Cursor { seq: state.log.first_seq() - 1, offset: None }) {
+        if state.log.first_seq() < state.log.next_seq() {
             state.audience.on_full();
         }
         self.charge(&mut state);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use remex_proto::{HostPath, state::output_log::Hold};
 
-use super::{Audience, Engine, Holding};
+use super::{Audience, Engine, Holding, LogState as _};
 
 /// About what a process needs without the texts that its client has chosen.
 const ENGINE_BYTES: usize = 8 << 10;

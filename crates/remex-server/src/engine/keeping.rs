@@ -13,7 +13,7 @@ use remex_proto::{
 };
 
 use super::{
-    Audience, Engine, Input, KeptLog, Lifecycle, Place, Placement, ProcessLog, Request, Spec,
+    Audience, Engine, Input, KeptLog, Lifecycle, Place, Placement, Request, Spec,
     start::{Announce, Confined},
     task, terminate,
 };
@@ -32,7 +32,7 @@ pub(crate) struct KeptSpec {
     pub(crate) tag: Tag,
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = KeptLog>> Engine<A> {
     /// Creates the handle of a process that starts in the keeper, and what aborts its start.
     pub(crate) fn kept(
         spec: KeptSpec,
@@ -46,7 +46,7 @@ impl<A: Audience> Engine<A> {
         let limits = limits_of(&rules, host);
         let (id, spec) = (rules.id.clone(), spec_of(&rules));
         let placement = Placement { owner, host, account, tag, place: Place::Here };
-        let process = Engine::new(id, spec, placement, ProcessLog::Kept(Box::new(log)), audience);
+        let process = Engine::new(id, spec, placement, log, audience);
         let attempt = Attempt::default();
         {
             let mut state = process.state();
@@ -85,11 +85,8 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Uses the log on disk.
-    pub(crate) fn with_kept_log<R>(&self, work: impl FnOnce(&mut KeptLog) -> R) -> Option<R> {
-        match &mut self.state().log {
-            ProcessLog::Kept(log) => Some(work(log)),
-            ProcessLog::Memory(_) | ProcessLog::Mirror(_) => None,
-        }
+    pub(crate) fn with_log<R>(&self, work: impl FnOnce(&mut KeptLog) -> R) -> R {
+        work(&mut self.state().log)
     }
 
     pub(crate) fn with_audience<R>(&self, work: impl FnOnce(&mut A) -> R) -> R {
@@ -100,10 +97,7 @@ impl<A: Audience> Engine<A> {
     pub(crate) fn progress_and_hold(&self) -> (Progress, Hold<Point>) {
         let mut state = self.state();
         let is_full = state.full;
-        match &mut state.log {
-            ProcessLog::Kept(log) => (log.take_progress(is_full), log.hold()),
-            ProcessLog::Memory(_) | ProcessLog::Mirror(_) => (Progress::start(), Hold::ALL),
-        }
+        (state.log.take_progress(is_full), state.log.hold())
     }
 }
 

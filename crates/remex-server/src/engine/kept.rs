@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Holding, Lifecycle, Owner as _, Place, Placement, ProcessLog,
-    ProcessState, Request, Running, Spec,
+    Audience, Caller as _, Engine, Exit, Holding, Lifecycle, LogState as _, Owner as _, Place, Placement,
+    ProcessState, Request, Running, ServerLog, Spec,
     denied::judge_stored,
     footprint::Texts,
     log::Mirror,
@@ -136,7 +136,9 @@ impl<A: Audience> Engine<A> {
     pub(super) fn has_keeper(&self) -> bool {
         matches!(&self.place, Place::Keeper { link, .. } if !link.is_lost())
     }
+}
 
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Creates the handle of a process that an earlier server started.
     pub(crate) fn restore(
         description: &Description,
@@ -150,7 +152,7 @@ impl<A: Audience> Engine<A> {
         let (link, key) = (Arc::clone(link), *key);
         progress.fresh = Vec::new();
         let (exit, is_full, is_over) = (progress.exit.take(), progress.is_full, progress.is_closed);
-        let log = ProcessLog::Mirror(Box::new(Mirror::new(dir, progress)));
+        let log = ServerLog::Disk(Box::new(Mirror::new(dir, progress)));
         let has_output = log.produced() != wire::Produced::default();
         let process = Arc::new(Engine::new(description.id.clone(), spec, placement, log, audience));
         {
@@ -182,10 +184,10 @@ impl<A: Audience> Engine<A> {
             if let Some(exit) = exit {
                 process.apply_exit(&mut state, exit);
                 if !state.judge_kept(description.confined)
-                    && let ProcessLog::Mirror(mirror) = &state.log
+                    && let Some(mut stored) = state.log.stored()
                 {
                     // The server does not serve yet, so nobody waits.
-                    let is_denied = judge_stored(&mut mirror.stored(), description.confined);
+                    let is_denied = judge_stored(&mut stored, description.confined);
                     state.set_denied(is_denied.unwrap_or(false));
                 }
             }
@@ -216,13 +218,10 @@ impl<A: Audience> Engine<A> {
 
     /// Returns the directory of its log and when it ended, once it has closed.
     pub(crate) fn closed_log(&self) -> Option<(PathBuf, u64)> {
-        let state = self.state();
-        match &state.log {
-            ProcessLog::Mirror(mirror) if state.log.is_closed() => {
-                Some((mirror.dir().to_owned(), state.ended_at_ms.unwrap_or(self.spec.asked_at_ms)))
-            }
-            _ => None,
-        }
+        let mut state = self.state();
+        let ended_at_ms = state.ended_at_ms.unwrap_or(self.spec.asked_at_ms);
+        let log = state.log.disk().filter(|log| log.is_closed())?;
+        Some((log.dir().to_owned(), ended_at_ms))
     }
 
     /// Returns how long ago it ended.
@@ -314,7 +313,9 @@ impl<A: Audience> Engine<A> {
             }
         }
     }
+}
 
+impl<A: Audience> Engine<A> {
     /// Passes a request on to the keeper; without a connection, as soon as there is one.
     pub(super) fn forward(self: &Arc<Self>, state: &mut ProcessState<A>, mut request: Request<A::Caller>) {
         let Place::Keeper { link, key } = &self.place else { return };
@@ -370,10 +371,12 @@ impl<A: Audience> Engine<A> {
         let cancelled = numbers.iter().filter_map(|number| requests.remove(number));
         (false, cancelled.map(|unanswered| unanswered.request).collect())
     }
+}
 
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Records how far the process has come.
     fn apply(self: &Arc<Self>, state: &mut ProcessState<A>, progress: Progress) {
-        let ProcessLog::Mirror(mirror) = &mut state.log else { return };
+        let Some(mirror) = state.log.disk() else { return };
         let (before, evicted) = (mirror.newest(), mirror.lost());
         let (newest, is_full, exit) = (progress.newest, progress.is_full, progress.exit.clone());
         let lacks = progress.lacks;
@@ -438,7 +441,7 @@ impl<A: Audience> Engine<A> {
         let hold = match state.hold(&self.spec, &self.host.limits(), holding, Instant::now()) {
             Hold::Nothing => Hold::Nothing,
             Hold::After(seq) => {
-                let ProcessLog::Mirror(mirror) = &state.log else { return };
+                let Some(mirror) = state.log.disk() else { return };
                 Hold::After(mirror.known_end_by(seq))
             }
         };
@@ -458,7 +461,7 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-impl<A: Audience> KeptListener for Engine<A> {
+impl<A: Audience<Log = ServerLog>> KeptListener for Engine<A> {
     fn on_message(self: Arc<Self>, message: FromKeeper) {
         let mut state = self.state();
         match message {
@@ -486,8 +489,7 @@ impl<A: Audience> KeptListener for Engine<A> {
     fn on_keeper_lost(self: Arc<Self>) {
         let (requests, start, dir) = {
             let mut state = self.state();
-            let ProcessLog::Mirror(mirror) = &state.log else { return };
-            let dir = mirror.dir().to_owned();
+            let Some(dir) = state.log.disk().map(|mirror| mirror.dir().to_owned()) else { return };
             let start = state.forwarded.start.take();
             (std::mem::take(&mut state.forwarded.requests), start, dir)
         };
@@ -503,13 +505,15 @@ impl<A: Audience> KeptListener for Engine<A> {
             let closed = match closing {
                 Ok(Ok(progress)) => progress,
                 // The end exists only for the clients of this server.
-                _ => match (&state.log, &state.forwarded.judged) {
-                    (ProcessLog::Mirror(mirror), None) => mirror.closed_now(ExitRecord::lost(now_ms())),
-                    (ProcessLog::Mirror(mirror), Some(known)) => {
-                        mirror.stored_at(known).view().closed_now(ExitRecord::lost(now_ms()))
+                _ => {
+                    let ProcessState { log, forwarded, .. } = &mut *state;
+                    let Some(mirror) = log.disk() else { return };
+                    let exit = ExitRecord::lost(now_ms());
+                    match &forwarded.judged {
+                        None => mirror.closed_now(exit),
+                        Some(known) => mirror.stored_at(known).view().closed_now(exit),
                     }
-                    _ => return,
-                },
+                }
             };
             self.on_progress(&mut state, closed);
         });

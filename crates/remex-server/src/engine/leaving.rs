@@ -15,8 +15,7 @@ use remex_proto::process::ExitCause;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Audience, Engine, Exit, Input, KeptLog, Lifecycle, Placement, ProcessLog, ProcessState, Running,
-    StateGuard,
+    Audience, Engine, Exit, Input, KeptLog, Lifecycle, Placement, ProcessState, Running, StateGuard,
     input::InputRecord,
     keeping::{limits_of, spec_of},
     log::LogRecord,
@@ -142,7 +141,9 @@ impl<A: Audience> Engine<A> {
             Leaving::No | Leaving::Asked => None,
         }
     }
+}
 
+impl<A: Audience<Log = KeptLog>> Engine<A> {
     /// Describes a process that has left.
     ///
     /// # Errors
@@ -158,7 +159,6 @@ impl<A: Audience> Engine<A> {
                 return Err(io::Error::other(format!("process `{}` is not running", self.id)));
             }
         };
-        let ProcessLog::Kept(log) = &mut state.log else { return Err(io::ErrorKind::Unsupported.into()) };
         let task = match &state.leaving {
             Leaving::Left(runner) => Some(runner.record(state.last_output.elapsed())),
             Leaving::No | Leaving::Asked => None,
@@ -166,7 +166,7 @@ impl<A: Audience> Engine<A> {
         Ok(ProcessRecord {
             rules,
             tag: self.tag,
-            log: log.record()?,
+            log: state.log.record()?,
             pid,
             started_at_ms,
             input: state.input.record(),
@@ -195,13 +195,7 @@ impl<A: Audience> Engine<A> {
         let ProcessRecord { rules, pid, started_at_ms, input, exit, ended_for, task, .. } = record;
         let owner = placement.owner.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let limits = limits_of(&rules, placement.host);
-        let process = Engine::new(
-            rules.id.clone(),
-            spec_of(&rules),
-            placement,
-            ProcessLog::Kept(Box::new(log)),
-            audience,
-        );
+        let process = Engine::new(rules.id.clone(), spec_of(&rules), placement, log, audience);
         let process = Arc::new(process);
         resume_start(process.tag);
         {

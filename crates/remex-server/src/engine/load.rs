@@ -10,7 +10,7 @@ use std::{
 
 use remex_proto::state::output_log::Cursor;
 
-use super::{Audience, Engine, Owner as _, ProcessLog, log::Loaded};
+use super::{Audience, Engine, Owner as _, ServerLog, log::Loaded};
 use crate::{
     host::{Host, Phase},
     log_limit::LogLimit,
@@ -48,7 +48,7 @@ impl Backoff {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Returns the threads that read the files of its log: those of the identity that it belongs to.
     pub(super) fn log_threads(&self) -> ClientThreads {
         let owner = self.owner.upgrade();
@@ -58,10 +58,7 @@ impl<A: Audience> Engine<A> {
 
     /// Reads the output after `cursor` from the files, once. `None` for a log that is not on disk.
     pub(crate) async fn load(&self, cursor: Cursor) -> Option<io::Result<Loaded>> {
-        let load = match &self.state().log {
-            ProcessLog::Mirror(mirror) => mirror.load(cursor),
-            ProcessLog::Memory(_) | ProcessLog::Kept(_) => return None,
-        };
+        let load = self.state().log.disk()?.load(cursor);
         let loaded = self.log_threads().run(move || load.run()).await;
         let loaded = loaded.unwrap_or_else(|_| Err(io::Error::other(Panicked)));
         if let Err(error) = &loaded {

@@ -1,11 +1,12 @@
 //! The log of a process, wherever its output is kept: in memory, or on disk by the keeper.
 //!
-//! The engine appends to a log and readers follow it with a cursor; neither has to know where it is. Start at
-//! [`ProcessLog`].
+//! The task of a process appends with a [`LogWriter`], in memory or to disk. Followers, reads, waits and seeks have a
+//! cursor and a [`LogReader`], which may not be able to read. Start at [`ServerLog`].
 
 mod block;
 mod ends;
 mod kept;
+mod memory;
 mod mirror;
 mod stored;
 mod synced;
@@ -14,31 +15,19 @@ mod view;
 use std::{collections::TryReserveError, io};
 
 use remex_proto::{
-    process::Produced,
-    state::output_log::{Cursor, Gap, Hold, Next, OutputLog, Seq, Snapshot, Stream},
+    process::{Produced, SeekTo, Sought},
+    state::{
+        output::{Cursor, Gap, Hold, Point, Seq, Stream},
+        output_log::{Next, OutputLog, Snapshot},
+    },
 };
 
 use crate::keeper_link::message::ExitRecord;
 pub(crate) use block::Block;
 pub(crate) use kept::{KeptLog, LogRecord};
 pub(crate) use mirror::{Loaded, Mirror};
-pub(crate) use stored::{NoSnapshot, StoredLog};
+pub(crate) use stored::StoredLog;
 pub(crate) use synced::{SyncJob, SyncStep};
-
-/// The log of one process.
-#[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "most logs are in memory, and each read would follow one more pointer"
-)]
-pub(crate) enum ProcessLog {
-    /// In memory.
-    Memory(OutputLog),
-    /// On disk, written by the keeper: what the server knows of it.
-    Mirror(Box<Mirror>),
-    /// On disk, in the keeper itself, which only writes.
-    Kept(Box<KeptLog>),
-}
 
 /// Why a reader does not get the next item.
 #[derive(Debug)]
@@ -47,6 +36,8 @@ pub(crate) enum Unread {
     OnDisk,
     /// The files cannot be read, for a reason that may pass.
     Failed(io::Error),
+    /// The host has no memory for it.
+    NoMemory,
 }
 
 impl From<io::Error> for Unread {
@@ -55,256 +46,179 @@ impl From<io::Error> for Unread {
     }
 }
 
-/// What can be read with a cursor: a log in memory, or the files of one.
-pub(crate) trait LogReader {
+impl From<TryReserveError> for Unread {
+    fn from(_: TryReserveError) -> Self {
+        Unread::NoMemory
+    }
+}
+
+/// What is known of a log without reading it.
+pub(crate) trait LogState {
+    /// Returns the number of the next event.
+    fn next_seq(&self) -> Seq;
+
+    /// Returns the number of the oldest retained event, or of the next one.
+    fn first_seq(&self) -> Seq;
+
+    /// Returns the number of the exit, once it is recorded.
+    fn exited(&self) -> Option<Seq>;
+
+    /// Returns whether the close is recorded.
+    fn is_closed(&self) -> bool;
+
+    /// Returns the bytes produced so far, by stream.
+    fn produced(&self) -> Produced;
+
+    /// Returns the bytes produced so far on all streams.
+    fn total(&self) -> u64 {
+        self.produced().total()
+    }
+
+    /// Returns the number of evicted bytes.
+    fn evicted_bytes(&self) -> u64;
+
+    /// Returns the bytes that can be read, in memory or on disk.
+    fn held_bytes(&self) -> u64;
+}
+
+/// What can be read with a cursor: a log in memory, one on disk as far as it is in memory, or the files of one.
+pub(crate) trait LogReader: LogState {
     /// Returns the next item and advances `cursor`, or `None` at the end. After an error, `cursor` is where it was.
     fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread>;
 
     /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap.
     fn peek_len(&mut self, cursor: &Cursor) -> Result<Option<usize>, Unread>;
 
-    /// Returns the cursor of a reader that has seen everything up to `seq`.
-    fn cursor_after(&mut self, seq: Seq) -> Result<Cursor, Unread>;
+    /// Finds a position in the output.
+    fn seek(&mut self, to: SeekTo) -> Result<Sought, Unread>;
+
+    /// Returns the cursor of a reader that has seen everything up to `seq`; without its offset if that has to be read.
+    fn cursor_after(&mut self, seq: Seq) -> Cursor;
 
     /// Returns the retained bytes after `cursor`.
     fn behind(&self, cursor: &Cursor) -> u64;
 
-    fn next_seq(&self) -> Seq;
-
-    fn first_seq(&self) -> Seq;
-}
-
-impl LogReader for ProcessLog {
-    fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
-        ProcessLog::next(self, cursor)
-    }
-
-    fn peek_len(&mut self, cursor: &Cursor) -> Result<Option<usize>, Unread> {
-        Ok(ProcessLog::peek_len(self, cursor))
-    }
-
-    fn cursor_after(&mut self, seq: Seq) -> Result<Cursor, Unread> {
-        Ok(ProcessLog::cursor_after(self, seq))
-    }
-
-    fn behind(&self, cursor: &Cursor) -> u64 {
-        ProcessLog::behind(self, cursor)
-    }
-
-    fn next_seq(&self) -> Seq {
-        ProcessLog::next_seq(self)
-    }
-
-    fn first_seq(&self) -> Seq {
-        ProcessLog::first_seq(self)
-    }
-}
-
-impl ProcessLog {
-    /// Returns how many bytes may be appended now; 0 means that the process must wait.
-    pub(crate) fn room(&mut self, hold: Hold, budget: usize) -> usize {
-        match self {
-            Self::Memory(log) => log.room(hold, budget),
-            Self::Mirror(_) => 0,
-            Self::Kept(log) => log.room(hold),
-        }
-    }
-
-    /// Returns how many bytes of the rest of the output may be appended to a full log; nothing is evicted for them.
-    pub(crate) fn room_for_rest(&mut self, hold: Hold) -> usize {
-        match self {
-            // An append takes a chunk at most.
-            Self::Memory(_) => usize::MAX,
-            Self::Mirror(_) => 0,
-            Self::Kept(log) => log.room_for_rest(hold),
-        }
-    }
-
-    /// Appends up to `max` bytes of `stream` that `fill` writes into the slice it is given.
-    pub(crate) fn append<E>(
-        &mut self,
-        stream: Stream,
-        now_ms: u64,
-        max: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-    ) -> Result<usize, E> {
-        match self {
-            Self::Memory(log) => log.append(stream, now_ms, max, fill),
-            Self::Mirror(_) => Ok(0),
-            Self::Kept(log) => log.append(stream, now_ms, max, fill),
-        }
-    }
-
-    /// Returns whether output joins the newest event until that is read; otherwise each append is an event.
-    pub(crate) fn joins_events(&self) -> bool {
-        matches!(self, Self::Memory(_))
-    }
-
-    /// Evicts the oldest events that `hold` does not protect until the log is within its limits.
-    pub(crate) fn evict(&mut self, hold: Hold, budget: usize) {
-        match self {
-            Self::Memory(log) => log.evict(hold, budget),
-            Self::Mirror(_) => {}
-            Self::Kept(log) => log.evict(hold),
-        }
-    }
-
-    /// Frees memory: evicts what `hold` does not protect, unless it is on disk as well.
-    pub(crate) fn give_up(&mut self, hold: Hold) {
-        match self {
-            Self::Memory(log) => log.give_up(hold),
-            Self::Mirror(mirror) => mirror.free_memory(),
-            Self::Kept(_) => {}
-        }
-    }
-
-    /// Records that the direct child has ended.
-    pub(crate) fn push_exited(&mut self, now_ms: u64, exit: &ExitRecord) {
-        match self {
-            Self::Memory(log) => _ = log.push_exited(now_ms),
-            Self::Mirror(_) => {}
-            Self::Kept(log) => log.push_exited(now_ms, exit),
-        }
-    }
-
-    /// Records that no more events will follow.
-    pub(crate) fn push_closed(&mut self, now_ms: u64) {
-        match self {
-            Self::Memory(log) => _ = log.push_closed(now_ms),
-            Self::Mirror(_) => {}
-            Self::Kept(log) => log.push_closed(now_ms),
-        }
-    }
-
-    /// Writes what a full disk has refused, and returns whether everything is written.
-    pub(crate) fn settle(&mut self) -> bool {
-        match self {
-            Self::Memory(_) | Self::Mirror(_) => true,
-            Self::Kept(log) => log.writer().flush().is_ok(),
-        }
-    }
-
-    /// Returns the next item and advances `cursor`, or `None` at the end.
-    ///
-    /// # Errors
-    ///
-    /// If it is only on disk: this never reads files, because the log is locked.
-    pub(crate) fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
-        match self {
-            Self::Memory(log) => Ok(log.next(cursor)),
-            Self::Mirror(mirror) => mirror.next(cursor),
-            Self::Kept(_) => Ok(None),
-        }
-    }
-
-    /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap, or if it is only
-    /// on disk.
-    pub(crate) fn peek_len(&self, cursor: &Cursor) -> Option<usize> {
-        match self {
-            Self::Memory(log) => log.peek_len(cursor),
-            Self::Mirror(mirror) => mirror.peek_len(cursor),
-            Self::Kept(_) => None,
-        }
-    }
-
-    /// Returns the retained bytes after `cursor`.
-    pub(crate) fn behind(&self, cursor: &Cursor) -> u64 {
-        match self {
-            Self::Memory(log) => log.behind(cursor),
-            Self::Mirror(mirror) => mirror.behind(cursor),
-            Self::Kept(_) => 0,
-        }
-    }
+    /// Returns the missing events right after `cursor`, as far as they are known without reading.
+    fn gap(&self, cursor: &Cursor) -> Option<Gap>;
 
     /// Returns whether `cursor` has something to read.
-    pub(crate) fn has_next(&self, cursor: &Cursor) -> bool {
-        match self {
-            Self::Memory(log) => log.has_next(cursor),
-            Self::Mirror(_) | Self::Kept(_) => cursor.seq < self.next_seq() - 1,
-        }
-    }
-
-    /// Returns the missing events right after `cursor`, as far as they are known without reading.
-    pub(crate) fn gap(&self, cursor: &Cursor) -> Option<Gap> {
-        match self {
-            Self::Memory(log) => log.gap(cursor),
-            Self::Mirror(mirror) => mirror.gap(cursor),
-            Self::Kept(_) => None,
-        }
-    }
-
-    /// Returns the cursor of a reader that has seen everything up to `seq`; without its offset if that is only on disk.
-    pub(crate) fn cursor_after(&mut self, seq: Seq) -> Cursor {
-        match self {
-            Self::Memory(log) => log.cursor_after(seq),
-            Self::Mirror(mirror) => mirror.cursor_after(seq),
-            Self::Kept(_) => Cursor { seq, offset: None },
-        }
+    fn has_next(&self, cursor: &Cursor) -> bool {
+        cursor.seq < self.next_seq() - 1
     }
 
     /// Returns the cursor after the newest event.
-    pub(crate) fn newest(&mut self) -> Cursor {
+    fn newest(&mut self) -> Cursor {
+        self.cursor_after(self.next_seq() - 1)
+    }
+}
+
+/// What the task of a process records its output and its end in.
+pub(crate) trait LogWriter: LogState {
+    /// Returns how many bytes may be appended now; 0 means that the process must wait.
+    fn room(&mut self, hold: Hold, budget: usize) -> usize;
+
+    /// Returns how many bytes of the rest of the output may be appended to a full log; nothing is evicted for them.
+    fn room_for_rest(&mut self, hold: Hold) -> usize;
+
+    /// Appends up to `max` bytes of `stream` that `fill` writes into the slice it is given.
+    fn append(&mut self, stream: Stream, now_ms: u64, max: usize, fill: Fill<'_>) -> io::Result<usize>;
+
+    /// Returns whether output joins the newest event until that is read; otherwise each append is an event.
+    fn joins_events(&self) -> bool;
+
+    /// Evicts the oldest events that `hold` does not protect until the log is within its limits.
+    fn evict(&mut self, hold: Hold, budget: usize);
+
+    /// Learns how the process ended, before that is in the log.
+    fn note_exit(&mut self, exit: ExitRecord);
+
+    /// Records that the direct child has ended.
+    fn push_exited(&mut self, now_ms: u64, exit: &ExitRecord);
+
+    /// Records that no more events will follow.
+    fn push_closed(&mut self, now_ms: u64);
+
+    /// Writes what a full disk has refused, and returns whether everything is written.
+    fn settle(&mut self) -> bool;
+
+    /// Returns whether the space that logs share is used up.
+    fn lacks_space(&self) -> bool;
+}
+
+/// Writes output into a slice, and returns how much.
+pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut [u8]) -> io::Result<usize>;
+
+/// The log of a process: with a writer where the child runs, and with readers in a server.
+pub(crate) trait ProcessLog: LogState + std::fmt::Debug + Send + 'static {
+    /// Returns what the task appends to; `None` if the child runs elsewhere.
+    fn writer(&mut self) -> Option<&mut dyn LogWriter>;
+
+    /// Returns head and tail of everything produced, at most `max_bytes` of it.
+    fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, Unread>;
+
+    /// Frees memory: evicts what `hold` does not protect, unless it is on disk as well.
+    fn give_up(&mut self, hold: Hold);
+
+    /// Frees what readers have taken.
+    fn release(&mut self);
+
+    /// Returns the bytes of memory allocated.
+    fn memory(&self) -> usize;
+
+    /// Returns the memory that output and its index need.
+    fn footprint(&self) -> usize;
+}
+
+/// A log in a server.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most logs are in memory, and each read would follow one more pointer"
+)]
+pub(crate) enum ServerLog {
+    /// In memory.
+    Memory(OutputLog),
+    /// On disk, written by the keeper: what the server knows of it.
+    Disk(Box<Mirror>),
+}
+
+impl ServerLog {
+    fn reader(&self) -> &dyn LogReader {
         match self {
-            Self::Memory(log) => log.newest(),
-            Self::Mirror(_) | Self::Kept(_) => self.cursor_after(self.next_seq() - 1),
+            Self::Memory(log) => log,
+            Self::Disk(mirror) => &**mirror,
         }
     }
 
-    /// Returns head and tail of everything produced, at most `max_bytes` of it; nothing of a log on disk, which a
-    /// [`StoredLog`] reads.
-    ///
-    /// # Errors
-    ///
-    /// If memory cannot be allocated.
-    pub(crate) fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
+    fn reader_mut(&mut self) -> &mut dyn LogReader {
         match self {
-            Self::Memory(log) => log.snapshot(max_bytes),
-            Self::Mirror(_) | Self::Kept(_) => Ok(Snapshot::default()),
+            Self::Memory(log) => log,
+            Self::Disk(mirror) => &mut **mirror,
         }
     }
 
-    /// Returns the number of the next event.
-    pub(crate) fn next_seq(&self) -> Seq {
+    /// Returns what the server knows of a log on disk.
+    pub(crate) fn disk(&mut self) -> Option<&mut Mirror> {
         match self {
-            Self::Memory(log) => log.next_seq(),
-            Self::Mirror(mirror) => mirror.next_seq(),
-            Self::Kept(log) => log.next_seq(),
+            Self::Memory(_) => None,
+            Self::Disk(mirror) => Some(mirror),
         }
     }
 
-    /// Returns the number of the oldest retained event, or of the next one.
-    pub(crate) fn first_seq(&self) -> Seq {
+    /// Returns the files of a log on disk.
+    pub(crate) fn stored(&self) -> Option<StoredLog> {
         match self {
-            Self::Memory(log) => log.first_seq(),
-            Self::Mirror(mirror) => mirror.first_seq(),
-            Self::Kept(log) => log.first_seq(),
+            Self::Memory(_) => None,
+            Self::Disk(mirror) => Some(mirror.stored()),
         }
     }
 
-    /// Returns the number of the exit, once it is recorded.
-    pub(crate) fn exited(&self) -> Option<Seq> {
+    /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap, or if it has to be
+    /// read.
+    pub(crate) fn known_len(&self, cursor: &Cursor) -> Option<usize> {
         match self {
-            Self::Memory(log) => log.exited(),
-            Self::Mirror(mirror) => mirror.exited(),
-            Self::Kept(log) => log.exited(),
-        }
-    }
-
-    /// Returns whether the close is recorded.
-    pub(crate) fn is_closed(&self) -> bool {
-        match self {
-            Self::Memory(log) => log.is_closed(),
-            Self::Mirror(mirror) => mirror.is_closed(),
-            Self::Kept(log) => log.is_closed(),
-        }
-    }
-
-    /// Returns the bytes produced so far, by stream.
-    pub(crate) fn produced(&self) -> Produced {
-        match self {
-            Self::Memory(log) => log.produced(),
-            Self::Mirror(mirror) => mirror.produced(),
-            Self::Kept(log) => log.produced(),
+            Self::Memory(log) => log.peek_len(cursor),
+            Self::Disk(mirror) => mirror.known_len(cursor),
         }
     }
 
@@ -312,15 +226,31 @@ impl ProcessLog {
     pub(crate) fn seq_ending_by(&self, offset: u64) -> Seq {
         match self {
             Self::Memory(log) => log.seq_ending_by(offset),
-            Self::Mirror(mirror) => mirror.seq_ending_by(offset),
-            Self::Kept(_) => 0,
+            Self::Disk(mirror) => mirror.seq_ending_by(offset),
+        }
+    }
+
+    /// Returns whether there is output, or a gap, after event `seq`.
+    pub(crate) fn has_output_after(&mut self, seq: Seq) -> bool {
+        let log = match self {
+            Self::Memory(log) => log,
+            Self::Disk(mirror) => return mirror.has_output_after(seq),
+        };
+        let mut cursor = log.cursor_after(seq);
+        loop {
+            if log.gap(&cursor).is_some() || OutputLog::peek_len(log, &cursor).is_some_and(|len| len > 0) {
+                return true;
+            }
+            if log.next(&mut cursor).is_none() {
+                return false;
+            }
         }
     }
 
     /// Remembers where an event ends that a reader was given, if the log does not know that itself when it is evicted.
-    pub(crate) fn note_end(&mut self, seq: Seq, end: u64) {
-        if let Self::Mirror(mirror) = self {
-            mirror.learn_ends([(seq, end)].into_iter());
+    pub(crate) fn note_end(&mut self, end: Point) {
+        if let Self::Disk(mirror) = self {
+            mirror.learn_ends([(end.seq, end.offset)].into_iter());
         }
     }
 
@@ -328,56 +258,106 @@ impl ProcessLog {
     pub(crate) fn first_offset(&self) -> u64 {
         match self {
             Self::Memory(log) => log.evicted_bytes(),
-            Self::Mirror(mirror) => mirror.first_offset(),
-            Self::Kept(_) => 0,
+            Self::Disk(mirror) => mirror.first_offset(),
         }
     }
+}
 
-    /// Returns the newest retained event before the first one at or after `at_ms`; of a log in memory only.
-    pub(crate) fn seq_before(&self, at_ms: u64) -> Seq {
+impl LogState for ServerLog {
+    fn next_seq(&self) -> Seq {
+        self.reader().next_seq()
+    }
+
+    fn first_seq(&self) -> Seq {
+        self.reader().first_seq()
+    }
+
+    fn exited(&self) -> Option<Seq> {
+        self.reader().exited()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.reader().is_closed()
+    }
+
+    fn produced(&self) -> Produced {
+        self.reader().produced()
+    }
+
+    fn evicted_bytes(&self) -> u64 {
+        self.reader().evicted_bytes()
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.reader().held_bytes()
+    }
+}
+
+impl LogReader for ServerLog {
+    fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
+        self.reader_mut().next(cursor)
+    }
+
+    fn peek_len(&mut self, cursor: &Cursor) -> Result<Option<usize>, Unread> {
+        self.reader_mut().peek_len(cursor)
+    }
+
+    fn seek(&mut self, to: SeekTo) -> Result<Sought, Unread> {
+        self.reader_mut().seek(to)
+    }
+
+    fn cursor_after(&mut self, seq: Seq) -> Cursor {
+        self.reader_mut().cursor_after(seq)
+    }
+
+    fn behind(&self, cursor: &Cursor) -> u64 {
+        self.reader().behind(cursor)
+    }
+
+    fn gap(&self, cursor: &Cursor) -> Option<Gap> {
+        self.reader().gap(cursor)
+    }
+}
+
+impl ProcessLog for ServerLog {
+    fn writer(&mut self) -> Option<&mut dyn LogWriter> {
         match self {
-            Self::Memory(log) => log.seq_before(at_ms),
-            Self::Mirror(_) | Self::Kept(_) => 0,
+            Self::Memory(log) => Some(log),
+            Self::Disk(_) => None,
         }
     }
 
-    /// Returns the number of evicted bytes.
-    pub(crate) fn evicted_bytes(&self) -> u64 {
+    fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, Unread> {
         match self {
-            Self::Memory(log) => log.evicted_bytes(),
-            Self::Mirror(mirror) => mirror.evicted_bytes(),
-            Self::Kept(log) => log.evicted_bytes(),
+            Self::Memory(log) => Ok(log.snapshot(max_bytes)?),
+            Self::Disk(_) => Err(Unread::OnDisk),
         }
     }
 
-    /// Returns the bytes that can be read, in memory or on disk.
-    pub(crate) fn held_bytes(&self) -> u64 {
+    fn give_up(&mut self, hold: Hold) {
         match self {
-            Self::Memory(log) => log.held_bytes() as u64,
-            Self::Mirror(mirror) => mirror.held_bytes(),
-            Self::Kept(log) => log.held_bytes(),
+            Self::Memory(log) => log.give_up(hold),
+            Self::Disk(mirror) => mirror.free_memory(),
         }
     }
 
-    /// Returns the memory that output and its index need.
-    pub(crate) fn footprint(&self) -> usize {
-        match self {
-            Self::Memory(log) => log.footprint(),
-            Self::Mirror(_) | Self::Kept(_) => self.memory(),
+    fn release(&mut self) {
+        if let Self::Disk(mirror) = self {
+            mirror.release();
         }
     }
 
-    /// Returns the bytes of memory allocated.
-    pub(crate) fn memory(&self) -> usize {
+    fn memory(&self) -> usize {
         match self {
             Self::Memory(log) => log.memory(),
-            Self::Mirror(mirror) => mirror.memory(),
-            Self::Kept(log) => log.memory(),
+            Self::Disk(mirror) => mirror.memory(),
         }
     }
 
-    /// Returns the bytes produced so far on all streams.
-    pub(crate) fn total(&self) -> u64 {
-        self.produced().total()
+    fn footprint(&self) -> usize {
+        match self {
+            Self::Memory(log) => log.footprint(),
+            Self::Disk(mirror) => mirror.memory(),
+        }
     }
 }

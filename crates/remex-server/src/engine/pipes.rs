@@ -15,7 +15,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 
-use super::{ProcessLog, coalesce::Buffer, not_a_terminal, watched::Watched};
+use super::{LogWriter, coalesce::Buffer, not_a_terminal, watched::Watched};
 use crate::clock::now_ms;
 
 /// More than a terminal can buffer: all output printed before an exit is within this limit.
@@ -208,14 +208,14 @@ impl Pipes {
     pub(super) fn read(
         &mut self,
         index: usize,
-        log: &mut ProcessLog,
+        log: &mut dyn LogWriter,
         max: usize,
         draining: bool,
     ) -> IoOutcome {
         let Some(Source { stream, fd }) = &mut self.out[index] else { return IoOutcome::End };
         let (gathers, last_read) = (self.tty && !log.joins_events(), &mut self.last_read);
         let read = |fd: BorrowedFd<'_>| {
-            log.append(*stream, now_ms(), max, |spare| {
+            log.append(*stream, now_ms(), max, &mut |spare: &mut [u8]| {
                 let mut len = remex_process::read(fd, spare)?;
                 *last_read = len;
                 while gathers && *last_read >= TERMINAL_BULK && len < spare.len() {
@@ -395,7 +395,7 @@ mod tests {
         pipes.narrow();
         assert_eq!(sizes(&child)[0], WIDE_PIPE_BYTES, "it still holds too much");
 
-        let mut log = ProcessLog::Memory(OutputLog::new(output_log::Limits::default()));
+        let mut log = OutputLog::new(output_log::Limits::default());
         while log.total() < output.len() as u64 {
             assert!(matches!(pipes.read(0, &mut log, output.len(), true), IoOutcome::Bytes(_)));
         }

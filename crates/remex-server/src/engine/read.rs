@@ -2,7 +2,6 @@
 
 use std::{
     collections::TryReserveError,
-    io,
     ops::Range,
     time::{Duration, Instant},
 };
@@ -13,10 +12,10 @@ use remex_proto::{
 };
 
 use super::{
-    Audience, Engine, ProcessLog, ProcessState,
+    Audience, Engine, LogState as _, ProcessLog as _, ProcessState, ServerLog,
     broken::FAILURE,
     load::warn_unreadable,
-    log::{LogReader, NoSnapshot, StoredLog, Unread},
+    log::{LogReader, StoredLog, Unread},
 };
 use crate::{
     budget::{SHORT, has_memory},
@@ -67,7 +66,7 @@ pub(crate) struct ReadExtent {
     pub(crate) sent: Range<u64>,
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Waits for events as long as the request asks, counted from `asked`; calls `on_look` at each check.
     pub(crate) async fn until_readable(
         &self,
@@ -86,7 +85,7 @@ impl<A: Audience> Engine<A> {
                 on_look(&mut state);
                 let exit_beyond = state.log.exited().is_some() && after < state.log.next_seq() - 1;
                 let is_due = deadline.is_some_and(|at| Instant::now() >= at);
-                if state.log.is_closed() || exit_beyond || is_due || has_output_after(&mut state.log, after) {
+                if state.log.is_closed() || exit_beyond || is_due || state.log.has_output_after(after) {
                     return;
                 }
             }
@@ -101,14 +100,10 @@ impl<A: Audience> Engine<A> {
 
     /// Returns the files to read first, if the output that a read asks for is only there.
     pub(crate) fn stored(&self, read: &wire::Read) -> Option<StoredOutput> {
-        let (state, after) = (self.state(), read.after_seq.unwrap_or(0));
-        match &state.log {
-            ProcessLog::Mirror(mirror) if mirror.is_on_disk_only(after) => {
-                let known_end = state.audience.end_of(after);
-                Some(StoredOutput { process: self.id.clone(), log: mirror.stored_after(after), known_end })
-            }
-            _ => None,
-        }
+        let (mut state, after) = (self.state(), read.after_seq.unwrap_or(0));
+        let known_end = state.audience.end_of(after);
+        let log = state.log.disk().filter(|mirror| mirror.is_on_disk_only(after))?.stored_after(after);
+        Some(StoredOutput { process: self.id.clone(), log, known_end })
     }
 
     /// Returns the beginning and end of the output, unless that may need more than `room`. May read files, but without
@@ -116,26 +111,22 @@ impl<A: Audience> Engine<A> {
     pub(crate) fn snapshot(&self, max_bytes: Option<u64>, room: u64) -> Result<wire::SnapshotReply, NotRead> {
         let max_bytes = limit_of(max_bytes);
         let max_len = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-        let (state, stored) = {
+        let (state, snapshot) = {
             let state = self.state();
             let cost = max_bytes.min(state.log.held_bytes());
             if cost > room {
                 return Err(NotRead::TooLong(cost));
             }
-            match &state.log {
-                ProcessLog::Mirror(mirror) => {
-                    let mut log = mirror.stored();
+            match (state.log.snapshot(max_len), state.log.stored()) {
+                (Err(Unread::OnDisk), Some(mut log)) => {
                     drop(state);
-                    let snapshot = log.snapshot(max_len).map_err(|error| match error {
-                        NoSnapshot::NoMemory => NotRead::NoMemory,
-                        NoSnapshot::Unreadable(error) => failed(&self.id, &error),
-                    })?;
-                    (self.state(), Some(snapshot))
+                    let snapshot = log.snapshot(max_len);
+                    (self.state(), snapshot)
                 }
-                ProcessLog::Memory(_) | ProcessLog::Kept(_) => (state, None),
+                (snapshot, _) => (state, snapshot),
             }
         };
-        let snapshot = stored.map_or_else(|| state.log.snapshot(max_len), Ok)?;
+        let snapshot = snapshot.map_err(|unread| not_read(&self.id, unread))?;
         let mut reply = wire::SnapshotReply::default();
         reply.stdout = Blob::from(snapshot.stdout);
         reply.stderr = Blob::from(snapshot.stderr);
@@ -148,28 +139,42 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-impl<A: Audience> ProcessState<A> {
+impl<A: Audience<Log = ServerLog>> ProcessState<A> {
     /// Returns the available output, unless the answer may need more than `room`; `stored` is what was read from files.
     pub(crate) fn read(
         &mut self,
+        process: &str,
         read: &wire::Read,
         room: u64,
         stored: Option<StoredRead>,
     ) -> Result<Read, NotRead> {
+        let gathered = self.gather(read, room, stored).map_err(|stopped| match stopped {
+            Stopped::TooLong(needed) => NotRead::TooLong(needed),
+            Stopped::Unread(unread) => not_read(process, unread),
+        })?;
+        Ok(reply(self, read, gathered))
+    }
+
+    fn gather(
+        &mut self,
+        read: &wire::Read,
+        room: u64,
+        stored: Option<StoredRead>,
+    ) -> Result<Gathered, Stopped> {
         let mut gathered = match stored {
             None => {
                 let known_end = self.audience.end_of(read.after_seq.unwrap_or(0));
-                Gathered::begin(&mut self.log, read, known_end, room).map_err(NotRead::from)?
+                Gathered::begin(&mut self.log, read, known_end, room)?
             }
             Some(StoredRead { gathered }) => {
-                if let ProcessLog::Mirror(own) = &mut self.log {
+                if let Some(own) = self.log.disk() {
                     own.learn_ends(gathered.ends.iter().copied());
                 }
                 gathered
             }
         };
         gathered.catch_up(&mut self.log, limit_of(read.max_bytes))?;
-        Ok(reply(self, read, gathered))
+        Ok(gathered)
     }
 }
 
@@ -198,8 +203,8 @@ impl StoredOutput {
         });
         match gathered {
             Ok(gathered) => Ok(StoredRead { gathered }),
-            Err(Stopped::Unread(Unread::Failed(error))) => Err(failed(&self.process, &error)),
-            Err(stopped) => Err(stopped.into()),
+            Err(Stopped::TooLong(needed)) => Err(NotRead::TooLong(needed)),
+            Err(Stopped::Unread(unread)) => Err(not_read(&self.process, unread)),
         }
     }
 }
@@ -208,7 +213,6 @@ impl StoredOutput {
 #[derive(Debug)]
 enum Stopped {
     TooLong(u64),
-    NoMemory,
     Unread(Unread),
 }
 
@@ -219,24 +223,21 @@ impl From<Unread> for Stopped {
 }
 
 impl From<TryReserveError> for Stopped {
-    fn from(_: TryReserveError) -> Self {
-        Stopped::NoMemory
+    fn from(error: TryReserveError) -> Self {
+        Stopped::Unread(error.into())
     }
 }
 
-impl From<Stopped> for NotRead {
-    fn from(stopped: Stopped) -> Self {
-        match stopped {
-            Stopped::TooLong(needed) => NotRead::TooLong(needed),
-            Stopped::NoMemory => NotRead::NoMemory,
-            Stopped::Unread(_) => NotRead::OnDisk,
+/// Returns why a process cannot be read.
+fn not_read(process: &str, unread: Unread) -> NotRead {
+    match unread {
+        Unread::OnDisk => NotRead::OnDisk,
+        Unread::NoMemory => NotRead::NoMemory,
+        Unread::Failed(error) => {
+            warn_unreadable(process, &error);
+            NotRead::Unreadable(unreadable(process, Some(&error.to_string())))
         }
     }
-}
-
-fn failed(process: &str, error: &io::Error) -> NotRead {
-    warn_unreadable(process, error);
-    NotRead::Unreadable(unreadable(process, Some(&error.to_string())))
 }
 
 /// Returns the error of a process whose log cannot be read.
@@ -254,7 +255,7 @@ struct Extent {
 
 impl Extent {
     fn of(log: &mut impl LogReader, after: Seq, max_bytes: Option<u64>) -> Result<Self, Unread> {
-        let cursor = log.cursor_after(after)?;
+        let cursor = log.cursor_after(after);
         let events = log.next_seq().saturating_sub(after.max(log.first_seq() - 1).saturating_add(1));
         let most = Extent { bytes: log.behind(&cursor), chunks: events };
         if most.cost() <= SHORT {
@@ -282,22 +283,6 @@ impl Extent {
 
 fn limit_of(max_bytes: Option<u64>) -> u64 {
     max_bytes.unwrap_or(READ_BYTES).min(READ_BYTES)
-}
-
-fn has_output_after(log: &mut ProcessLog, after: Seq) -> bool {
-    if let ProcessLog::Mirror(mirror) = log {
-        return mirror.has_output_after(after);
-    }
-    let mut cursor = log.cursor_after(after);
-    while log.has_next(&cursor) {
-        if log.gap(&cursor).is_some() || ProcessLog::peek_len(log, &cursor).is_some_and(|len| len > 0) {
-            return true;
-        }
-        if !matches!(log.next(&mut cursor), Ok(Some(_))) {
-            return false;
-        }
-    }
-    false
 }
 
 /// The output of an answer.
@@ -336,9 +321,9 @@ impl Gathered {
         let mut chunks = Vec::new();
         chunks.try_reserve_exact(chunk_count)?;
         if !has_memory(len) {
-            return Err(Stopped::NoMemory);
+            return Err(Unread::NoMemory.into());
         }
-        let (gaps, ends, mut cursor) = (Vec::new(), Vec::new(), log.cursor_after(after)?);
+        let (gaps, ends, mut cursor) = (Vec::new(), Vec::new(), log.cursor_after(after));
         cursor.offset = cursor.offset.or(known_end);
         Ok(Gathered {
             chunks,
@@ -363,14 +348,14 @@ impl Gathered {
     }
 
     /// Adds what is in memory, and came after files were read if they were; `log` is the process's own.
-    fn catch_up(&mut self, log: &mut ProcessLog, limit: u64) -> Result<(), NotRead> {
+    fn catch_up(&mut self, log: &mut ServerLog, limit: u64) -> Result<(), Stopped> {
         match self.go_on(log, limit) {
             // The rest is for the next request.
-            Err(Stopped::Unread(_)) if !self.chunks.is_empty() || !self.gaps.is_empty() => {
+            Err(Stopped::Unread(Unread::OnDisk)) if !self.chunks.is_empty() || !self.gaps.is_empty() => {
                 (self.is_early, self.is_cut) = (true, true);
                 Ok(())
             }
-            gathered => Ok(gathered?),
+            gathered => gathered,
         }
     }
 
@@ -407,7 +392,11 @@ impl Gathered {
     }
 }
 
-fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gathered) -> Read {
+fn reply<A: Audience<Log = ServerLog>>(
+    state: &ProcessState<A>,
+    read: &wire::Read,
+    gathered: Gathered,
+) -> Read {
     let extent = gathered.extent();
     let Gathered { chunks, gaps, covered, is_cut, is_early, .. } = gathered;
     let past_newest = state.log.next_seq();
@@ -446,13 +435,13 @@ fn reply<A: Audience>(state: &ProcessState<A>, read: &wire::Read, gathered: Gath
     Read { reply, up_to: read_up_to, extent }
 }
 
-impl<A: Audience> ProcessState<A> {
+impl<A: Audience<Log = ServerLog>> ProcessState<A> {
     /// Returns why the server could not follow the process, or not keep what it promised about its output.
     fn failure(&self) -> Option<String> {
         match &self.log {
             _ if self.is_broken => Some(FAILURE.to_owned()),
-            ProcessLog::Mirror(mirror) => mirror.sync_failure().cloned(),
-            ProcessLog::Memory(_) | ProcessLog::Kept(_) => None,
+            ServerLog::Disk(mirror) => mirror.sync_failure().cloned(),
+            ServerLog::Memory(_) => None,
         }
     }
 }
@@ -493,7 +482,7 @@ mod tests {
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
         let mirror = Box::new(Mirror::new(dir.path().to_owned(), append(&mut writer)));
         let stored = StoredOutput { process: "p".into(), log: mirror.stored(), known_end: None };
-        let mut own = ProcessLog::Mirror(mirror);
+        let mut own = ServerLog::Disk(mirror);
         let read = wire::Read {
             process_id: "p".to_owned(),
             session_id: None,
@@ -506,8 +495,7 @@ mod tests {
         // Then the process writes on and ends, before the answer is complete.
         let mut known = append(&mut writer);
         (known.newest, known.exited, known.is_closed) = (known.newest + 2, Some(known.newest + 1), true);
-        let ProcessLog::Mirror(mirror) = &mut own else { unreachable!() };
-        mirror.advance(known);
+        own.disk().unwrap().advance(known);
         gathered.catch_up(&mut own, READ_BYTES).unwrap();
         assert_eq!((gathered.chunks.len(), gathered.is_cut, gathered.is_early), (3, true, true));
     }

@@ -24,7 +24,7 @@ use remex_proto::{
 use tokio::sync::oneshot;
 
 use super::{
-    Audience, Engine, ProcessLog, ProcessState, Waiter,
+    Audience, Engine, LogReader as _, LogState as _, ProcessState, ServerLog, Waiter,
     load::{Backoff, pause},
     log::{Block, Unread},
     unreadable,
@@ -85,7 +85,7 @@ pub(super) struct Wanted {
     pub(super) deadline: Option<Instant>,
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Searches the output for a text.
     ///
     /// # Errors
@@ -177,7 +177,7 @@ impl<A: Audience> Engine<A> {
                     None => return,
                     Some(Ok(loaded)) => {
                         backoff = Backoff::default();
-                        if let ProcessLog::Mirror(mirror) = &mut self.state().log {
+                        if let Some(mirror) = self.state().log.disk() {
                             mirror.learn(&loaded);
                         }
                         self.match_all(&mut searches, loaded.block).await;
@@ -217,7 +217,9 @@ impl<A: Audience> Engine<A> {
         }
         self.wake_if_full(&state);
     }
+}
 
+impl<A: Audience> Engine<A> {
     fn wake_if_full(&self, state: &ProcessState<A>) {
         if state.full {
             self.wake.notify_one();
@@ -238,7 +240,7 @@ enum Turn {
 }
 
 /// Returns what to do for the search that has waited longest; those that have seen everything are answered, or wait.
-fn next_turn(log: &mut ProcessLog, searches: &mut VecDeque<Search>, slice_bytes: usize) -> Turn {
+fn next_turn(log: &mut ServerLog, searches: &mut VecDeque<Search>, slice_bytes: usize) -> Turn {
     let now = Instant::now();
     let seen_all = |search: Search| {
         if log.has_next(&search.cursor) {
@@ -280,7 +282,7 @@ fn fail_all(searches: &mut VecDeque<Search>, cursor: Cursor, error: &io::Error, 
 }
 
 /// Copies a part of the log, unless it is only on disk.
-fn slice(log: &mut ProcessLog, start: Cursor, slice_bytes: usize) -> Turn {
+fn slice(log: &mut ServerLog, start: Cursor, slice_bytes: usize) -> Turn {
     let (mut block, mut cursor) = (Block::new(start), start);
     while block.len() < slice_bytes {
         let read = match log.next(&mut cursor) {
@@ -296,6 +298,7 @@ fn slice(log: &mut ProcessLog, start: Cursor, slice_bytes: usize) -> Turn {
             Err(_) if !block.is_empty() => break,
             Err(Unread::OnDisk) => return Turn::Load(start),
             Err(Unread::Failed(error)) => return Turn::Fail(start, error),
+            Err(Unread::NoMemory) => return Turn::Fail(start, io::ErrorKind::OutOfMemory.into()),
         }
     }
     Turn::Match(Arc::new(block))
@@ -448,7 +451,7 @@ mod tests {
     const CHUNK: usize = 64;
 
     /// Returns a log with chunks that begin with these texts.
-    fn log(texts: &[&str]) -> ProcessLog {
+    fn log(texts: &[&str]) -> ServerLog {
         let mut log = OutputLog::new(Limits { retain_bytes: 16 << 20, ..Limits::default() });
         for text in texts {
             log.newest();
@@ -459,11 +462,11 @@ mod tests {
             });
             assert_eq!(len, CHUNK);
         }
-        ProcessLog::Memory(log)
+        ServerLog::Memory(log)
     }
 
     fn search(
-        log: &mut ProcessLog,
+        log: &mut ServerLog,
         number: u64,
         regex: &str,
         after: Seq,

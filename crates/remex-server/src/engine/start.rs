@@ -29,8 +29,8 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::{
-    Audience, Caller, Engine, Input, Lifecycle, Mirror, Owner as _, Place, Placement, ProcessLog, Request,
-    Running, SnapshotUse, Spec,
+    Audience, Caller, Engine, Input, Lifecycle, Mirror, Owner as _, Place, Placement, Request, Running,
+    ServerLog, SnapshotUse, Spec,
     as_user::{self, AsUser},
     footprint::Texts,
     incarnation, managed,
@@ -126,7 +126,7 @@ const SHOWN_ARGV_BYTES: usize = 32 << 10;
 /// The log needs some room for output to pass through, even if it is not read later.
 const SMALLEST_RETENTION: usize = 4 << 10;
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Checks everything that needs no system call and creates the handle.
     pub(crate) fn prepare(
         request: wire::Start,
@@ -147,13 +147,13 @@ impl<A: Audience> Engine<A> {
         let log = match &placement.place {
             Place::Here => {
                 let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain() };
-                ProcessLog::Memory(OutputLog::new(retain))
+                ServerLog::Memory(OutputLog::new(retain))
             }
             Place::Keeper { .. } if start.cgroup.is_some() => {
                 return Err(not_durable("its limits need a cgroup, which belongs to the server"));
             }
             Place::Keeper { link, key } => {
-                ProcessLog::Mirror(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
+                ServerLog::Disk(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
             }
         };
         let command = Command { start, sandbox, managed, floor: floor.now, snapshot: None, supervisor, user };
@@ -361,7 +361,9 @@ impl<A: Audience> Engine<A> {
             }
         }
     }
+}
 
+impl<A: Audience> Engine<A> {
     /// Records that the child runs, and informs the owner, which answers the start.
     pub(super) fn announce_start(
         self: &Arc<Self>,

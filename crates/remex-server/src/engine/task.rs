@@ -18,7 +18,8 @@ use tokio::io::Interest;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Owner as _, ProcessLog, Request, Starting,
+    Audience, Caller as _, Engine, Exit, LogWriter, Owner as _, ProcessLog as _, Request, ServerLog,
+    Starting,
     managed::ProxyRules,
     no_end_of_input,
     pipes::{IoOutcome, Pipes},
@@ -26,7 +27,7 @@ use super::{
     terminate,
     watched::Watched,
 };
-use crate::{account::Kind, clock::now_ms};
+use crate::account::Kind;
 
 /// How long continuous output is gathered before readers are notified again.
 pub(crate) const GATHER: Duration = Duration::from_millis(1);
@@ -38,7 +39,7 @@ const TURN_BYTES: usize = 128 << 10;
 const UNWRITTEN_RETRY: Duration = Duration::from_millis(100);
 
 /// Starts the child and runs until all its output is in the log.
-pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
+pub(super) async fn run<A: Audience<Log = ServerLog>>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let Starting { process, command, start_id, caller, slots } = starting;
     let announce = Announce { start_id, caller: Some(caller), started_at_ms: None };
     let (child, confined, rules) = match process.attempt(&*owner, command, &slots).await {
@@ -149,7 +150,7 @@ impl<A: Audience> Runner<A> {
             self.take_requests();
             self.pump();
             #[cfg(test)]
-            if self.process.state().log.total() > 0 {
+            if super::LogState::total(&self.process.state().log) > 0 {
                 crate::supervise::break_at("!task", &self.process.id);
             }
             if matches!(self.end, Ending::Closed) {
@@ -178,7 +179,7 @@ impl<A: Audience> Runner<A> {
     /// Waits until all events are readable, and announces them if that was not at once.
     async fn settle(&self) {
         let mut was_refused = false;
-        while !self.process.state().log.settle() {
+        while !self.process.state().log.writer().is_none_or(LogWriter::settle) {
             was_refused = true;
             tokio::time::sleep(UNWRITTEN_RETRY).await;
         }
@@ -302,7 +303,7 @@ impl<A: Audience> Runner<A> {
         state.coalescing.end();
         state.exited(exit);
         state.input.closed();
-        self.process.announce_change(&mut state);
+        A::on_change(&self.process, &mut state);
         drop(state);
         // Waits and lists must see the exit at once, even if a full log delays the event.
         self.process.changed.notify_waiters();
@@ -392,20 +393,19 @@ impl<A: Audience> Runner<A> {
                 process.host.metrics().pauses.add(1);
             }
             let was_full = std::mem::replace(&mut state.full, room == 0);
-            let lacks_space = matches!(&state.log, ProcessLog::Kept(log) if log.lacks_space());
+            let lacks_space = state.log.writer().is_some_and(|log| log.lacks_space());
             if state.full != was_full || lacks_space {
-                process.announce_change(&mut state);
+                A::on_change(&process, &mut state);
             }
             if state.full {
                 state.audience.on_full();
                 return;
             }
-            match self.pipes.read(index, &mut state.log, room.min(limit), draining) {
+            let Some(log) = state.log.writer() else { return };
+            match self.pipes.read(index, log, room.min(limit), draining) {
                 IoOutcome::Bytes(len) => {
-                    let evicted_before = state.log.evicted_bytes();
-                    state.log.evict(hold, budget);
                     process.host.metrics().output_bytes.add(len as u64);
-                    let evicted = state.log.evicted_bytes() - evicted_before;
+                    let evicted = state.evict(hold, budget);
                     process.count_evicted(&mut state, evicted, now);
                     process.charge(&mut state);
                     let pause = now.saturating_duration_since(state.last_output);
@@ -463,8 +463,7 @@ impl<A: Audience> Runner<A> {
             self.end = Ending::Closed;
             self.gather_until = None;
             let mut state = self.process.state();
-            state.log.push_closed(now_ms());
-            state.full = false;
+            state.push_closed();
             self.process.charge(&mut state);
             self.process.notify(&mut state);
         }

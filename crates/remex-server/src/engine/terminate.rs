@@ -22,7 +22,7 @@ use tokio::{
 
 use tracing::Instrument as _;
 
-use super::{Audience, Caller, Engine, ProcessState, Request};
+use super::{Audience, Caller, Engine, LogState as _, ProcessState, Request};
 
 /// Longer than any machine runs, yet short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

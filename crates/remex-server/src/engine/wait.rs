@@ -12,12 +12,12 @@ use remex_proto::{
 };
 
 use super::{
-    Audience, Engine, ProcessState,
+    Audience, Engine, LogState as _, ProcessState, ServerLog,
     searches::{Outcome, Wanted},
     task::GATHER,
 };
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Answers a wait when its condition holds, can no longer hold, or the timeout expires.
     ///
     /// If `waiter` says so, output that a search has not seen is held for it.

@@ -9,7 +9,7 @@ use remex_proto::{process::Overflow, state::output_log::Hold};
 
 use super::{Keeper, Kept, LinkCaller};
 use crate::{
-    engine::{Audience, Engine, Holding, ProcessLog, ProcessState, Spec, SyncJob, SyncStep},
+    engine::{Audience, Engine, Holding, KeptLog, ProcessState, Spec, SyncJob, SyncStep},
     keeper_link::message::Key,
     limits::Limits,
     threads::OwnWork,
@@ -39,11 +39,12 @@ impl Announcer {
 
 impl Audience for Announcer {
     type Caller = LinkCaller;
+    type Log = KeptLog;
     type Owner = Keeper;
 
     fn hold(
         &mut self,
-        _log: &ProcessLog,
+        _log: &KeptLog,
         spec: &Spec,
         _limits: &Limits,
         _holding: Holding,
@@ -62,19 +63,20 @@ impl Audience for Announcer {
     }
 
     fn on_events(process: &Arc<Engine<Self>>, state: &mut ProcessState<Self>) {
-        if let ProcessLog::Kept(log) = &mut state.log {
-            match log.begin_sync() {
-                SyncStep::Run(job) => return sync(process, state, job),
-                // It announces them when it ends.
-                SyncStep::Wait => return,
-                SyncStep::Done => {}
-            }
+        match state.log.begin_sync() {
+            SyncStep::Run(job) => sync(process, state, job),
+            // It announces them when it ends.
+            SyncStep::Wait => {}
+            SyncStep::Done => queue(process, state),
         }
-        queue(process, state);
     }
 
-    fn has_large_backlog(&self, log: &ProcessLog) -> bool {
-        matches!(log, ProcessLog::Kept(log) if log.unannounced() >= GATHER_BYTES)
+    fn on_change(process: &Arc<Engine<Self>>, state: &mut ProcessState<Self>) {
+        Self::on_events(process, state);
+    }
+
+    fn has_large_backlog(&self, log: &KeptLog) -> bool {
+        log.unannounced() >= GATHER_BYTES
     }
 
     fn on_abandoned(&mut self) {
@@ -105,16 +107,14 @@ fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: Box<SyncJob>)
             };
             let Ok((job, waited)) = keeper.host.own_threads().run(OwnWork::Logs, wait).await else { return };
             let mut state = process.state();
-            if let ProcessLog::Kept(log) = &mut state.log {
-                // Once: after that, every sync fails.
-                if let Err(error) = &waited
-                    && !log.has_sync_failed()
-                {
-                    tracing::error!(%error, process = %process.id, "cannot sync a log: output may not survive a power failure");
-                }
-                if let SyncStep::Run(job) = log.end_sync(job, &waited) {
-                    next = Some(job);
-                }
+            // Once: after that, every sync fails.
+            if let Err(error) = &waited
+                && !state.log.has_sync_failed()
+            {
+                tracing::error!(%error, process = %process.id, "cannot sync a log: output may not survive a power failure");
+            }
+            if let SyncStep::Run(job) = state.log.end_sync(job, &waited) {
+                next = Some(job);
             }
             queue(&process, &mut state);
         }

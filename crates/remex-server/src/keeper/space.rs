@@ -125,7 +125,7 @@ impl Keeper {
                 quota.release(bytes);
             }
             if let Some(Entry { process, quota, .. }) = entry {
-                quota.release(process.with_kept_log(|log| log.writer().position().disk_bytes).unwrap_or(0));
+                quota.release(process.with_log(|log| log.files().position().disk_bytes));
             }
             keeper.deleting.end();
             if let Some(link) = keeper.link() {

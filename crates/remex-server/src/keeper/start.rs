@@ -133,11 +133,11 @@ impl Keeper {
     /// Notes in its log that a process runs; if that must survive a power failure, waits until it is on the disk.
     async fn record_start(&self, process: &Kept, note: StartNote, must_sync: bool) -> io::Result<()> {
         let note = serde_json::to_vec(&note).unwrap_or_default();
-        let noted = process.with_kept_log(|log| {
-            log.writer().note(START_NOTE, &note)?;
-            if must_sync { log.writer().unsynced().map(Some) } else { Ok(None) }
+        let noted = process.with_log(|log| {
+            log.files().note(START_NOTE, &note)?;
+            if must_sync { log.files().unsynced().map(Some) } else { Ok(None) }
         });
-        let files = match noted.unwrap_or(Ok(None)) {
+        let files = match noted {
             Ok(Some(files)) => files,
             Ok(None) => return Ok(()),
             Err(error) if must_sync => return Err(error),
@@ -149,7 +149,7 @@ impl Keeper {
         let wait = move || files.wait(sync).map(|()| files);
         let waited = self.host.own_threads().run(OwnWork::Logs, wait).await;
         let files = waited.unwrap_or_else(|error| Err(io::Error::other(error.message)))?;
-        process.with_kept_log(|log| log.writer().synced(&files));
+        process.with_log(|log| log.files().synced(&files));
         Ok(())
     }
 

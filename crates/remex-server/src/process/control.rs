@@ -9,7 +9,7 @@ use remex_proto::{
 
 use super::{Followers, Process, Standing, Viewer, follow::Follow};
 use crate::{
-    engine::{Holding, ProcessLog, Spec},
+    engine::{Holding, LogReader as _, LogState as _, ServerLog, Spec},
     limits::Limits,
     outbox::ConnectionId,
 };
@@ -108,7 +108,7 @@ impl Control {
     }
 
     /// Returns whether a client that is to get every byte has not acknowledged everything, and may still come for it.
-    pub(super) fn is_owed(&self, log: &ProcessLog, spec: &Spec) -> bool {
+    pub(super) fn is_owed(&self, log: &ServerLog, spec: &Spec) -> bool {
         let is_expected = match self.holder {
             Holder::Attached { .. } => true,
             Holder::Detached { .. } => !self.released,
@@ -277,7 +277,7 @@ impl Control {
     /// Returns what must stay in the log.
     pub(super) fn hold(
         &mut self,
-        log: &ProcessLog,
+        log: &ServerLog,
         spec: &Spec,
         limits: &Limits,
         holding: Holding,
@@ -309,7 +309,7 @@ impl Control {
     }
 
     /// Returns the event after which the client may ask for everything again.
-    fn kept(&self, log: &ProcessLog, spec: &Spec, limits: &Limits) -> Seq {
+    fn kept(&self, log: &ServerLog, spec: &Spec, limits: &Limits) -> Seq {
         match self.receipt {
             Receipt::Acknowledged => self.received,
             Receipt::Consumed => self.consumed,
@@ -349,7 +349,7 @@ impl Followers {
 
     /// Returns whether a client expects what it has not been sent, or with `overflow: "hold"` has not acknowledged, or a
     /// restart relies on it.
-    pub(super) fn is_awaited(&self, log: &ProcessLog, spec: &Spec) -> bool {
+    pub(super) fn is_awaited(&self, log: &ServerLog, spec: &Spec) -> bool {
         match self.succession.standing {
             Standing::Current => {
                 self.control.is_owed(log, spec) || self.follows.iter().any(|follow| follow.is_waiting(log))
@@ -406,13 +406,14 @@ mod tests {
     };
 
     use super::*;
+    use crate::engine::ProcessLog as _;
 
     const CHUNK: usize = 64;
 
     /// A process and the client that controls it.
     struct Fixture {
         control: Control,
-        log: ProcessLog,
+        log: ServerLog,
         spec: Spec,
         limits: Limits,
         now: Instant,
@@ -423,7 +424,7 @@ mod tests {
             let (limits, now) = (Limits::default(), Instant::now());
             let mut control = Control::default();
             control.attach(1, receipt, 0, now);
-            let log = ProcessLog::Memory(OutputLog::new(output_log::Limits::default()));
+            let log = ServerLog::Memory(OutputLog::new(output_log::Limits::default()));
             Fixture { control, log, spec: spec(overflow), limits, now }
         }
 
@@ -431,8 +432,9 @@ mod tests {
         fn print(&mut self, events: usize) {
             for _ in 0..events {
                 self.log.newest();
-                let fill = |room: &mut [u8]| Ok::<_, ()>(room.len());
-                assert_eq!(self.log.append(Stream::Stdout, 0, CHUNK, fill), Ok(CHUNK));
+                let log = self.log.writer().unwrap();
+                let fill = &mut |room: &mut [u8]| Ok(room.len());
+                assert_eq!(log.append(Stream::Stdout, 0, CHUNK, fill).unwrap(), CHUNK);
             }
         }
 

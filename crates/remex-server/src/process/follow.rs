@@ -7,12 +7,15 @@ use remex_proto::{
     flow::WINDOW_BYTES,
     message,
     process::{self as wire, Overflow},
-    state::output_log::{Cursor, Next, Seq},
+    state::{
+        output::{Cursor, Point, Seq},
+        output_log::Next,
+    },
 };
 
 use super::{Followers, Process, Standing, window::StreamWindow};
 use crate::{
-    engine::{Block, Exit, ProcessLog, ProcessState, ReadExtent},
+    engine::{Block, Exit, LogReader as _, LogState as _, ProcessState, ReadExtent, ServerLog},
     outbox::{ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
     proxy::Denials,
 };
@@ -52,17 +55,17 @@ pub(super) struct Follow {
 
 impl Follow {
     /// Returns whether there are events for this connection and it is not queued yet.
-    fn is_due(&self, log: &ProcessLog) -> bool {
+    fn is_due(&self, log: &ServerLog) -> bool {
         !self.queued && !self.waits && log.has_next(&self.cursor) && self.has_room(log)
     }
 
     /// Returns whether the client has consumed enough for the next event.
-    fn has_room(&self, log: &ProcessLog) -> bool {
+    fn has_room(&self, log: &ServerLog) -> bool {
         self.window.as_ref().is_none_or(|window| window.has_room(log, &self.cursor))
     }
 
     /// Returns whether the client still expects events of a closed process.
-    pub(super) fn is_waiting(&self, log: &ProcessLog) -> bool {
+    pub(super) fn is_waiting(&self, log: &ServerLog) -> bool {
         self.controls && (log.has_next(&self.cursor) || self.is_catching_up())
     }
 
@@ -72,7 +75,7 @@ impl Follow {
     }
 
     /// Returns whether so much is pending that the connection must be notified at once.
-    pub(super) fn has_large_backlog(&self, log: &ProcessLog) -> bool {
+    pub(super) fn has_large_backlog(&self, log: &ServerLog) -> bool {
         log.behind(&self.cursor) >= GATHER_BYTES && self.is_due(log)
     }
 
@@ -88,7 +91,7 @@ impl Follow {
     }
 
     /// Skips evicted events that answers to reads have covered: for this connection, they are not a gap.
-    fn pass_over_read(&mut self, log: &mut ProcessLog) {
+    fn pass_over_read(&mut self, log: &mut ServerLog) {
         let read_up_to = self.read_up_to;
         if let Some(gap) = log.gap(&self.cursor).filter(|gap| gap.from_seq <= read_up_to) {
             self.cursor = log.cursor_after(read_up_to.min(gap.to_seq));
@@ -217,7 +220,7 @@ impl Source for Process {
                 }
             }
             if let (true, Some(end)) = (follow.controls, follow.cursor.offset) {
-                log.note_end(follow.cursor.seq, end);
+                log.note_end(Point { seq: follow.cursor.seq, offset: end });
                 control.on_sent(follow.cursor.seq, end);
             }
         }

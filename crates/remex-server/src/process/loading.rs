@@ -9,7 +9,7 @@ use remex_proto::state::output_log::Cursor;
 
 use super::{Followers, Process, follow::queue};
 use crate::{
-    engine::{ProcessLog, ProcessState},
+    engine::{ProcessLog as _, ProcessState},
     outbox::ConnectionId,
 };
 
@@ -26,7 +26,7 @@ impl Process {
             let mut state = process.state();
             let ProcessState { log, audience, .. } = &mut *state;
             let follow = audience.follows.iter_mut().find(|follow| follow.connection == connection);
-            let (Some(follow), ProcessLog::Mirror(mirror)) = (follow, log) else { return };
+            let (Some(follow), Some(mirror)) = (follow, log.disk()) else { return };
             mirror.keep(&loaded);
             follow.loaded = Some(loaded.block);
             follow.queued = false;
@@ -40,9 +40,9 @@ impl Process {
         let ProcessState { log, audience, .. } = state;
         let follow = &mut audience.follows[index];
         let taken = follow.loaded.take_if(|block| block.end().seq <= follow.cursor.seq);
-        if let (Some(block), ProcessLog::Mirror(mirror)) = (taken, log) {
+        if let Some(block) = taken {
             drop(block);
-            mirror.release();
+            log.release();
             self.charge(state);
         }
     }

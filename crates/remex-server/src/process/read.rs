@@ -6,7 +6,7 @@ use remex_proto::{process as wire, state::output_log::Seq};
 
 use super::{Followers, Process};
 use crate::{
-    engine::{NotRead, ProcessState, Read, StoredRead},
+    engine::{LogState as _, NotRead, ProcessState, Read, StoredRead},
     outbox::{AfterSend, ConnectionId},
 };
 
@@ -29,7 +29,7 @@ impl Process {
         stored: Option<StoredRead>,
     ) -> Result<(wire::ReadReply, AfterSend), NotRead> {
         let mut state = self.state();
-        let Read { mut reply, up_to, extent } = state.read(read, room, stored)?;
+        let Read { mut reply, up_to, extent } = state.read(&self.id, read, room, stored)?;
         reply.incarnation = self.spec.incarnation;
         self.note_read(&mut state, reader, read.after_seq.unwrap_or(0));
         let (is_full, first_offset) = (state.is_full(), state.log.first_offset());

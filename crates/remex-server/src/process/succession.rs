@@ -14,7 +14,11 @@ use super::{
     Process,
     follow::{Follow, queue},
 };
-use crate::{engine::ProcessState, outbox::ConnectionId, process::Followers};
+use crate::{
+    engine::{LogReader as _, LogState as _, ProcessState},
+    outbox::ConnectionId,
+    process::Followers,
+};
 
 /// What a restart means for a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

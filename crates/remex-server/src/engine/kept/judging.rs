@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Audience, Engine, ProcessLog, ProcessState, judge_stored};
-use crate::{engine::Backoff, keeper_link::message::Progress};
+use super::{Audience, Engine, ProcessState, ServerLog, judge_stored};
+use crate::{
+    engine::{Backoff, LogState as _},
+    keeper_link::message::Progress,
+};
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Records how far the process has come; an exit perhaps later, because files are not read here: this is called by
     /// the one task that receives the messages of the keeper.
     pub(super) fn on_progress(self: &Arc<Self>, state: &mut ProcessState<A>, progress: Progress) {
@@ -14,13 +17,11 @@ impl<A: Audience> Engine<A> {
             **judged = Progress { fresh: Vec::new(), ..progress };
             return;
         }
-        let ProcessLog::Mirror(mirror) = &state.log else { return };
-        let (is_exited, confined) =
-            (progress.exited.is_some() && !mirror.has_exited(), state.forwarded.confined);
-        if !is_exited {
+        let confined = state.forwarded.confined;
+        if progress.exited.is_none() || state.log.exited().is_some() {
             return self.apply(state, progress);
         }
-        let mut log = mirror.stored_at(&progress);
+        let Some(mut log) = state.log.disk().map(|mirror| mirror.stored_at(&progress)) else { return };
         if let Some(exit) = progress.exit.clone()
             && state.exit.is_none()
         {

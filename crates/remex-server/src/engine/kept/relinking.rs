@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use remex_proto::{ErrorKind, RpcError};
 
-use super::{Audience, Engine, Place, ProcessState, Telling, Unanswered, asked, forget_unrepeatable};
+use super::{
+    Audience, Engine, Place, ProcessState, ServerLog, Telling, Unanswered, asked, forget_unrepeatable,
+};
 use crate::{
-    engine::{Caller as _, Lifecycle, Request},
+    engine::{Caller as _, Lifecycle, LogState as _, Request},
     keeper_link::{
         Epoch, KeptListener as _, Sent,
         message::{KeptProcess, ToKeeper},
     },
 };
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Goes on over the connection `epoch`, whose keeper has this of the process; `None` if it does not know it.
     pub(super) fn synchronize(self: Arc<Self>, epoch: Epoch, kept: Option<KeptProcess>) {
         let mut state = self.state();

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::oneshot;
 
-use super::{Audience, Confined, Engine, Place, StartAnswer, lost_start, too_long};
+use super::{Audience, Confined, Engine, Place, ServerLog, StartAnswer, lost_start, too_long};
 use crate::{
     engine::Owner as _,
     keeper_link::{
@@ -33,7 +33,7 @@ enum Attempted {
     NotArrived,
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Waits for the answer of the keeper to the start in `message`; makes space on the disk if there is too little.
     pub(in crate::engine) async fn start_in_keeper(
         self: &Arc<Self>,

@@ -6,11 +6,17 @@ use remex_log::{Cause, Options, Quota, Recovered, Room, Writer};
 use remex_proto::{
     Blob,
     process::Produced,
-    state::output::{Hold, Point, Seq, Stream},
+    state::{
+        output::{Hold, Point, Seq, Stream},
+        output_log::Snapshot,
+    },
 };
 use serde::{Deserialize, Serialize};
 
-use super::synced::{Syncing, failure};
+use super::{
+    Fill, LogState, LogWriter, ProcessLog, Unread,
+    synced::{Syncing, failure},
+};
 use crate::keeper_link::message::{ExitRecord, FreshChunk, Lack, Progress, Rules};
 
 /// How much new output travels with the announcement of its events; more is read from the log.
@@ -132,108 +138,13 @@ impl KeptLog {
         self.hold
     }
 
-    pub(crate) fn writer(&mut self) -> &mut Writer {
+    pub(crate) fn files(&mut self) -> &mut Writer {
         &mut self.writer
     }
 
     /// Returns how many bytes were not announced yet.
     pub(crate) fn unannounced(&self) -> u64 {
         self.fresh.unannounced
-    }
-
-    pub(super) fn room(&mut self, hold: Hold) -> usize {
-        (self.full, self.lacks) = (None, None);
-        let cause = match self.writer.room(self.effective(hold)) {
-            Room::Bytes(bytes) => return bytes,
-            Room::Full(cause) => cause,
-        };
-        self.lacks = match cause {
-            Cause::SessionQuota => Some(Lack::Session),
-            Cause::ServerQuota | Cause::DiskFull => Some(Lack::Server),
-            Cause::Retention | Cause::ProcessQuota | Cause::Io(_) => None,
-        };
-        if !self.drops {
-            return 0;
-        }
-        self.full = Some(cause);
-        DROPPED_BYTES
-    }
-
-    /// Returns how many bytes fit on the disk beyond what the log may hold.
-    pub(super) fn room_for_rest(&mut self, hold: Hold) -> usize {
-        let remex_log::Hold::After { seq, .. } = self.effective(hold) else { return 0 };
-        // Everything after this event stays, but none of it counts.
-        let offset = self.writer.position().offset;
-        match self.writer.room(remex_log::Hold::After { seq, offset }) {
-            Room::Bytes(bytes) => bytes,
-            Room::Full(_) => 0,
-        }
-    }
-
-    pub(super) fn append<E>(
-        &mut self,
-        stream: Stream,
-        now_ms: u64,
-        max: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-    ) -> Result<usize, E> {
-        let fresh = &mut self.fresh;
-        if let Some(cause) = self.full {
-            let mut dropped = vec![0; max.min(DROPPED_BYTES)];
-            let len = fill(&mut dropped)?;
-            self.writer.lose(stream, len as u64, cause);
-            fresh.is_incomplete = true;
-            fresh.unannounced += len as u64;
-            return Ok(len);
-        }
-        let room = FRESH_BYTES.saturating_sub(fresh.bytes);
-        let mut copy = Vec::new();
-        let is_complete = !fresh.is_incomplete;
-        let appended = self.writer.append(stream, now_ms, max, |spare| {
-            let len = fill(spare)?;
-            if len <= room && is_complete {
-                copy.extend_from_slice(&spare[..len]);
-            }
-            Ok(len)
-        })?;
-        let Some(appended) = appended else { return Ok(0) };
-        fresh.unannounced += appended.len as u64;
-        if copy.is_empty() {
-            *fresh = Fresh { is_incomplete: true, unannounced: fresh.unannounced, ..Fresh::default() };
-        } else {
-            fresh.bytes += copy.len();
-            fresh.chunks.push(FreshChunk { seq: appended.seq, stream, at_ms: now_ms, bytes: copy });
-        }
-        Ok(appended.len)
-    }
-
-    pub(super) fn evict(&mut self, hold: Hold) {
-        self.writer.evict(self.effective(hold));
-    }
-
-    pub(super) fn push_exited(&mut self, now_ms: u64, exit: &ExitRecord) {
-        let payload = serde_json::to_vec(exit).unwrap_or_default();
-        match self.writer.exited(now_ms, &payload) {
-            Ok(appended) => self.exited = Some(appended.seq),
-            Err(error) => tracing::error!(%error, "cannot record the exit of a process"),
-        }
-    }
-
-    pub(super) fn push_closed(&mut self, now_ms: u64) {
-        self.is_closed = true;
-        if let Err(error) = self.writer.closed(now_ms, &[]) {
-            tracing::error!(%error, "cannot record the end of a process");
-        }
-    }
-
-    /// Returns whether disk space is used up.
-    pub(crate) fn lacks_space(&self) -> bool {
-        self.lacks.is_some()
-    }
-
-    /// Records how the process ended, before its exit is in the log.
-    pub(crate) fn note_exit(&mut self, exit: ExitRecord) {
-        self.exit = Some(exit);
     }
 
     /// Returns what the server has to learn: where the log stands, and new output if that is little.
@@ -275,43 +186,159 @@ impl KeptLog {
         Progress { fresh, ..self.announced.clone() }
     }
 
-    pub(super) fn next_seq(&self) -> Seq {
-        self.writer.position().next_seq
-    }
-
-    pub(super) fn first_seq(&self) -> Seq {
-        self.writer.position().first_seq
-    }
-
-    pub(super) fn exited(&self) -> Option<Seq> {
-        self.exited
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
-    pub(super) fn produced(&self) -> Produced {
-        self.writer.position().produced
-    }
-
-    pub(super) fn evicted_bytes(&self) -> u64 {
-        self.writer.position().evicted
-    }
-
-    pub(super) fn held_bytes(&self) -> u64 {
-        self.writer.position().retained
-    }
-
-    pub(super) fn memory(&self) -> usize {
-        self.fresh.bytes
-    }
-
     /// Returns what must stay: nothing if the engine says so, or else what the server has said.
     fn effective(&self, hold: Hold) -> Hold<Point> {
         match (hold, self.hold) {
             (Hold::Nothing, _) => Hold::Nothing,
             (Hold::After(_), hold) => hold,
         }
+    }
+}
+
+impl LogWriter for KeptLog {
+    fn room(&mut self, hold: Hold, _budget: usize) -> usize {
+        (self.full, self.lacks) = (None, None);
+        let cause = match self.writer.room(self.effective(hold)) {
+            Room::Bytes(bytes) => return bytes,
+            Room::Full(cause) => cause,
+        };
+        self.lacks = match cause {
+            Cause::SessionQuota => Some(Lack::Session),
+            Cause::ServerQuota | Cause::DiskFull => Some(Lack::Server),
+            Cause::Retention | Cause::ProcessQuota | Cause::Io(_) => None,
+        };
+        if !self.drops {
+            return 0;
+        }
+        self.full = Some(cause);
+        DROPPED_BYTES
+    }
+
+    fn room_for_rest(&mut self, hold: Hold) -> usize {
+        let Hold::After(Point { seq, .. }) = self.effective(hold) else { return 0 };
+        // Everything after this event stays, but none of it counts.
+        let offset = self.writer.position().offset;
+        match self.writer.room(Hold::After(Point { seq, offset })) {
+            Room::Bytes(bytes) => bytes,
+            Room::Full(_) => 0,
+        }
+    }
+
+    fn append(&mut self, stream: Stream, now_ms: u64, max: usize, fill: Fill<'_>) -> io::Result<usize> {
+        let fresh = &mut self.fresh;
+        if let Some(cause) = self.full {
+            let mut dropped = vec![0; max.min(DROPPED_BYTES)];
+            let len = fill(&mut dropped)?;
+            self.writer.lose(stream, len as u64, cause);
+            fresh.is_incomplete = true;
+            fresh.unannounced += len as u64;
+            return Ok(len);
+        }
+        let room = FRESH_BYTES.saturating_sub(fresh.bytes);
+        let mut copy = Vec::new();
+        let is_complete = !fresh.is_incomplete;
+        let appended = self.writer.append(stream, now_ms, max, |spare| {
+            let len = fill(spare)?;
+            if len <= room && is_complete {
+                copy.extend_from_slice(&spare[..len]);
+            }
+            io::Result::Ok(len)
+        })?;
+        let Some(appended) = appended else { return Ok(0) };
+        fresh.unannounced += appended.len as u64;
+        if copy.is_empty() {
+            *fresh = Fresh { is_incomplete: true, unannounced: fresh.unannounced, ..Fresh::default() };
+        } else {
+            fresh.bytes += copy.len();
+            fresh.chunks.push(FreshChunk { seq: appended.seq, stream, at_ms: now_ms, bytes: copy });
+        }
+        Ok(appended.len)
+    }
+
+    fn evict(&mut self, hold: Hold, _budget: usize) {
+        self.writer.evict(self.effective(hold));
+    }
+
+    fn push_exited(&mut self, now_ms: u64, exit: &ExitRecord) {
+        let payload = serde_json::to_vec(exit).unwrap_or_default();
+        match self.writer.exited(now_ms, &payload) {
+            Ok(appended) => self.exited = Some(appended.seq),
+            Err(error) => tracing::error!(%error, "cannot record the exit of a process"),
+        }
+    }
+
+    fn push_closed(&mut self, now_ms: u64) {
+        self.is_closed = true;
+        if let Err(error) = self.writer.closed(now_ms, &[]) {
+            tracing::error!(%error, "cannot record the end of a process");
+        }
+    }
+
+    fn joins_events(&self) -> bool {
+        false
+    }
+
+    fn note_exit(&mut self, exit: ExitRecord) {
+        self.exit = Some(exit);
+    }
+
+    fn settle(&mut self) -> bool {
+        self.writer.flush().is_ok()
+    }
+
+    fn lacks_space(&self) -> bool {
+        self.lacks.is_some()
+    }
+}
+
+impl LogState for KeptLog {
+    fn next_seq(&self) -> Seq {
+        self.writer.position().next_seq
+    }
+
+    fn first_seq(&self) -> Seq {
+        self.writer.position().first_seq
+    }
+
+    fn exited(&self) -> Option<Seq> {
+        self.exited
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    fn produced(&self) -> Produced {
+        self.writer.position().produced
+    }
+
+    fn evicted_bytes(&self) -> u64 {
+        self.writer.position().evicted
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.writer.position().retained
+    }
+}
+
+impl ProcessLog for KeptLog {
+    fn writer(&mut self) -> Option<&mut dyn LogWriter> {
+        Some(self)
+    }
+
+    fn snapshot(&self, _max_bytes: usize) -> Result<Snapshot, Unread> {
+        Err(Unread::OnDisk)
+    }
+
+    fn give_up(&mut self, _hold: Hold) {}
+
+    fn release(&mut self) {}
+
+    fn memory(&self) -> usize {
+        self.fresh.bytes
+    }
+
+    fn footprint(&self) -> usize {
+        self.fresh.bytes
     }
 }

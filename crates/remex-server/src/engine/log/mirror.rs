@@ -12,14 +12,14 @@ use std::{
 
 use remex_log::Bookmark;
 use remex_proto::{
-    process::Produced,
+    process::{Produced, SeekTo, Sought},
     state::{
         output::Point,
         output_log::{Cursor, Gap, Next, Seq},
     },
 };
 
-use super::{Block, Unread, ends::Ends, stored::StoredLog, view::View};
+use super::{Block, LogReader, LogState, Unread, ends::Ends, stored::StoredLog, view::View};
 use crate::keeper_link::message::{ExitRecord, FreshChunk, Progress};
 
 /// How much of the newest output is kept in memory.
@@ -103,7 +103,7 @@ impl Mirror {
 
     /// Returns the log as it is now, to read it from the event after `seq` on.
     pub(crate) fn stored_after(&self, seq: Seq) -> StoredLog {
-        StoredLog::starting(&self.dir, self.view.clone(), self.cursor_after(seq))
+        StoredLog::starting(&self.dir, self.view.clone(), self.position_after(seq))
     }
 
     /// Returns the log as it will be.
@@ -204,10 +204,6 @@ impl Mirror {
         self.view.known.sync_failure.as_ref()
     }
 
-    pub(crate) fn has_exited(&self) -> bool {
-        self.view.known.exited.is_some()
-    }
-
     /// Returns the newest event up to `seq` whose end is known without reading, and the bytes of output up to it.
     pub(crate) fn known_end_by(&self, seq: Seq) -> Point {
         if seq >= self.view.newest() {
@@ -222,23 +218,6 @@ impl Mirror {
         self.view.closed_now(exit)
     }
 
-    pub(super) fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
-        // What was loaded for a reader is not lost to it, even if it was evicted meanwhile.
-        if let Some((next, end)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
-            *cursor = end;
-            return Ok(Some(next));
-        }
-        if let Some(next) = self.view.next(cursor) {
-            return Ok(next);
-        }
-        let seq = cursor.seq + 1;
-        let Some(Recent { chunk, end }) = self.index_of(seq).and_then(|index| self.recent.get(index)) else {
-            return Err(Unread::OnDisk);
-        };
-        *cursor = Cursor { seq, offset: Some(*end) };
-        Ok(Some(Next::Output { seq, stream: chunk.stream, at_ms: chunk.at_ms, bytes: &chunk.bytes }))
-    }
-
     /// Returns the place of an event in memory.
     fn index_of(&self, seq: Seq) -> Option<usize> {
         let index = self.recent.partition_point(|recent| recent.chunk.seq < seq);
@@ -246,7 +225,7 @@ impl Mirror {
     }
 
     /// Returns the length of the output at `cursor`, as far as that is in memory.
-    pub(super) fn peek_len(&self, cursor: &Cursor) -> Option<usize> {
+    pub(super) fn known_len(&self, cursor: &Cursor) -> Option<usize> {
         if let Some((next, _)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
             return match next {
                 Next::Output { bytes, .. } => Some(bytes.len()),
@@ -263,19 +242,7 @@ impl Mirror {
         }
     }
 
-    /// Returns the bytes after `cursor`, or a little more if its offset is not known exactly.
-    pub(super) fn behind(&self, cursor: &Cursor) -> u64 {
-        let offset = cursor.offset.unwrap_or_else(|| self.known_end_by(cursor.seq).offset);
-        self.view.behind(&Cursor { offset: Some(offset), ..*cursor })
-    }
-
-    pub(super) fn gap(&self, cursor: &Cursor) -> Option<Gap> {
-        let gap = self.view.gap(cursor)?;
-        self.loaded.iter().all(|block| block.next(cursor).is_none()).then_some(gap)
-    }
-
-    /// Returns the cursor after `seq`, without its offset if that is not in memory.
-    pub(crate) fn cursor_after(&self, seq: Seq) -> Cursor {
+    fn position_after(&self, seq: Seq) -> Cursor {
         let next = || self.index_of(seq + 1).and_then(|index| self.recent.get(index));
         let offset = self
             .view
@@ -299,34 +266,6 @@ impl Mirror {
         self.view.known.first_offset
     }
 
-    pub(super) fn next_seq(&self) -> Seq {
-        self.view.newest() + 1
-    }
-
-    pub(super) fn first_seq(&self) -> Seq {
-        self.view.first_seq()
-    }
-
-    pub(super) fn exited(&self) -> Option<Seq> {
-        self.view.known.exited
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.view.known.is_closed
-    }
-
-    pub(super) fn produced(&self) -> Produced {
-        self.view.known.produced
-    }
-
-    pub(super) fn evicted_bytes(&self) -> u64 {
-        self.view.total().saturating_sub(self.view.held_bytes())
-    }
-
-    pub(super) fn held_bytes(&self) -> u64 {
-        self.view.held_bytes()
-    }
-
     pub(super) fn memory(&self) -> usize {
         let loaded = self.loaded.iter().map(|block| block.memory()).sum::<usize>();
         self.recent_bytes + self.recent.capacity() * size_of::<Recent>() + self.ends.memory() + loaded
@@ -340,6 +279,78 @@ impl Mirror {
             self.ends = Ends::default();
         }
         self.release();
+    }
+}
+
+impl LogState for Mirror {
+    fn next_seq(&self) -> Seq {
+        self.view.next_seq()
+    }
+
+    fn first_seq(&self) -> Seq {
+        self.view.first_seq()
+    }
+
+    fn exited(&self) -> Option<Seq> {
+        self.view.exited()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.view.is_closed()
+    }
+
+    fn produced(&self) -> Produced {
+        self.view.produced()
+    }
+
+    fn evicted_bytes(&self) -> u64 {
+        self.view.evicted_bytes()
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.view.held_bytes()
+    }
+}
+
+impl LogReader for Mirror {
+    fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
+        // What was loaded for a reader is not lost to it, even if it was evicted meanwhile.
+        if let Some((next, end)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
+            *cursor = end;
+            return Ok(Some(next));
+        }
+        if let Some(next) = self.view.next(cursor) {
+            return Ok(next);
+        }
+        let seq = cursor.seq + 1;
+        let Some(Recent { chunk, end }) = self.index_of(seq).and_then(|index| self.recent.get(index)) else {
+            return Err(Unread::OnDisk);
+        };
+        *cursor = Cursor { seq, offset: Some(*end) };
+        Ok(Some(Next::Output { seq, stream: chunk.stream, at_ms: chunk.at_ms, bytes: &chunk.bytes }))
+    }
+
+    fn peek_len(&mut self, cursor: &Cursor) -> Result<Option<usize>, Unread> {
+        Ok(self.known_len(cursor))
+    }
+
+    fn seek(&mut self, _to: SeekTo) -> Result<Sought, Unread> {
+        Err(Unread::OnDisk)
+    }
+
+    fn cursor_after(&mut self, seq: Seq) -> Cursor {
+        self.position_after(seq)
+    }
+
+    /// Returns a little more if the offset is not known exactly.
+    fn behind(&self, cursor: &Cursor) -> u64 {
+        let offset = cursor.offset.unwrap_or_else(|| self.known_end_by(cursor.seq).offset);
+        self.view.behind(&Cursor { offset: Some(offset), ..*cursor })
+    }
+
+    fn gap(&self, cursor: &Cursor) -> Option<Gap> {
+        let gap = self.view.gap(cursor)?;
+        self.loaded.iter().all(|block| block.next(cursor).is_none()).then_some(gap)
     }
 }
 
@@ -371,7 +382,7 @@ mod tests {
     #[test]
     fn it_is_known_where_the_last_output_ends_although_nothing_was_read() {
         let dir = tempfile::tempdir().unwrap();
-        let mirror = Mirror::new(dir.path().to_owned(), closed_log(dir.path()));
+        let mut mirror = Mirror::new(dir.path().to_owned(), closed_log(dir.path()));
         assert_eq!([10, 11, 12].map(|seq| mirror.cursor_after(seq).offset), [Some(10_000); 3]);
         assert_eq!(mirror.cursor_after(9).offset, None);
     }
@@ -457,7 +468,7 @@ mod tests {
         mirror.advance(append(&mut writer, 100));
         mirror.free_memory();
         assert!(mirror.first_seq() > 10 && mirror.gap(&cursor).is_none());
-        assert_eq!(mirror.peek_len(&cursor), Some(1000));
+        assert_eq!(mirror.known_len(&cursor), Some(1000));
         for seq in 1..=10 {
             assert!(
                 matches!(mirror.next(&mut cursor), Ok(Some(Next::Output { seq: read, .. })) if read == seq)

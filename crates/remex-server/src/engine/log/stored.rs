@@ -1,18 +1,17 @@
 //! A log on disk, read from its files. Start at [`StoredLog`].
 
 use std::{
-    collections::TryReserveError,
     io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
 use remex_log::{Bookmark, Cause, Item, Reader};
 use remex_proto::{
-    process::GapCause,
+    process::{GapCause, Produced, SeekTo, Sought},
     state::output_log::{Cursor, Gap, Limits, Next, OutputLog, Seq, Snapshot},
 };
 
-use super::{Block, LogReader, Unread, view::View};
+use super::{Block, LogReader, LogState, Unread, view::View};
 
 /// How much output is read from the files at once, about.
 const LOAD_BYTES: usize = 256 << 10;
@@ -100,7 +99,7 @@ impl StoredLog {
     /// # Errors
     ///
     /// If the files cannot be read, or if memory cannot be allocated.
-    pub(crate) fn snapshot(&mut self, max_bytes: usize) -> Result<Snapshot, NoSnapshot> {
+    pub(crate) fn snapshot(&mut self, max_bytes: usize) -> Result<Snapshot, Unread> {
         let retained = self.view.held_bytes();
         let max = max_bytes as u64;
         let limits =
@@ -205,46 +204,79 @@ impl LogReader for StoredLog {
         Ok(len)
     }
 
-    fn cursor_after(&mut self, seq: Seq) -> Result<Cursor, Unread> {
+    fn seek(&mut self, to: SeekTo) -> Result<Sought, Unread> {
+        let (newest, produced) = (self.view.newest(), self.view.total());
+        let at_the_end = Sought {
+            after_seq: newest,
+            offset: Some(produced),
+            newest_seq: newest,
+            produced_bytes: produced,
+        };
+        let reader = self.reader()?;
+        let (found, is_evicted) = match to {
+            SeekTo::AtMs(at_ms) => {
+                let found = reader.cursor_since(at_ms)?;
+                (found, found.seq <= reader.oldest().seq)
+            }
+            SeekTo::TailBytes(0) => return Ok(at_the_end),
+            SeekTo::TailBytes(bytes) if bytes < produced => {
+                (reader.tail(bytes)?, reader.oldest().offset > Some(produced - bytes))
+            }
+            SeekTo::TailBytes(_) => (reader.oldest(), true),
+            SeekTo::Offset(offset) if offset < produced => {
+                (reader.cursor_at_offset(offset)?, reader.oldest().offset > Some(offset))
+            }
+            SeekTo::Offset(_) => return Ok(at_the_end),
+        };
+        // The keeper may have written more than it has announced.
+        if found.seq >= newest {
+            return Ok(at_the_end);
+        }
+        let (after_seq, offset) = if is_evicted { (0, Some(0)) } else { (found.seq, found.offset) };
+        Ok(Sought { after_seq, offset, ..at_the_end })
+    }
+
+    fn cursor_after(&mut self, seq: Seq) -> Cursor {
         let known = self.start.offset.filter(|_| self.start.seq == seq);
-        if let Some(offset) = known.or_else(|| self.view.offset_after(seq)) {
-            return Ok(Cursor { seq, offset: Some(offset) });
-        }
-        if seq + 1 < self.view.first_seq() {
-            return Ok(Cursor { seq, offset: None });
-        }
-        Ok(self.reader()?.cursor_after(seq)?)
+        Cursor { seq, offset: known.or_else(|| self.view.offset_after(seq)) }
     }
 
     fn behind(&self, cursor: &Cursor) -> u64 {
         self.view.behind(cursor)
     }
 
+    fn gap(&self, cursor: &Cursor) -> Option<Gap> {
+        self.view.gap(cursor)
+    }
+}
+
+impl LogState for StoredLog {
     fn next_seq(&self) -> Seq {
-        self.view.newest() + 1
+        self.view.next_seq()
     }
 
     fn first_seq(&self) -> Seq {
         self.view.first_seq()
     }
-}
 
-/// Why there is no snapshot.
-#[derive(Debug)]
-pub(crate) enum NoSnapshot {
-    Unreadable(io::Error),
-    NoMemory,
-}
-
-impl From<io::Error> for NoSnapshot {
-    fn from(error: io::Error) -> Self {
-        NoSnapshot::Unreadable(error)
+    fn exited(&self) -> Option<Seq> {
+        self.view.exited()
     }
-}
 
-impl From<TryReserveError> for NoSnapshot {
-    fn from(_: TryReserveError) -> Self {
-        NoSnapshot::NoMemory
+    fn is_closed(&self) -> bool {
+        self.view.is_closed()
+    }
+
+    fn produced(&self) -> Produced {
+        self.view.produced()
+    }
+
+    fn evicted_bytes(&self) -> u64 {
+        self.view.evicted_bytes()
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.view.held_bytes()
     }
 }
 

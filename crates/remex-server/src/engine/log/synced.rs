@@ -5,7 +5,7 @@ use std::io;
 use remex_log::Unsynced;
 use remex_proto::state::output_log::Seq;
 
-use super::KeptLog;
+use super::{KeptLog, LogState as _};
 use crate::{
     keeper_link::message::{Lack, Progress},
     state_dir::sync,
@@ -152,20 +152,21 @@ impl KeptLog {
 
 #[cfg(test)]
 mod tests {
-    use std::{convert::Infallible, sync::Arc};
+    use std::sync::Arc;
 
     use remex_log::{Options, Unlimited, Writer};
     use remex_proto::state::output_log::{Hold, Stream};
 
     use super::*;
+    use crate::engine::LogWriter as _;
 
     fn append(log: &mut KeptLog, text: &str) {
-        let room = log.room(Hold::After(0));
-        let Ok(len) = log.append(Stream::Stdout, 1, room, |spare| {
+        let room = log.room(Hold::After(0), usize::MAX);
+        let fill = &mut |spare: &mut [u8]| {
             spare[..text.len()].copy_from_slice(text.as_bytes());
-            Ok::<_, Infallible>(text.len())
-        });
-        assert_eq!(len, text.len());
+            Ok(text.len())
+        };
+        assert_eq!(log.append(Stream::Stdout, 1, room, fill).unwrap(), text.len());
     }
 
     fn job(step: SyncStep) -> Box<SyncJob> {

@@ -1,7 +1,11 @@
 //! What the server knows of a log on disk without reading it. Start at [`View`].
 
-use remex_proto::state::output_log::{Cursor, Gap, Next, Seq};
+use remex_proto::{
+    process::Produced,
+    state::output_log::{Cursor, Gap, Next, Seq},
+};
 
+use super::LogState;
 use crate::keeper_link::message::{ExitRecord, Progress};
 
 /// Where a log on disk stands: what it still has, its newest event, its exit and close.
@@ -15,17 +19,9 @@ impl View {
         self.known.newest
     }
 
-    pub(crate) fn first_seq(&self) -> Seq {
-        self.known.first_seq
-    }
-
     /// Returns the bytes of output up to the newest event.
     pub(crate) fn total(&self) -> u64 {
         self.known.produced.total()
-    }
-
-    pub(super) fn held_bytes(&self) -> u64 {
-        self.known.retained
     }
 
     /// Returns the item after `cursor` and advances that, unless it is output: then it has to be read.
@@ -106,5 +102,35 @@ impl View {
             known.is_closed = true;
         }
         known
+    }
+}
+
+impl LogState for View {
+    fn next_seq(&self) -> Seq {
+        self.known.newest + 1
+    }
+
+    fn first_seq(&self) -> Seq {
+        self.known.first_seq
+    }
+
+    fn exited(&self) -> Option<Seq> {
+        self.known.exited
+    }
+
+    fn is_closed(&self) -> bool {
+        self.known.is_closed
+    }
+
+    fn produced(&self) -> Produced {
+        self.known.produced
+    }
+
+    fn evicted_bytes(&self) -> u64 {
+        self.total().saturating_sub(self.known.retained)
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.known.retained
     }
 }
