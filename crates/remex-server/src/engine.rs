@@ -17,15 +17,18 @@ mod input;
 mod keeping;
 mod kept;
 mod leaving;
+mod listing;
 mod load;
 mod log;
 mod managed;
 mod owner;
 mod pipes;
 mod read;
+mod request;
 mod searches;
 mod seek;
 mod snapshot;
+mod spec;
 mod start;
 mod start_request;
 mod supervised;
@@ -35,18 +38,17 @@ mod wait;
 mod watched;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     ops::{Deref, DerefMut},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag, tree};
+use remex_process::{Attempt, Leader, Pid, Tag, tree};
 use remex_proto::{
-    ErrorKind, HostPath, RpcError,
     process::{self as wire, ExitCause},
     state::output::Hold,
 };
@@ -80,8 +82,11 @@ pub(crate) use log::{
 };
 pub(crate) use owner::{Owner, PendingDecision};
 pub(crate) use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
+pub(crate) use request::{Request, unknown_process};
+use request::{no_end_of_input, not_a_terminal};
 use searches::Searches;
 pub(crate) use snapshot::{SnapshotUse, Snapshots};
+pub(crate) use spec::Spec;
 pub(crate) use start::{Command, HANG_THRESHOLD, Starting};
 pub(crate) use start_request::{StartFloor, StartRequest};
 pub(crate) use task::GATHER;
@@ -124,45 +129,6 @@ pub(crate) enum Place {
     Here,
     /// In the keeper.
     Keeper { link: Arc<KeeperLink>, key: Key },
-}
-
-/// What the client asked for.
-#[derive(Debug)]
-pub(crate) struct Spec {
-    pub(crate) argv: Vec<String>,
-    pub(crate) cwd: HostPath,
-    /// The working directory of a start that names none, once it is known.
-    pub(crate) home: OnceLock<HostPath>,
-    /// The user as whom it runs, if not that of the server.
-    pub(crate) user: Option<String>,
-    pub(crate) tty: bool,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) asked_at_ms: u64,
-    pub(crate) overflow: wire::Overflow,
-    /// How long the output stays readable after close.
-    pub(crate) closed_ttl: Duration,
-    pub(crate) linger: Option<Duration>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) idle_timeout: Option<Duration>,
-    /// How long the tree may take to end after a timeout; without it, the tree is killed at once.
-    pub(crate) timeout_grace: Option<Duration>,
-    pub(crate) retain_bytes: usize,
-    pub(crate) start_id: Option<String>,
-    /// Tells this start of the process from all others under its id; `None` for one of a server that gave it none.
-    pub(crate) incarnation: Option<u64>,
-    /// What starts it again, if that is kept.
-    pub(crate) request: Option<StartRequest>,
-    /// Whether output is on the disk before it is announced.
-    pub(crate) sync: bool,
-    /// Bytes that the client sent and that are kept with the process.
-    pub(crate) weight: usize,
-}
-
-impl Spec {
-    /// Returns the working directory, as far as it is known.
-    pub(crate) fn cwd(&self) -> &HostPath {
-        self.home.get().unwrap_or(&self.cwd)
-    }
 }
 
 /// The mutable state of a process.
@@ -255,16 +221,6 @@ impl Exit {
         let Exit { code, cause, usage, .. } = *self;
         ExitRecord { code, signal: self.signal.clone(), cause, usage, at_ms }
     }
-}
-
-/// A request to the task; handled in order of arrival.
-#[derive(Debug)]
-pub(crate) enum Request<C> {
-    Write(StdinWrite<C>),
-    CloseStdin(C, Box<str>),
-    Resize(Size, C, Box<str>),
-    Signal(Signal, C),
-    Terminate(wire::TerminateMode, wire::TerminateScope, C),
 }
 
 /// The owner, host and account of a new process.
@@ -487,44 +443,6 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Returns when it started to run, or else when the start was requested.
-    pub(crate) fn started_at_ms(&self) -> u64 {
-        match self.state().lifecycle {
-            Lifecycle::Running { started_at_ms, .. } | Lifecycle::Over { started_at_ms, .. } => started_at_ms,
-            Lifecycle::Starting(_) | Lifecycle::Failed => self.spec.asked_at_ms,
-        }
-    }
-
-    /// Returns its entry for `process/list`, without the resource use of its tree.
-    pub(crate) fn entry(&self, session_id: &str) -> wire::Entry {
-        let state = self.state();
-        let (pid, started_at_ms) = match &state.lifecycle {
-            Lifecycle::Running { child, started_at_ms } => (Some(child.pid()), *started_at_ms),
-            Lifecycle::Over { pid, started_at_ms } => (*pid, *started_at_ms),
-            Lifecycle::Starting(_) | Lifecycle::Failed => (None, self.spec.asked_at_ms),
-        };
-        let mut entry = wire::Entry::new(self.id.to_string(), session_id, self.spec.cwd().clone());
-        entry.incarnation = self.spec.incarnation;
-        entry.argv.clone_from(&self.spec.argv);
-        entry.pid = pid.map(|pid| pid.as_raw().unsigned_abs());
-        entry.tty = self.spec.tty;
-        entry.user.clone_from(&self.spec.user);
-        entry.durable = self.is_durable();
-        entry.labels.clone_from(&self.spec.labels);
-        entry.state = match (&state.lifecycle, &state.exit) {
-            (Lifecycle::Starting(_), _) => wire::State::Starting,
-            _ if state.log.is_closed() => wire::State::Closed,
-            (_, Some(_)) => wire::State::Exited,
-            _ => wire::State::Running,
-        };
-        entry.started_at_ms = started_at_ms;
-        entry.ended_at_ms = state.ended_at_ms;
-        entry.exit_code = state.exit.as_ref().map(|exit| exit.code);
-        entry.signal = state.exit.as_ref().and_then(|exit| exit.signal.clone());
-        entry.cause = state.exit.as_ref().map(|exit| exit.cause);
-        entry.produced = state.log.produced();
-        entry.retained_bytes = state.log.held_bytes();
-        entry
     }
 
     /// Returns how much the log may hold now, given what session and server have left.
@@ -649,20 +567,4 @@ impl<A: Audience> ProcessState<A> {
         }
         self.full = false;
     }
-}
-
-/// Returns the error for a process that never existed or was forgotten.
-pub(crate) fn unknown_process(id: &str) -> RpcError {
-    RpcError::new(ErrorKind::UnknownProcess, format!("unknown process id {id}"))
-}
-
-fn not_a_terminal(id: &str) -> RpcError {
-    let message = format!("cannot resize process `{id}`: it runs on pipes");
-    RpcError::new(ErrorKind::NotATerminal, message).with_hint("start it with `tty`")
-}
-
-fn no_end_of_input(id: &str) -> RpcError {
-    let message = format!("process `{id}` runs on a terminal, which has no end of input");
-    RpcError::new(ErrorKind::NotSupported, message)
-        .with_hint("write its end-of-file character (usually 0x04) instead")
 }

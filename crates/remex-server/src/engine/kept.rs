@@ -3,6 +3,7 @@
 //! What the keeper says is applied at once by the task that reads the link. The task of the process only tells the
 //! keeper what its log must hold, and retires the process at its end. Start at [`Forwarded`].
 
+mod description;
 mod insisting;
 mod judging;
 mod relinking;
@@ -12,33 +13,31 @@ mod starting;
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use remex_process::Pid;
 use remex_proto::{
-    ErrorKind, HostPath, RpcError,
+    ErrorKind, RpcError,
     call::Empty,
     process::{self as wire, ExitCause},
     state::output::{Hold, Point},
 };
-use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{
     Audience, Caller as _, Engine, Exit, Holding, Lifecycle, LogState as _, Owner as _, Place, Placement,
-    ProcessState, Request, Running, ServerLog, Spec,
+    ProcessState, Request, Running, ServerLog,
     denied::judge_stored,
-    footprint::Texts,
     log::Mirror,
     start::{Announce, Confined, started_reply},
     start_request::StartRequest,
 };
 use crate::{
     clock::now_ms,
-    durable::{SavedOutcome, SavedStart, close_lost},
+    durable::close_lost,
     host::Phase,
     keeper_link::{
         Epoch, KeptListener, Sent,
@@ -49,6 +48,7 @@ use crate::{
     },
     threads::OwnWork,
 };
+pub(crate) use description::Description;
 
 /// Requests and the start that the keeper has not answered, and what it was told to hold.
 #[derive(Debug)]
@@ -92,31 +92,6 @@ impl<C> Default for Forwarded<C> {
             judged: None,
         }
     }
-}
-
-/// What a server stores about a process to find it again.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Description {
-    pub(crate) session: String,
-    pub(crate) id: String,
-    argv: Vec<String>,
-    cwd: HostPath,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    user: Option<String>,
-    tty: bool,
-    labels: BTreeMap<String, String>,
-    asked_at_ms: u64,
-    overflow: wire::Overflow,
-    closed_ttl_ms: u64,
-    retain_bytes: u64,
-    pub(crate) start_id: Option<String>,
-    /// Servers before this member gave none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    incarnation: Option<u64>,
-    /// Its number in the tags of the session.
-    pub(crate) number: u32,
-    confined: Confined,
 }
 
 /// Whether the keeper learns of every change of the hold.
@@ -240,28 +215,6 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         };
         let (pid, incarnation) = (pid.as_raw().unsigned_abs(), self.spec.incarnation);
         Some(started_reply(&self.id, pid, started_at_ms, state.forwarded.confined, incarnation))
-    }
-
-    /// Describes the process for a later server.
-    pub(super) fn describe(&self, owner: &A::Owner, confined: Confined) -> Description {
-        let spec = &self.spec;
-        Description {
-            session: owner.id().to_owned(),
-            id: self.id.to_string(),
-            argv: spec.argv.clone(),
-            cwd: spec.cwd().clone(),
-            user: spec.user.clone(),
-            tty: spec.tty,
-            labels: spec.labels.clone(),
-            asked_at_ms: spec.asked_at_ms,
-            overflow: spec.overflow,
-            closed_ttl_ms: ms(spec.closed_ttl),
-            retain_bytes: spec.retain_bytes as u64,
-            start_id: spec.start_id.clone(),
-            incarnation: spec.incarnation,
-            number: self.tag.process(),
-            confined,
-        }
     }
 
     /// Records that the child runs in the keeper, answers the start, and passes on what was asked meanwhile.
@@ -528,49 +481,6 @@ impl<C> Forwarded<C> {
     }
 }
 
-impl Description {
-    /// Returns what answers a repeated start once the log is deleted; `None` if the start had no id.
-    pub(crate) fn saved_start(&self, pid: u32, started_at_ms: u64) -> Option<SavedStart> {
-        let started = started_reply(&self.id, pid, started_at_ms, self.confined, self.incarnation);
-        let (start_id, process_id) = (self.start_id.clone()?, self.id.clone());
-        Some(SavedStart { start_id, process_id, restarted: false, outcome: SavedOutcome::Started(started) })
-    }
-
-    fn spec(&self, request: Option<StartRequest>) -> Spec {
-        let texts = Texts {
-            id: &self.id,
-            start_id: self.start_id.as_deref(),
-            argv: &self.argv,
-            cwd: &self.cwd,
-            user: self.user.as_deref(),
-            labels: &self.labels,
-        };
-        Spec {
-            weight: texts.weight() + request.as_ref().map_or(0, StartRequest::weight),
-            request,
-            argv: self.argv.clone(),
-            cwd: self.cwd.clone(),
-            home: OnceLock::new(),
-            user: self.user.clone(),
-            tty: self.tty,
-            labels: self.labels.clone(),
-            asked_at_ms: self.asked_at_ms,
-            overflow: self.overflow,
-            closed_ttl: Duration::from_millis(self.closed_ttl_ms),
-            // The keeper knows.
-            linger: None,
-            timeout: None,
-            idle_timeout: None,
-            timeout_grace: None,
-            retain_bytes: usize::try_from(self.retain_bytes).unwrap_or(usize::MAX),
-            start_id: self.start_id.clone(),
-            incarnation: self.incarnation,
-            // The keeper knows.
-            sync: false,
-        }
-    }
-}
-
 /// Returns what the keeper has to know of a request.
 fn asked<C>(request: &Request<C>) -> KeptRequest {
     match request {
@@ -632,8 +542,4 @@ fn lost_start() -> StartFailure {
 
 fn to_pid(pid: u32) -> Option<Pid> {
     Pid::new(i32::try_from(pid).ok()?)
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,14 +1,11 @@
 //! From a start request to a running child: checks before the start, and announcements after it.
 
 use std::{
-    borrow::Cow,
     convert::Infallible,
-    ffi::OsString,
     io,
     num::NonZeroU16,
-    os::unix::ffi::OsStringExt as _,
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,9 +13,7 @@ use remex_process::{
     Attempt, Child, Jail, Leader, Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
 };
 use remex_proto::{
-    ErrorKind, RpcError,
-    call::Empty,
-    environment,
+    ErrorKind, RpcError, environment,
     error::INTERNAL_ERROR,
     process::{self as wire, SandboxType},
     sandbox::{Network, Sandbox},
@@ -29,23 +24,20 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::{
-    Audience, Caller, Engine, Input, Lifecycle, Mirror, Owner as _, Place, Placement, Request, Running,
+    Audience, Caller as _, Engine, Lifecycle, Mirror, Owner as _, Place, Placement, Request, Running,
     ServerLog, SnapshotUse, Spec,
-    as_user::{self, AsUser},
-    footprint::Texts,
-    incarnation, managed,
+    as_user::AsUser,
+    managed,
     managed::{Managed, ProxyRules},
-    no_end_of_input, not_a_terminal,
+    spec::{check_lengths, words},
     start_request::{StartFloor, StartRequest},
     supervised::Supervisor,
-    unknown_process,
 };
 use crate::{
     clock::now_ms,
     confinement::unavailable,
     host::Host,
     keeper_link::message::{Key, NewProcess, Progress, Rules, StartFailure, ToKeeper},
-    limits::Limits,
     scope::Floor,
 };
 
@@ -117,15 +109,6 @@ pub(crate) const HANG_THRESHOLD: Duration = Duration::from_secs(1);
 /// The size of a terminal if the client does not specify one.
 const DEFAULT_SIZE: Size = Size { rows: 24, cols: 80 };
 
-/// The total length of all labels of a process.
-const LABEL_BYTES: usize = 64 << 10;
-
-/// How much of a command line is kept for lists.
-const SHOWN_ARGV_BYTES: usize = 32 << 10;
-
-/// The log needs some room for output to pass through, even if it is not read later.
-const SMALLEST_RETENTION: usize = 4 << 10;
-
 impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Checks everything that needs no system call and creates the handle.
     pub(crate) fn prepare(
@@ -143,7 +126,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
         let supervisor = Supervisor::find(request.restart.as_ref(), host)?;
-        let spec = spec(&request, floor.first, &limits, &placement.place);
+        let spec = Spec::of(&request, floor.first, &limits, &placement.place);
         let log = match &placement.place {
             Place::Here => {
                 let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain() };
@@ -467,78 +450,6 @@ pub(super) struct Announce<C> {
     pub(super) started_at_ms: Option<u64>,
 }
 
-impl<C: Caller> Request<C> {
-    /// Returns whether this is input, whose order must be preserved.
-    pub(crate) fn is_input(&self) -> bool {
-        matches!(self, Request::Write(_) | Request::CloseStdin(..))
-    }
-
-    /// Returns why this request aborts a start that hangs, if it does.
-    fn ends_start(&self) -> Option<StartAbort> {
-        match self {
-            Request::Terminate(..) => Some(StartAbort::Terminated),
-            // Other signals stop a process, or have no effect on one without a handler.
-            Request::Signal(signal, _) => signal.ends_by_default().then_some(StartAbort::Signalled),
-            Request::Write(_) | Request::CloseStdin(..) | Request::Resize(..) => None,
-        }
-    }
-
-    pub(crate) fn caller(&self) -> &C {
-        match self {
-            Request::Write(write) => &write.caller,
-            Request::Signal(_, caller)
-            | Request::Terminate(_, _, caller)
-            | Request::CloseStdin(caller, _)
-            | Request::Resize(_, caller, _) => caller,
-        }
-    }
-
-    pub(crate) fn into_caller(self) -> C {
-        match self {
-            Request::Write(write) => write.caller,
-            Request::Signal(_, caller)
-            | Request::Terminate(_, _, caller)
-            | Request::CloseStdin(caller, _)
-            | Request::Resize(_, caller, _) => caller,
-        }
-    }
-
-    /// Answers a request to a process that has closed.
-    pub(super) fn answer_closed<A: Audience<Caller = C>>(
-        self,
-        process: &Arc<Engine<A>>,
-        input: &mut Input<C>,
-    ) {
-        let spec = &process.spec;
-        match self {
-            // Reports whether the write was accepted earlier.
-            Request::Write(write) => input.write(write),
-            Request::Terminate(mode, wire::TerminateScope::Tree, caller) => {
-                process.terminate_remaining(mode, caller);
-            }
-            Request::Terminate(_, wire::TerminateScope::Usual, caller) => {
-                caller.ok(wire::Terminated { running: false });
-            }
-            Request::Resize(_, caller, id) if !spec.tty => caller.error(&not_a_terminal(&id)),
-            Request::CloseStdin(caller, id) if spec.tty => caller.error(&no_end_of_input(&id)),
-            Request::Signal(_, caller) | Request::Resize(_, caller, _) | Request::CloseStdin(caller, _) => {
-                caller.ok(Empty {});
-            }
-        }
-    }
-
-    /// Answers a request to a process that does not exist.
-    pub(crate) fn answer_unknown(self) {
-        let (caller, id) = match self {
-            Request::Write(write) => return write.answer(wire::WriteStatus::UnknownProcess),
-            Request::Signal(_, caller) => return caller.ok(Empty {}),
-            Request::Terminate(_, _, caller) => return caller.ok(wire::Terminated { running: false }),
-            Request::CloseStdin(caller, id) | Request::Resize(_, caller, id) => (caller, id),
-        };
-        caller.error(&unknown_process(&id));
-    }
-}
-
 /// Returns the answer to the start of process `id`.
 pub(super) fn started_reply(
     id: &str,
@@ -608,84 +519,6 @@ fn hidden_cwd(cwd: &Path) -> RpcError {
     let message = format!("cannot start in `{}`: the sandbox does not let the process see it", cwd.display());
     RpcError::new(ErrorKind::BadCwd, message)
         .with_hint("let the sandbox read this directory, or choose another working directory")
-}
-
-/// Returns the program and its arguments.
-fn words(request: &wire::Start) -> Vec<OsString> {
-    request.words().map(|word| OsString::from_vec(word.to_vec())).collect()
-}
-
-/// Returns the part of a command line that is kept for lists; bytes that are not UTF-8 are replaced.
-fn shown(argv: &[OsString]) -> Vec<String> {
-    let mut left = SHOWN_ARGV_BYTES;
-    let fits = |argument: &Cow<'_, str>| {
-        let fits = argument.len() <= left;
-        left = left.saturating_sub(argument.len());
-        fits
-    };
-    argv.iter().map(|argument| argument.to_string_lossy()).take_while(fits).map(Cow::into_owned).collect()
-}
-
-/// Rejects texts that are too long to be kept with the process.
-fn check_lengths(request: &wire::Start, limits: &Limits) -> Result<(), RpcError> {
-    limits.check_id("processId", &request.process_id)?;
-    limits.check_id("startId", request.start_id.as_deref().unwrap_or_default())?;
-    for (name, value) in &request.labels {
-        limits.check_id("the name of a label", name)?;
-        limits.check_id("the value of a label", value)?;
-    }
-    let labels: usize = request.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if labels > LABEL_BYTES {
-        let message = format!("labels have {labels} bytes together; at most {LABEL_BYTES} are allowed");
-        return Err(RpcError::new(ErrorKind::InvalidParams, message));
-    }
-    Ok(())
-}
-
-fn spec(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> Spec {
-    let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
-    let output = request.output;
-    let (retain_bytes, retain_bytes_max, closed_ttl_max) = match place {
-        Place::Here => (limits.retain_bytes, limits.retain_bytes_max, limits.closed_ttl_max),
-        Place::Keeper { .. } => {
-            (limits.durable_retain_bytes, limits.durable_retain_bytes_max, limits.durable_ttl_max)
-        }
-    };
-    let argv = shown(&words(request));
-    let texts = Texts {
-        id: &request.process_id,
-        start_id: request.start_id.as_deref(),
-        argv: &argv,
-        cwd: &request.cwd,
-        user: request.user.as_deref(),
-        labels: &request.labels,
-    };
-    let kept = StartRequest::of(request, floor);
-    Spec {
-        weight: texts.weight() + kept.as_ref().map_or(0, StartRequest::weight),
-        start_id: request.start_id.clone(),
-        incarnation: incarnation::new(),
-        request: kept,
-        sync: request.sync,
-        argv,
-        cwd: as_user::shown_cwd(request),
-        home: OnceLock::new(),
-        user: request.user.clone(),
-        tty: request.tty,
-        labels: request.labels.clone(),
-        asked_at_ms: now_ms(),
-        overflow: output.overflow,
-        closed_ttl: output
-            .retain_ms
-            .map_or(limits.closed_ttl, |ms| Duration::from_millis(ms).min(closed_ttl_max)),
-        linger: request.linger_ms.map(Duration::from_millis),
-        timeout: request.timeout_ms.map(Duration::from_millis),
-        idle_timeout: request.idle_timeout_ms.map(Duration::from_millis),
-        timeout_grace: request.timeout_grace_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
-        retain_bytes: output
-            .retain_bytes
-            .map_or(retain_bytes, |wanted| bytes(wanted).clamp(SMALLEST_RETENTION, retain_bytes_max)),
-    }
 }
 
 /// Returns the answer to a failed start of `command`.
