@@ -12,10 +12,9 @@ mod denied;
 mod draining;
 mod eviction;
 mod footprint;
+mod in_keeper;
 mod incarnation;
 mod input;
-mod keeping;
-mod kept;
 mod leaving;
 mod listing;
 mod load;
@@ -24,6 +23,7 @@ mod managed;
 mod owner;
 mod pipes;
 mod read;
+mod remote_process;
 mod request;
 mod searches;
 mod seek;
@@ -69,19 +69,20 @@ use crate::{
 pub(crate) use audience::{Audience, Caller, Holding, Outcome};
 use coalesce::ReadCoalescing;
 use eviction::Evictions;
+pub(crate) use in_keeper::KeptSpec;
 use input::Input;
 pub(crate) use input::StdinWrite;
-pub(crate) use keeping::KeptSpec;
-pub(crate) use kept::Description;
-use kept::Forwarded;
 use leaving::Leaving;
 pub(crate) use leaving::ProcessRecord;
 pub(crate) use load::Backoff;
 pub(crate) use log::{
-    Block, KeptLog, LogReader, LogState, LogWriter, Mirror, ProcessLog, ServerLog, SyncJob, SyncStep,
+    Block, DiskLogView, DiskLogWriter, LogReader, LogState, LogWriter, ProcessLog, ServerLog, SyncJob,
+    SyncStep,
 };
 pub(crate) use owner::{Owner, PendingDecision};
 pub(crate) use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
+pub(crate) use remote_process::Description;
+use remote_process::Forwarded;
 pub(crate) use request::{Request, unknown_process};
 use request::{no_end_of_input, not_a_terminal};
 use searches::Searches;

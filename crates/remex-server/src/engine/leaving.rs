@@ -15,9 +15,9 @@ use remex_proto::process::ExitCause;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Audience, Engine, Exit, Input, KeptLog, Lifecycle, Placement, ProcessState, Running, StateGuard,
+    Audience, DiskLogWriter, Engine, Exit, Input, Lifecycle, Placement, ProcessState, Running, StateGuard,
+    in_keeper::{limits_of, spec_of},
     input::InputRecord,
-    keeping::{limits_of, spec_of},
     log::LogRecord,
     pipes::{Pipes, PipesRecord},
     start::Confined,
@@ -143,7 +143,7 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-impl<A: Audience<Log = KeptLog>> Engine<A> {
+impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
     /// Describes a process that has left.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl<A: Audience<Log = KeptLog>> Engine<A> {
     pub(crate) fn resume_left(
         record: ProcessRecord,
         placement: Placement<'_, A>,
-        log: KeptLog,
+        log: DiskLogWriter,
         audience: A,
     ) -> io::Result<(Arc<Self>, Option<impl Future<Output = ()> + Send + use<A>>)> {
         let ProcessRecord { rules, pid, started_at_ms, input, exit, ended_for, task, .. } = record;

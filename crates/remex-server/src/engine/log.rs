@@ -4,10 +4,10 @@
 //! cursor and a [`LogReader`], which may not be able to read. Start at [`ServerLog`].
 
 mod block;
+mod disk_view;
+mod disk_writer;
 mod ends;
-mod kept;
 mod memory;
-mod mirror;
 mod stored;
 mod synced;
 mod view;
@@ -24,8 +24,8 @@ use remex_proto::{
 
 use crate::keeper_link::message::ExitRecord;
 pub(crate) use block::Block;
-pub(crate) use kept::{KeptLog, LogRecord};
-pub(crate) use mirror::{Loaded, Mirror};
+pub(crate) use disk_view::{DiskLogView, Loaded};
+pub(crate) use disk_writer::{DiskLogWriter, LogRecord};
 pub(crate) use stored::StoredLog;
 pub(crate) use synced::{SyncJob, SyncStep};
 
@@ -179,29 +179,29 @@ pub(crate) enum ServerLog {
     /// In memory.
     Memory(OutputLog),
     /// On disk, written by the keeper: what the server knows of it.
-    Disk(Box<Mirror>),
+    Disk(Box<DiskLogView>),
 }
 
 impl ServerLog {
     fn reader(&self) -> &dyn LogReader {
         match self {
             Self::Memory(log) => log,
-            Self::Disk(mirror) => &**mirror,
+            Self::Disk(view) => &**view,
         }
     }
 
     fn reader_mut(&mut self) -> &mut dyn LogReader {
         match self {
             Self::Memory(log) => log,
-            Self::Disk(mirror) => &mut **mirror,
+            Self::Disk(view) => &mut **view,
         }
     }
 
     /// Returns what the server knows of a log on disk.
-    pub(crate) fn disk(&mut self) -> Option<&mut Mirror> {
+    pub(crate) fn disk(&mut self) -> Option<&mut DiskLogView> {
         match self {
             Self::Memory(_) => None,
-            Self::Disk(mirror) => Some(mirror),
+            Self::Disk(view) => Some(view),
         }
     }
 
@@ -209,7 +209,7 @@ impl ServerLog {
     pub(crate) fn stored(&self) -> Option<StoredLog> {
         match self {
             Self::Memory(_) => None,
-            Self::Disk(mirror) => Some(mirror.stored()),
+            Self::Disk(view) => Some(view.stored()),
         }
     }
 
@@ -218,7 +218,7 @@ impl ServerLog {
     pub(crate) fn known_len(&self, cursor: &Cursor) -> Option<usize> {
         match self {
             Self::Memory(log) => log.peek_len(cursor),
-            Self::Disk(mirror) => mirror.known_len(cursor),
+            Self::Disk(view) => view.known_len(cursor),
         }
     }
 
@@ -226,7 +226,7 @@ impl ServerLog {
     pub(crate) fn seq_ending_by(&self, offset: u64) -> Seq {
         match self {
             Self::Memory(log) => log.seq_ending_by(offset),
-            Self::Disk(mirror) => mirror.seq_ending_by(offset),
+            Self::Disk(view) => view.seq_ending_by(offset),
         }
     }
 
@@ -234,7 +234,7 @@ impl ServerLog {
     pub(crate) fn has_output_after(&mut self, seq: Seq) -> bool {
         let log = match self {
             Self::Memory(log) => log,
-            Self::Disk(mirror) => return mirror.has_output_after(seq),
+            Self::Disk(view) => return view.has_output_after(seq),
         };
         let mut cursor = log.cursor_after(seq);
         loop {
@@ -249,8 +249,8 @@ impl ServerLog {
 
     /// Remembers where an event ends that a reader was given, if the log does not know that itself when it is evicted.
     pub(crate) fn note_end(&mut self, end: Point) {
-        if let Self::Disk(mirror) = self {
-            mirror.learn_ends([(end.seq, end.offset)].into_iter());
+        if let Self::Disk(view) = self {
+            view.learn_ends([(end.seq, end.offset)].into_iter());
         }
     }
 
@@ -258,7 +258,7 @@ impl ServerLog {
     pub(crate) fn first_offset(&self) -> u64 {
         match self {
             Self::Memory(log) => log.evicted_bytes(),
-            Self::Disk(mirror) => mirror.first_offset(),
+            Self::Disk(view) => view.first_offset(),
         }
     }
 }
@@ -337,27 +337,27 @@ impl ProcessLog for ServerLog {
     fn give_up(&mut self, hold: Hold) {
         match self {
             Self::Memory(log) => log.give_up(hold),
-            Self::Disk(mirror) => mirror.free_memory(),
+            Self::Disk(view) => view.free_memory(),
         }
     }
 
     fn release(&mut self) {
-        if let Self::Disk(mirror) = self {
-            mirror.release();
+        if let Self::Disk(view) = self {
+            view.release();
         }
     }
 
     fn memory(&self) -> usize {
         match self {
             Self::Memory(log) => log.memory(),
-            Self::Disk(mirror) => mirror.memory(),
+            Self::Disk(view) => view.memory(),
         }
     }
 
     fn footprint(&self) -> usize {
         match self {
             Self::Memory(log) => log.footprint(),
-            Self::Disk(mirror) => mirror.memory(),
+            Self::Disk(view) => view.memory(),
         }
     }
 }

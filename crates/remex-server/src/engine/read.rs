@@ -102,7 +102,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     pub(crate) fn stored(&self, read: &wire::Read) -> Option<StoredOutput> {
         let (mut state, after) = (self.state(), read.after_seq.unwrap_or(0));
         let known_end = state.audience.end_of(after);
-        let log = state.log.disk().filter(|mirror| mirror.is_on_disk_only(after))?.stored_after(after);
+        let log = state.log.disk().filter(|view| view.is_on_disk_only(after))?.stored_after(after);
         Some(StoredOutput { process: self.id.clone(), log, known_end })
     }
 
@@ -440,7 +440,7 @@ impl<A: Audience<Log = ServerLog>> ProcessState<A> {
     fn failure(&self) -> Option<String> {
         match &self.log {
             _ if self.is_broken => Some(FAILURE.to_owned()),
-            ServerLog::Disk(mirror) => mirror.sync_failure().cloned(),
+            ServerLog::Disk(view) => view.sync_failure().cloned(),
             ServerLog::Memory(_) => None,
         }
     }
@@ -461,7 +461,7 @@ mod tests {
     use remex_log::{Hold, Options, Room, Stream, Unlimited, Writer};
 
     use super::*;
-    use crate::{engine::Mirror, keeper_link::message::Progress};
+    use crate::{engine::DiskLogView, keeper_link::message::Progress};
 
     /// Appends three events, and returns how far the log has come.
     fn append(writer: &mut Writer) -> Progress {
@@ -480,9 +480,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { retain_bytes: 1 << 20, segment_bytes: None };
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
-        let mirror = Box::new(Mirror::new(dir.path().to_owned(), append(&mut writer)));
-        let stored = StoredOutput { process: "p".into(), log: mirror.stored(), known_end: None };
-        let mut own = ServerLog::Disk(mirror);
+        let view = Box::new(DiskLogView::new(dir.path().to_owned(), append(&mut writer)));
+        let stored = StoredOutput { process: "p".into(), log: view.stored(), known_end: None };
+        let mut own = ServerLog::Disk(view);
         let read = wire::Read {
             process_id: "p".to_owned(),
             session_id: None,

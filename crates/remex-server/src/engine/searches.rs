@@ -177,8 +177,8 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
                     None => return,
                     Some(Ok(loaded)) => {
                         backoff = Backoff::default();
-                        if let Some(mirror) = self.state().log.disk() {
-                            mirror.learn(&loaded);
+                        if let Some(view) = self.state().log.disk() {
+                            view.learn(&loaded);
                         }
                         self.match_all(&mut searches, loaded.block).await;
                     }

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, Engine, Lifecycle, Mirror, Owner as _, Place, Placement, Request, Running,
+    Audience, Caller as _, DiskLogView, Engine, Lifecycle, Owner as _, Place, Placement, Request, Running,
     ServerLog, SnapshotUse, Spec,
     as_user::AsUser,
     managed,
@@ -136,7 +136,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
                 return Err(not_durable("its limits need a cgroup, which belongs to the server"));
             }
             Place::Keeper { link, key } => {
-                ServerLog::Disk(Box::new(Mirror::new(link.dir_of(*key), Progress::start())))
+                ServerLog::Disk(Box::new(DiskLogView::new(link.dir_of(*key), Progress::start())))
             }
         };
         let command = Command { start, sandbox, managed, floor: floor.now, snapshot: None, supervisor, user };

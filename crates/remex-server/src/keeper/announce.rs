@@ -9,7 +9,7 @@ use remex_proto::{process::Overflow, state::output_log::Hold};
 
 use super::{Keeper, Kept, LinkCaller};
 use crate::{
-    engine::{Audience, Engine, Holding, KeptLog, ProcessState, Spec, SyncJob, SyncStep},
+    engine::{Audience, DiskLogWriter, Engine, Holding, ProcessState, Spec, SyncJob, SyncStep},
     keeper_link::message::Key,
     limits::Limits,
     threads::OwnWork,
@@ -39,12 +39,12 @@ impl Announcer {
 
 impl Audience for Announcer {
     type Caller = LinkCaller;
-    type Log = KeptLog;
+    type Log = DiskLogWriter;
     type Owner = Keeper;
 
     fn hold(
         &mut self,
-        _log: &KeptLog,
+        _log: &DiskLogWriter,
         spec: &Spec,
         _limits: &Limits,
         _holding: Holding,
@@ -75,7 +75,7 @@ impl Audience for Announcer {
         Self::on_events(process, state);
     }
 
-    fn has_large_backlog(&self, log: &KeptLog) -> bool {
+    fn has_large_backlog(&self, log: &DiskLogWriter) -> bool {
         log.unannounced() >= GATHER_BYTES
     }
 

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     durable::DESCRIPTION,
-    engine::{KeptLog, Place, Placement, ProcessRecord, broken},
+    engine::{DiskLogWriter, Place, Placement, ProcessRecord, broken},
     keeper_link::message::{Key, Quotas},
     state_dir::{self, Lock},
     threads::OwnWork,
@@ -221,7 +221,7 @@ impl Keeper {
         let description = state_dir::read(&dir.join(DESCRIPTION))?;
         let quota = self.quota_of(&session_of(&description));
         let rules = process.rules.clone();
-        let log = KeptLog::resume(
+        let log = DiskLogWriter::resume(
             &dir,
             log_options(&rules),
             Arc::clone(&quota),

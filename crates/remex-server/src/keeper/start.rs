@@ -19,7 +19,7 @@ use super::{
 use crate::{
     clock::now_ms,
     durable::{DESCRIPTION, START_NOTE, StartNote, not_synced},
-    engine::{Caller as _, KeptLog, KeptSpec, Owner as _, broken},
+    engine::{Caller as _, DiskLogWriter, KeptSpec, Owner as _, broken},
     keeper_link::message::{FREE_DISK, Failure, FromKeeper, Key, NewProcess, StartFailure},
     state_dir::{sync, sync_dir},
     threads::OwnWork,
@@ -43,7 +43,7 @@ impl Keeper {
             Ok(writer) => writer,
             Err(error) => return refuse(&not_created(&rules.id, &error)),
         };
-        let (log, must_sync) = (KeptLog::new(writer, rules.evicts, rules.sync), rules.sync);
+        let (log, must_sync) = (DiskLogWriter::new(writer, rules.evicts, rules.sync), rules.sync);
         let spec = KeptSpec { rules: rules.clone(), tag: start.tag };
         let announcer = Announcer::new(key, Arc::downgrade(self));
         let (process, attempt) =

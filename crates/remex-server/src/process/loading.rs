@@ -26,8 +26,8 @@ impl Process {
             let mut state = process.state();
             let ProcessState { log, audience, .. } = &mut *state;
             let follow = audience.follows.iter_mut().find(|follow| follow.connection == connection);
-            let (Some(follow), Some(mirror)) = (follow, log.disk()) else { return };
-            mirror.keep(&loaded);
+            let (Some(follow), Some(view)) = (follow, log.disk()) else { return };
+            view.keep(&loaded);
             follow.loaded = Some(loaded.block);
             follow.queued = false;
             process.charge(&mut state);

@@ -1,11 +1,11 @@
-//! A log whose events are announced only when they are on the disk. Start at [`KeptLog::begin_sync`].
+//! A log whose events are announced only when they are on the disk. Start at [`DiskLogWriter::begin_sync`].
 
 use std::io;
 
 use remex_log::Unsynced;
 use remex_proto::state::output_log::Seq;
 
-use super::{KeptLog, LogState as _};
+use super::{DiskLogWriter, LogState as _};
 use crate::{
     keeper_link::message::{Lack, Progress},
     state_dir::sync,
@@ -33,7 +33,7 @@ pub(crate) struct SyncJob {
 /// What has to happen before new events are announced.
 #[derive(Debug)]
 pub(crate) enum SyncStep {
-    /// This work, on a thread that may wait for the disk; then [`KeptLog::end_sync`].
+    /// This work, on a thread that may wait for the disk; then [`DiskLogWriter::end_sync`].
     Run(Box<SyncJob>),
     /// An earlier sync has to end, which goes on with these.
     Wait,
@@ -92,7 +92,7 @@ pub(super) fn failure(error: &io::Error) -> String {
     )
 }
 
-impl KeptLog {
+impl DiskLogWriter {
     /// Begins to bring new events to the disk, if they are announced only then.
     pub(crate) fn begin_sync(&mut self) -> SyncStep {
         let next_seq = self.next_seq();
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use crate::engine::LogWriter as _;
 
-    fn append(log: &mut KeptLog, text: &str) {
+    fn append(log: &mut DiskLogWriter, text: &str) {
         let room = log.room(Hold::After(0), usize::MAX);
         let fill = &mut |spare: &mut [u8]| {
             spare[..text.len()].copy_from_slice(text.as_bytes());
@@ -181,7 +181,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { retain_bytes: 1 << 20, segment_bytes: None };
         let writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
-        let mut log = KeptLog::new(writer, false, true);
+        let mut log = DiskLogWriter::new(writer, false, true);
         assert!(matches!(log.begin_sync(), SyncStep::Done));
         append(&mut log, "one");
         let first = job(log.begin_sync());

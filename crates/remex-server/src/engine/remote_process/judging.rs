@@ -21,7 +21,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         if progress.exited.is_none() || state.log.exited().is_some() {
             return self.apply(state, progress);
         }
-        let Some(mut log) = state.log.disk().map(|mirror| mirror.stored_at(&progress)) else { return };
+        let Some(mut log) = state.log.disk().map(|view| view.stored_at(&progress)) else { return };
         if let Some(exit) = progress.exit.clone()
             && state.exit.is_none()
         {

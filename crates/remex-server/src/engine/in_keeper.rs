@@ -13,7 +13,7 @@ use remex_proto::{
 };
 
 use super::{
-    Audience, Engine, Input, KeptLog, Lifecycle, Place, Placement, Request, Spec,
+    Audience, DiskLogWriter, Engine, Input, Lifecycle, Place, Placement, Request, Spec,
     start::{Announce, Confined},
     task, terminate,
 };
@@ -32,14 +32,14 @@ pub(crate) struct KeptSpec {
     pub(crate) tag: Tag,
 }
 
-impl<A: Audience<Log = KeptLog>> Engine<A> {
+impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
     /// Creates the handle of a process that starts in the keeper, and what aborts its start.
     pub(crate) fn kept(
         spec: KeptSpec,
         host: &Arc<Host>,
         owner: Weak<A::Owner>,
         account: &Arc<Account>,
-        log: KeptLog,
+        log: DiskLogWriter,
         audience: A,
     ) -> (Arc<Self>, Attempt) {
         let KeptSpec { rules, tag } = spec;
@@ -85,7 +85,7 @@ impl<A: Audience<Log = KeptLog>> Engine<A> {
     }
 
     /// Uses the log on disk.
-    pub(crate) fn with_log<R>(&self, work: impl FnOnce(&mut KeptLog) -> R) -> R {
+    pub(crate) fn with_log<R>(&self, work: impl FnOnce(&mut DiskLogWriter) -> R) -> R {
         work(&mut self.state().log)
     }
 

@@ -27,7 +27,7 @@ const DROPPED_BYTES: usize = 64 << 10;
 
 /// The log of one process in the keeper.
 #[derive(Debug)]
-pub(crate) struct KeptLog {
+pub(crate) struct DiskLogWriter {
     pub(super) writer: Writer,
     /// What the server wants to stay readable.
     hold: Hold<Point>,
@@ -68,7 +68,7 @@ struct Fresh {
     is_incomplete: bool,
 }
 
-impl KeptLog {
+impl DiskLogWriter {
     pub(crate) fn new(writer: Writer, drops: bool, sync: bool) -> Self {
         Self {
             writer,
@@ -195,7 +195,7 @@ impl KeptLog {
     }
 }
 
-impl LogWriter for KeptLog {
+impl LogWriter for DiskLogWriter {
     fn room(&mut self, hold: Hold, _budget: usize) -> usize {
         (self.full, self.lacks) = (None, None);
         let cause = match self.writer.room(self.effective(hold)) {
@@ -291,7 +291,7 @@ impl LogWriter for KeptLog {
     }
 }
 
-impl LogState for KeptLog {
+impl LogState for DiskLogWriter {
     fn next_seq(&self) -> Seq {
         self.writer.position().next_seq
     }
@@ -321,7 +321,7 @@ impl LogState for KeptLog {
     }
 }
 
-impl ProcessLog for KeptLog {
+impl ProcessLog for DiskLogWriter {
     fn writer(&mut self) -> Option<&mut dyn LogWriter> {
         Some(self)
     }

@@ -1,7 +1,7 @@
 //! A log on disk, as the server sees it: where it stands, its newest output, and what was read of older output.
 //!
 //! It is part of the state of a process, so it never reads files itself: output that is not in memory has to be loaded
-//! by a [`StoredLog`] on a file thread. Start at [`Mirror`].
+//! by a [`StoredLog`] on a file thread. Start at [`DiskLogView`].
 
 use std::{
     collections::VecDeque,
@@ -30,7 +30,7 @@ const MAX_BOOKMARKS: usize = 64;
 
 /// A log on disk, as the server sees it.
 #[derive(Debug)]
-pub(crate) struct Mirror {
+pub(crate) struct DiskLogView {
     dir: PathBuf,
     view: View,
     /// The newest output, without a gap, up to the newest event; perhaps none.
@@ -79,7 +79,7 @@ impl Load {
     }
 }
 
-impl Mirror {
+impl DiskLogView {
     pub(crate) fn new(dir: PathBuf, known: Progress) -> Self {
         Self {
             dir,
@@ -282,7 +282,7 @@ impl Mirror {
     }
 }
 
-impl LogState for Mirror {
+impl LogState for DiskLogView {
     fn next_seq(&self) -> Seq {
         self.view.next_seq()
     }
@@ -312,7 +312,7 @@ impl LogState for Mirror {
     }
 }
 
-impl LogReader for Mirror {
+impl LogReader for DiskLogView {
     fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
         // What was loaded for a reader is not lost to it, even if it was evicted meanwhile.
         if let Some((next, end)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
@@ -382,9 +382,9 @@ mod tests {
     #[test]
     fn it_is_known_where_the_last_output_ends_although_nothing_was_read() {
         let dir = tempfile::tempdir().unwrap();
-        let mut mirror = Mirror::new(dir.path().to_owned(), closed_log(dir.path()));
-        assert_eq!([10, 11, 12].map(|seq| mirror.cursor_after(seq).offset), [Some(10_000); 3]);
-        assert_eq!(mirror.cursor_after(9).offset, None);
+        let mut view = DiskLogView::new(dir.path().to_owned(), closed_log(dir.path()));
+        assert_eq!([10, 11, 12].map(|seq| view.cursor_after(seq).offset), [Some(10_000); 3]);
+        assert_eq!(view.cursor_after(9).offset, None);
     }
 
     /// Appends events of 1000 bytes each, and returns how far the log has come.
@@ -402,13 +402,17 @@ mod tests {
     }
 
     /// Reads what is next: from memory, or else from the files.
-    fn read_next(mirror: &mut Mirror, cursor: &mut Cursor, pinned: &mut Option<Arc<Block>>) -> Option<Step> {
-        if let Err(Unread::OnDisk) = mirror.next(&mut cursor.clone()) {
-            let loaded = mirror.load(*cursor).run().unwrap();
-            mirror.keep(&loaded);
+    fn read_next(
+        view: &mut DiskLogView,
+        cursor: &mut Cursor,
+        pinned: &mut Option<Arc<Block>>,
+    ) -> Option<Step> {
+        if let Err(Unread::OnDisk) = view.next(&mut cursor.clone()) {
+            let loaded = view.load(*cursor).run().unwrap();
+            view.keep(&loaded);
             *pinned = Some(loaded.block);
         }
-        Some(match mirror.next(cursor).unwrap()? {
+        Some(match view.next(cursor).unwrap()? {
             Next::Gap(gap) => Step::Gap(gap),
             Next::Output { bytes, .. } => Step::Output(bytes.len() as u64),
             Next::Exited(_) => Step::End("exited"),
@@ -432,22 +436,22 @@ mod tests {
             // The server knows of this, and not yet of what follows.
             let known = append(&mut writer, 100);
             assert!(known.first_seq > 1);
-            let mut mirror = Mirror::new(dir.path().to_owned(), known);
-            let (mut cursor, mut pinned) = (mirror.cursor_after(0), None);
-            let Some(Step::Gap(first)) = read_next(&mut mirror, &mut cursor, &mut pinned) else {
+            let mut view = DiskLogView::new(dir.path().to_owned(), known);
+            let (mut cursor, mut pinned) = (view.cursor_after(0), None);
+            let Some(Step::Gap(first)) = read_next(&mut view, &mut cursor, &mut pinned) else {
                 panic!("no gap")
             };
             let mut seen = first.bytes.unwrap();
             let newest = append(&mut writer, more);
             let mut is_advanced = false;
             loop {
-                match read_next(&mut mirror, &mut cursor, &mut pinned) {
+                match read_next(&mut view, &mut cursor, &mut pinned) {
                     Some(Step::Gap(gap)) => seen += gap.bytes.unwrap_or_else(|| panic!("{gap:?}")),
                     Some(Step::Output(bytes)) => seen += bytes,
                     Some(Step::End(_)) => {}
                     None if is_advanced => break,
                     None => {
-                        mirror.advance(newest.clone());
+                        view.advance(newest.clone());
                         is_advanced = true;
                     }
                 }
@@ -461,31 +465,31 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { retain_bytes: 20_000, segment_bytes: Some(4096) };
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
-        let mut mirror = Mirror::new(dir.path().to_owned(), append(&mut writer, 10));
-        let mut cursor = mirror.cursor_after(0);
-        let loaded = mirror.load(cursor).run().unwrap();
-        mirror.keep(&loaded);
-        mirror.advance(append(&mut writer, 100));
-        mirror.free_memory();
-        assert!(mirror.first_seq() > 10 && mirror.gap(&cursor).is_none());
-        assert_eq!(mirror.known_len(&cursor), Some(1000));
+        let mut view = DiskLogView::new(dir.path().to_owned(), append(&mut writer, 10));
+        let mut cursor = view.cursor_after(0);
+        let loaded = view.load(cursor).run().unwrap();
+        view.keep(&loaded);
+        view.advance(append(&mut writer, 100));
+        view.free_memory();
+        assert!(view.first_seq() > 10 && view.gap(&cursor).is_none());
+        assert_eq!(view.known_len(&cursor), Some(1000));
         for seq in 1..=10 {
             assert!(
-                matches!(mirror.next(&mut cursor), Ok(Some(Next::Output { seq: read, .. })) if read == seq)
+                matches!(view.next(&mut cursor), Ok(Some(Next::Output { seq: read, .. })) if read == seq)
             );
         }
-        assert!(matches!(mirror.next(&mut cursor.clone()), Ok(Some(Next::Gap(_)))));
-        assert!(mirror.memory() > 10_000);
+        assert!(matches!(view.next(&mut cursor.clone()), Ok(Some(Next::Gap(_)))));
+        assert!(view.memory() > 10_000);
         drop(loaded);
-        mirror.release();
-        assert!(mirror.memory() < 10_000);
+        view.release();
+        assert!(view.memory() < 10_000);
     }
 
     /// Returns the bytes of output, the gap, and the kinds of events after it.
-    fn read_all(mirror: &mut Mirror) -> (u64, Option<Gap>, Vec<&'static str>) {
-        let (mut cursor, mut len, mut gap, mut ends) = (mirror.cursor_after(0), 0, None, Vec::new());
+    fn read_all(view: &mut DiskLogView) -> (u64, Option<Gap>, Vec<&'static str>) {
+        let (mut cursor, mut len, mut gap, mut ends) = (view.cursor_after(0), 0, None, Vec::new());
         let mut pinned = None;
-        while let Some(next) = read_next(mirror, &mut cursor, &mut pinned) {
+        while let Some(next) = read_next(view, &mut cursor, &mut pinned) {
             match next {
                 Step::Output(bytes) => len += bytes,
                 Step::Gap(found) => gap = Some(found),
@@ -510,25 +514,25 @@ mod tests {
             .collect::<Vec<_>>()
             .try_into()
             .unwrap();
-        let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
-        assert_eq!(read_all(&mut mirror), (10_000, None, ends.clone()));
+        let mut view = DiskLogView::new(dir.path().to_owned(), known.clone());
+        assert_eq!(read_all(&mut view), (10_000, None, ends.clone()));
 
         // A few records less.
         let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
         file.set_len(256 + 4 * 1048).unwrap();
-        let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
-        assert_eq!(read_all(&mut mirror), (4000, damaged(5, 6000), ends.clone()));
+        let mut view = DiskLogView::new(dir.path().to_owned(), known.clone());
+        assert_eq!(read_all(&mut view), (4000, damaged(5, 6000), ends.clone()));
         fs::remove_file(&segment).unwrap();
-        let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
-        assert_eq!(read_all(&mut mirror), (0, damaged(1, 10_000), ends.clone()));
+        let mut view = DiskLogView::new(dir.path().to_owned(), known.clone());
+        assert_eq!(read_all(&mut view), (0, damaged(1, 10_000), ends.clone()));
         // Nor is there anything to wait for if all of it is gone.
         fs::remove_dir(dir.path()).unwrap();
-        let mut mirror = Mirror::new(dir.path().to_owned(), known.clone());
-        assert_eq!(read_all(&mut mirror), (0, damaged(1, 10_000), ends.clone()));
+        let mut view = DiskLogView::new(dir.path().to_owned(), known.clone());
+        assert_eq!(read_all(&mut view), (0, damaged(1, 10_000), ends.clone()));
         // Or if something else is in its place.
         fs::write(dir.path(), "").unwrap();
-        let mut mirror = Mirror::new(dir.path().to_owned(), known);
-        assert_eq!(read_all(&mut mirror), (0, damaged(1, 10_000), ends));
+        let mut view = DiskLogView::new(dir.path().to_owned(), known);
+        assert_eq!(read_all(&mut view), (0, damaged(1, 10_000), ends));
         fs::remove_file(dir.path()).unwrap();
     }
 }

@@ -31,7 +31,7 @@ use super::{
     Audience, Caller as _, Engine, Exit, Holding, Lifecycle, LogState as _, Owner as _, Place, Placement,
     ProcessState, Request, Running, ServerLog,
     denied::judge_stored,
-    log::Mirror,
+    log::DiskLogView,
     start::{Announce, Confined, started_reply},
     start_request::StartRequest,
 };
@@ -127,7 +127,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let (link, key) = (Arc::clone(link), *key);
         progress.fresh = Vec::new();
         let (exit, is_full, is_over) = (progress.exit.take(), progress.is_full, progress.is_closed);
-        let log = ServerLog::Disk(Box::new(Mirror::new(dir, progress)));
+        let log = ServerLog::Disk(Box::new(DiskLogView::new(dir, progress)));
         let has_output = log.produced() != wire::Produced::default();
         let process = Arc::new(Engine::new(description.id.clone(), spec, placement, log, audience));
         {
@@ -329,16 +329,16 @@ impl<A: Audience> Engine<A> {
 impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Records how far the process has come.
     fn apply(self: &Arc<Self>, state: &mut ProcessState<A>, progress: Progress) {
-        let Some(mirror) = state.log.disk() else { return };
-        let (before, evicted) = (mirror.newest(), mirror.lost());
+        let Some(view) = state.log.disk() else { return };
+        let (before, evicted) = (view.newest(), view.lost());
         let (newest, is_full, exit) = (progress.newest, progress.is_full, progress.exit.clone());
         let lacks = progress.lacks;
-        let was_synced = mirror.sync_failure().is_none();
-        mirror.advance(progress);
-        if was_synced && let Some(failure) = mirror.sync_failure() {
+        let was_synced = view.sync_failure().is_none();
+        view.advance(progress);
+        if was_synced && let Some(failure) = view.sync_failure() {
             tracing::error!(process = %self.id, error = failure, "output may not survive a power failure");
         }
-        let (len, lost) = (mirror.produced_since(before), mirror.lost().saturating_sub(evicted));
+        let (len, lost) = (view.produced_since(before), view.lost().saturating_sub(evicted));
         let metrics = self.host.metrics();
         metrics.output_bytes.add(len);
         let now = Instant::now();
@@ -394,8 +394,8 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let hold = match state.hold(&self.spec, &self.host.limits(), holding, Instant::now()) {
             Hold::Nothing => Hold::Nothing,
             Hold::After(seq) => {
-                let Some(mirror) = state.log.disk() else { return };
-                Hold::After(mirror.known_end_by(seq))
+                let Some(view) = state.log.disk() else { return };
+                Hold::After(view.known_end_by(seq))
             }
         };
         let is_due = match (state.forwarded.hold, hold) {
@@ -442,7 +442,7 @@ impl<A: Audience<Log = ServerLog>> KeptListener for Engine<A> {
     fn on_keeper_lost(self: Arc<Self>) {
         let (requests, start, dir) = {
             let mut state = self.state();
-            let Some(dir) = state.log.disk().map(|mirror| mirror.dir().to_owned()) else { return };
+            let Some(dir) = state.log.disk().map(|view| view.dir().to_owned()) else { return };
             let start = state.forwarded.start.take();
             (std::mem::take(&mut state.forwarded.requests), start, dir)
         };
@@ -460,11 +460,11 @@ impl<A: Audience<Log = ServerLog>> KeptListener for Engine<A> {
                 // The end exists only for the clients of this server.
                 _ => {
                     let ProcessState { log, forwarded, .. } = &mut *state;
-                    let Some(mirror) = log.disk() else { return };
+                    let Some(view) = log.disk() else { return };
                     let exit = ExitRecord::lost(now_ms());
                     match &forwarded.judged {
-                        None => mirror.closed_now(exit),
-                        Some(known) => mirror.stored_at(known).view().closed_now(exit),
+                        None => view.closed_now(exit),
+                        Some(known) => view.stored_at(known).view().closed_now(exit),
                     }
                 }
             };
