@@ -224,6 +224,16 @@ const SANDBOX_LAYERS: [&str; 10] =
 /// The folders of the program from the bottom to the top: each uses only those before it.
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
 
+/// The layers of each crate that has them.
+const LAYERS: [(&str, &[&str]); 6] = [
+    ("remex-server", &SERVER_LAYERS),
+    ("remex-client", &CLIENT_LAYERS),
+    ("remex-proto", &PROTO_LAYERS),
+    ("remex-process", &PROCESS_LAYERS),
+    ("remex-sandbox", &SANDBOX_LAYERS),
+    ("remex-cli", &PROGRAM_LAYERS),
+];
+
 /// The only crate that may use `unsafe`.
 const UNSAFE: &str = "remex-process";
 
@@ -303,6 +313,41 @@ fn each_module_of_the_sandbox_crate_uses_only_those_below_it() {
 #[test]
 fn each_folder_of_the_program_uses_only_those_below_it() {
     check_layers("remex-cli", &PROGRAM_LAYERS);
+}
+
+#[test]
+fn the_documents_list_the_rooms_of_the_code() {
+    let layers: BTreeMap<_, _> = LAYERS.into_iter().collect();
+    let mut listed = BTreeSet::new();
+    for page in ["ARCHITECTURE.md", "docs/design/server.md"] {
+        for (package, lines) in blocks(page, "rooms ") {
+            let layers = layers[&package[..]];
+            // Names of one line are apart by one space, and what they are for by more.
+            let names = lines.iter().flat_map(|line| line.split("  ").next().unwrap().split(' '));
+            let names: Vec<_> = names.map(str::to_owned).collect();
+            let mut rooms: Vec<_> =
+                layers.iter().rev().map(|layer| layer.split('/').next().unwrap()).collect();
+            rooms.dedup();
+            assert_eq!(names, rooms, "the rooms of `{package}` in {page}, from the top down");
+            listed.insert(package);
+        }
+    }
+    for package in ["remex-cli", "remex-client", "remex-server"] {
+        assert!(listed.contains(package), "no page lists the rooms of `{package}`");
+    }
+}
+
+#[test]
+fn the_architecture_lists_the_arrows_between_our_crates() {
+    let blocks = blocks("ARCHITECTURE.md", "arrows");
+    let [(_, lines)] = &blocks[..] else { panic!("ARCHITECTURE.md has {} lists of arrows", blocks.len()) };
+    let mut listed = BTreeSet::new();
+    for line in lines {
+        let (from, to) = line.split_once('→').unwrap_or_else(|| panic!("`{line}` has no arrow"));
+        let to = to.trim().split("  ").next().unwrap();
+        listed.extend(to.split(", ").map(|to| (from.trim(), to)));
+    }
+    assert_eq!(listed, ARROWS.into_iter().collect(), "the arrows of ARCHITECTURE.md and those of this test");
 }
 
 #[test]
@@ -414,6 +459,14 @@ fn check_layers(package: &str, layers: &[&str]) {
     for (number, layer) in layers.iter().enumerate() {
         assert!(found.contains(&number), "`{layer}` is a layer of `{package}`, but no module");
     }
+}
+
+/// Returns the blocks of a page whose language begins with a word, each with the rest of that and its lines.
+fn blocks(page: &str, kind: &str) -> Vec<(String, Vec<String>)> {
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    let blocks = text.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix(kind));
+    let parts = blocks.map(|block| block.split_once('\n').unwrap());
+    parts.map(|(name, lines)| (name.to_owned(), lines.lines().map(str::to_owned).collect())).collect()
 }
 
 /// Returns what the root of a crate exports, each name with its path.
