@@ -120,7 +120,9 @@ fn sections_of_the_protocol_that_are_referred_to_exist() {
     let mut missing = Vec::new();
     for file in index.texts().filter(|file| *file != "CHANGELOG.md") {
         for (number, line) in (1..).zip(read(file).lines()) {
-            for section in sections(line).filter(|section| !numbers.iter().any(|known| known == section)) {
+            for section in sections(line, file == "PROTOCOL.md")
+                .filter(|section| !numbers.iter().any(|known| known == section))
+            {
                 missing.push(format!("{file}:{number}: PROTOCOL.md has no section {section}"));
             }
         }
@@ -191,9 +193,10 @@ fn parts_of_a_line_are_found() {
         [("FLOOR", "64 KiB"), ("WAIT", "50 ms")]
     );
     assert_eq!(
-        sections("see [PROTOCOL.md 4.2](x), section 18.1 of PROTOCOL.md").collect::<Vec<_>>(),
+        sections("see [PROTOCOL.md 4.2](x), section 18.1 of PROTOCOL.md", false).collect::<Vec<_>>(),
         ["4.2", "18.1"]
     );
+    assert_eq!(sections("see section 6.2, and section A", true).collect::<Vec<_>>(), ["6.2"]);
     assert!(anchors_of("# A `b`-C, d\n## A `b`-C, d\n<a id=\"x\"></a>").iter().eq([
         "a-b-c-d",
         "a-b-c-d-1",
@@ -260,13 +263,13 @@ fn valued(line: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Returns the numbers of the sections of the protocol that a line refers to.
-fn sections(line: &str) -> impl Iterator<Item = &str> {
+/// Returns the numbers of the sections of the protocol that a line refers to, in the protocol itself or elsewhere.
+fn sections(line: &str, is_protocol: bool) -> impl Iterator<Item = &str> {
     let number = |text: &'_ str| text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let after = line.split("PROTOCOL.md ").skip(1).map(move |rest| &rest[..number(rest)]);
     let before = line.split("ection ").skip(1).filter_map(move |rest| {
         let section = &rest[..number(rest)];
-        rest[section.len()..].starts_with(" of PROTOCOL.md").then_some(section)
+        (is_protocol || rest[section.len()..].starts_with(" of PROTOCOL.md")).then_some(section)
     });
     after.chain(before).map(|section| section.trim_end_matches('.')).filter(|section| !section.is_empty())
 }
