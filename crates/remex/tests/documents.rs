@@ -17,6 +17,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(Index::new);
 
 /// Pages with a limit on their size, in bytes.
 const PAGE: usize = 15 * 1024;
+const GUIDE: usize = 20 * 1024;
 
 /// The pages for people who work on the code: every name in them is checked.
 fn design_pages() -> impl Iterator<Item = &'static str> {
@@ -137,6 +138,7 @@ fn pages_are_short() {
     for page in index.documents() {
         let limit = match page {
             "ARCHITECTURE.md" => PAGE,
+            "CLI.md" => GUIDE,
             page if page.starts_with("docs/design/") => PAGE,
             _ => continue,
         };

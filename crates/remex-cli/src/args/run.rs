@@ -41,7 +41,7 @@ pub(crate) struct Flags {
     #[arg(short, long)]
     pub(crate) detach: bool,
 
-    /// With `--detach`, print JSON; CLI.md documents the format
+    /// With `--detach`, print JSON; docs/json.md documents the format
     #[arg(long, requires = "detach")]
     pub(crate) json: bool,
 

@@ -154,7 +154,7 @@ impl Args for OnOrigin {
 /// Selects the output format of a listing.
 #[derive(Debug, Args)]
 pub(crate) struct Format {
-    /// Print JSON; CLI.md documents the format
+    /// Print JSON; docs/json.md documents the format
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -76,7 +76,7 @@ fn in_directory(_: &Path, _: &Collect) -> Result<Collected, Failure> {
     crate::remote::local_server::check().map(|()| Collected::default())
 }
 
-/// The JSON of `gc`; CLI.md documents it.
+/// The JSON of `gc`; docs/json.md documents it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Listing<'a> {

@@ -114,7 +114,7 @@ pub(super) async fn end_tree(
     Ok(done.text)
 }
 
-/// The JSON of `kill`; CLI.md documents it.
+/// The JSON of `kill`; docs/json.md documents it.
 #[derive(Serialize)]
 struct Listing<'a> {
     processes: Vec<EndedProcess<'a>>,

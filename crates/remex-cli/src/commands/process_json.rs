@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::remote::processes::Row;
 
-/// The JSON of `ps` and `inspect`; CLI.md documents it.
+/// The JSON of `ps` and `inspect`; docs/json.md documents it.
 #[derive(Serialize)]
 pub(super) struct Listing<'a> {
     pub(super) processes: Vec<ProcessJson<'a>>,

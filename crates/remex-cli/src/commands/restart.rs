@@ -77,7 +77,7 @@ async fn restart(
     })
 }
 
-/// The JSON of `restart`; CLI.md documents it.
+/// The JSON of `restart`; docs/json.md documents it.
 #[derive(Serialize)]
 struct Listing<'a> {
     processes: Vec<RestartedProcess<'a>>,

@@ -164,7 +164,7 @@ async fn remove(processes: &Processes, rows: &[&Row], format: &Format) -> Result
     said
 }
 
-/// The JSON of `rm` and `prune`; CLI.md documents it.
+/// The JSON of `rm` and `prune`; docs/json.md documents it.
 #[derive(Serialize)]
 struct Removed<'a> {
     removed: Vec<RemovedProcess<'a>>,

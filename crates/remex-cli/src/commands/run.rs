@@ -262,7 +262,7 @@ enum Announce {
     Json,
 }
 
-/// The JSON of `run --detach`; CLI.md documents it.
+/// The JSON of `run --detach`; docs/json.md documents it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Started<'a> {

@@ -32,7 +32,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     }
 }
 
-/// The JSON of `server status`; CLI.md documents it.
+/// The JSON of `server status`; docs/json.md documents it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StatusJson {

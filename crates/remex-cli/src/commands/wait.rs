@@ -104,7 +104,7 @@ fn known_end(row: &Row) -> Option<Exit> {
     Some(exit)
 }
 
-/// The JSON of `wait`; CLI.md documents it.
+/// The JSON of `wait`; docs/json.md documents it.
 #[derive(Serialize)]
 struct Listing<'a> {
     processes: Vec<ExitJson<'a>>,

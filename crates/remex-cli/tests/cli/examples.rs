@@ -1,5 +1,4 @@
-//! Every example of the help texts, the man pages, README.md, CLI.md and the guide for users of ssh and tmux, run as it
-//! stands.
+//! Every example of the help texts, the man pages, README.md, CLI.md and the guides, run as it stands.
 //!
 //! [`table`] says of each how it is run and what must be seen; an example without an entry fails.
 
@@ -25,24 +24,15 @@ use table::{ELSEWHERE, EXAMPLES, How};
 /// How many examples are run at once; most of them wait for others most of the time.
 const AT_ONCE: usize = 4;
 
-const DOCUMENTS: [&str; 3] = ["README.md", "CLI.md", "docs/from-ssh-and-tmux.md"];
-
-#[test]
-fn the_exit_codes_of_help_are_those_of_cli_md() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../CLI.md");
-    let document = fs::read_to_string(path).unwrap();
-    let help = help(&Home::new(), &[], UNBROKEN);
-    let lines = help.lines().skip_while(|line| !line.starts_with("Exit codes:"));
-    let codes: Vec<_> = lines
-        .take_while(|line| !line.starts_with("Environment variables:"))
-        .filter_map(|line| line.strip_prefix("  ")?.split_once("  "))
-        .collect();
-    assert!(codes.len() > 10, "{codes:?}");
-    for (code, meaning) in codes {
-        let row = format!("| {code} | {} |\n", meaning.trim());
-        assert!(document.contains(&row), "CLI.md has no row {row}");
-    }
-}
+const DOCUMENTS: [&str; 7] = [
+    "README.md",
+    "CLI.md",
+    "docs/agents.md",
+    "docs/environments.md",
+    "docs/files.md",
+    "docs/from-ssh-and-tmux.md",
+    "docs/serve.md",
+];
 
 #[test]
 fn every_example_works_as_it_stands() {

@@ -1,4 +1,4 @@
-//! Help texts and errors, word for word, in `tests/cli/snapshots`.
+//! Help texts, word for word, in the pages of `docs/cli`, and errors in `tests/cli/snapshots`.
 //!
 //! `UPDATE_SNAPSHOTS=1 cargo test -p remex-cli --test cli snapshots` writes them anew; look at the difference before you
 //! commit it.
@@ -100,15 +100,28 @@ const ERRORS: &[&[&str]] = &[
 /// An address with a path that is too long for a socket.
 const LONG: &str = "unix:///an/address/whose/path/is/too/long/for/a/socket/because/the/kernel/takes/no/more/than/107/bytes/of/one/and/this/has/more";
 
+/// What each page says about itself to people who would edit it.
+const MADE: &str =
+    "<!-- Made from the help texts: UPDATE_SNAPSHOTS=1 cargo test -p remex-cli --test cli snapshots -->";
+
 #[test]
-fn help_is_as_written_down() {
+fn the_reference_is_the_help() {
     let home = Home::new();
-    let mut found = BTreeMap::new();
-    found.insert("help.txt".to_owned(), help(&home, &[], USUAL));
-    for words in &Commands::of(&home).all {
-        found.insert(format!("help-{}.txt", words.join("-")), help(&home, words, USUAL));
+    let all = Commands::of(&home).all;
+    let mut pages = BTreeMap::new();
+    let links: Vec<_> =
+        all.iter().filter(|words| words.len() == 1).map(|words| format!("[{0}]({0}.md)", words[0])).collect();
+    let help_of_all = help(&home, &[], USUAL);
+    let index = format!("# remex\n\n{MADE}\n\n{}\n\n```text\n{help_of_all}```\n", links.join(" · "));
+    pages.insert("README.md".to_owned(), index);
+    for words in &all {
+        let page = pages.entry(format!("{}.md", words[0])).or_insert_with(String::new);
+        let (level, note) =
+            if words.len() == 1 { ("#", format!("\n{MADE}\n")) } else { ("\n##", String::new()) };
+        let text = help(&home, words, USUAL);
+        page.push_str(&format!("{level} remex {}\n{note}\n```text\n{text}```\n", words.join(" ")));
     }
-    compare("help", &home, found);
+    compare("docs/cli", ".md", &home, pages);
 }
 
 #[test]
@@ -123,15 +136,20 @@ fn errors_are_as_written_down() {
         text.push_str(&said.err);
         text.push_str(&format!("exit code {}\n\n", said.code.unwrap()));
     }
-    compare("errors", &home, BTreeMap::from([("errors.txt".to_owned(), text)]));
+    compare(
+        "crates/remex-cli/tests/cli/snapshots",
+        ".txt",
+        &home,
+        BTreeMap::from([("errors.txt".to_owned(), text)]),
+    );
 }
 
-/// Compares texts with the files of that kind, and both ways: a file without a text is stale.
-fn compare(kind: &str, home: &Home, found: BTreeMap<String, String>) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/snapshots");
+/// Compares texts with the files of a folder that end like this, and both ways: a file without a text is stale.
+fn compare(folder: &str, ending: &str, home: &Home, found: BTreeMap<String, String>) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
     let found: BTreeMap<_, _> = found.into_iter().map(|(name, text)| (name, general(home, &text))).collect();
     let stale: Vec<_> =
-        files(&directory, kind).into_iter().filter(|name| !found.contains_key(name)).collect();
+        files(&directory, ending).into_iter().filter(|name| !found.contains_key(name)).collect();
     if env::var_os("UPDATE_SNAPSHOTS").is_some() {
         fs::create_dir_all(&directory).unwrap();
         stale.iter().for_each(|name| fs::remove_file(directory.join(name)).unwrap());
@@ -145,15 +163,15 @@ fn compare(kind: &str, home: &Home, found: BTreeMap<String, String>) {
         let expected = fs::read_to_string(directory.join(name)).unwrap_or_default();
         assert!(
             expected == *text,
-            "{name} is not what is printed now; {advice}\n--- expected\n{expected}\n--- found\n{text}"
+            "{folder}/{name} is not what is printed now; {advice}\n--- expected\n{expected}\n--- found\n{text}"
         );
     }
 }
 
-fn files(directory: &Path, kind: &str) -> Vec<String> {
+fn files(directory: &Path, ending: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.starts_with(kind)).collect()
+    names.filter(|name| name.ends_with(ending)).collect()
 }
 
 /// Replaces what differs from version to version and from run to run.

@@ -51,7 +51,7 @@ impl SandboxError {
         let hint = match self {
             Self::Writable(error) => return error.hint(),
             Self::Unreadable { .. } => "use `read-only`, `workspace-write` or the path of a profile",
-            Self::Invalid { .. } => "correct the profile; CLI.md describes it",
+            Self::Invalid { .. } => "correct the profile; docs/serve.md describes it",
             Self::NoWorkspace { .. } => {
                 "name each directory with `--workspace DIR`, or `workspace` in the configuration file"
             }

@@ -105,7 +105,7 @@ pub(super) const ADVICE_ON_OPTIONS: &[(&str, &str, &str)] = &[
         "omit it: `remex run` leaves nothing behind; `remex rm NAME` removes what ran with `--detach` and has exited",
     ),
     ("run", "--volume", "omit it: commands see the files of the host; copy others there with `remex cp`"),
-    ("ps", "--format", "use `--json`; CLI.md describes its members"),
+    ("ps", "--format", "use `--json`; docs/json.md describes its members"),
 ];
 
 /// Returns the command of ours that does what one of another program does.

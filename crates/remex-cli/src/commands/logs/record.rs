@@ -1,4 +1,4 @@
-//! The JSON of lines of output; CLI.md documents it.
+//! The JSON of lines of output; docs/json.md documents it.
 
 use remex_client::process::{GapCause, Stream};
 use remex_proto::Blob;

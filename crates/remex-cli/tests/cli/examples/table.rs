@@ -305,6 +305,8 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
 pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("cargo ", "whoever runs this test has just built the program and runs the tests"),
     ("CODEX_EXEC_SERVER_URL=", "tests/codex runs the real client"),
+    ("codex ", "tests/codex has Codex use it"),
+    ("claude ", "a host need not have this agent"),
     ("scripts/", "they build with the release profile for minutes"),
     ("systemctl ", "there is no systemd in a test; tests/cli/activation.rs passes the same sockets"),
     ("sudo ", "a test is no administrator"),
