@@ -48,16 +48,18 @@ fn what_the_design_documents_name_is_in_the_code() {
 #[test]
 fn values_in_the_design_documents_are_those_of_the_constants() {
     let index = &*INDEX;
-    let mut wrong = Vec::new();
+    let (mut wrong, mut checked) = (Vec::new(), 0);
     for page in design_pages() {
         for (number, line) in prose(&read(page)) {
             for (name, value) in valued(line) {
+                checked += 1;
                 if let Err(actual) = index.check_value(name, value) {
                     wrong.push(format!("{page}:{number}: `{name}` is not {value} but {actual}"));
                 }
             }
         }
     }
+    assert!(checked > 40, "only {checked} values were found");
     report("values in documents that the constants do not have", &wrong);
 }
 
@@ -72,6 +74,11 @@ fn what_comments_name_is_in_the_code() {
             for span in spans(comment) {
                 if let Some(why) = index.missing_in_comment(span) {
                     missing.push(format!("{file}:{number}: `{span}`: {why}"));
+                }
+            }
+            for (name, value) in valued(comment) {
+                if let Err(actual) = index.check_value(name, value) {
+                    missing.push(format!("{file}:{number}: `{name}` is not {value} but {actual}"));
                 }
             }
         }
@@ -253,7 +260,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-/// Returns constants that a line gives with their values: `` `NAME` (50 ms) `` or `` `NAME`, 64 KiB ``.
+/// Returns the constants of a line whose values follow, in parentheses or behind a comma.
 fn valued(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let parts: Vec<_> = line.split('`').collect();
     let pairs = (1..parts.len().saturating_sub(1)).step_by(2).map(move |at| (parts[at], parts[at + 1]));
