@@ -288,8 +288,7 @@ fn renumber(numbers: &mut [String]) {
     let mut last: Vec<u32> = Vec::new();
     for number in numbers {
         let depth = number.split('.').count();
-        last.resize(depth.max(last.len().min(depth)), 0);
-        last.truncate(depth);
+        last.resize(depth, 0);
         *last.last_mut().unwrap() += 1;
         let parts: Vec<_> = last.iter().map(u32::to_string).collect();
         *number = parts.join(".");

@@ -115,7 +115,7 @@ fn the_reference_is_the_help() {
     let index = format!("# remex\n\n{MADE}\n\n{}\n\n```text\n{help_of_all}```\n", links.join(" · "));
     pages.insert("README.md".to_owned(), index);
     for words in &all {
-        let page = pages.entry(format!("{}.md", words[0])).or_insert_with(String::new);
+        let page = pages.entry(format!("{}.md", words[0])).or_default();
         let (level, note) =
             if words.len() == 1 { ("#", format!("\n{MADE}\n")) } else { ("\n##", String::new()) };
         let text = help(&home, words, USUAL);

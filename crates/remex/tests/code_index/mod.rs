@@ -8,8 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Folders without anything of ours.
-const FOREIGN: [&str; 6] = [".git", "target", "node_modules", ".venv", "dist", "__pycache__"];
+/// Folders without anything of ours, apart from hidden ones.
+const FOREIGN: [&str; 4] = ["target", "node_modules", "dist", "__pycache__"];
 
 /// Endings of files whose words count as code.
 const CODE: [&str; 12] =
@@ -401,7 +401,7 @@ pub(super) fn list(folder: &str) -> Vec<String> {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-        if FOREIGN.contains(&name.as_str()) {
+        if FOREIGN.contains(&name.as_str()) || (name.starts_with('.') && name != ".ci") {
             continue;
         }
         if entry.file_type().unwrap().is_dir() {
