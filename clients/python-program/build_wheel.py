@@ -1,20 +1,28 @@
-"""Makes a wheel that puts the program `remex` into the `bin` of a Python environment.
+"""Makes wheels that put the program `remex` into the `bin` of a Python environment.
 
-usage: build_wheel.py PROGRAM DIRECTORY [TARGET]
+usage: build_wheel.py DIRECTORY PROGRAM
+       build_wheel.py --audit DIRECTORY PROGRAM...
 
-TARGET is a Rust target triple, such as x86_64-unknown-linux-musl; without it, the wheel is for this machine only, and
-package indexes refuse it. Needs nothing but Python. The same program makes the same wheel.
+The first makes a wheel for this machine only, which package indexes refuse, and needs nothing but Python.
+The second makes wheels for package indexes. `auditwheel`, a module of this Python, says which C libraries a program runs
+with, and from which version on; that is the tag of the wheel. Each kind of machine gets, for each C library, the first of
+the programs that run with it.
+
+The same program makes the same wheel.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import pathlib
-import struct
+import platform
+import re
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -45,46 +53,78 @@ Description-Content-Type: text/markdown
 
 {readme}"""
 
-#: A program header that names the interpreter of a program which is not static.
-_PT_INTERP = 3
+#: The names of machines by their number in ELF files.
+MACHINES = {62: "x86_64", 183: "aarch64"}
+
+#: The C libraries that indexes know, each with the oldest tag that a wheel can have.
+LIBRARIES = {"manylinux": "manylinux_2_5", "musllinux": "musllinux_1_1"}
 
 
-def platforms(target: str | None, program: bytes) -> list[str]:
-    """Returns the platforms that a program for this target runs on, as wheels name them."""
-    if target is None:
-        return [sysconfig.get_platform().replace("-", "_").replace(".", "_")]
-    machine, _, rest = target.partition("-")
-    if rest == "unknown-linux-musl":
-        if not is_static(program):
-            sys.exit(f"no wheel for {target}: the program is not static, so it does not run on every Linux")
-        return [f"manylinux_2_17_{machine}", f"musllinux_1_1_{machine}"]
-    sys.exit(f"no wheel for {target}: only static programs, *-unknown-linux-musl, run on every Linux")
+def machine(program: pathlib.Path) -> str:
+    """Returns the kind of machine that an ELF program is for, as wheels name it."""
+    head = program.read_bytes()[:20]
+    number = int.from_bytes(head[18:20], "little")
+    if head[:6] != b"\x7fELF\x02\x01" or number not in MACHINES:
+        sys.exit(f"no wheel of {program}: it is not a 64-bit Linux program for {' or '.join(MACHINES.values())}")
+    return MACHINES[number]
 
 
-def is_static(program: bytes) -> bool:
-    """Returns whether a 64-bit ELF program needs no interpreter, and so no C library."""
-    if program[:5] != b"\x7fELF\x02":
-        return False
-    (start,) = struct.unpack_from("<Q", program, 32)
-    size, count = struct.unpack_from("<HH", program, 54)
-    return all(struct.unpack_from("<I", program, start + at * size)[0] != _PT_INTERP for at in range(count))
+def verdict(program: pathlib.Path, library: str) -> str | None:
+    """Returns the tag that auditwheel gives to a program, or None if it does not run with this C library."""
+    with tempfile.TemporaryDirectory() as place:
+        # The name of a wheel says against which C library and for which machine auditwheel judges.
+        path = write([f"{LIBRARIES[library]}_{machine(program)}"], program, pathlib.Path(place), compression=1)
+        command = [sys.executable, "-m", "auditwheel", "show", "--json", str(path)]
+        said = subprocess.run(command, capture_output=True, text=True)
+    try:
+        audit = json.loads(said.stdout)
+    except ValueError:
+        sys.exit(f"no wheel of {program}: auditwheel does not judge it; see scripts/python/install\n{said.stderr}")
+    tag = audit.get("overall_tag", "")
+    return tag if tag.startswith(f"{library}_") else None
 
 
-def main() -> None:
-    if len(sys.argv) not in (3, 4):
-        sys.exit(__doc__)
-    program, directory = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    content = program.read_bytes()
-    tags = platforms(sys.argv[3] if len(sys.argv) == 4 else None, content)
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    version = said.split()[1]
-    base = f"{NAME.replace('-', '_')}-{version}"
+def choose(programs: list[pathlib.Path]) -> dict[pathlib.Path, list[str]]:
+    """Returns the programs that are packed, and the tags of their wheels."""
+    chosen: dict[pathlib.Path, list[str]] = {}
+    taken = set()
+    for program in programs:
+        tags = []
+        for library in LIBRARIES:
+            if (machine(program), library) not in taken and (tag := verdict(program, library)):
+                taken.add((machine(program), library))
+                tags.append(tag)
+        if tags:
+            chosen[program] = tags
+        elif not any(name == machine(program) for name, _ in taken):
+            sys.exit(f"no wheel of {program}: auditwheel accepts it for no C library; build it as scripts/release does")
+    return chosen
+
+
+def version() -> str:
+    """Returns the version of the workspace, which is that of the program."""
+    manifest = (ROOT / "Cargo.toml").read_text()
+    found = re.search(r'^\[workspace\.package\]$.*?^version = "(.*?)"$', manifest, re.MULTILINE | re.DOTALL)
+    assert found is not None, "Cargo.toml has no version"
+    return found[1]
+
+
+def check_version(program: pathlib.Path) -> None:
+    """Exits unless a program says the version of the workspace."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    if said != f"remex {version()}":
+        sys.exit(f"no wheel of {program}: it says `{said}`, and Cargo.toml has version {version()}; build it again")
+
+
+def write(tags: list[str], program: pathlib.Path, directory: pathlib.Path, compression: int = 9) -> pathlib.Path:
+    """Writes a wheel with these platform tags, and returns its path."""
+    base = f"{NAME.replace('-', '_')}-{version()}"
     info = f"{base}.dist-info"
     wheel = "Wheel-Version: 1.0\nGenerator: remex\nRoot-Is-Purelib: false\n"
     wheel += "".join(f"Tag: py3-none-{tag}\n" for tag in tags)
-    metadata = METADATA.format(name=NAME, version=version, readme=(HERE / "README.md").read_text())
+    metadata = METADATA.format(name=NAME, version=version(), readme=(HERE / "README.md").read_text())
     members = {
-        f"{base}.data/scripts/remex": (content, 0o755),
+        f"{base}.data/scripts/remex": (program.read_bytes(), 0o755),
         f"{info}/METADATA": (metadata.encode(), 0o644),
         f"{info}/WHEEL": (wheel.encode(), 0o644),
         f"{info}/licenses/LICENSE-MIT": ((ROOT / "LICENSE-MIT").read_bytes(), 0o644),
@@ -98,14 +138,30 @@ def main() -> None:
     members[f"{info}/RECORD"] = (record.encode(), 0o644)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{base}-py3-none-{'.'.join(tags)}.whl"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=compression) as archive:
         for name, (data, mode) in members.items():
             entry = zipfile.ZipInfo(name)
             entry.external_attr = (0o100000 | mode) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, data)
-    print(path)
+            archive.writestr(entry, data, compresslevel=compression)
+    return path
+
+
+def main(arguments: list[str]) -> None:
+    """Makes the wheels, and prints their paths."""
+    audited = arguments[:1] == ["--audit"]
+    places = [pathlib.Path(argument) for argument in arguments[audited:]]
+    if len(places) < 2 or (len(places) > 2 and not audited):
+        sys.exit(__doc__)
+    directory, *programs = places
+    for program in programs:
+        if not audited or machine(program) == platform.machine():
+            check_version(program)
+    this = re.sub(r"\W", "_", sysconfig.get_platform())
+    chosen = choose(programs) if audited else {programs[0]: [this]}
+    for program, tags in chosen.items():
+        print(write(tags, program, directory))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -41,34 +41,68 @@ def test_no_document_names_a_package_of_someone_else() -> None:
     assert [path for path in documents if foreign.search(path.read_text())] == []
 
 
+def make(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(PROGRAM / "build_wheel.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def test_the_wheel_has_the_program_and_says_whose_it_is(tmp_path: Path) -> None:
+    version = build_wheel().version()
     program = tmp_path / "remex"
-    program.write_text("#!/bin/sh\necho remex 1.2.3\n")
+    program.write_text(f"#!/bin/sh\necho remex {version}\n")
     program.chmod(0o755)
-    command = [sys.executable, str(PROGRAM / "build_wheel.py"), str(program), str(tmp_path)]
-    made = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
-    assert made.name.startswith("remex_program-1.2.3-py3-none-")
+    made = Path(make(tmp_path, program).stdout.strip())
+    assert made.name.startswith(f"remex_program-{version}-py3-none-")
     with zipfile.ZipFile(made) as wheel:
-        assert wheel.read("remex_program-1.2.3.data/scripts/remex") == program.read_bytes()
-        metadata = wheel.read("remex_program-1.2.3.dist-info/METADATA").decode()
+        assert wheel.read(f"remex_program-{version}.data/scripts/remex") == program.read_bytes()
+        metadata = wheel.read(f"remex_program-{version}.dist-info/METADATA").decode()
     for field in ("Name: remex-program", "Author: ", "Keywords: ", "Classifier: ", "License-Expression: "):
         assert f"\n{field}" in metadata
-    # An index takes a static program only.
-    refused = subprocess.run([*command, "x86_64-unknown-linux-musl"], capture_output=True, text=True, check=False)
+    refused = make("--audit", tmp_path, program)
     assert refused.returncode != 0
-    assert "not static" in refused.stderr
+    assert "not a 64-bit Linux program" in refused.stderr
+    program.write_text("#!/bin/sh\necho remex 0.0.1\n")
+    refused = make(tmp_path, program)
+    assert refused.returncode != 0
+    assert "build it again" in refused.stderr
 
 
-def test_a_static_program_runs_on_every_linux() -> None:
-    def elf(*kinds: int) -> bytes:
-        head = b"\x7fELF\x02" + bytes(27) + struct.pack("<Q", 64) + bytes(14) + struct.pack("<HH", 56, len(kinds))
-        return head.ljust(64, b"\0") + b"".join(struct.pack("<I", kind) + bytes(52) for kind in kinds)
+def test_the_wheel_of_a_static_program_is_for_every_c_library(tmp_path: Path) -> None:
+    # One segment, no interpreter, no sections.
+    header = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    header += struct.pack("<HHIQQQIHHHHHH", 2, 183, 1, 0x400000, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    program = tmp_path / "static"
+    program.write_bytes(header + struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 120, 120, 4096))
+    (tags,) = build_wheel().choose([program]).values()
+    assert [re.sub(r"\d+_\d+", "", tag) for tag in tags] == ["manylinux__aarch64", "musllinux__aarch64"]
 
+
+def test_the_wheel_of_a_program_with_a_c_library_is_for_that_library() -> None:
+    shell = Path("/bin/sh").resolve()
+    if b"GLIBC_2" not in shell.read_bytes():
+        pytest.skip("the shell of this machine does not use glibc")
+    (tags,) = build_wheel().choose([shell]).values()
+    assert [tag.split("_")[0] for tag in tags] == ["manylinux"]
+
+
+def test_each_c_library_gets_the_first_program_that_runs_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     module = build_wheel()
-    tags = ["manylinux_2_17_aarch64", "musllinux_1_1_aarch64"]
-    assert module.platforms("aarch64-unknown-linux-musl", elf(6, 1)) == tags
-    for program in (elf(6, 3, 1), b"#!/bin/sh"):
-        with pytest.raises(SystemExit, match="not static"):
-            module.platforms("aarch64-unknown-linux-musl", program)
-    with pytest.raises(SystemExit):
-        module.platforms("x86_64-unknown-linux-gnu", elf(1))
+    verdicts = {
+        "gnu": {"manylinux": "manylinux_2_17"},
+        "static": {"manylinux": "manylinux_2_5", "musllinux": "musllinux_1_2"},
+        "local": {},
+    }
+
+    def verdict(program: Path, library: str) -> str | None:
+        return verdicts[program.name].get(library)
+
+    monkeypatch.setattr(module, "verdict", verdict)
+    monkeypatch.setattr(module, "machine", lambda program: program.parent.name)
+    gnu, static, other = Path("x86_64/gnu"), Path("x86_64/static"), Path("aarch64/static")
+    assert module.choose([gnu, static, other]) == {
+        gnu: ["manylinux_2_17"],
+        static: ["musllinux_1_2"],
+        other: ["manylinux_2_5", "musllinux_1_2"],
+    }
+    with pytest.raises(SystemExit, match="accepts it for no C library"):
+        module.choose([Path("x86_64/local")])

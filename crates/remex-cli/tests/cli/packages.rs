@@ -116,7 +116,12 @@ fn what_cannot_be_built_here_is_named_with_the_reason() {
     let mut command = Command::new(project("scripts/release"));
     let said = script(command.arg("--check"));
     assert_eq!(said.code, Some(0), "{said:?}");
-    for target in ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"] {
+    for target in [
+        "x86_64-unknown-linux-musl",
+        "x86_64-unknown-linux-gnu",
+        "aarch64-unknown-linux-musl",
+        "aarch64-unknown-linux-gnu",
+    ] {
         let line = said.out.lines().find(|line| line.starts_with(target)).unwrap_or_default();
         let ways = ["can be built, with", "run `rustup target add", "there is no C compiler for it"];
         assert!(ways.iter().any(|way| line.contains(way)), "{target}: {}", said.out);
