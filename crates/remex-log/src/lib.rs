@@ -100,25 +100,18 @@
 //! If only the payload is damaged, its header tells what is missing. A record at the end whose payload is too short, fewer
 //! than 48 bytes, or zeros are a write that was not finished.
 
-mod event;
-mod space;
+mod base;
 
 mod reader;
 mod strip;
 mod survey;
 mod writer;
 
-mod disk;
-mod format;
-mod names;
-mod scanner;
-mod siphash;
-
-pub use event::{Cause, Cursor, End, Gap, GapCause, Hold, Item, Point, Produced, Seq, Stream};
-pub use format::{MAX_CHUNK, MAX_END_PAYLOAD, VERSION, VersionError};
+pub use base::event::{Cause, Cursor, End, Gap, GapCause, Hold, Item, Point, Produced, Seq, Stream};
+pub use base::format::{MAX_CHUNK, MAX_END_PAYLOAD, VERSION, VersionError};
+pub use base::scanner::is_lasting;
+pub use base::space::{Quota, Space, Unlimited};
 pub use reader::{Bookmark, Reader};
-pub use scanner::is_lasting;
-pub use space::{Quota, Space, Unlimited};
 pub use strip::strip;
 pub use survey::{Summary, inspect};
 pub use writer::{Appended, Blank, Options, Position, Recovered, Room, Unsynced, Writer};

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
+use crate::base::{
     event::{Cursor, Gap, GapCause, Item, Seq},
     format::{HEAD_LEN, Kind, Lost, RecordHeader},
     names::{self, SegmentName},

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use crate::{
+use crate::base::{
     disk::SAFE_OPEN,
     format::{HEAD_LEN, Kind},
     names,

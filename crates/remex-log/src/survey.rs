@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
-use crate::{
+use crate::base::{
     event::{End, Produced, Seq, Stream},
     format::{HEAD_LEN, Kind, RECORD_LEN, RecordHeader, SegmentHeader},
     names::{self, SegmentName},

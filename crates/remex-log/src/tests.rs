@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::{
     Appended, Cause, Cursor, Gap, GapCause, Hold, Item, Options, Point, Reader, Room, Seq, Space, Stream,
     Unlimited, Writer,
-    disk::{Disk, FileSystem},
+    base::disk::{Disk, FileSystem},
 };
 
 /// Small segments, much retention.
@@ -191,7 +191,7 @@ fn gap(from_seq: Seq, to_seq: Seq, bytes: Option<u64>, cause: GapCause) -> Event
 }
 
 fn segments(dir: &Path) -> Vec<PathBuf> {
-    crate::names::list(dir).unwrap().iter().map(|name| dir.join(name.file_name())).collect()
+    crate::base::names::list(dir).unwrap().iter().map(|name| dir.join(name.file_name())).collect()
 }
 
 fn read_all(dir: &Path, up_to: Seq) -> Vec<Event> {

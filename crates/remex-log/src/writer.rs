@@ -26,7 +26,7 @@ use tail::Tail;
 use unsynced::SyncLoss;
 pub use unsynced::Unsynced;
 
-use crate::{
+use crate::base::{
     disk::Disk,
     event::{Cause, End, Hold, Point, Produced, Seq, Stream},
     format::{

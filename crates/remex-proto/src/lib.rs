@@ -3,41 +3,23 @@
 //! Pure: no I/O, no clock, no tokio, no environment. Start at [`Message`] for one message as
 //! bytes, at [`Call`] for a decoded request, and at [`state`] for the state machines.
 
-pub mod message;
+mod areas;
+mod base;
+mod envelope;
 
-pub mod call;
-pub mod error;
-
-pub mod discovery;
-pub mod flow;
-pub mod fs;
-pub mod http;
-pub mod initialize;
-pub mod network;
-pub mod process;
-pub mod request;
-pub mod session;
-
-pub mod blob;
-pub mod environment;
-pub mod path;
-pub mod sandbox;
-pub mod trace;
+pub use areas::{discovery, environment, fs, http, initialize, network, process, sandbox, session};
+pub use base::{blob, error, flow, path, trace};
+pub use envelope::{call, message, request};
 
 pub mod state;
 
 #[cfg(feature = "schema")]
 pub mod schema;
 
-mod lenient;
-mod method;
-#[cfg(feature = "schema")]
-mod words;
-
-pub use blob::Blob;
-pub use call::{Call, ClientNote, ParseError, ServerNote};
-pub use error::{ErrorKind, FailedStart, RpcError};
-pub use initialize::PROTOCOL_VERSION;
-pub use message::{Malformed, Message, MessageLimits, NumberRange, RequestId};
-pub use path::HostPath;
-pub use trace::{InvalidTrace, TraceCarrier, TraceContext};
+pub use areas::initialize::PROTOCOL_VERSION;
+pub use base::blob::Blob;
+pub use base::error::{ErrorKind, FailedStart, RpcError};
+pub use base::path::HostPath;
+pub use base::trace::{InvalidTrace, TraceCarrier, TraceContext};
+pub use envelope::call::{Call, ClientNote, ParseError, ServerNote};
+pub use envelope::message::{Malformed, Message, MessageLimits, NumberRange, RequestId};

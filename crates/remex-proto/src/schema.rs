@@ -12,12 +12,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Blob, ErrorKind, HostPath, PROTOCOL_VERSION, RequestId, TraceCarrier,
-    blob::Encoded,
-    call::{self, CLIENT_NOTES, METHODS, Origin, SERVER_METHODS, SERVER_NOTES},
-    error,
-    fs::{ContentHash, IfMatch},
-    process::SignalName,
-    sandbox::{self, Sandbox},
+    areas::{
+        fs::{ContentHash, IfMatch},
+        process::SignalName,
+        sandbox::{self, Sandbox},
+    },
+    base::{blob::Encoded, error},
+    envelope::call::{self, CLIENT_NOTES, METHODS, Origin, SERVER_METHODS, SERVER_NOTES},
 };
 
 /// The identity of the schema; it does not change with the version.

@@ -8,57 +8,39 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "server")]
-mod address;
-mod connect;
-mod frame_reader;
-mod framing;
-#[cfg(feature = "server")]
-mod handshake;
-mod http;
-#[cfg(feature = "server")]
-mod listener;
-pub mod memory;
-#[cfg(target_os = "linux")]
-mod peer_process;
-#[cfg(feature = "server")]
-mod regular_file;
-mod send_buffer;
-#[cfg(feature = "server")]
-mod stdio;
-mod stream;
+mod base;
+mod frames;
+mod links;
+
+pub use base::memory;
+pub use frames::websocket;
 #[cfg(feature = "tls")]
-pub mod tls;
-#[cfg(feature = "server")]
-mod unix;
-pub mod websocket;
-#[cfg(feature = "server")]
-mod writers;
+pub use links::tls;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "server")]
-pub use address::{AddressError, ListenAddress};
-pub use connect::{ConnectError, Reason, Target, connect};
-pub use frame_reader::{FrameReader, Incoming};
-pub use framing::{Framing, Role};
+pub use base::regular_file::{open_given, open_regular};
 #[cfg(feature = "server")]
-pub use handshake::{
+pub use base::writers::{OthersCanWrite, check_writers, is_unmapped};
+pub use frames::frame_reader::{FrameReader, Incoming};
+pub use frames::framing::{Framing, Role};
+pub use frames::send_buffer::SendBuffer;
+#[cfg(feature = "server")]
+pub use links::address::{AddressError, ListenAddress};
+pub use links::connect::{ConnectError, Reason, Target, connect};
+#[cfg(feature = "server")]
+pub use links::handshake::{
     HandshakeConfig, HostNames, NotUpgraded, Page, Readiness, Received, Refusal, Upgrade, receive,
     refuse_at_once,
 };
 #[cfg(feature = "server")]
-pub use listener::{Accepted, BindError, Inherited, Kept, Listener};
+pub use links::listener::{Accepted, BindError, Inherited, Kept, Listener};
 #[cfg(target_os = "linux")]
-pub use peer_process::{PeerProcess, jailed_on_own_network, processes};
+pub use links::peer_process::{PeerProcess, jailed_on_own_network, processes};
 #[cfg(feature = "server")]
-pub use regular_file::{open_given, open_regular};
-pub use send_buffer::SendBuffer;
-#[cfg(feature = "server")]
-pub use stdio::stdio;
-pub use stream::Stream;
-#[cfg(feature = "server")]
-pub use writers::{OthersCanWrite, check_writers, is_unmapped};
+pub use links::stdio::stdio;
+pub use links::stream::Stream;
 
 /// The receiving half of a connection over any transport.
 pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;

@@ -4,24 +4,21 @@
 //! whether it may be read, written or neither. Pure: it decides, and others enforce. The only view of the file system
 //! is the trait [`Host`]. Start at [`resolve`].
 
-mod access;
-mod error;
-mod host;
-mod hosts;
-#[cfg(feature = "serde")]
-pub mod os_bytes;
-mod pattern;
+mod base;
 mod policy;
 mod protect;
 mod resolve;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use access::{Access, Action};
-pub use error::{PolicyError, Reason};
-pub use host::{Host, Kind, Node, SystemHost};
-pub use hosts::{HostDenial, HostList, HostName, HostPattern, HostPatternError, Hosts, NameError};
-pub use pattern::Pattern;
+#[cfg(feature = "serde")]
+pub use base::os_bytes;
+
+pub use base::access::{Access, Action};
+pub use base::error::{PolicyError, Reason};
+pub use base::host::{Host, Kind, Node, SystemHost};
+pub use base::hosts::{HostDenial, HostList, HostName, HostPattern, HostPatternError, Hosts, NameError};
+pub use base::pattern::Pattern;
 pub use policy::{Link, Obstacle, Policy, Rule};
 pub use remex_proto::sandbox::{Network, Preset};
 pub use resolve::{Request, resolve};

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use remex_proto::sandbox::Network;
 
-use crate::{
+use crate::base::{
     access::{Access, Action},
     error::{PolicyError, Reason},
     host::Kind,

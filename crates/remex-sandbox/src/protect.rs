@@ -14,9 +14,11 @@ use std::{
 use remex_proto::sandbox::PROTECTED_NAMES;
 
 use crate::{
-    access::Access,
-    error::{PolicyError, Reason},
-    host::{Host, Kind, Located, Node, locate},
+    base::{
+        access::Access,
+        error::{PolicyError, Reason},
+        host::{Host, Kind, Located, Node, locate},
+    },
     policy::{GIT, Rule, RuleMap},
 };
 

@@ -15,11 +15,13 @@ use remex_proto::{
 };
 
 use crate::{
-    access::Access,
-    error::{PolicyError, Reason},
-    host::{Host, Kind, Located, locate},
-    hosts::HostList,
-    pattern::{self, Glob, Pattern, Patterns, Start},
+    base::{
+        access::Access,
+        error::{PolicyError, Reason},
+        host::{Host, Kind, Located, locate},
+        hosts::HostList,
+        pattern::{self, Glob, Pattern, Patterns, Start},
+    },
     policy::{GIT, Link, Parts, Policy, Rule, RuleMap},
     protect::{Protection, git_directories},
 };

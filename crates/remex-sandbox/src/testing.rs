@@ -19,9 +19,11 @@ use remex_proto::{
 use serde::Deserialize;
 
 use crate::{
-    access::Action,
-    error::{PolicyError, Reason},
-    host::{Host, Node, locate},
+    base::{
+        access::Action,
+        error::{PolicyError, Reason},
+        host::{Host, Node, locate},
+    },
     policy::Policy,
     resolve::{Request, resolve},
 };

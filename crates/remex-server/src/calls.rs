@@ -27,21 +27,29 @@ use tracing::Instrument as _;
 use target::ProcessTarget;
 
 use crate::{
-    audit::PeerInfo,
-    context::CallContext,
+    access::{
+        audit::PeerInfo,
+        identity::{Credential, Identity},
+        scope::Scopes,
+        ssh_login::SshLogin,
+    },
+    areas::{
+        context::CallContext,
+        environment,
+        fs::{FileCalls, PathGuard},
+        http::{BodyPace, HttpCalls},
+        watch::Watches,
+    },
+    base::{
+        limits::Limits,
+        trace::{self, RequestFacts, RequestTrace},
+    },
     engine::{Owner as _, Request},
-    environment,
-    fs::{FileCalls, PathGuard},
-    http::{BodyPace, HttpCalls},
-    identity::{Credential, Identity},
-    limits::Limits,
     outbox::{Observation, Outbox, Responder, close_code::POLICY},
-    process::{Process, StartAt},
-    scope::Scopes,
-    session::{Session, SessionRegistry, Subscriber},
-    ssh_login::SshLogin,
-    trace::{self, RequestFacts, RequestTrace},
-    watch::Watches,
+    sessions::{
+        process::{Process, StartAt},
+        session::{Session, SessionRegistry, Subscriber},
+    },
 };
 
 /// The calls of one connection.

@@ -55,15 +55,16 @@ use remex_proto::{
 use tokio::sync::Notify;
 
 use crate::{
-    account::{Account, Charge, Kind},
-    clock::now_ms,
-    host::Host,
-    keeper_link::{
+    base::{clock::now_ms, limits::Limits},
+    shared::{
+        account::{Account, Charge, Kind},
+        host::Host,
+        proxy::Denials,
+    },
+    state::keeper_link::{
         KeeperLink,
         message::{ExitRecord, Key},
     },
-    limits::Limits,
-    proxy::Denials,
 };
 
 pub(crate) use audience::{Audience, Caller, Holding, Outcome};
@@ -442,8 +443,6 @@ impl<A: Audience> Engine<A> {
         if let Lifecycle::Starting(attempt) = &self.state().lifecycle {
             attempt.abort();
         }
-    }
-
     }
 
     /// Returns how much the log may hold now, given what session and server have left.

@@ -4,71 +4,27 @@
 //! them. A session owns processes. A process is one task that writes one log, and an outbox holds what waits to
 //! be sent. The server never reads configuration itself: the program passes a [`Config`].
 
-// Layers from bottom to top: a module uses only modules in groups above its own in this list.
-// `tests/architecture.rs` in the package `remex` checks that, and defines the order within a group.
+// From bottom to top: each room uses only those above it in this list. `tests/architecture.rs` in the package `remex`
+// checks that, and has the order of the modules in each room.
+mod base;
 
-// Plain values and tools.
-mod account;
-mod admission;
-mod audit;
-mod auth;
-mod available_memory;
-mod budget;
-mod clock;
-mod compute;
-mod config;
-mod confinement;
-mod deadlines;
-mod durable;
-mod identity;
-mod io_error;
-mod jail_support;
-mod keeper_link;
-mod limits;
-mod log_limit;
-mod metrics;
-mod nofollow;
-mod rate;
-mod resource_limits;
-mod scope;
-mod socket_owner;
-mod ssh_login;
-mod state_dir;
-mod supervise;
-mod threads;
-pub mod token;
-mod trace;
-mod unix_peer;
-mod user_account;
+mod access;
 
-// State and services that everything on the host shares.
-mod host;
-mod tls;
-mod watcher;
-mod web;
+mod state;
 
-// The process engine, which knows no clients, and the outbox, which knows no processes.
+mod shared;
+
 mod engine;
+
 mod outbox;
 
-// Areas, each with its own state.
-mod context;
-mod environment;
-mod fs;
-mod http;
-mod watch;
+mod areas;
 
-// Processes that clients follow, and the sessions that own them.
-mod process;
-mod proxy;
-mod session;
+mod sessions;
 
-// From connections to calls.
 mod calls;
-mod collect;
-mod connection;
-mod keeper;
-mod server;
+
+mod edge;
 
 #[cfg(test)]
 mod tests;
@@ -79,17 +35,18 @@ pub use remex_process::{
     spare_address_space, spawn_own, take_kept, take_signals,
 };
 
-pub use audit::AuditConfig;
-pub use collect::{CollectError, collect_state};
-pub use config::{
+pub use access::audit::AuditConfig;
+pub use access::config::{
     Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies,
     SandboxFloor, StartPolicy, StateConfig, Trust, UserGrant,
 };
-pub use confinement::CredentialRecord;
-pub use keeper::{KeeperError, keep, knows_tables};
-pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
-pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
-pub use server::{CreateError, Server};
-pub use socket_owner::check_unconfined;
-pub use token::TokenGrant;
-pub use trace::SetParent;
+pub use access::scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
+pub use access::socket_owner::check_unconfined;
+pub use access::token;
+pub use access::token::TokenGrant;
+pub use base::limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
+pub use base::trace::SetParent;
+pub use edge::collect::{CollectError, collect_state};
+pub use edge::keeper::{KeeperError, keep, knows_tables};
+pub use edge::server::{CreateError, Server};
+pub use shared::confinement::CredentialRecord;

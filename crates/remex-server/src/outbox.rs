@@ -36,9 +36,9 @@ use remex_proto::{
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::{
-    account::{Charge, Kind},
+    base::limits::Limits,
     engine::ReadExtent,
-    limits::Limits,
+    shared::account::{Charge, Kind},
 };
 use asked::Asked;
 pub(crate) use connections::{Connections, Shared};

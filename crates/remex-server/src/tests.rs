@@ -31,8 +31,8 @@ use tokio::{
 use crate::{
     Auth, CgroupUse, Config, HostInfo, Limits, MetricsAccess, Proxies, SandboxFloor, Server, StartPolicy,
     Trust,
-    connection::{self, Link, Transport, Validity},
-    identity::{Credential, Identity},
+    access::identity::{Credential, Identity},
+    edge::connection::{self, Link, Transport, Validity},
 };
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

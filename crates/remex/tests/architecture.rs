@@ -60,59 +60,59 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 /// Nothing depends on these.
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
-/// The modules of the server from the bottom to the top: each uses only those before it.
+/// The rooms of the server from the bottom to the top, and the modules within: each uses only those before it.
 const SERVER_LAYERS: [&str; 51] = [
-    "clock",
-    "log_limit",
-    "trace",
-    "limits",
-    "scope",
-    "audit",
-    "metrics",
-    "token",
-    "config",
-    "resource_limits",
-    "identity",
-    "state_dir",
-    "keeper_link",
-    "auth",
-    "admission",
-    "rate",
-    "socket_owner",
-    "unix_peer",
-    "ssh_login",
-    "user_account",
-    "supervise",
-    "threads",
-    "compute",
-    "available_memory",
-    "account",
-    "budget",
-    "deadlines",
-    "durable",
-    "io_error",
-    "nofollow",
-    "confinement",
-    "jail_support",
-    "web",
-    "proxy",
-    "watcher",
-    "host",
-    "tls",
+    "base/clock",
+    "base/log_limit",
+    "base/trace",
+    "base/limits",
+    "base/supervise",
+    "base/threads",
+    "base/compute",
+    "base/deadlines",
+    "base/available_memory",
+    "base/metrics",
+    "base/io_error",
+    "base/nofollow",
+    "access/scope",
+    "access/audit",
+    "access/token",
+    "access/config",
+    "access/identity",
+    "access/auth",
+    "access/admission",
+    "access/rate",
+    "access/socket_owner",
+    "access/unix_peer",
+    "access/ssh_login",
+    "access/user_account",
+    "state/state_dir",
+    "state/keeper_link",
+    "state/durable",
+    "shared/account",
+    "shared/budget",
+    "shared/resource_limits",
+    "shared/confinement",
+    "shared/jail_support",
+    "shared/proxy",
+    "shared/web",
+    "shared/watcher",
+    "shared/host",
     "engine",
     "outbox",
-    "context",
-    "fs",
-    "http",
-    "watch",
-    "environment",
-    "process",
-    "session",
+    "areas/context",
+    "areas/fs",
+    "areas/http",
+    "areas/watch",
+    "areas/environment",
+    "sessions/process",
+    "sessions/session",
     "calls",
-    "connection",
-    "server",
-    "keeper",
-    "collect",
+    "edge/tls",
+    "edge/connection",
+    "edge/server",
+    "edge/keeper",
+    "edge/collect",
 ];
 
 /// The rooms of the client from the bottom to the top, and the modules within: each uses only those before it.
@@ -145,92 +145,140 @@ const CLIENT_LAYERS: [&str; 26] = [
     "api/environment",
 ];
 
-/// The modules of the protocol crate from the bottom to the top: each uses only those before it.
+/// The rooms of the protocol crate from the bottom to the top, and the modules within: each uses only those before it.
 const PROTO_LAYERS: [&str; 22] = [
-    "words",
-    "lenient",
-    "trace",
-    "error",
-    "blob",
-    "path",
-    "flow",
-    "session",
-    "environment",
-    "sandbox",
-    "network",
-    "discovery",
-    "process",
-    "fs",
-    "http",
-    "initialize",
-    "method",
-    "message",
-    "request",
-    "call",
+    "base/words",
+    "base/lenient",
+    "base/trace",
+    "base/blob",
+    "base/path",
+    "base/flow",
+    "base/method",
+    "base/error",
+    "areas/session",
+    "areas/environment",
+    "areas/sandbox",
+    "areas/network",
+    "areas/discovery",
+    "areas/process",
+    "areas/fs",
+    "areas/http",
+    "areas/initialize",
+    "envelope/message",
+    "envelope/request",
+    "envelope/call",
     "state",
     "schema",
 ];
 
-/// The modules of the process crate from the bottom to the top: each uses only those before it.
+/// The rooms of the process crate from the bottom to the top, and the modules within: each uses only those before it.
 const PROCESS_LAYERS: [&str; 42] = [
-    "memory",
-    "pid",
-    "signal",
-    "tag",
-    "user",
-    "plain",
-    "sys",
-    "shared_table",
-    "early_signals",
-    "own_end",
-    "foreground",
-    "handover",
-    "tag_limit",
-    "proc",
-    "adoption",
-    "hidden",
-    "brief",
-    "jail",
-    "error",
-    "rlimits",
-    "cgroup",
-    "start",
-    "spec",
-    "image",
-    "descriptors",
-    "reaper",
-    "leader",
-    "attempt",
-    "slots",
-    "clone",
-    "supervised",
-    "resources",
-    "init",
-    "janitor",
-    "prepared",
-    "newborn",
-    "support",
-    "exit",
-    "proxy",
-    "tree",
-    "spawner",
-    "watchdog",
+    "base/memory",
+    "base/pid",
+    "base/signal",
+    "base/tag",
+    "base/user",
+    "base/plain",
+    "base/sys",
+    "base/shared_table",
+    "base/slots",
+    "base/tag_limit",
+    "base/proc",
+    "base/rlimits",
+    "own/early_signals",
+    "own/own_end",
+    "own/foreground",
+    "own/handover",
+    "request/jail",
+    "request/error",
+    "request/cgroup",
+    "request/start",
+    "request/spec",
+    "kin/adoption",
+    "kin/reaper",
+    "kin/leader",
+    "kin/hidden",
+    "kin/brief",
+    "kin/tree",
+    "launch/proxy",
+    "launch/image",
+    "launch/descriptors",
+    "launch/attempt",
+    "launch/clone",
+    "launch/supervised",
+    "launch/resources",
+    "launch/init",
+    "launch/janitor",
+    "launch/prepared",
+    "launch/newborn",
+    "launch/support",
+    "launch/exit",
+    "launch/spawner",
+    "launch/watchdog",
 ];
 
-/// The modules of the sandbox crate from the bottom to the top: each uses only those before it.
-const SANDBOX_LAYERS: [&str; 10] =
-    ["os_bytes", "access", "hosts", "error", "host", "pattern", "policy", "protect", "resolve", "testing"];
+/// The rooms of the sandbox crate from the bottom to the top, and the modules within: each uses only those before it.
+const SANDBOX_LAYERS: [&str; 10] = [
+    "base/os_bytes",
+    "base/access",
+    "base/hosts",
+    "base/error",
+    "base/host",
+    "base/pattern",
+    "policy",
+    "protect",
+    "resolve",
+    "testing",
+];
+
+/// The rooms of the transport crate from the bottom to the top, and the modules within: each uses only those before it.
+const RPC_LAYERS: [&str; 17] = [
+    "base/memory",
+    "base/regular_file",
+    "base/writers",
+    "frames/websocket",
+    "frames/framing",
+    "frames/frame_reader",
+    "frames/send_buffer",
+    "frames/http",
+    "links/stream",
+    "links/tls",
+    "links/unix",
+    "links/stdio",
+    "links/address",
+    "links/listener",
+    "links/peer_process",
+    "links/connect",
+    "links/handshake",
+];
+
+/// The rooms of the log crate from the bottom to the top, and the modules within: each uses only those before it.
+const LOG_LAYERS: [&str; 11] = [
+    "base/event",
+    "base/siphash",
+    "base/names",
+    "base/format",
+    "base/disk",
+    "base/space",
+    "base/scanner",
+    "strip",
+    "survey",
+    "reader",
+    "writer",
+];
 
 /// The folders of the program from the bottom to the top: each uses only those before it.
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
 
 /// The layers of each crate that has them.
-const LAYERS: [(&str, &[&str]); 6] = [
+const LAYERS: [(&str, &[&str]); 8] = [
     ("remex-server", &SERVER_LAYERS),
     ("remex-client", &CLIENT_LAYERS),
     ("remex-proto", &PROTO_LAYERS),
     ("remex-process", &PROCESS_LAYERS),
     ("remex-sandbox", &SANDBOX_LAYERS),
+    ("remex-rpc", &RPC_LAYERS),
+    ("remex-log", &LOG_LAYERS),
     ("remex-cli", &PROGRAM_LAYERS),
 ];
 
@@ -311,6 +359,16 @@ fn each_module_of_the_sandbox_crate_uses_only_those_below_it() {
 }
 
 #[test]
+fn each_module_of_the_transport_crate_uses_only_those_below_it() {
+    check_layers("remex-rpc", &RPC_LAYERS);
+}
+
+#[test]
+fn each_module_of_the_log_crate_uses_only_those_below_it() {
+    check_layers("remex-log", &LOG_LAYERS);
+}
+
+#[test]
 fn each_folder_of_the_program_uses_only_those_below_it() {
     check_layers("remex-cli", &PROGRAM_LAYERS);
 }
@@ -319,21 +377,23 @@ fn each_folder_of_the_program_uses_only_those_below_it() {
 fn the_documents_list_the_rooms_of_the_code() {
     let layers: BTreeMap<_, _> = LAYERS.into_iter().collect();
     let mut listed = BTreeSet::new();
-    for page in ["ARCHITECTURE.md", "docs/design/server.md"] {
-        for (package, lines) in blocks(page, "rooms ") {
-            let layers = layers[&package[..]];
-            // Names of one line are apart by one space, and what they are for by more.
-            let names = lines.iter().flat_map(|line| line.split("  ").next().unwrap().split(' '));
-            let names: Vec<_> = names.map(str::to_owned).collect();
-            let mut rooms: Vec<_> =
-                layers.iter().rev().map(|layer| layer.split('/').next().unwrap()).collect();
-            rooms.dedup();
-            assert_eq!(names, rooms, "the rooms of `{package}` in {page}, from the top down");
-            listed.insert(package);
-        }
+    // Names of one line are apart by one space, and what they are for by more.
+    fn names(lines: &[String]) -> impl Iterator<Item = &str> {
+        lines.iter().flat_map(|line| line.split("  ").next().unwrap().split(' '))
     }
-    for package in ["remex-cli", "remex-client", "remex-server"] {
+    for (package, lines) in blocks("ARCHITECTURE.md", "rooms ") {
+        let layers = layers[&package[..]];
+        let mut rooms: Vec<_> = layers.iter().rev().map(|layer| layer.split('/').next().unwrap()).collect();
+        rooms.dedup();
+        assert!(names(&lines).eq(rooms), "the rooms of `{package}`, from the top down");
+        listed.insert(package);
+    }
+    for (package, _) in LAYERS {
         assert!(listed.contains(package), "no page lists the rooms of `{package}`");
+    }
+    for (package, lines) in blocks("docs/design/server.md", "modules ") {
+        let modules = layers[&package[..]].iter().rev().map(|layer| layer.rsplit('/').next().unwrap());
+        assert!(names(&lines).eq(modules), "the modules of `{package}`, from the top down");
     }
 }
 

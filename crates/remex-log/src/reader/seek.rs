@@ -5,7 +5,7 @@
 use std::io;
 
 use super::{Bookmark, Place, Reader};
-use crate::{
+use crate::base::{
     event::{Cursor, Seq},
     format::{HEAD_LEN, Kind, RecordHeader},
     names::SegmentName,

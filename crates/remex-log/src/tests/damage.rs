@@ -5,8 +5,10 @@ use std::{fs, os::unix::fs::symlink};
 use super::*;
 use crate::{
     VersionError,
-    format::{HEAD_LEN, Kind, Lost, RecordHeader, SegmentHeader, push_record},
-    names::SegmentName,
+    base::{
+        format::{HEAD_LEN, Kind, Lost, RecordHeader, SegmentHeader, push_record},
+        names::SegmentName,
+    },
 };
 
 /// Copies a log, so that it can be damaged again and again.

@@ -236,7 +236,7 @@ fn a_stripped_log_has_its_notes_and_nothing_else() {
     strip(log.path()).unwrap();
     let after = inspect(log.path()).unwrap();
     assert_eq!(after.notes, before.notes);
-    assert_eq!(crate::names::list(log.path()).unwrap().len(), 1);
+    assert_eq!(crate::base::names::list(log.path()).unwrap().len(), 1);
     assert!(after.disk_bytes < 600 && after.disk_bytes < before.disk_bytes / 4, "{after:?}");
     strip(log.path()).unwrap();
     assert_eq!(inspect(log.path()).unwrap(), after);

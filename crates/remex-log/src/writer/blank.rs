@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::{Options, Writer, full, ledger::Ledger, open::first_reserve, tail::Tail};
-use crate::{disk::FileSystem, space::Space, survey::Survey};
+use crate::{
+    base::{disk::FileSystem, space::Space},
+    survey::Survey,
+};
 
 /// A log without events, limits and owner.
 ///

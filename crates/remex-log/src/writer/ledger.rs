@@ -10,12 +10,14 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{BLOCK, retention::LostRuns};
 use crate::{
-    event::{Cause, End, Produced, Seq, Stream},
-    format::{
-        GAP_RECORD, HEAD_LEN, Kind, Lost, MAX_END_PAYLOAD, RECORD_LEN, RecordHeader, SegmentHeader,
-        push_record,
+    base::{
+        event::{Cause, End, Produced, Seq, Stream},
+        format::{
+            GAP_RECORD, HEAD_LEN, Kind, Lost, MAX_END_PAYLOAD, RECORD_LEN, RecordHeader, SegmentHeader,
+            push_record,
+        },
+        names::SegmentName,
     },
-    names::SegmentName,
     survey::Summary,
 };
 

@@ -15,10 +15,12 @@ use super::{
     unsynced::SyncLoss,
 };
 use crate::{
-    disk::{Disk, FileSystem},
-    format::RECORD_LEN,
-    scanner::{Opened, Scanner},
-    space::Space,
+    base::{
+        disk::{Disk, FileSystem},
+        format::RECORD_LEN,
+        scanner::{Opened, Scanner},
+        space::Space,
+    },
     survey::{Summary, Survey, TailState},
 };
 
@@ -39,7 +41,7 @@ impl Writer {
     /// If the directory has a log, or the file system reports an error.
     pub fn create(dir: impl Into<PathBuf>, options: Options, space: Arc<dyn Space>) -> io::Result<Writer> {
         let dir = dir.into();
-        if !crate::names::list(&dir)?.is_empty() {
+        if !crate::base::names::list(&dir)?.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 "the directory has a log; open it instead",

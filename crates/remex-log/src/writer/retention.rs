@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{
+use crate::base::{
     event::{Hold, Point, Seq},
     names::SegmentName,
 };

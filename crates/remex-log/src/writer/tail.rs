@@ -4,7 +4,7 @@ use std::{fs::File, io, path::Path};
 
 use rustix::io::Errno;
 
-use crate::{
+use crate::base::{
     disk::{Disk, write_all},
     event::{Cause, Seq},
     format::SegmentHeader,

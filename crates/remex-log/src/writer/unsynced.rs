@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use crate::names::SegmentName;
+use crate::base::names::SegmentName;
 
 /// Files of a log that may not be on the medium; see [`crate::Writer::unsynced`].
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::names::{definition, method_name};
-use crate::call::{Method, Origin, Takes};
+use crate::envelope::call::{Method, Origin, Takes};
 
 /// Returns a reference to a definition.
 pub(super) fn reference(name: &str) -> Value {

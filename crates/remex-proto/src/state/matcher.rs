@@ -16,7 +16,7 @@ use regex_automata::{
     util::{start, syntax},
 };
 
-use crate::{ErrorKind, RpcError, process::Stream};
+use crate::{ErrorKind, RpcError, areas::process::Stream};
 
 /// The longest expression accepted.
 const PATTERN_BYTES: usize = 8 << 10;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::process::{GapCause, Produced, Stream};
+pub use crate::areas::process::{GapCause, Produced, Stream};
 
 /// The sequence number of an event in its process, from 1; output, exit and close are events.
 pub type Seq = u64;

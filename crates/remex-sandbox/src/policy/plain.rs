@@ -14,7 +14,7 @@ use remex_proto::sandbox::Network;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use super::{Link, Parts, Policy, Rule};
-use crate::{
+use crate::base::{
     access::Access,
     error::Reason,
     host::Kind,
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::HostList;
+    use crate::base::hosts::HostList;
 
     fn bytes(text: &str) -> OsBytes<'_> {
         OsStr::new(text).into()

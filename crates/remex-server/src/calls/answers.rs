@@ -5,12 +5,14 @@ use std::{future::Future, sync::Arc};
 use remex_proto::RpcError;
 
 use crate::{
-    account::FLOOR,
-    budget::{self, SHORT, Share},
     engine::{NotRead, unknown_process},
-    host::Host,
     outbox::{Encoding, Responder},
-    process::Process,
+    sessions::process::Process,
+    shared::{
+        account::FLOOR,
+        budget::{self, SHORT, Share},
+        host::Host,
+    },
 };
 
 /// Hint for output that does not fit.

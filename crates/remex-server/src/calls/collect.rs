@@ -6,12 +6,13 @@ use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 
 use super::{Calls, permission};
 use crate::{
-    clock::{now_ms, steady_ms},
-    durable::{ClosedLog, Rule, disk_space},
+    base::{
+        clock::{now_ms, steady_ms},
+        supervise::defect,
+    },
     outbox::Responder,
-    process::Process,
-    session::Session,
-    supervise::defect,
+    sessions::{process::Process, session::Session},
+    state::durable::{ClosedLog, Rule, disk_space},
 };
 
 /// The client of a session that ends this soon may still return for the output.

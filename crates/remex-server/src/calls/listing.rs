@@ -6,7 +6,12 @@ use remex_process::{Tag, tree::Member};
 use remex_proto::{RequestId, message, process as wire};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use crate::{budget::SHORT, engine::NotRead, outbox::Fallible, process::Process, session::Session};
+use crate::{
+    engine::NotRead,
+    outbox::Fallible,
+    sessions::{process::Process, session::Session},
+    shared::budget::SHORT,
+};
 
 /// The processes of some sessions, oldest first.
 pub(crate) struct ProcessList {

@@ -5,7 +5,7 @@ use remex_proto::{
     fs::{IfMatch, OpenMode},
 };
 
-use crate::scope::{Permission, Scopes};
+use crate::access::scope::{Permission, Scopes};
 
 /// Refuses a call that the scopes of a credential do not allow.
 pub(super) fn check(call: &Call, scopes: &Scopes) -> Result<(), RpcError> {

@@ -15,14 +15,17 @@ use super::{
     permission,
 };
 use crate::{
-    account::{self, Kind},
-    budget,
-    compute::LARGE_MESSAGE,
+    base::{compute::LARGE_MESSAGE, threads::ClientThreads},
     engine::{Backoff, HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable},
     outbox::{AfterSend, ConnectionId, Encoding, Responder},
-    process::Process,
-    session::{Session, StartBounds},
-    threads::ClientThreads,
+    sessions::{
+        process::Process,
+        session::{Session, StartBounds},
+    },
+    shared::{
+        account::{self, Kind},
+        budget,
+    },
 };
 
 /// About what a wait for text in output needs at most.

@@ -4,10 +4,10 @@ use remex_proto::{Call, RpcError};
 
 use super::{Calls, target::ProcessTarget};
 use crate::{
-    audit::{self, Attached, Audited, Entry, Outcome, Target},
-    host::Host,
+    access::audit::{self, Attached, Audited, Entry, Outcome, Target},
     outbox::Responder,
-    session::OpenedSession,
+    sessions::session::OpenedSession,
+    shared::host::Host,
 };
 
 /// Whose session a call reaches.

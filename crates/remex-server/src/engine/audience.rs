@@ -10,7 +10,7 @@ use remex_proto::{
 };
 
 use super::{Engine, Owner, ProcessLog, ProcessState, Spec};
-use crate::limits::Limits;
+use crate::base::limits::Limits;
 
 /// Readers of a process's log. Part of the engine's state, so its methods run while that is locked.
 pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {

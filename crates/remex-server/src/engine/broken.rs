@@ -11,8 +11,8 @@ use super::{
     Starting, task, terminate,
 };
 use crate::{
-    keeper_link::message::UNKNOWN_CODE,
-    supervise::{catch_panic, defect, supervise},
+    base::supervise::{catch_panic, defect, supervise},
+    state::keeper_link::message::UNKNOWN_CODE,
 };
 
 /// The text that readers get in `failure`.

@@ -7,7 +7,7 @@ use super::{
     log::{StoredLog, Unread},
     start::Confined,
 };
-use crate::proxy::Denials;
+use crate::shared::proxy::Denials;
 
 /// How much output is searched for the words of a denial.
 const JUDGED_BYTES: usize = 64 << 10;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use remex_proto::state::output::Hold;
 
 use super::{Audience, Engine, Holding, LogWriter as _, Place, ProcessLog as _, ProcessState, Spec};
-use crate::{keeper_link::message::ToKeeper, limits::Limits};
+use crate::{base::limits::Limits, state::keeper_link::message::ToKeeper};
 
 impl<A: Audience> Engine<A> {
     /// Reads what is buffered now into the log, whether or not there is room for it.

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-
 use super::{Audience, Engine, Holding, ProcessState};
 
 /// How often the log says it of one process.

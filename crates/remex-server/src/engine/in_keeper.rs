@@ -18,11 +18,9 @@ use super::{
     task, terminate,
 };
 use crate::{
-    account::Account,
-    clock::now_ms,
-    host::Host,
-    keeper_link::message::{Progress, Rules},
-    limits::Limits,
+    base::{clock::now_ms, limits::Limits},
+    shared::{account::Account, host::Host},
+    state::keeper_link::message::{Progress, Rules},
 };
 
 /// What the keeper knows about a process.

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Caller;
 use crate::{
-    account::{Account, FLOOR, Kind},
-    limits::Limits,
+    base::limits::Limits,
+    shared::account::{Account, FLOOR, Kind},
 };
 
 /// A `process/write` that has not been answered.

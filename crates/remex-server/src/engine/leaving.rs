@@ -24,7 +24,7 @@ use super::{
     task::{Ending, Runner},
     terminate::{self, GraceRecord},
 };
-use crate::keeper_link::message::{ExitRecord, Rules};
+use crate::state::keeper_link::message::{ExitRecord, Rules};
 
 /// Whether another program will go on with a process.
 pub(super) enum Leaving<A: Audience> {

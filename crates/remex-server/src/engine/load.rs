@@ -12,10 +12,8 @@ use remex_proto::state::output_log::Cursor;
 
 use super::{Audience, Engine, Owner as _, ServerLog, log::Loaded};
 use crate::{
-    host::{Host, Phase},
-    log_limit::LogLimit,
-    supervise::Panicked,
-    threads::ClientThreads,
+    base::{log_limit::LogLimit, supervise::Panicked, threads::ClientThreads},
+    shared::host::{Host, Phase},
 };
 
 /// The delays between attempts to read files.

@@ -22,7 +22,7 @@ use remex_proto::{
     },
 };
 
-use crate::keeper_link::message::ExitRecord;
+use crate::state::keeper_link::message::ExitRecord;
 pub(crate) use block::Block;
 pub(crate) use disk_view::{DiskLogView, Loaded};
 pub(crate) use disk_writer::{DiskLogWriter, LogRecord};

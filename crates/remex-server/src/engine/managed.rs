@@ -14,10 +14,12 @@ use remex_sandbox::{HostList, Hosts};
 
 use super::{Audience, Engine, Owner as _};
 use crate::{
-    audit::Denial,
-    confinement::unavailable,
-    host::Phase,
-    proxy::{Ask, Decider, Denials, Exits, OnDenial, Review, Socks, Tell},
+    access::audit::Denial,
+    shared::{
+        confinement::unavailable,
+        host::Phase,
+        proxy::{Ask, Decider, Denials, Exits, OnDenial, Review, Socks, Tell},
+    },
 };
 
 /// Where programs look for a proxy; some in lower case, some in upper case.

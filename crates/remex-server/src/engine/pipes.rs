@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 
 use super::{LogWriter, coalesce::Buffer, not_a_terminal, watched::Watched};
-use crate::clock::now_ms;
+use crate::base::clock::now_ms;
 
 /// More than a terminal can buffer: all output printed before an exit is within this limit.
 const TERMINAL_BYTES: usize = 256 << 10;

@@ -17,7 +17,7 @@ use super::{
     load::warn_unreadable,
     log::{LogReader, StoredLog, Unread},
 };
-use crate::{
+use crate::shared::{
     budget::{SHORT, has_memory},
     proxy::Denials,
 };
@@ -461,7 +461,7 @@ mod tests {
     use remex_log::{Hold, Options, Room, Stream, Unlimited, Writer};
 
     use super::*;
-    use crate::{engine::DiskLogView, keeper_link::message::Progress};
+    use crate::{engine::DiskLogView, state::keeper_link::message::Progress};
 
     /// Appends three events, and returns how far the log has come.
     fn append(writer: &mut Writer) -> Progress {

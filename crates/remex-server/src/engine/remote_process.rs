@@ -36,17 +36,18 @@ use super::{
     start_request::StartRequest,
 };
 use crate::{
-    clock::now_ms,
-    durable::close_lost,
-    host::Phase,
-    keeper_link::{
-        Epoch, KeptListener, Sent,
-        message::{
-            ExitRecord, FromKeeper, KeptAnswer, KeptProcess, KeptRequest, Progress, RequestNumber,
-            StartFailure, ToKeeper,
+    base::{clock::now_ms, threads::OwnWork},
+    shared::host::Phase,
+    state::{
+        durable::close_lost,
+        keeper_link::{
+            Epoch, KeptListener, Sent,
+            message::{
+                ExitRecord, FromKeeper, KeptAnswer, KeptProcess, KeptRequest, Progress, RequestNumber,
+                StartFailure, ToKeeper,
+            },
         },
     },
-    threads::OwnWork,
 };
 pub(crate) use description::Description;
 

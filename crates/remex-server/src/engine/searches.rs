@@ -29,7 +29,7 @@ use super::{
     log::{Block, Unread},
     unreadable,
 };
-use crate::supervise::defect;
+use crate::base::supervise::defect;
 
 /// How much output is searched at once, about.
 const SLICE_BYTES: usize = 128 << 10;

@@ -14,7 +14,7 @@ use super::{
     log::Unread,
     read::unreadable,
 };
-use crate::{supervise::defect, threads::ClientThreads};
+use crate::base::{supervise::defect, threads::ClientThreads};
 
 impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Finds a position in the output.

@@ -27,8 +27,8 @@ use remex_proto::{
 use tokio::sync::OnceCell;
 
 use crate::{
-    account::{Account, Charge, Kind},
-    scope::Floor,
+    access::scope::Floor,
+    shared::account::{Account, Charge, Kind},
 };
 use capture::{Capture, Failed, Found};
 use shell::{Files, Shell};

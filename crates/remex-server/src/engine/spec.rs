@@ -8,7 +8,10 @@ use std::{
 use remex_proto::{ErrorKind, HostPath, RpcError, process as wire};
 
 use super::{Place, as_user, footprint::Texts, incarnation, start_request::StartRequest};
-use crate::{clock::now_ms, limits::Limits, scope::Floor};
+use crate::{
+    access::scope::Floor,
+    base::{clock::now_ms, limits::Limits},
+};
 
 /// The total length of all labels of a process.
 const LABEL_BYTES: usize = 64 << 10;

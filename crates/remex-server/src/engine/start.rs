@@ -34,11 +34,10 @@ use super::{
     supervised::Supervisor,
 };
 use crate::{
-    clock::now_ms,
-    confinement::unavailable,
-    host::Host,
-    keeper_link::message::{Key, NewProcess, Progress, Rules, StartFailure, ToKeeper},
-    scope::Floor,
+    access::scope::Floor,
+    base::clock::now_ms,
+    shared::{confinement::unavailable, host::Host},
+    state::keeper_link::message::{Key, NewProcess, Progress, Rules, StartFailure, ToKeeper},
 };
 
 /// A start that has been checked and admitted by the session.
@@ -121,7 +120,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let limits = host.limits();
         check_lengths(&request, &limits)?;
         #[cfg(test)]
-        crate::supervise::break_at("!request", &request.process_id);
+        crate::base::supervise::break_at("!request", &request.process_id);
         let user = AsUser::of(&request, host)?;
         let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;

@@ -6,7 +6,7 @@ use remex_proto::{ErrorKind, RpcError, environment, process::Start};
 use serde::{Deserialize, Serialize};
 
 use super::{as_user::AsUser, managed};
-use crate::{host::Host, scope::Floor};
+use crate::{access::scope::Floor, shared::host::Host};
 
 /// The longest request that is kept.
 const MOST_BYTES: usize = 256 << 10;

@@ -16,7 +16,7 @@ use remex_proto::{
 };
 use remex_sandbox::{Access, Policy};
 
-use crate::host::Host;
+use crate::shared::host::Host;
 
 /// What the supervisor needs of the limits for each process by itself: one below that is set for the command alone.
 const NEEDS: [(Rlimit, &str, u64); 2] =

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{ConnectionId, Outbox, throttle::BulkThrottle};
-use crate::{account::Account, budget::RequestLoad};
+use crate::shared::{account::Account, budget::RequestLoad};
 
 /// State that all connections of a server share.
 #[derive(Clone, Debug, Default)]

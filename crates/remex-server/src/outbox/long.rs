@@ -9,7 +9,7 @@ use remex_proto::{Blob, RequestId, blob, http::HttpResponse, message, process};
 use remex_rpc::SendBuffer;
 
 use super::Reply;
-use crate::{
+use crate::shared::{
     account::{Account, Charge, FLOOR, Kind},
     budget::Share,
 };

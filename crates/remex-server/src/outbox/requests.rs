@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use remex_proto::RequestId;
 
 use super::{Outbox, Queue, Source, responder::cancelled};
-use crate::account::Kind;
+use crate::shared::account::Kind;
 
 /// About what a request needs besides its message, with a task.
 const REQUEST_BYTES: usize = 2 << 10;

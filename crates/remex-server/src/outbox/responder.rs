@@ -15,12 +15,13 @@ use super::{
     Source, long::json_of,
 };
 use crate::{
-    account::{FLOOR, Kind},
-    audit::{Entry, Outcome},
-    budget::{self, Budget, PATIENCE, SHORT, Share},
-    host::Host,
-    supervise::defect,
-    trace::RequestTrace,
+    access::audit::{Entry, Outcome},
+    base::{supervise::defect, trace::RequestTrace},
+    shared::{
+        account::{FLOOR, Kind},
+        budget::{self, Budget, PATIENCE, SHORT, Share},
+        host::Host,
+    },
 };
 
 /// The obligation to answer one request exactly once.

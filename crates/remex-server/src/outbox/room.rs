@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Outbox, Queue};
-use crate::account::{Account, FLOOR, Kind};
+use crate::shared::account::{Account, FLOOR, Kind};
 
 impl Outbox {
     /// Returns the account of the connection's identity.

@@ -17,7 +17,7 @@ use remex_rpc::{
 use tokio::{io::AsyncWriteExt, sync::mpsc};
 
 use super::{CloseReason, LongMessage, SEND_BYTES, size};
-use crate::account::{Account, Charge, Kind};
+use crate::shared::account::{Account, Charge, Kind};
 
 /// How a connection represents messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Instant};
 
 use super::*;
-use crate::account::{Account, Kind};
+use crate::shared::account::{Account, Kind};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;

@@ -19,10 +19,9 @@ use tokio::{
 use super::{Client, PATIENCE, TestServer, start_params};
 use crate::{
     Limits,
-    account::Kind,
-    budget::Budget,
-    connection::{self, Link, Transport, Validity},
-    identity::{Credential, Identity},
+    access::identity::{Credential, Identity},
+    edge::connection::{self, Link, Transport, Validity},
+    shared::{account::Kind, budget::Budget},
 };
 
 const MIB: usize = 1 << 20;

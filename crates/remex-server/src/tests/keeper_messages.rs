@@ -12,11 +12,13 @@ use tokio::sync::oneshot;
 use super::{PATIENCE, config};
 use crate::{
     Limits, keep,
-    keeper_link::message::{
-        self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, NewProcess, Purpose, Quotas, Rules,
-        ToKeeper,
+    state::{
+        keeper_link::message::{
+            self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, NewProcess, Purpose, Quotas, Rules,
+            ToKeeper,
+        },
+        state_dir::StateDir,
     },
-    state_dir::StateDir,
 };
 
 /// A server that sends whatever a test wants.

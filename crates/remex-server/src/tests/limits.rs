@@ -13,7 +13,7 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use serde_json::{Value, json};
 
 use super::{Client, PATIENCE, TestServer, start_params};
-use crate::{Limits, engine::HANG_THRESHOLD, identity::Identity};
+use crate::{Limits, access::identity::Identity, engine::HANG_THRESHOLD};
 
 impl TestServer {
     /// Opens a connection, completes the handshake, and also returns the session id.

@@ -11,8 +11,8 @@ use tokio::{
 
 use super::{PATIENCE, TestServer, start_params};
 use crate::{
+    base::supervise::{Panicked, catch_panic, supervise},
     engine::broken::FAILURE,
-    supervise::{Panicked, catch_panic, supervise},
 };
 
 /// Creates a named pipe, which ends once every process that opened it for reading and writing has closed it.

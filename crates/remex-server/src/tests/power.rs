@@ -23,7 +23,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{Client, PATIENCE, TestServer, config, start_params};
 use crate::{
     Config, Limits, Server, StateConfig, keep,
-    state_dir::{ON_SYNC, StateDir},
+    state::state_dir::{ON_SYNC, StateDir},
 };
 
 /// All that are in use.

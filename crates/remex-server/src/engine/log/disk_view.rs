@@ -20,7 +20,7 @@ use remex_proto::{
 };
 
 use super::{Block, LogReader, LogState, Unread, ends::Ends, stored::StoredLog, view::View};
-use crate::keeper_link::message::{ExitRecord, FreshChunk, Progress};
+use crate::state::keeper_link::message::{ExitRecord, FreshChunk, Progress};
 
 /// How much of the newest output is kept in memory.
 const RECENT_BYTES: usize = 64 << 10;

@@ -17,7 +17,7 @@ use super::{
     Fill, LogState, LogWriter, ProcessLog, Unread,
     synced::{Syncing, failure},
 };
-use crate::keeper_link::message::{ExitRecord, FreshChunk, Lack, Progress, Rules};
+use crate::state::keeper_link::message::{ExitRecord, FreshChunk, Lack, Progress, Rules};
 
 /// How much new output travels with the announcement of its events; more is read from the log.
 const FRESH_BYTES: usize = 16 << 10;

@@ -11,7 +11,7 @@ use remex_proto::{
 };
 
 use super::{Fill, LogReader, LogState, LogWriter, Unread};
-use crate::keeper_link::message::ExitRecord;
+use crate::state::keeper_link::message::ExitRecord;
 
 impl LogState for OutputLog {
     fn next_seq(&self) -> Seq {

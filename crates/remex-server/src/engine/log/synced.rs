@@ -6,7 +6,7 @@ use remex_log::Unsynced;
 use remex_proto::state::output_log::Seq;
 
 use super::{DiskLogWriter, LogState as _};
-use crate::{
+use crate::state::{
     keeper_link::message::{Lack, Progress},
     state_dir::sync,
 };

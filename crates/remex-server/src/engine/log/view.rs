@@ -6,7 +6,7 @@ use remex_proto::{
 };
 
 use super::LogState;
-use crate::keeper_link::message::{ExitRecord, Progress};
+use crate::state::keeper_link::message::{ExitRecord, Progress};
 
 /// Where a log on disk stands: what it still has, its newest event, its exit and close.
 #[derive(Clone, Debug)]

@@ -6,13 +6,13 @@ use remex_proto::{HostPath, process as wire};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    durable::{SavedOutcome, SavedStart},
     engine::{
         Audience, Engine, Owner as _, Spec,
         footprint::Texts,
         start::{Confined, started_reply},
         start_request::StartRequest,
     },
+    state::durable::{SavedOutcome, SavedStart},
 };
 
 /// What a server stores about a process to find it again.

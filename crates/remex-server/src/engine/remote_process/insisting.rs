@@ -12,10 +12,10 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{Audience, Engine, Place};
 use crate::{
+    base::threads::OwnWork,
     engine::{Caller as _, Lifecycle, Request, terminate},
-    host::Phase,
-    keeper_link::message::RequestNumber,
-    threads::OwnWork,
+    shared::host::Phase,
+    state::keeper_link::message::RequestNumber,
 };
 
 /// How long the keeper has to answer a request that ends a process.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Audience, Engine, ProcessState, ServerLog, judge_stored};
 use crate::{
     engine::{Backoff, LogState as _},
-    keeper_link::message::Progress,
+    state::keeper_link::message::Progress,
 };
 
 impl<A: Audience<Log = ServerLog>> Engine<A> {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     engine::{Caller as _, Lifecycle, LogState as _, Request},
-    keeper_link::{
+    state::keeper_link::{
         Epoch, KeptListener as _, Sent,
         message::{KeptProcess, ToKeeper},
     },

@@ -6,7 +6,7 @@ use super::{
     Audience, Engine, Place,
     starting::{LINK_PATIENCE, silent_keeper},
 };
-use crate::keeper_link::Trial;
+use crate::state::keeper_link::Trial;
 
 impl<A: Audience> Engine<A> {
     /// Checks that there is space for the log of another start; deletes logs of closed processes for it, as that would.

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::{Audience, Confined, Engine, Place, ServerLog, StartAnswer, lost_start, too_long};
 use crate::{
     engine::Owner as _,
-    keeper_link::{
+    state::keeper_link::{
         KeeperLink, Sent,
         message::{Lack, StartFailure, ToKeeper},
     },

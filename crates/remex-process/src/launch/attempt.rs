@@ -1,0 +1,139 @@
+//! A start in progress that can be aborted.
+//!
+//! An unresponsive file system can block a child in its first steps forever, and with it the thread that spawns it. The
+//! caller need not wait for that: any thread can abort the attempt at any time.
+#![allow(unsafe_code)]
+
+use std::{
+    os::fd::BorrowedFd,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicI32, Ordering::SeqCst},
+    },
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    Signal,
+    base::{sys, tag_limit::TagLimit},
+};
+
+/// One attempt to start a program, which any thread can abort.
+///
+/// Belongs to a single call of [`Spawner::attempt`](crate::Spawner::attempt).
+#[derive(Clone, Debug, Default)]
+pub struct Attempt {
+    pub(crate) progress: Arc<Progress>,
+}
+
+impl Attempt {
+    /// Aborts the start: a child that has not executed its program yet is killed and never runs it.
+    ///
+    /// Needs no thread, and never blocks. A child stuck in the kernel dies when the kernel releases it.
+    /// Has no effect on a running program.
+    pub fn abort(&self) {
+        let progress = &self.progress;
+        progress.aborted.store(true, SeqCst);
+        progress.changed.notify_waiters();
+        [&progress.init, &progress.command].into_iter().for_each(Birth::abort);
+    }
+
+    /// Waits until the attempt is aborted.
+    pub async fn aborted(&self) {
+        loop {
+            let changed = self.progress.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.is_aborted() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.progress.aborted.load(SeqCst)
+    }
+
+    /// Allows the spawning thread to create the children once more, after both have ended.
+    pub(crate) fn begin_again(&self) {
+        let progress = &self.progress;
+        [&progress.init, &progress.command].into_iter().for_each(Birth::begin_again);
+    }
+}
+
+/// The state shared by the children, the thread that spawns them, and callers that abort it.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    aborted: Arc<AtomicBool>,
+    /// The first process of a jail, if there is one.
+    pub(crate) init: Birth,
+    /// The process that executes the program.
+    pub(crate) command: Birth,
+    changed: Notify,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        let aborted = Arc::new(AtomicBool::new(false));
+        let (init, command) = (Birth::new(aborted.clone()), Birth::new(aborted.clone()));
+        Self { aborted, init, command, changed: Notify::new() }
+    }
+}
+
+/// A process that is being created.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    /// Set before `exists` is read, while the child sets `exists` before it reads this: one of the two sees the other.
+    aborted: Arc<AtomicBool>,
+    /// Whether the child runs, written by the child as its first step.
+    pub(crate) exists: AtomicBool,
+    /// The child's pidfd, written by the kernel before the child runs.
+    pub(crate) pidfd: AtomicI32,
+    /// Whether the thread that created the child owns the pidfd. A mutex, so that the pidfd is not closed while it is
+    /// used; held for a few system calls.
+    made: Mutex<bool>,
+}
+
+impl Birth {
+    fn new(aborted: Arc<AtomicBool>) -> Self {
+        let (exists, pidfd) = (AtomicBool::new(false), AtomicI32::new(-1));
+        Self { aborted, exists, pidfd, made: Mutex::new(false) }
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.aborted.load(SeqCst)
+    }
+
+    /// Records that the spawning thread now owns the pidfd.
+    pub(crate) fn on_created(&self) {
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    fn begin_again(&self) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        *made = false;
+        self.exists.store(false, SeqCst);
+        self.pidfd.store(-1, SeqCst);
+    }
+
+    fn abort(&self) {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        // A child that does not exist yet checks `aborted` first.
+        if *made || !self.exists.load(SeqCst) {
+            return;
+        }
+        // SAFETY: the child exists, so the kernel has opened this descriptor for us, and it is not closed before `made`
+        // is true, which our lock prevents.
+        let pidfd = unsafe { BorrowedFd::borrow_raw(self.pidfd.load(SeqCst)) };
+        if let Err(error) = sys::pidfd_signal(pidfd, Signal::KILL) {
+            tracing::warn!(%error, "cannot kill a child whose start was aborted");
+        }
+        // It will never run a program or have children, so no kill has to find it or wait for it. Its own view of its pid
+        // would be that of its namespace.
+        if let (Some(limit), Some(pid)) = (TagLimit::chosen(), sys::pidfd_pid(pidfd)) {
+            limit.clear(pid);
+        }
+    }
+}

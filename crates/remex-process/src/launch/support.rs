@@ -1,0 +1,102 @@
+//! What this host lets the server confine processes by.
+
+use std::{io, os::fd::AsFd as _, ptr, sync::Arc};
+
+use remex_sandbox::{Network, Policy};
+use rustix::fs::{Mode, OFlags};
+
+use crate::{
+    Attempt, Jail, JailError, Stage, Step, Tags,
+    base::sys,
+    kin::{adoption::Creation, reaper},
+    launch::{
+        clone::{self, ChildSetup, Terminal},
+        init::SpareInits,
+        prepared::{Means, PreparedJail},
+        resources::ChildResources,
+    },
+    request::jail::{is_possible_alone, landlock_version},
+};
+
+/// What confines processes with a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wall {
+    /// Namespaces and mounts; every policy can be enforced. Landlock is a second wall if the kernel has it.
+    Namespaces,
+    /// Landlock and a filter of system calls alone; only some policies can be enforced.
+    Landlock,
+}
+
+/// What this host can enforce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JailSupport {
+    /// What confines processes; `None` means that processes with a policy are refused.
+    pub wall: Option<Wall>,
+    /// The version of Landlock, if there is any.
+    pub landlock: Option<u32>,
+    /// Why there are no namespaces, if so.
+    pub obstacle: Option<JailError>,
+}
+
+impl JailSupport {
+    /// Finds out by building a jail and leaving it empty. Blocks for some milliseconds.
+    #[must_use]
+    pub fn probe() -> Self {
+        let obstacle = probe_jail().err();
+        let wall = match &obstacle {
+            None => Some(Wall::Namespaces),
+            Some(error) if error.forbids_namespaces() && is_possible_alone() => Some(Wall::Landlock),
+            Some(_) => None,
+        };
+        Self { wall, landlock: landlock_version(), obstacle }
+    }
+}
+
+/// Builds a jail without network, in which the child executes nothing.
+fn probe_jail() -> Result<(), JailError> {
+    let failed = |error: io::Error| {
+        let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
+        JailError::Step { step: Step::Namespaces, path: None, errno }
+    };
+    // Reaps the first process.
+    reaper::start().map_err(failed)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .and_then(sys::above_stdio)
+        .map_err(|errno| failed(errno.into()))?;
+    let mut resources = ChildResources::new().map_err(failed)?;
+    let jail = Jail::new(Arc::new(Policy::open(Network::Restricted)), Arc::new([]));
+    let (tag, attempt) = (Tags::new().tag(0, 0), Attempt::default());
+    let spares = SpareInits::default();
+    let means = Means { resources: &mut resources, spares: &spares, tag, attempt: &attempt };
+    let prepared = PreparedJail::in_namespaces(&jail, means)?;
+    let ChildResources { stack, between, slots } = &mut resources;
+    let filled = slots.fill([null.as_fd(); 3]).map_err(|errno| failed(errno.into()))?;
+    let nothing = [ptr::null()];
+    let mut setup = ChildSetup {
+        candidates: &nothing,
+        argv: &nothing,
+        env: &nothing,
+        cwd: c"/",
+        targets: filled.numbers(),
+        descriptors_end: filled.end(),
+        terminal: Terminal::Absent,
+        mark: None,
+        file_limit: None,
+        limits: &[],
+        cgroup: None,
+        parent_death: None,
+        entrance: prepared.entrance(between),
+        walls: Some(prepared.walls()),
+        user: None,
+    };
+    let _creation = Creation::begin();
+    match clone::start(stack, &mut setup, &attempt.progress.command) {
+        Ok(_) => Ok(()),
+        // It got as far as executing its program, of which there is none.
+        Err(failure) if failure.stage == Stage::Exec => Ok(()),
+        Err(failure) => {
+            let unknown = JailError::Step { step: Step::Enter, path: None, errno: failure.errno };
+            Err(prepared.error(&failure).unwrap_or(unknown))
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Replaces this program by another one that goes on with its descriptors.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CString, OsString},
+    io,
+    os::{
+        fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+        unix::{ffi::OsStringExt as _, process::CommandExt as _},
+    },
+    process::Command,
+    ptr,
+};
+
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+use crate::{base::sys, own::early_signals};
+
+/// Executes `command` in place of this program, which passes on `kept` under the same numbers.
+///
+/// Descriptors keep their numbers because threads of this program use theirs until the very end. SIGUSR2 and SIGHUP stay
+/// pending until the new program calls [`note_signals`](crate::note_signals). Returns only if it fails; then nothing has
+/// changed.
+pub fn exec_command_keeping(mut command: Command, kept: &[BorrowedFd<'_>]) -> io::Error {
+    inheriting(kept, || {
+        early_signals::block();
+        let failed = command.exec();
+        early_signals::unblock();
+        failed
+    })
+}
+
+/// Executes `program` in place of this one, which passes on `kept` under the same numbers, and its children.
+///
+/// The first argument is the name of the program. All signals are blocked until the new program calls
+/// [`take_signals`], so that none is lost. Returns only if it fails; then nothing has changed.
+pub fn exec_keeping(program: OsString, args: Vec<OsString>, kept: &[BorrowedFd<'_>]) -> io::Error {
+    let plain = |text: OsString| CString::new(text.into_vec());
+    let (program, args) = match (plain(program), args.into_iter().map(plain).collect::<Result<Vec<_>, _>>()) {
+        (Ok(program), Ok(args)) => (program, args),
+        (Err(error), _) | (_, Err(error)) => return error.into(),
+    };
+    let mut pointers: Vec<_> = args.iter().map(|arg| arg.as_ptr()).collect();
+    pointers.push(ptr::null());
+    inheriting(kept, || {
+        sys::with_all_signals_blocked(|| {
+            // SAFETY: both are strings that end with zero, and the list of them ends with a null pointer.
+            unsafe { libc::execv(program.as_ptr(), pointers.as_ptr()) };
+            io::Error::last_os_error()
+        })
+    })
+}
+
+/// Calls `exec` while programs inherit `kept`.
+fn inheriting(kept: &[BorrowedFd<'_>], exec: impl FnOnce() -> io::Error) -> io::Error {
+    let set = |flags: FdFlags| kept.iter().try_for_each(|fd| fcntl_setfd(fd, flags));
+    let failed = match set(FdFlags::empty()) {
+        Ok(()) => exec(),
+        Err(error) => error.into(),
+    };
+    // One that cannot be changed was not changed before.
+    let _ = set(FdFlags::CLOEXEC);
+    failed
+}
+
+/// Takes a descriptor that [`exec_keeping`] or [`exec_command_keeping`] has passed on.
+///
+/// # Errors
+/// If it is not open, or was taken already.
+pub fn take_kept(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: it is only borrowed to ask whether it is open.
+    let fd = unsafe { BorrowedFd::borrow_raw(number.max(0)) };
+    if number <= 2 || fcntl_getfd(fd)?.contains(FdFlags::CLOEXEC) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("descriptor {number} was not passed on"),
+        ));
+    }
+    fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+    // SAFETY: it was inherited and not taken yet, or the flag would be set; everything that this program opens has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Lets signals in that [`exec_keeping`] has blocked, once their handlers are installed.
+pub fn take_signals() {
+    sys::unblock_signals();
+}

@@ -1,0 +1,20 @@
+//! The end of this program, as that of a program that it stands for.
+#![allow(unsafe_code)]
+
+use std::process;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::base::sys;
+
+/// Ends this program by a signal, without a core dump; with exit code 128 + its number if the signal ends no program.
+pub fn end_by(signal: i32) -> ! {
+    // The dump of this program would say nothing about the other one.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    // SAFETY: the default action replaces a handler of this program, which is ending. A wrong number changes nothing.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    sys::unblock_signals();
+    // SAFETY: a signal to this process itself.
+    unsafe { libc::raise(signal) };
+    process::exit(128_i32.saturating_add(signal))
+}

@@ -1,0 +1,5 @@
+//! Messages, requests and calls: what carries parameters and answers.
+
+pub mod call;
+pub mod message;
+pub mod request;

@@ -1,0 +1,7 @@
+//! Memory of messages, and files that may be trusted.
+
+pub mod memory;
+#[cfg(feature = "server")]
+pub(crate) mod regular_file;
+#[cfg(feature = "server")]
+pub(crate) mod writers;

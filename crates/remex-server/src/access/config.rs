@@ -1,0 +1,341 @@
+//! The configuration of a server: plain values; nothing here reads files or the environment.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use remex_proto::{
+    ErrorKind, RpcError, environment,
+    sandbox::{Hosts, Permissions},
+};
+use remex_rpc::tls::{CertificateName, PeerCertificate};
+use remex_sandbox::{Access, HostList, Policy, Preset};
+
+use crate::{
+    access::{
+        audit::AuditConfig,
+        scope::Scopes,
+        token::{CredentialFiles, TokenGrant},
+    },
+    base::{limits::Limits, trace::SetParent},
+};
+
+/// Everything a [`Server`](crate::Server) needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Limits and timeouts.
+    pub limits: Limits,
+    /// The environment that an `envPolicy` may pass on to children.
+    pub host_env: Vec<(OsString, OsString)>,
+    /// Who may connect, and what each may do.
+    pub auth: Auth,
+    /// Facts about the host that clients may see.
+    pub host: HostInfo,
+    /// Proxies for HTTP requests.
+    pub proxies: Proxies,
+    /// Root certificates for HTTP requests.
+    pub trust: Trust,
+    /// Where to record what clients do, if anywhere.
+    pub audit: Option<AuditConfig>,
+    /// Who may read `/metrics` on the listeners of clients.
+    pub metrics: MetricsAccess,
+    /// Connects spans with the traces of clients, if spans are exported.
+    pub set_parent: Option<SetParent>,
+    /// The cgroup for processes with limits on memory or processes.
+    pub cgroup: CgroupUse,
+    /// Files and directories that confined processes cannot see, such as keys; the unix sockets that the server listens
+    /// on are among them anyway.
+    pub hidden: Vec<PathBuf>,
+    /// Credentials, configuration and records of the server: hidden with their directories, unless more than that is there.
+    pub credentials: Vec<PathBuf>,
+    /// The directories in which servers of this user keep sockets, logs and state. Nothing confined can see them; those that are
+    /// missing are created before a process is confined, so that nothing appears there later.
+    pub own_directories: Vec<PathBuf>,
+    /// The least confinement of what clients do.
+    pub sandbox: SandboxFloor,
+    /// Which processes clients may start.
+    pub starts: StartPolicy,
+    /// Where durable processes and sessions are kept; without it, everything ends with the server.
+    pub state: Option<StateConfig>,
+    /// The program that runs a command again when it ends, with its first arguments; empty for none. Appended are
+    /// `--policy` and `on-failure`, `on-failure:N`, `always` or `always:N`, `--arg0` and a name if the command has one, `--`,
+    /// and the command.
+    pub supervisor: Vec<OsString>,
+}
+
+/// Which processes clients may start, whatever their credentials allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum StartPolicy {
+    /// Any.
+    #[default]
+    Any,
+    /// Those that a sandbox confines, by request or by a floor; others are refused, and those whose sandbox leaves the
+    /// root of the file system writable.
+    Confined,
+    /// None: the server serves files and makes HTTP requests only.
+    None,
+}
+
+impl StartPolicy {
+    /// All policies.
+    pub const ALL: [Self; 3] = [Self::Any, Self::Confined, Self::None];
+
+    /// Returns the word for it in flags and configuration files.
+    pub const fn word(self) -> &'static str {
+        match self {
+            StartPolicy::Any => "any",
+            StartPolicy::Confined => "confined",
+            StartPolicy::None => "none",
+        }
+    }
+
+    /// Returns the policy with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.word() == word)
+    }
+
+    /// Refuses a start if there are none.
+    pub(crate) fn check_any(self) -> Result<(), RpcError> {
+        match self {
+            StartPolicy::Any | StartPolicy::Confined => Ok(()),
+            StartPolicy::None => Err(self.refusal(
+                "this server starts no processes",
+                "use another server, or ask the administrator of this one to serve with `--starts confined` or \
+                 `--starts any`",
+            )),
+        }
+    }
+
+    /// Refuses a start that nothing confines, if it has to be.
+    pub(crate) fn check_unconfined(self) -> Result<(), RpcError> {
+        match self {
+            StartPolicy::Any => Ok(()),
+            StartPolicy::Confined => Err(self.refusal(
+                "this server starts only processes that a sandbox confines, and nothing confines this one",
+                "ask for a `sandbox` in which nothing can be written but some directories, as `remex run --sandbox \
+                 workspace-write` does",
+            )),
+            StartPolicy::None => self.check_any(),
+        }
+    }
+
+    /// Refuses a start whose policy does not confine it, if it has to be confined: what may write all files but some can
+    /// change what runs outside of every sandbox, whatever the network is.
+    pub(crate) fn check_policy(self, policy: &Policy) -> Result<(), RpcError> {
+        match self {
+            StartPolicy::Confined if policy.access(Path::new("/")) == Access::Write => Err(self.refusal(
+                "this server starts only processes that a sandbox confines, and the one of this process leaves `/` writable",
+                "ask for a `sandbox` in which nothing can be written but some directories, as `remex run --sandbox \
+                 workspace-write` does; to deny some paths or the network is not enough",
+            )),
+            StartPolicy::Any | StartPolicy::Confined => Ok(()),
+            StartPolicy::None => self.check_any(),
+        }
+    }
+
+    fn refusal(self, message: &str, hint: &str) -> RpcError {
+        let message = format!("{message} (`--starts {}`)", self.word());
+        RpcError::new(ErrorKind::PermissionDenied, message).with_hint(hint)
+    }
+
+    /// Returns what clients are told.
+    pub(crate) fn told(self) -> Option<environment::Starts> {
+        match self {
+            StartPolicy::Any => None,
+            StartPolicy::Confined => Some(environment::Starts::Confined),
+            StartPolicy::None => Some(environment::Starts::None),
+        }
+    }
+}
+
+/// What makes a server durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateConfig {
+    /// A private directory of the server's user, which one server uses at a time; created if it is not there.
+    pub dir: PathBuf,
+    /// The program that calls [`keep`](crate::keep) with the directory, which is appended to these arguments. It
+    /// outlives the server.
+    pub keeper: Vec<OsString>,
+    /// A program that executes the command after its arguments somewhere else, such as `systemd-run --scope`; empty for
+    /// none. If that fails, the keeper is started without it.
+    pub launcher: Vec<OsString>,
+}
+
+/// The least confinement of what clients do, whatever they ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct SandboxFloor {
+    /// What is allowed at most; `None` means that clients and scopes decide.
+    pub permissions: Option<Permissions>,
+    /// The hosts that processes reach at most, if not the whole network and not nothing; only with permissions.
+    pub hosts: Option<Hosts>,
+    /// What `workspace-write` allows to be written, here and in scopes.
+    pub workspace: Vec<PathBuf>,
+}
+
+impl SandboxFloor {
+    /// Returns the permissions with a name: `read-only` or `workspace-write`.
+    pub fn preset(name: &str) -> Option<Permissions> {
+        Preset::from_name(name).map(Preset::permissions)
+    }
+
+    /// Checks a list of hosts.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the first entry that means nothing.
+    pub fn check_hosts(hosts: &Hosts) -> Result<(), String> {
+        let [allow, deny] = [&hosts.allow, &hosts.deny].map(|list| list.iter().map(String::as_str));
+        HostList::parse(allow, deny).map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// The cgroup that a server divides among processes with limits.
+///
+/// A server that uses the cgroup it is in moves the whole program to a leaf of it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum CgroupUse {
+    /// None: limits are enforced by other means, or refused.
+    #[default]
+    None,
+    /// The one that the server is in, if the host's manager has delegated it; else none.
+    Delegated,
+    /// This one, which no other program may use.
+    At(PathBuf),
+}
+
+/// Who may read `/metrics`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MetricsAccess {
+    /// Clients whose credential has the scope `metrics`.
+    #[default]
+    Authenticated,
+    /// Everyone who can reach the listener.
+    Open,
+}
+
+/// Facts about the host that clients may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostInfo {
+    /// The answer to `environment/info`.
+    pub info: environment::Info,
+    /// The host name.
+    pub hostname: String,
+    /// The user's Codex configuration directory, if set explicitly (`CODEX_HOME`).
+    pub codex_home: Option<PathBuf>,
+    /// The administrators' Codex configuration directory.
+    pub codex_system_dir: PathBuf,
+}
+
+/// Proxies for HTTP requests, named like the usual environment variables.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Proxies {
+    /// For `http` URLs: `http_proxy`.
+    pub http: Option<String>,
+    /// For `https` URLs: `HTTPS_PROXY`.
+    pub https: Option<String>,
+    /// For both, unless they have a proxy of their own: `ALL_PROXY`.
+    pub all: Option<String>,
+    /// Hosts to connect to directly: `NO_PROXY`.
+    pub none: Option<String>,
+}
+
+/// Root certificates that HTTP requests trust.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Trust {
+    /// The host's root certificates.
+    #[default]
+    System,
+    /// Only these certificates.
+    Only {
+        /// A file with certificates: `SSL_CERT_FILE`.
+        file: Option<PathBuf>,
+        /// Directories with such files: `SSL_CERT_DIR`.
+        directories: Vec<PathBuf>,
+    },
+}
+
+/// Who may connect, and what each may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth {
+    /// What the server's own user may do over unix sockets, and over loopback while there are no tokens.
+    pub owner: Scopes,
+    /// Other users of this host that may connect in the same ways.
+    pub users: Vec<UserGrant>,
+    /// Tokens; with any, every client on a TCP port must present one, unless it has a certificate.
+    pub tokens: Vec<TokenGrant>,
+    /// Further tokens, and the keys of signed ones, in files that are read again when they change.
+    pub files: Option<Arc<CredentialFiles>>,
+    /// Which of the client certificates that TLS has verified may connect.
+    pub certificates: CertificatePolicy,
+    /// Whether a certificate without a SPIFFE URI and a DNS name is known by its common name; otherwise it is refused.
+    /// Name constraints of CAs do not cover common names.
+    pub common_names: bool,
+    /// Browser origins that may connect.
+    pub origins: Arc<[String]>,
+    /// Names that the `Host` header may have besides IP addresses, `localhost`, and those of the host and the
+    /// TLS certificate.
+    pub hosts: Vec<String>,
+}
+
+impl Default for Auth {
+    /// Admits the server's own user only.
+    fn default() -> Self {
+        Auth {
+            owner: Scopes::all(),
+            users: Vec::new(),
+            tokens: Vec::new(),
+            files: None,
+            certificates: CertificatePolicy::Any(Scopes::all()),
+            common_names: false,
+            origins: Arc::default(),
+            hosts: Vec::new(),
+        }
+    }
+}
+
+impl Auth {
+    /// Returns whether clients on TCP ports need a bearer token, unless they have a certificate.
+    pub fn requires_bearer(&self) -> bool {
+        !self.tokens.is_empty() || self.files.is_some()
+    }
+}
+
+/// A user of this host that may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserGrant {
+    /// The user id.
+    pub uid: u32,
+    /// The user name, for logs.
+    pub name: String,
+    /// What it may do.
+    pub scopes: Scopes,
+}
+
+/// Which verified client certificates may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificatePolicy {
+    /// All of them, with these scopes.
+    Any(Scopes),
+    /// Only those listed.
+    Only(Vec<CertificateGrant>),
+}
+
+/// A client certificate that may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateGrant {
+    /// Its name, of the right kind.
+    pub name: CertificateName,
+    /// The SHA-256 digest of its public key, if only that key may connect.
+    pub key_sha256: Option<[u8; 32]>,
+    /// What it may do.
+    pub scopes: Scopes,
+}
+
+impl CertificateGrant {
+    /// Returns whether the grant is for this certificate.
+    pub(crate) fn matches(&self, certificate: &PeerCertificate) -> bool {
+        self.name == certificate.name && self.key_sha256.is_none_or(|key| key == certificate.key_sha256)
+    }
+}

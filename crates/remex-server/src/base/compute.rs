@@ -1,0 +1,87 @@
+//! Threads for CPU-bound work: parsing and encoding large messages, and searching output.
+//!
+//! The workers of the runtime serve every connection, so a single message must not occupy one for long. Start
+//! at [`ComputePool`].
+
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
+
+use tokio::{runtime::Handle, sync::Semaphore};
+
+use crate::base::threads::{Share, Threads};
+
+/// Messages longer than this are parsed and encoded on the pool.
+pub(crate) const LARGE_MESSAGE: usize = 64 << 10;
+
+/// A few threads with one queue.
+///
+/// Callers bound the queue: each connection parses one message and builds one large answer at a time.
+#[derive(Debug)]
+pub(crate) struct ComputePool {
+    threads: Threads<()>,
+    /// For work that can wait: it never occupies all threads.
+    aside: Semaphore,
+}
+
+impl ComputePool {
+    /// Creates a pool of up to `threads` threads.
+    ///
+    /// # Errors
+    ///
+    /// If the first thread cannot be created.
+    pub(crate) fn new(threads: usize) -> io::Result<Self> {
+        let aside = Semaphore::new((threads / 2).max(1));
+        Ok(ComputePool { threads: Threads::new("remex-compute", threads, Share::All)?, aside })
+    }
+
+    /// Like [`run`](Self::run), for work that goes on as long as there is some: at most half of the threads do it, in
+    /// the order of arrival.
+    pub(crate) async fn run_aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let _turn = self.aside.acquire().await;
+        self.run(work).await
+    }
+
+    /// Runs `work` on a thread of the pool, inside the caller's runtime context. The work is skipped if the
+    /// caller has stopped waiting before a thread is free.
+    ///
+    /// A panic in `work` propagates to the caller.
+    pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let runtime = Handle::current();
+        let work = move || {
+            let _runtime = runtime.enter();
+            catch_unwind(AssertUnwindSafe(work))
+        };
+        match self.threads.run_if_wanted((), work).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(panicked) => unreachable!("the job catches its own panic, yet {panicked}"),
+        }
+    }
+}
+
+#[cfg(test)]
+impl ComputePool {
+    pub(crate) fn threads(&self) -> &Threads<()> {
+        &self.threads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_runs_on_the_pool_and_a_panic_reaches_only_its_caller() {
+        let pool = Arc::new(ComputePool::new(1).unwrap());
+        let asked = Arc::clone(&pool);
+        let failed = tokio::spawn(async move { asked.run(|| panic!("as planned")).await });
+        let failed: Result<(), _> = failed.await;
+        assert!(failed.unwrap_err().is_panic());
+        let here = thread::current().id();
+        assert!(pool.run(move || thread::current().id() != here).await);
+    }
+}

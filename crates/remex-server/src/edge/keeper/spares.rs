@@ -1,0 +1,180 @@
+//! Directories and logs of processes that will start.
+//!
+//! Files take longer to create than anything else that the keeper does for a start, so a few are created in advance.
+//! Start at [`Spares::create_log`].
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use remex_log::{Blank, Options, Quota, Writer};
+
+use crate::state::durable::DESCRIPTION;
+
+/// How many there are while nothing starts.
+const MAX_SPARES: usize = 8;
+
+/// With fewer than this, more are created.
+const FEW_SPARES: usize = MAX_SPARES / 2;
+
+/// What is there before its process is known.
+#[derive(Debug)]
+pub(super) struct Spares {
+    dir: PathBuf,
+    next: AtomicU64,
+    ready: Mutex<Ready>,
+}
+
+#[derive(Debug, Default)]
+struct Ready {
+    spares: Vec<Spare>,
+    /// Whether somebody creates more.
+    is_refilled: bool,
+}
+
+#[derive(Debug)]
+struct Spare {
+    dir: PathBuf,
+    description: File,
+    log: Blank,
+}
+
+impl Spares {
+    /// Returns no spares, in a directory that may have some of an earlier keeper.
+    pub(super) fn new(dir: PathBuf) -> io::Result<Self> {
+        match fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        DirBuilder::new().mode(0o700).create(&dir)?;
+        Ok(Spares { dir, next: AtomicU64::new(1), ready: Mutex::default() })
+    }
+
+    /// Makes a directory with this description and a log; it has its name only once the description is in it.
+    ///
+    /// Leaves nothing behind if that fails, and another process that has this directory alone.
+    pub(super) fn create_log(
+        &self,
+        dir: &Path,
+        description: &[u8],
+        options: Options,
+        space: Arc<Quota>,
+    ) -> io::Result<Writer> {
+        let log = self.take(dir, description)?;
+        log.into_writer(dir, options, space).inspect_err(|_| drop(fs::remove_dir_all(dir)))
+    }
+
+    fn take(&self, dir: &Path, description: &[u8]) -> io::Result<Blank> {
+        let ready = self.ready().spares.pop();
+        // Somebody may have deleted it.
+        match ready.map(|spare| spare.place(dir, description)) {
+            Some(Ok(log)) => Ok(log),
+            Some(Err(_)) | None => self.create()?.place(dir, description),
+        }
+    }
+
+    /// Returns whether to call [`refill`](Self::refill) and then [`refilled`](Self::refilled).
+    pub(super) fn needs_refill(&self) -> bool {
+        let mut ready = self.ready();
+        ready.spares.len() < FEW_SPARES && !std::mem::replace(&mut ready.is_refilled, true)
+    }
+
+    /// Creates what is missing. Blocks.
+    pub(super) fn refill(&self) {
+        while self.ready().spares.len() < MAX_SPARES {
+            match self.create() {
+                Ok(spare) => self.ready().spares.push(spare),
+                // The next start has the same error, and reports it.
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// Notes that [`refill`](Self::refill) is done, or could not be called.
+    pub(super) fn refilled(&self) {
+        self.ready().is_refilled = false;
+    }
+
+    fn create(&self) -> io::Result<Spare> {
+        let dir = self.dir.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
+        match DirBuilder::new().mode(0o700).create(&dir) {
+            // Somebody has deleted the directory of all of them.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let _ = DirBuilder::new().mode(0o700).create(&self.dir);
+                DirBuilder::new().mode(0o700).create(&dir)?;
+            }
+            created => created?,
+        }
+        let create = || {
+            let mut options = OpenOptions::new();
+            let description = options.create_new(true).write(true).mode(0o600).open(dir.join(DESCRIPTION))?;
+            Ok(Spare { log: Blank::create(&dir)?, description, dir: dir.clone() })
+        };
+        create().inspect_err(|_| drop(fs::remove_dir_all(&dir)))
+    }
+
+    fn ready(&self) -> MutexGuard<'_, Ready> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Spare {
+    fn place(mut self, dir: &Path, description: &[u8]) -> io::Result<Blank> {
+        let placed = self.description.write_all(description).and_then(|()| fs::rename(&self.dir, dir));
+        match placed {
+            Ok(()) => Ok(self.log),
+            Err(error) => {
+                let _ = fs::remove_dir_all(&self.dir);
+                Err(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: Options = Options { retain_bytes: 1 << 20, segment_bytes: None };
+
+    #[test]
+    fn the_directory_of_another_process_is_left_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let spares = Spares::new(state.path().join("spares")).unwrap();
+        let dir = state.path().join("process");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join(DESCRIPTION), "another").unwrap();
+        spares.create_log(&dir, b"new", OPTIONS, Quota::server(u64::MAX)).unwrap_err();
+        assert_eq!(fs::read_to_string(dir.join(DESCRIPTION)).unwrap(), "another");
+    }
+
+    #[test]
+    fn a_log_without_space_leaves_nothing_behind() {
+        let state = tempfile::tempdir().unwrap();
+        let spares = Spares::new(state.path().join("spares")).unwrap();
+        let dir = state.path().join("process");
+        let error = spares.create_log(&dir, b"new", OPTIONS, Quota::server(0)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn logs_are_created_also_after_the_spares_were_deleted() {
+        let state = tempfile::tempdir().unwrap();
+        let spares = Spares::new(state.path().join("spares")).unwrap();
+        spares.refill();
+        fs::remove_dir_all(&spares.dir).unwrap();
+        for number in 0..2 * MAX_SPARES {
+            let dir = state.path().join(number.to_string());
+            spares.create_log(&dir, b"new", OPTIONS, Quota::server(u64::MAX)).unwrap();
+            assert_eq!(fs::read(dir.join(DESCRIPTION)).unwrap(), b"new");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Sessions, and the processes that their clients follow.
+
+pub(crate) mod process;
+pub(crate) mod session;

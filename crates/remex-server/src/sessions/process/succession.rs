@@ -1,0 +1,180 @@
+//! One process after another under the same id: what a restart makes of the one before, and of who follows it.
+//!
+//! A connection is sent everything of the one before, up to its close, before it is sent anything of the next. Start at
+//! [`Succession`].
+
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use remex_proto::process::{self as wire, GapCause};
+
+use super::{
+    Process,
+    follow::{Follow, queue},
+};
+use crate::{
+    engine::{LogReader as _, LogState as _, ProcessState},
+    outbox::ConnectionId,
+    sessions::process::Followers,
+};
+
+/// What a restart means for a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Standing {
+    #[default]
+    Current,
+    /// A restart ends it, and may still fail: nothing forgets it until then, and the next one has its place and its memory.
+    Leaving,
+    /// The next one runs: this one is there only for connections that have not been sent all of it.
+    Replaced,
+}
+
+/// The processes before and after one under the same id; the session keeps them.
+#[derive(Debug, Default)]
+pub(super) struct Succession {
+    pub(super) standing: Standing,
+    /// Until then, nothing but its client forgets it: a restart of it has failed, and may be tried again.
+    spared_until: Option<Instant>,
+    before: Weak<Process>,
+    next: Weak<Process>,
+}
+
+impl Succession {
+    /// Returns the one before, if it has not been sent completely to a connection that follows it.
+    pub(super) fn sent_before(&self, connection: ConnectionId) -> Option<Arc<Process>> {
+        self.before.upgrade().filter(|before| before.is_sent_to(connection))
+    }
+}
+
+impl Process {
+    pub(crate) fn standing(&self) -> Standing {
+        self.state().audience.succession.standing
+    }
+
+    pub(crate) fn set_standing(&self, standing: Standing) {
+        self.state().audience.succession.standing = standing;
+    }
+
+    /// Lets it stay for at least this long after a restart of it has failed.
+    pub(crate) fn spare(&self, time: Duration) {
+        let audience = &mut self.state().audience;
+        audience.succession.standing = Standing::Current;
+        audience.succession.spared_until = Instant::now().checked_add(time);
+        audience.overdue = false;
+    }
+
+    /// Returns how long nothing but its client forgets it.
+    pub(crate) fn spared_for(&self) -> Duration {
+        let spared_until = self.state().audience.succession.spared_until;
+        spared_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Returns whether neither it nor its output may make room for others: it is being restarted, or could not be.
+    pub(crate) fn is_spared(&self) -> bool {
+        let succession = &self.state().audience.succession;
+        match succession.standing {
+            Standing::Leaving => true,
+            Standing::Replaced => false,
+            Standing::Current => succession.spared_until.is_some_and(|until| Instant::now() < until),
+        }
+    }
+
+    /// Lets its events come after those of the process that it replaces.
+    pub(crate) fn succeeds(self: &Arc<Self>, old: &Arc<Self>) {
+        self.state().audience.succession.before = Arc::downgrade(old);
+        old.state().audience.succession.next = Arc::downgrade(self);
+    }
+
+    /// Returns whether a connection that follows it has not been sent all of it.
+    fn is_sent_to(&self, connection: ConnectionId) -> bool {
+        let state = self.state();
+        let follow = state.audience.follows.iter().find(|follow| follow.connection == connection);
+        follow.is_some_and(|follow| state.log.has_next(&follow.cursor))
+    }
+
+    /// Lets a connection that no longer needs this one follow the next.
+    pub(super) fn pass_on(&self, connection: ConnectionId) {
+        let next = self.state().audience.succession.next.upgrade();
+        if let Some(next) = next {
+            next.go_on(connection);
+        }
+    }
+
+    fn go_on(self: &Arc<Self>, connection: ConnectionId) {
+        let mut state = self.state();
+        // The lock of a process is taken before that of the one before it, never the other way.
+        if state.audience.succession.sent_before(connection).is_some() {
+            return;
+        }
+        let follow = state.audience.follows.iter_mut().find(|follow| follow.connection == connection);
+        if let Some(follow) = follow.filter(|follow| follow.waits) {
+            follow.waits = false;
+            queue(self, &mut state);
+        }
+    }
+
+    /// Removes the forgotten process from the lists of all connections.
+    ///
+    /// Those that follow it although there is another one in its place are told what they miss, and its end.
+    pub(crate) fn withdraw(self: &Arc<Self>) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let follows = std::mem::take(&mut state.audience.follows);
+        if state.audience.succession.standing == Standing::Replaced && state.log.is_closed() {
+            for follow in &follows {
+                self.tell_rest(state, follow);
+            }
+        }
+        let Succession { before, next, .. } = std::mem::take(&mut state.audience.succession);
+        drop(guard);
+        let next = next.upgrade();
+        if let Some(next) = &next {
+            next.state().audience.succession.before = Weak::clone(&before);
+        }
+        if let Some(before) = before.upgrade() {
+            before.state().audience.succession.next = next.as_ref().map(Arc::downgrade).unwrap_or_default();
+        }
+        for follow in follows {
+            follow.outbox.withdraw(self);
+            if let Some(next) = &next {
+                next.go_on(follow.connection);
+            }
+        }
+    }
+
+    /// Sends what is left of a log without its output: a gap, the exit and the close.
+    fn tell_rest(&self, state: &mut ProcessState<Followers>, follow: &Follow) {
+        let ProcessState { log, exit, denials, audience, .. } = state;
+        if !log.has_next(&follow.cursor) {
+            return;
+        }
+        let (total, closed) = (log.total(), log.next_seq() - 1);
+        let mut missing = follow.cursor.offset.map(|offset| total.saturating_sub(offset));
+        let lost = follow.lost + missing.unwrap_or(0);
+        if let (true, Some(offset)) = (follow.controls, follow.cursor.offset) {
+            audience.ledger.on_missing(offset..total);
+        }
+        let evicted = if follow.controls { audience.ledger.lost(log.first_offset()) } else { lost };
+        let mut seen = follow.cursor.seq;
+        for end in log.exited().into_iter().chain([closed]).filter(|end| *end > follow.cursor.seq) {
+            if seen + 1 < end {
+                // Output after the exit is rare: all bytes are told with the first gap.
+                let bytes = missing.replace(0);
+                self.host().metrics().gaps.add(1);
+                if follow.wants_gaps {
+                    let cause = Some(GapCause::Evicted);
+                    let range = wire::GapRange { from_seq: seen + 1, to_seq: end - 1, bytes, cause };
+                    follow.outbox.push_note(self.gap_note(follow, range));
+                }
+            }
+            if end == closed {
+                follow.outbox.push_note(self.closed_note(follow, end, log.produced(), evicted));
+            } else if let Some(exit) = exit {
+                follow.outbox.push_note(self.exited_note(follow, end, exit, denials.as_deref()));
+            }
+            seen = end;
+        }
+    }
+}

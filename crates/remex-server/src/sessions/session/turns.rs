@@ -1,0 +1,262 @@
+//! Whose turn it is to restart a process, and what has to wait for that.
+//!
+//! Requests for a process that is being restarted are for the new one, but those that end a process call the restart off.
+//! Start at [`Turn`].
+
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{Arc, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use remex_proto::{ErrorKind, RpcError, process as wire};
+use tokio::sync::watch;
+
+use super::Session;
+use crate::{
+    base::supervise::defect,
+    engine::Request,
+    outbox::Responder,
+    sessions::process::{Process, ProcessOwner as _},
+};
+
+/// Longer than anybody waits, yet short enough to add to a clock.
+const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The restarts of a session that are under way, by process.
+#[derive(Debug, Default)]
+pub(super) struct Turns(HashMap<String, Pending>);
+
+#[derive(Debug)]
+struct Pending {
+    stage: Stage,
+    /// Whether the client of the session has asked for it.
+    is_own: bool,
+    /// When the process is killed if it has not ended by then; `None` once the restart is called off.
+    kill_at: watch::Sender<Option<Instant>>,
+    /// In the order of arrival; bounded by the open requests of connections.
+    orders: Vec<Order>,
+    joined: Vec<Joined>,
+}
+
+/// A request for a process, with the incarnation that it names.
+type Order = (Request<Responder>, Option<u64>);
+
+/// How far a restart is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The process may still end by itself.
+    Grace,
+    Killing,
+    /// It has ended, and nothing calls the restart off any more.
+    Ended,
+    /// The new process takes requests.
+    Starting,
+}
+
+/// A restart that gets the outcome of one that was under way already.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) restart_id: Option<String>,
+    pub(super) responder: Responder,
+}
+
+impl Turns {
+    /// Begins a restart, or joins one that would take longer; returns the responder of one that may do neither.
+    fn take(
+        &mut self,
+        request: &wire::StartAgain,
+        is_own: bool,
+        responder: Responder,
+    ) -> Result<Option<Begun>, Box<Responder>> {
+        let now = Instant::now();
+        let grace = Duration::from_millis(request.grace_ms.unwrap_or(0)).min(LONGEST_GRACE);
+        let kill_at = now + grace;
+        if let Some(pending) = self.0.get_mut(&request.process_id) {
+            let is_sooner = pending.kill_at.borrow().is_some_and(|known| kill_at < known);
+            if pending.stage != Stage::Grace || !is_sooner {
+                return Err(Box::new(responder));
+            }
+            pending.kill_at.send_replace(Some(kill_at));
+            pending.joined.push(Joined { restart_id: request.restart_id.clone(), responder });
+            return Ok(None);
+        }
+        let (sender, receiver) = watch::channel(Some(kill_at));
+        let stage = if grace.is_zero() { Stage::Killing } else { Stage::Grace };
+        let pending = Pending { stage, is_own, kill_at: sender, orders: Vec::new(), joined: Vec::new() };
+        self.0.insert(request.process_id.clone(), pending);
+        Ok(Some((receiver, responder)))
+    }
+
+    /// Keeps a request that is for the process after the restart; returns any other.
+    fn keep(&mut self, process: &str, order: Order) -> Option<Order> {
+        let Some(pending) = self.0.get_mut(process) else { return Some(order) };
+        match (pending.stage, &order.0) {
+            (Stage::Starting, _) => return Some(order),
+            (Stage::Grace | Stage::Killing, Request::Terminate(..)) => {
+                pending.kill_at.send_replace(None);
+                return Some(order);
+            }
+            // Nothing but their own start delays them.
+            (Stage::Grace, Request::Signal(..)) => return Some(order),
+            _ => pending.orders.push(order),
+        }
+        None
+    }
+}
+
+/// When the process is killed, and who is to be answered.
+type Begun = (watch::Receiver<Option<Instant>>, Responder);
+
+/// The turn of one restart of a process; others have to wait for it.
+#[derive(Debug)]
+pub(super) struct Turn {
+    session: Arc<Session>,
+    process: String,
+    kill_at: watch::Receiver<Option<Instant>>,
+}
+
+impl Turn {
+    /// Waits until the grace is over, however that changes.
+    pub(super) async fn grace_over(&mut self) {
+        loop {
+            let Some(at) = *self.kill_at.borrow_and_update() else { return };
+            if tokio::time::timeout_at(at.into(), self.kill_at.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Begins to kill the process, unless the restart was called off.
+    pub(super) fn begin_kill(&self) -> Result<(), RpcError> {
+        self.advance(Stage::Killing)
+    }
+
+    /// Ends the time in which the restart can be called off.
+    pub(super) fn commit(&self) -> Result<(), RpcError> {
+        self.advance(Stage::Ended)
+    }
+
+    fn advance(&self, stage: Stage) -> Result<(), RpcError> {
+        let mut turns = self.session.turns();
+        let Some(pending) = turns.0.get_mut(&self.process) else { return Err(defect()) };
+        if pending.kill_at.borrow().is_none() {
+            let message = format!(
+                "cannot restart process `{}`: it was terminated meanwhile, and stays ended",
+                self.process
+            );
+            return Err(RpcError::new(ErrorKind::Cancelled, message).with_hint("restart it again"));
+        }
+        pending.stage = stage;
+        Ok(())
+    }
+
+    /// Passes on to the new process what has waited for it.
+    pub(super) fn hand_to(&self, process: &Arc<Process>) {
+        let mut turns = self.session.turns();
+        let Some(pending) = turns.0.get_mut(&self.process) else { return };
+        pending.stage = Stage::Starting;
+        // Still locked, so that nothing overtakes them.
+        for order in mem::take(&mut pending.orders) {
+            self.session.pass_to(process, order);
+        }
+    }
+
+    /// Ends the turn; returns the restarts that have joined it.
+    pub(super) fn end(self) -> Vec<Joined> {
+        self.leave()
+    }
+
+    fn leave(&self) -> Vec<Joined> {
+        let Some(pending) = self.session.turns().0.remove(&self.process) else { return Vec::new() };
+        for order in pending.orders {
+            self.session.pass(&self.process, order);
+        }
+        pending.joined
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        for Joined { restart_id, responder } in self.leave() {
+            self.session.forget_start(restart_id.as_deref());
+            responder.error(&defect());
+        }
+    }
+}
+
+impl Session {
+    /// Takes the turn of a restart; answers it otherwise, or when another one has ended that it has joined.
+    pub(super) fn take_turn(
+        self: &Arc<Self>,
+        request: &wire::StartAgain,
+        responder: Responder,
+    ) -> Option<(Turn, Responder)> {
+        let is_own = self.controller(responder.outbox().id).is_some();
+        let taken = self.turns().take(request, is_own, responder);
+        match taken {
+            Ok(Some((kill_at, responder))) => {
+                let (session, process) = (Arc::clone(self), request.process_id.clone());
+                Some((Turn { session, process, kill_at }, responder))
+            }
+            Ok(None) => None,
+            Err(responder) => {
+                let message =
+                    format!("process `{}` is being restarted by another request", request.process_id);
+                let error = RpcError::new(ErrorKind::ProcessExists, message).with_hint("wait until it runs");
+                // For repeats that wait; later ones try it again.
+                self.finish_start(request.restart_id.as_deref(), &Err(error.clone()));
+                self.forget_start(request.restart_id.as_deref());
+                responder.error(&error);
+                None
+            }
+        }
+    }
+
+    /// Returns whether somebody else than its client has asked for a restart that is under way.
+    pub(super) fn is_restarted_by_others(&self) -> bool {
+        self.turns().0.values().any(|pending| !pending.is_own)
+    }
+
+    /// Passes a request on to a process; while it is restarted, it may have to wait for the new one.
+    pub(crate) fn order(&self, process: &str, incarnation: Option<u64>, order: Request<Responder>) {
+        // One for an earlier process neither waits for the next nor calls its start off.
+        if let Some(Err(error)) = self.process(process).map(|known| known.check_incarnation(incarnation)) {
+            return order.into_caller().error(&error);
+        }
+        let order = self.turns().keep(process, (order, incarnation));
+        if let Some(order) = order {
+            self.pass(process, order);
+        }
+    }
+
+    fn pass(&self, process: &str, order: Order) {
+        match self.process(process) {
+            Some(process) => self.pass_to(&process, order),
+            None => order.0.answer_unknown(),
+        }
+    }
+
+    fn pass_to(&self, process: &Arc<Process>, (order, incarnation): Order) {
+        // Whoever means another process learns of that, whatever it is that is asked of it.
+        if let Err(error) = process.check_incarnation(incarnation) {
+            return order.into_caller().error(&error);
+        }
+        if order.is_input() {
+            // While it waited for a restart, nothing could be asked to cancel it.
+            if order.caller().is_cancelled() {
+                return;
+            }
+            order.caller().set_input_of(Arc::downgrade(&(Arc::clone(process) as _)));
+            if self.host.audit().is_on() {
+                process.set_input_of(order.caller().outbox().id);
+            }
+        }
+        process.request(order);
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,11 @@
+//! What everything on this host shares: memory, confinement, the proxy, watchers, HTTP clients.
+
+pub(crate) mod account;
+pub(crate) mod budget;
+pub(crate) mod confinement;
+pub(crate) mod host;
+pub(crate) mod jail_support;
+pub(crate) mod proxy;
+pub(crate) mod resource_limits;
+pub(crate) mod watcher;
+pub(crate) mod web;
