@@ -1,4 +1,4 @@
-//! Processes that run as another user. Without root there is nothing to test: each test returns at once.
+//! Processes that run as another user. Without root there is nothing to test.
 
 mod harness;
 
@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::MetadataExt as _, path::PathBuf};
 
 use rustix::process::DumpableBehavior;
 
-use harness::{NULL, PIPED, PTY, TAGS, eventually, finish, run, shell, spawner, start};
+use harness::{NULL, Need, PIPED, PTY, TAGS, eventually, finish, has, run, shell, spawner, start};
 use remex_process::{Jail, Signal, Stage, Start, StartError, StartErrorKind, UserIds, can_switch_user, tree};
 
 /// A user and groups without processes or files of their own.
@@ -16,10 +16,6 @@ const OTHER: u32 = 54_873;
 
 fn other() -> UserIds {
     UserIds::new(UID, GID, [OTHER]).expect("no id is reserved")
-}
-
-fn is_possible() -> bool {
-    can_switch_user().is_ok()
 }
 
 fn as_other(start: Start) -> Start {
@@ -32,7 +28,7 @@ async fn refused(start: Start) -> StartError {
 
 #[tokio::test]
 async fn all_ids_and_groups_are_those_of_the_user_and_no_capability_is_left() {
-    if !is_possible() {
+    if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
     for stdio in [NULL, PTY] {
@@ -53,7 +49,7 @@ async fn all_ids_and_groups_are_those_of_the_user_and_no_capability_is_left() {
 
 #[tokio::test]
 async fn nothing_of_the_server_is_open_and_its_keys_are_out_of_reach() {
-    if !is_possible() {
+    if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
     let script = "ls /proc/self/fd; kill -0 $PPID 2>/dev/null || echo other; cat /proc/$PPID/environ 2>&1 | grep -c denied";
@@ -64,7 +60,7 @@ async fn nothing_of_the_server_is_open_and_its_keys_are_out_of_reach() {
 
 #[tokio::test]
 async fn the_user_owns_the_terminal_and_can_open_its_streams_again() {
-    if !is_possible() {
+    if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
     let script = "stat -c '%u %a' $(tty); echo to the terminal > /dev/tty";
@@ -79,7 +75,7 @@ async fn the_user_owns_the_terminal_and_can_open_its_streams_again() {
 
 #[tokio::test]
 async fn what_it_creates_belongs_to_the_user_and_what_root_has_is_closed() {
-    if !is_possible() {
+    if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -105,7 +101,7 @@ async fn what_it_creates_belongs_to_the_user_and_what_root_has_is_closed() {
 
 #[tokio::test]
 async fn a_program_that_only_root_may_execute_is_refused() {
-    if !is_possible() {
+    if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -119,7 +115,7 @@ async fn a_program_that_only_root_may_execute_is_refused() {
 
 #[tokio::test]
 async fn its_tree_is_found_and_killed_and_its_death_is_told() {
-    if !is_possible() {
+    if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
     let tag = TAGS.tag(4, 1);
@@ -135,7 +131,7 @@ async fn its_tree_is_found_and_killed_and_its_death_is_told() {
 
 #[tokio::test]
 async fn the_server_stays_open_to_what_looks_into_it() {
-    if !is_possible() {
+    if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
     for number in [1, 2] {
@@ -151,7 +147,7 @@ async fn the_server_stays_open_to_what_looks_into_it() {
 
 #[tokio::test]
 async fn a_jail_cannot_be_combined_with_a_user() {
-    if !is_possible() {
+    if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
     let start = Start { jail: Some(Jail::pids_only()), ..as_other(shell(NULL, TAGS.tag(5, 1), "true")) };

@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{background_processes::UserSession, commands::Commands, home::Home, screen::Screen};
+use crate::{
+    background_processes::UserSession, commands::Commands, home::Home, screen::Screen, support::install,
+};
 
 /// Asks as the scripts do, and returns the candidates without their descriptions.
 fn offered(home: &Home, words: &[&str]) -> Vec<String> {
@@ -84,11 +86,8 @@ fn fish_completes_names_that_servers_and_files_know() {
 }
 
 /// Does the same in a shell that not every machine has.
-#[allow(clippy::print_stderr, reason = "who reads the output of the tests must know what was skipped")]
 fn in_other_shell(name: &str, program: &str, args: &[&str], load: &str) {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&paths).any(|directory| directory.join(program).exists()) {
-        eprintln!("skipped: {program} is not installed");
+    if install("shells").is_none() {
         return;
     }
     let user = world();

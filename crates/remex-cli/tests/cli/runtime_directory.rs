@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     home::{Home, Said, said},
-    support::InTime as _,
+    support::{InTime as _, Need, has},
 };
 
 /// Runs a command as a program that was started without the runtime directory of the user's login.
@@ -66,7 +66,7 @@ fn the_server_of_another_runtime_directory_is_found_after_it_was_killed_as_well(
 
 #[test]
 fn the_runtime_directory_of_another_user_is_named_with_a_way_out() {
-    if !rustix::process::geteuid().is_root() {
+    if !has(Need::Root, rustix::process::geteuid().is_root()) {
         return;
     }
     let home = Home::new();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{
     background_processes::out,
     home::Home,
-    support::{Server, program},
+    support::{Need, Server, has, program},
 };
 
 fn is_root() -> bool {
@@ -14,7 +14,7 @@ fn is_root() -> bool {
 
 #[test]
 fn a_command_runs_as_the_user_here_and_elsewhere() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let home = Home::new();
@@ -38,7 +38,7 @@ fn a_command_runs_as_the_user_here_and_elsewhere() {
 
 #[test]
 fn what_is_only_for_the_own_user_is_not_shown_to_another_one() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let home = Home::new();
@@ -55,7 +55,7 @@ fn what_is_only_for_the_own_user_is_not_shown_to_another_one() {
 
 #[test]
 fn a_process_in_the_background_is_listed_with_its_user_and_restarted_as_it() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let home = Home::new();
@@ -89,7 +89,7 @@ fn a_process_in_the_background_is_listed_with_its_user_and_restarted_as_it() {
 
 #[test]
 fn a_shell_is_the_one_of_the_account_in_its_home() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let home = Home::new();
@@ -106,7 +106,7 @@ fn a_shell_is_the_one_of_the_account_in_its_home() {
 
 #[test]
 fn a_supervisor_that_the_user_may_not_execute_is_named() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let home = Home::new();

@@ -15,8 +15,8 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
-    ATTACKER, Client, PATIENCE, Server, answer_so_far, connect_from, exchange, program, raise_file_limit,
-    request, status_from, upgrade, write_private,
+    ATTACKER, Client, Need, PATIENCE, Server, answer_so_far, connect_from, exchange, has, program,
+    raise_file_limit, request, status_from, upgrade, write_private,
 };
 
 /// Connections of an attack.
@@ -236,7 +236,7 @@ const OTHER: u32 = 54_321;
 
 #[test]
 fn another_user_of_the_host_gets_in_only_if_it_is_listed_and_sees_only_its_own_sessions() {
-    if !rustix::process::geteuid().is_root() {
+    if !has(Need::Root, rustix::process::geteuid().is_root()) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -275,7 +275,8 @@ fn a_peer_whose_user_the_kernel_does_not_name_needs_a_token() {
     let container = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let mut probe = Command::new("unshare");
     let can_unshare = probe.args(container).arg("true").output();
-    if !rustix::process::geteuid().is_root() || !can_unshare.is_ok_and(|output| output.status.success()) {
+    let is_root = rustix::process::geteuid().is_root();
+    if !has(Need::Namespaces, is_root && can_unshare.is_ok_and(|output| output.status.success())) {
         return;
     }
     // In the server's user namespace, the other user has no number.

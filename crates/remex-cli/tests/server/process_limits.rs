@@ -5,7 +5,9 @@ use std::{fs, path::PathBuf, process::Command, time::Instant};
 use rustix::process::{Signal, geteuid};
 use serde_json::{Value, json};
 
-use crate::support::{Client, Limits, Output, PATIENCE, Server, finish, program, start_params, with};
+use crate::support::{
+    Client, Limits, Need, Output, PATIENCE, Server, finish, program, skip, start_params, with,
+};
 
 /// Runs a script with these limits until it is closed.
 fn run(client: &Client, process_id: &str, script: &str, limits: &Value, more: Value) -> Output {
@@ -181,6 +183,9 @@ fn a_repeated_start_with_limits_is_answered_with_the_first() {
     assert_eq!(client.collect("p").text(), "40\n");
 }
 
+/// Why the tests of cgroups cannot run.
+const NO_CGROUP: &str = "no cgroup with the controllers `memory` and `pids` can be made";
+
 /// A cgroup with the controllers `memory` and `pids`, if the host lets us create one; removed when dropped.
 struct CgroupDirectory(PathBuf);
 
@@ -236,7 +241,7 @@ fn a_cgroup_bounds_memory_and_processes_of_the_whole_tree() {
         assert!(why.contains("is not delegated to it") || why.contains("no cgroup file system"), "{why}");
         let output = run(&client, "p", "ulimit -v", &json!({"memoryBytes": 1 << 30}), json!({}));
         assert_eq!(output.text(), "1048576\n");
-        return;
+        return skip(Need::Cgroups, NO_CGROUP);
     };
     let server = Server::serve(&["--cgroup", cgroup.arg()]);
     let client = server.client();
@@ -284,7 +289,7 @@ fn a_server_divides_its_own_cgroup_only_if_that_is_delegated() {
     let own = fs::read_to_string("/proc/self/cgroup").expect("we run");
     assert_eq!(membership(&undelegated), own, "the server stays where it was started");
 
-    let Some(cgroup) = CgroupDirectory::new("delegated") else { return };
+    let Some(cgroup) = CgroupDirectory::new("delegated") else { return skip(Need::Cgroups, NO_CGROUP) };
     // As systemd does for `Delegate=yes`.
     rustix::fs::setxattr(&cgroup.0, "trusted.delegate", b"1", rustix::fs::XattrFlags::empty())
         .expect("we are root");
@@ -313,7 +318,7 @@ fn cgroups_of_a_killed_server_are_removed_by_the_next_one() {
         assert_eq!(finished.code(), Some(1), "{finished:?}");
         let expected = "cannot limit processes by cgroups: cannot find the cgroup `/nowhere/cgroup`";
         assert!(finished.stderr.contains(expected), "{finished:?}");
-        return;
+        return skip(Need::Cgroups, NO_CGROUP);
     };
     let mut server = Server::serve(&["--cgroup", cgroup.arg()]);
     let client = server.client();

@@ -12,7 +12,9 @@ use std::{
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
-use crate::support::{Client, Guarded, InTime as _, Server, Watched, program, start_params, token_of, with};
+use crate::support::{
+    Client, Guarded, InTime as _, Need, Server, Watched, has, program, start_params, token_of, with,
+};
 
 /// The account that every host has for what may do nothing.
 const NOBODY: &str = "nobody";
@@ -78,7 +80,7 @@ fn text<'a>(error: &'a Value, pointer: &str) -> &'a str {
 
 #[test]
 fn a_process_has_the_ids_and_groups_of_the_account() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let server = Server::start();
@@ -102,7 +104,7 @@ fn a_process_has_the_ids_and_groups_of_the_account() {
 
 #[test]
 fn the_environment_is_about_the_account_unless_the_request_says_otherwise() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let server = Server::start();
@@ -121,7 +123,7 @@ fn the_environment_is_about_the_account_unless_the_request_says_otherwise() {
 
 #[test]
 fn the_working_directory_is_entered_as_the_user_and_is_its_home_if_none_is_named() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let server = Server::start();
@@ -145,7 +147,7 @@ fn the_working_directory_is_entered_as_the_user_and_is_its_home_if_none_is_named
 
 #[test]
 fn the_terminal_belongs_to_the_user() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let server = Server::start();
@@ -159,7 +161,7 @@ fn the_terminal_belongs_to_the_user() {
 
 #[test]
 fn files_are_those_of_the_user_and_limits_still_hold() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let server = Server::start();
@@ -175,7 +177,7 @@ fn files_are_those_of_the_user_and_limits_still_hold() {
 
 #[test]
 fn signals_reach_it_and_its_tree_is_killed() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let server = Server::start();
@@ -195,7 +197,7 @@ fn signals_reach_it_and_its_tree_is_killed() {
 
 #[test]
 fn a_user_that_does_not_exist_is_named() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let server = Server::start();
@@ -217,7 +219,7 @@ fn a_user_that_does_not_exist_is_named() {
 
 #[test]
 fn what_a_jail_would_do_is_never_left_out_silently() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let root = json!({"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"});
@@ -248,7 +250,7 @@ fn what_a_jail_would_do_is_never_left_out_silently() {
 
 #[test]
 fn a_credential_for_confined_processes_gets_no_other_user_and_the_audit_file_names_it() {
-    if !is_root() {
+    if !has(Need::Root, is_root()) {
         return;
     }
     let tokens = format!(

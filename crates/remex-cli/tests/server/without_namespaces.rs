@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Client, Server, Watched, start_params, with, without_namespaces};
+use crate::support::{Client, Need, Server, Watched, has, start_params, with, without_namespaces};
 
 /// Starts a server, unless this kernel's Landlock has no scopes: then it confines nothing without namespaces.
 fn serve() -> Option<(Server, Client)> {
@@ -17,7 +17,7 @@ fn serve() -> Option<(Server, Client)> {
     server.keep(directory);
     let client = server.client();
     let has_scopes = confinement(&client)["landlockAbi"].as_u64().is_some_and(|abi| abi >= 6);
-    has_scopes.then_some((server, client))
+    has(Need::Landlock, has_scopes).then_some((server, client))
 }
 
 /// A profile with these entries; everything can be read.

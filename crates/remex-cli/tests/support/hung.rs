@@ -18,7 +18,10 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use super::PATIENCE;
+use super::{
+    PATIENCE,
+    skip::{Need, skip},
+};
 
 /// A mounted file system, served by the test itself until dropped; then whatever hangs fails.
 ///
@@ -52,7 +55,6 @@ struct Hanging {
 
 impl HungFs {
     /// Mounts one, or says on stderr why that cannot be done here, and returns `None`: the test is then skipped.
-    #[allow(clippy::print_stderr, reason = "who reads the output of the tests must know what was skipped")]
     pub(crate) fn mount(interrupts: Interrupts) -> Option<Self> {
         let device = match OpenOptions::new()
             .read(true)
@@ -62,7 +64,7 @@ impl HungFs {
         {
             Ok(device) => device,
             Err(error) => {
-                eprintln!("skipped: no file system that hangs without /dev/fuse: {error}");
+                skip(Need::Mounts, format!("no file system hangs without /dev/fuse: {error}"));
                 return None;
             }
         };
@@ -71,7 +73,7 @@ impl HungFs {
         let options = CString::new(options).expect("options contain no NUL");
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         if let Err(error) = mount("remex-test", directory.path(), "fuse", flags, Some(options.as_c_str())) {
-            eprintln!("skipped: a file system that hangs cannot be mounted: {error}");
+            skip(Need::Mounts, format!("a file system that hangs cannot be mounted: {error}"));
             return None;
         }
         let hanging = Arc::new(Hanging::default());

@@ -5,14 +5,12 @@ use std::{
     process::{Command, Stdio},
 };
 
+use super::skip::{Need, skip};
+
 /// The exit code of a script that cannot install its programs on this machine.
 const CANNOT_INSTALL: i32 = 77;
 
-/// If this variable is `1`, tests that would be skipped fail.
-const REQUIRE_ALL: &str = "REMEX_REQUIRE_ALL";
-
 /// Runs `scripts/NAME/install`, and returns the directory of the programs; `None` if the tests must be skipped.
-#[allow(clippy::print_stderr, reason = "the output of the tests must show what was skipped")]
 pub(crate) fn install(name: &str) -> Option<PathBuf> {
     let script = format!("{}/../../scripts/{name}/install", env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(&script)
@@ -23,11 +21,8 @@ pub(crate) fn install(name: &str) -> Option<PathBuf> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => Some(String::from_utf8(output.stdout).expect("the path is text").trim_end().into()),
-        Some(CANNOT_INSTALL) if std::env::var_os(REQUIRE_ALL).is_some_and(|value| value == "1") => {
-            panic!("`{script}` cannot install what the tests need, and {REQUIRE_ALL} is 1: {stderr}")
-        }
         Some(CANNOT_INSTALL) => {
-            eprintln!("skipped: {stderr}");
+            skip(Need::Programs, stderr);
             None
         }
         _ => panic!("`{script}` failed: {stderr}"),

@@ -20,6 +20,8 @@ mod patience;
 mod place;
 mod reader;
 mod server;
+#[path = "../../../remex-process/tests/harness/skip.rs"]
+mod skip;
 mod tls;
 mod web;
 mod wire;
@@ -49,6 +51,7 @@ pub(crate) use self::{
     place::{Place, uri},
     reader::Reader,
     server::{Finished, Server, Watched, finish, program, without_namespaces},
+    skip::{Need, has, skip},
     tls::{Authority, Pki, tls_status, tls_stream},
     web::{Web, WebRequest, read_web_request, web_answer},
 };

@@ -1,6 +1,8 @@
 //! What the tests of real children share.
 #![allow(dead_code, clippy::unwrap_used, reason = "a part of every test program, which uses a part of it")]
 
+mod skip;
+
 use std::{
     ffi::OsString,
     future::Future,
@@ -16,6 +18,9 @@ use remex_process::{
     watch,
 };
 use tokio::io::{Interest, unix::AsyncFd};
+
+#[allow(unused_imports, reason = "not every test program has such needs")]
+pub(crate) use skip::{Need, has};
 
 pub(crate) const NULL: Stdio = Stdio::Pipes { stdin: Stdin::Null };
 pub(crate) const PIPED: Stdio = Stdio::Pipes { stdin: Stdin::Piped };

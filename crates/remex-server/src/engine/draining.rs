@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use remex_proto::state::output::Hold;
 
-use super::{Audience, Engine, Holding, LogWriter as _, Place, ProcessLog as _, ProcessState, Spec};
+use super::{Audience, Engine, Holding, Place, ProcessLog as _, ProcessState, Spec};
 use crate::{base::limits::Limits, state::keeper_link::message::ToKeeper};
 
 impl<A: Audience> Engine<A> {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Audience, Engine, Holding, ProcessState};
+use super::{Audience, Engine, Holding, LogState as _, ProcessLog as _, ProcessState};
 
 /// How often the log says it of one process.
 const INTERVAL: Duration = Duration::from_secs(60);

@@ -30,7 +30,7 @@ use super::{
     managed,
     managed::{Managed, ProxyRules},
     spec::{check_lengths, words},
-    start_request::{StartFloor, StartRequest},
+    start_request::StartFloor,
     supervised::Supervisor,
 };
 use crate::{

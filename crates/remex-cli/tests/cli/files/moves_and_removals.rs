@@ -11,6 +11,7 @@ use super::{World, said, serve, tree};
 use crate::{
     background_processes::{UserSession, out},
     home::Home,
+    support::{Need, skip},
 };
 
 #[test]
@@ -77,11 +78,13 @@ fn of_two_names_of_one_file_the_source_is_removed() {
 #[test]
 fn a_move_between_file_systems_is_told_with_the_command_that_does_it() {
     let world = World::new();
-    let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return };
+    let Ok(other) = tempfile::tempdir_in("/dev/shm") else {
+        return skip(Need::Mounts, "there is no /dev/shm");
+    };
     let device = |path: &std::path::Path| fs::metadata(path).unwrap().dev();
     fs::write(world.there.path("a file"), "content").unwrap();
     if device(other.path()) == device(&world.there.path("a file")) {
-        return;
+        return skip(Need::Mounts, "/dev/shm is no file system of its own");
     }
     let to = other.path().join("moved");
     let refused = world.say(&["mv", "build:a file", &format!("build:{}", to.display())]);

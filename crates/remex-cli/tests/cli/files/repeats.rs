@@ -17,7 +17,7 @@ use rustix::{
 use super::{World, sparse, tree};
 use crate::{
     home::{self, Home},
-    support::{DisconnectingProxy, PATIENCE},
+    support::{DisconnectingProxy, Need, PATIENCE, skip},
 };
 
 /// Makes a small tree `site`.
@@ -200,7 +200,6 @@ fn a_small_file_whose_copy_is_killed_leaves_nothing_but_itself_when_it_is_repeat
 }
 
 /// Runs a script in which `disk` is a small disk of its own; `None` where nobody may mount one.
-#[allow(clippy::print_stderr)] // Whoever reads the log should know what was not tested.
 fn on_a_small_disk(home: &Home, script: &str) -> Option<home::Said> {
     fs::create_dir_all(home.path("disk")).unwrap();
     let run = |script: &str| {
@@ -213,7 +212,7 @@ fn on_a_small_disk(home: &Home, script: &str) -> Option<home::Said> {
     match run(mount) {
         Ok(output) if output.status.success() => {}
         other => {
-            eprintln!("skipped: no small disk can be mounted here: {other:?}");
+            skip(Need::Mounts, format!("no small disk can be mounted: {other:?}"));
             return None;
         }
     }

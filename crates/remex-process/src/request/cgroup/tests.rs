@@ -1,7 +1,11 @@
+#[path = "../../../tests/harness/skip.rs"]
+mod skip;
+
 use std::os::fd::AsFd as _;
 
 use super::*;
 use crate::{OwnCgroup, Rlimits, Spawner, Start, Stdin, Stdio, Tags};
+use skip::{Need, skip};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -135,7 +139,7 @@ async fn a_child_starts_in_its_own_cgroup_which_is_removed_after_its_end() {
         let cgroups = Arc::new(Cgroups::open(fake("memory\n", "").path().to_owned(), Path::new("")).unwrap());
         let error = Spawner::new(1).unwrap().start(sleep(&cgroups)).await.unwrap_err();
         assert_eq!(error.stage, crate::Stage::Cgroup, "{error}");
-        return;
+        return skip(Need::Cgroups, "this program may not write to its cgroup of version 2");
     };
     let cgroups = real.cgroups();
     let spawner = Spawner::new(1).unwrap();
@@ -159,7 +163,7 @@ async fn a_child_starts_in_its_own_cgroup_which_is_removed_after_its_end() {
 async fn what_an_earlier_server_left_behind_is_killed_and_removed() {
     let Some(real) = RealCgroup::new("old") else {
         assert!(Cgroups::delegated().is_err(), "a cgroup that cannot be divided is not delegated");
-        return;
+        return skip(Need::Cgroups, "this program may not write to its cgroup of version 2");
     };
     let spawner = Spawner::new(1).unwrap();
     let earlier = real.cgroups();
@@ -182,12 +186,11 @@ const FUGITIVE: &str = "exec prlimit --locks=5 setsid sh -c 'flee() { echo fleei
 #[tokio::test]
 async fn a_cgroup_is_killed_with_everything_that_flees_in_it() {
     let Some(real) = RealCgroup::new("kill") else {
-        eprintln!("not tested: this needs write access to the cgroup (version 2) of this program");
         assert!(Cgroups::delegated().is_err(), "a cgroup that cannot be divided is not delegated");
-        return;
+        return skip(Need::Cgroups, "this program may not write to its cgroup of version 2");
     };
     if !real.0.join("cgroup.kill").exists() {
-        return eprintln!("not tested: this needs `cgroup.kill`, Linux 5.14 or newer");
+        return skip(Need::Cgroups, "there is no `cgroup.kill`");
     }
     let cgroups = real.cgroups();
     let fugitive =

@@ -3,12 +3,12 @@
 use remex_proto::RpcError;
 
 use super::{
-    Audience, Engine, Place,
+    Audience, Engine, Place, ServerLog,
     starting::{LINK_PATIENCE, silent_keeper},
 };
 use crate::state::keeper_link::Trial;
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Checks that there is space for the log of another start; deletes logs of closed processes for it, as that would.
     pub(crate) async fn check_space(&self) -> Result<(), RpcError> {
         let Place::Keeper { link, key } = &self.place else { return Ok(()) };
