@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+mod layers;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
@@ -10,6 +12,7 @@ use std::{
     process::Command,
 };
 
+use layers::LAYERS;
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
@@ -59,228 +62,6 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 
 /// Nothing depends on these.
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
-
-/// The rooms of the server from the bottom to the top, and the modules within: each uses only those before it.
-const SERVER_LAYERS: [&str; 51] = [
-    "base/clock",
-    "base/log_limit",
-    "base/trace",
-    "base/limits",
-    "base/supervise",
-    "base/threads",
-    "base/compute",
-    "base/deadlines",
-    "base/available_memory",
-    "base/metrics",
-    "base/io_error",
-    "base/nofollow",
-    "access/scope",
-    "access/audit",
-    "access/token",
-    "access/config",
-    "access/identity",
-    "access/auth",
-    "access/admission",
-    "access/rate",
-    "access/socket_owner",
-    "access/unix_peer",
-    "access/ssh_login",
-    "access/user_account",
-    "state/state_dir",
-    "state/keeper_link",
-    "state/durable",
-    "shared/account",
-    "shared/budget",
-    "shared/resource_limits",
-    "shared/confinement",
-    "shared/jail_support",
-    "shared/proxy",
-    "shared/web",
-    "shared/watcher",
-    "shared/host",
-    "engine",
-    "outbox",
-    "areas/context",
-    "areas/fs",
-    "areas/http",
-    "areas/watch",
-    "areas/environment",
-    "sessions/process",
-    "sessions/session",
-    "calls",
-    "edge/tls",
-    "edge/connection",
-    "edge/server",
-    "edge/keeper",
-    "edge/collect",
-];
-
-/// The rooms of the client from the bottom to the top, and the modules within: each uses only those before it.
-const CLIENT_LAYERS: [&str; 26] = [
-    "base/platform",
-    "base/url",
-    "base/trace",
-    "base/shell_word",
-    "base/refusal",
-    "base/error",
-    "base/options",
-    "base/connection_state",
-    "base/event",
-    "transport/program",
-    "transport/link",
-    "transport/tls",
-    "transport/target",
-    "transport/dial",
-    "core/event_queue",
-    "core/shared",
-    "core/driver",
-    "api/client",
-    "api/fs",
-    "api/http",
-    "api/process",
-    "api/session",
-    "api/stream",
-    "api/testing",
-    "api/agent",
-    "api/environment",
-];
-
-/// The rooms of the protocol crate from the bottom to the top, and the modules within: each uses only those before it.
-const PROTO_LAYERS: [&str; 22] = [
-    "base/words",
-    "base/lenient",
-    "base/trace",
-    "base/blob",
-    "base/path",
-    "base/flow",
-    "base/method",
-    "base/error",
-    "areas/session",
-    "areas/environment",
-    "areas/sandbox",
-    "areas/network",
-    "areas/discovery",
-    "areas/process",
-    "areas/fs",
-    "areas/http",
-    "areas/initialize",
-    "envelope/message",
-    "envelope/request",
-    "envelope/call",
-    "state",
-    "schema",
-];
-
-/// The rooms of the process crate from the bottom to the top, and the modules within: each uses only those before it.
-const PROCESS_LAYERS: [&str; 42] = [
-    "base/memory",
-    "base/pid",
-    "base/signal",
-    "base/tag",
-    "base/user",
-    "base/plain",
-    "base/sys",
-    "base/shared_table",
-    "base/slots",
-    "base/tag_limit",
-    "base/proc",
-    "base/rlimits",
-    "own/early_signals",
-    "own/own_end",
-    "own/foreground",
-    "own/handover",
-    "request/jail",
-    "request/error",
-    "request/cgroup",
-    "request/start",
-    "request/spec",
-    "kin/adoption",
-    "kin/reaper",
-    "kin/leader",
-    "kin/hidden",
-    "kin/brief",
-    "kin/tree",
-    "launch/proxy",
-    "launch/image",
-    "launch/descriptors",
-    "launch/attempt",
-    "launch/clone",
-    "launch/supervised",
-    "launch/resources",
-    "launch/init",
-    "launch/janitor",
-    "launch/prepared",
-    "launch/newborn",
-    "launch/support",
-    "launch/exit",
-    "launch/spawner",
-    "launch/watchdog",
-];
-
-/// The rooms of the sandbox crate from the bottom to the top, and the modules within: each uses only those before it.
-const SANDBOX_LAYERS: [&str; 10] = [
-    "base/os_bytes",
-    "base/access",
-    "base/hosts",
-    "base/error",
-    "base/host",
-    "base/pattern",
-    "policy",
-    "protect",
-    "resolve",
-    "testing",
-];
-
-/// The rooms of the transport crate from the bottom to the top, and the modules within: each uses only those before it.
-const RPC_LAYERS: [&str; 17] = [
-    "base/memory",
-    "base/regular_file",
-    "base/writers",
-    "frames/websocket",
-    "frames/framing",
-    "frames/frame_reader",
-    "frames/send_buffer",
-    "frames/http",
-    "links/stream",
-    "links/tls",
-    "links/unix",
-    "links/stdio",
-    "links/address",
-    "links/listener",
-    "links/peer_process",
-    "links/connect",
-    "links/handshake",
-];
-
-/// The rooms of the log crate from the bottom to the top, and the modules within: each uses only those before it.
-const LOG_LAYERS: [&str; 11] = [
-    "base/event",
-    "base/siphash",
-    "base/names",
-    "base/format",
-    "base/disk",
-    "base/space",
-    "base/scanner",
-    "strip",
-    "survey",
-    "reader",
-    "writer",
-];
-
-/// The folders of the program from the bottom to the top: each uses only those before it.
-const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
-
-/// The layers of each crate that has them.
-const LAYERS: [(&str, &[&str]); 8] = [
-    ("remex-server", &SERVER_LAYERS),
-    ("remex-client", &CLIENT_LAYERS),
-    ("remex-proto", &PROTO_LAYERS),
-    ("remex-process", &PROCESS_LAYERS),
-    ("remex-sandbox", &SANDBOX_LAYERS),
-    ("remex-rpc", &RPC_LAYERS),
-    ("remex-log", &LOG_LAYERS),
-    ("remex-cli", &PROGRAM_LAYERS),
-];
 
 /// The only crate that may use `unsafe`.
 const UNSAFE: &str = "remex-process";
@@ -334,43 +115,10 @@ fn the_library_depends_on_no_command_line_crate() {
 }
 
 #[test]
-fn each_module_of_the_server_uses_only_those_below_it() {
-    check_layers("remex-server", &SERVER_LAYERS);
-}
-
-#[test]
-fn each_module_of_the_client_uses_only_those_below_it() {
-    check_layers("remex-client", &CLIENT_LAYERS);
-}
-
-#[test]
-fn each_module_of_the_protocol_crate_uses_only_those_below_it() {
-    check_layers("remex-proto", &PROTO_LAYERS);
-}
-
-#[test]
-fn each_module_of_the_process_crate_uses_only_those_below_it() {
-    check_layers("remex-process", &PROCESS_LAYERS);
-}
-
-#[test]
-fn each_module_of_the_sandbox_crate_uses_only_those_below_it() {
-    check_layers("remex-sandbox", &SANDBOX_LAYERS);
-}
-
-#[test]
-fn each_module_of_the_transport_crate_uses_only_those_below_it() {
-    check_layers("remex-rpc", &RPC_LAYERS);
-}
-
-#[test]
-fn each_module_of_the_log_crate_uses_only_those_below_it() {
-    check_layers("remex-log", &LOG_LAYERS);
-}
-
-#[test]
-fn each_folder_of_the_program_uses_only_those_below_it() {
-    check_layers("remex-cli", &PROGRAM_LAYERS);
+fn each_module_uses_only_those_below_it() {
+    for (package, layers) in LAYERS {
+        check_layers(package, layers);
+    }
 }
 
 #[test]

@@ -5,18 +5,15 @@
 //! Reader and writer never wait for each other, except that the reader stops while too much waits to be sent.
 //! Start at [`run`].
 
+mod parsed;
 mod receiving;
 mod validity;
+mod writing;
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use remex_proto::{
-    Call, ClientNote, ErrorKind, InvalidTrace, Malformed, Message, MessageLimits, ParseError, RequestId,
-    RpcError, TraceContext,
-    message::Source,
-    network::{Decision, PolicyReply},
-};
+use remex_proto::{ClientNote, ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
     FrameReader, Framing, Incoming, WriteHalf,
     memory::{ServerEnd, ToServer},
@@ -29,27 +26,23 @@ use crate::{
         rate::Rate,
     },
     areas::context::FAILED,
-    base::{compute::LARGE_MESSAGE, limits::Limits, supervise::supervise},
+    base::{compute::LARGE_MESSAGE, supervise::supervise},
     calls::Calls,
     outbox::{
-        self, Acks, CloseReason, Outbox, Responder, Sink,
+        self, Acks, Outbox, Responder, Sink,
         close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
     },
     sessions::session::SessionRegistry,
-    shared::{
-        account::FLOOR,
-        budget::{self, Budget, MIN_PROGRESS, SHORT},
-    },
+    shared::account::FLOOR,
 };
 
+use parsed::Parsed;
 use receiving::Receiving;
 pub(crate) use validity::Validity;
+use writing::write;
 
 /// Hint for a message that the server has no memory for.
 const SEND_LESS: &str = "send less at once, or try again later";
-
-/// The longest decision of a client that is read, in bytes; its reason is much shorter.
-const MAX_DECISION: usize = 16 << 10;
 
 /// How long a client has to read pending messages when its connection closes.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
@@ -472,146 +465,4 @@ impl Drop for Connection {
         self.sessions.connections().close(self.outbox.id);
         self.sessions.host().notify_activity();
     }
-}
-
-/// Checks from time to time whether a client reads the long answers it requested.
-struct SendProgress {
-    /// Bytes written at the last check, if a long answer was pending then.
-    written: Option<u64>,
-    next_check: Instant,
-}
-
-impl SendProgress {
-    /// Starts over with nothing pending.
-    fn new() -> Self {
-        SendProgress { written: None, next_check: Instant::now() }
-    }
-
-    /// Returns whether the client has read enough since the last check, or no long answer was pending
-    /// throughout.
-    fn is_progressing(&mut self, outbox: &Outbox, sink: &Sink, period: Duration) -> bool {
-        let written = outbox.pending_answers_exceed(SHORT, sink).then(|| outbox.written());
-        let is_slow = self.written.zip(written).is_some_and(|(before, now)| now < before + MIN_PROGRESS);
-        *self = SendProgress { written, next_check: Instant::now() + period };
-        !is_slow
-    }
-}
-
-/// Closes an outbox when its writer ends, for whatever reason.
-struct CloseOnDrop(Arc<Outbox>);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-/// A parsed message.
-enum Parsed {
-    Malformed(Malformed),
-    /// The message was valid, but there is no memory for its contents.
-    NoMemory {
-        id: RequestId,
-    },
-    Request {
-        id: RequestId,
-        call: Box<Result<Call, ParseError>>,
-        trace: Result<Option<TraceContext>, InvalidTrace>,
-    },
-    Note(ClientNote),
-    UnexpectedNote {
-        method: String,
-    },
-    Response {
-        id: RequestId,
-        /// What the client has decided, if it says that.
-        decision: Option<Decision>,
-    },
-}
-
-impl Parsed {
-    fn of(bytes: &[u8]) -> Self {
-        match Message::parse(bytes, MessageLimits::WIRE) {
-            Err(malformed) => Parsed::Malformed(malformed),
-            // Parsing copies the contents out of the message, so check now whether there is memory for them.
-            Ok(Message::Request { id, .. })
-                if bytes.len() > LARGE_MESSAGE && !budget::has_memory(bytes.len()) =>
-            {
-                Parsed::NoMemory { id }
-            }
-            Ok(Message::Request { id, method, params, trace }) => Parsed::Request {
-                id,
-                call: Box::new(Call::parse(&method, params)),
-                trace: trace.map_or(Ok(None), |trace| trace.context()),
-            },
-            Ok(Message::Notification { method, params }) => match ClientNote::parse(&method, params) {
-                Ok(note) => Parsed::Note(note),
-                Err(_) => Parsed::UnexpectedNote { method: method.into_owned() },
-            },
-            Ok(Message::Response { id, outcome }) => {
-                let reply = outcome.ok().filter(|result| result.len() <= MAX_DECISION);
-                let reply = reply.and_then(|result| serde_json::from_str::<PolicyReply>(result).ok());
-                Parsed::Response { id, decision: reply.map(|reply| reply.decision) }
-            }
-        }
-    }
-}
-
-/// Writes the outbox to the connection until it closes.
-async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Arc<Limits>, answers: Arc<Budget>) {
-    let closing = CloseOnDrop(Arc::clone(&outbox));
-    let mut progress = SendProgress::new();
-    let close_reason = loop {
-        if let Some(close_reason) = outbox.fill(&mut sink) {
-            break Some(close_reason);
-        }
-        if outbox.is_closed() {
-            break None;
-        }
-        if sink.is_empty() {
-            sink.reset_if_idle();
-            progress = SendProgress::new();
-            tokio::select! {
-                () = outbox.notified() => {}
-                () = tokio::time::sleep(limits.keep_alive), if sink.has_pings() => sink.ping(b""),
-            }
-            continue;
-        }
-        let (before, period) = (sink.len(), limits.slow_transfer);
-        let is_sent = tokio::select! {
-            biased;
-            is_sent = sink.send() => is_sent,
-            // After a close was requested, a client that reads nothing gets only a short time.
-            () = overdue(&outbox) => false,
-            () = outbox.wait_until_stalled() => {
-                let reason = format!("the client read nothing for {:?} while answers were pending", limits.stalled_writer);
-                outbox.request_close(POLICY, reason.as_str());
-                break Some(CloseReason { code: POLICY, reason });
-            }
-            () = tokio::time::sleep_until(progress.next_check) => {
-                let others_wait = answers.has_waiters() || outbox.account().has_waiters();
-                if progress.is_progressing(&outbox, &sink, period) || !others_wait {
-                    continue;
-                }
-                let reason =
-                    format!("the client read less than 1 MiB of long answers in {period:?} while other connections waited for memory");
-                outbox.request_close(TRY_AGAIN, reason.as_str());
-                break Some(CloseReason { code: TRY_AGAIN, reason });
-            }
-        };
-        if !is_sent {
-            break None;
-        }
-        outbox.progress(before.saturating_sub(sink.len()), sink.has_unfinished());
-    };
-    if let Some(close_reason) = close_reason {
-        let _ = tokio::time::timeout(CLOSE_GRACE, sink.close(close_reason)).await;
-    }
-    drop(closing);
-}
-
-/// Waits until closing has taken too long.
-async fn overdue(outbox: &Outbox) {
-    outbox.wait_until_closing().await;
-    tokio::time::sleep(CLOSE_GRACE).await;
 }
