@@ -214,7 +214,7 @@ fn a_request_whose_connection_ends_is_carried_out_and_repeated_by_nobody() {
     let host = DurableHost::start();
     let (client, session) = connect(&host);
     // It says goodbye slowly, so that the connection ends first.
-    let script = "trap 'while [ -e \"$HOLD\" ]; do sleep 0.02; done; exit' TERM; echo ready; while :; do sleep 0.02; done";
+    let script = "trap '> \"$HOLD.begun\"; while [ -e \"$HOLD\" ]; do sleep 0.02; done; exit' TERM; echo ready; while :; do sleep 0.02; done";
     let hold = host.state().join("../hold");
     fs::write(&hold, "").unwrap();
     let env = json!({"PATH": "/usr/bin:/bin", "HOLD": hold});
@@ -226,10 +226,10 @@ fn a_request_whose_connection_ends_is_carried_out_and_repeated_by_nobody() {
     let client = other(&host);
     client.send("process/restart", asked.clone());
     let second = other(&host);
-    poll("the restart to begin", || {
-        let error = second.call("process/restart", with(asked.clone(), json!({"restartId": "other"})));
-        error.is_err_and(|error| error["data"]["kind"] == "processExists")
-    });
+    poll("the restart to begin", || host.state().join("../hold.begun").exists());
+    let error =
+        second.call("process/restart", with(asked.clone(), json!({"restartId": "other"}))).unwrap_err();
+    assert_eq!(error["data"]["kind"], "processExists", "{error}");
     drop(client);
     let repeat = second.send("process/restart", asked);
     fs::remove_file(&hold).unwrap();
