@@ -285,7 +285,7 @@ impl Scanner {
 ///
 /// Other errors, such as too many open files, may pass: then it is worth trying again.
 pub fn is_lasting(error: &io::Error) -> bool {
-    let is_newer = || error.get_ref().is_some_and(|source| source.is::<VersionError>());
+    let is_newer = || error.get_ref().is_some_and(|source| source.downcast_ref::<VersionError>().is_some());
     lasting(error).is_some() || is_newer()
 }
 

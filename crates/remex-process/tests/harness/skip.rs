@@ -14,8 +14,6 @@ const MAY_LACK: &str = "REMEX_MAY_LACK";
 pub(crate) enum Need {
     /// The rights of root.
     Root,
-    /// The rights of anybody but root.
-    NotRoot,
     /// Other programs.
     Programs,
     /// File systems of the test's own.

@@ -1,6 +1,6 @@
 //! The writer of a connection: it empties the outbox. Start at [`write()`].
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
