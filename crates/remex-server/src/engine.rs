@@ -166,7 +166,7 @@ pub(crate) struct ProcessState<A: Audience> {
     answer_due: bool,
     /// The task waits for room in the log.
     full: bool,
-    /// The rest of the output is to be read, even if the log is full.
+    /// What is left of the output, once nothing writes to it any more, is to be read even if the log is full.
     reads_rest: bool,
     /// Bytes charged to the account.
     charged: usize,

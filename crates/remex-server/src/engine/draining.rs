@@ -1,7 +1,7 @@
-//! The rest of the output of a process whose tree has ended: it is read even if the log is full.
+//! The rest of the output of a process that nothing writes to any more: it is read even if the log is full.
 //!
-//! Nothing writes more then, so that is at most what a pipe or a terminal can buffer. Until it is in the log, the process
-//! does not close. Start at [`Engine::read_rest`].
+//! That is at most what two pipes or a terminal can buffer, once. Until it is in the log, the process does not close.
+//! Start at [`Engine::read_rest`].
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::{Audience, Engine, Holding, Place, ProcessLog as _, ProcessState, Spe
 use crate::{base::limits::Limits, state::keeper_link::message::ToKeeper};
 
 impl<A: Audience> Engine<A> {
-    /// Reads what is buffered now into the log, whether or not there is room for it.
+    /// Has what is left read into the log, whether or not there is room for it, as soon as nothing writes to it any more.
     pub(crate) fn read_rest(&self) {
         self.state().reads_rest = true;
         if let Place::Keeper { link, key } = &self.place {

@@ -3,11 +3,13 @@
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    time::{Duration, Instant},
 };
 
 use remex_process::{ChildIo, Size, resize, take_kept};
 use remex_proto::{ErrorKind, RpcError, process::Stream};
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     pipe::{fcntl_getpipe_size, fcntl_setpipe_size},
     pty::{OpenptFlags, ioctl_tiocgptpeer},
@@ -23,6 +25,9 @@ const TERMINAL_BYTES: usize = 256 << 10;
 
 /// A read from a terminal that returns this much is a piece of bulk output, of which it returns little at a time.
 const TERMINAL_BULK: usize = 2 << 10;
+
+/// How often a source is looked at whose last writer may have ended.
+const REST_RECHECK: Duration = Duration::from_millis(100);
 
 /// The default capacity of a pipe, unless its user has too many.
 const PIPE_BYTES: usize = 64 << 10;
@@ -40,8 +45,8 @@ pub(super) struct Pipes {
     tty: bool,
     /// Bytes of the last read from a descriptor.
     last_read: usize,
-    /// How much of each source is read even if there is no room for it.
-    rest: [usize; 2],
+    /// Whether a source that nothing writes to any more is read even if there is no room for it.
+    reads_rest: bool,
     room: PipeRoom,
     /// The child's side of the terminal, held open while it runs. A program may close its terminal and reopen
     /// it, so until it exits that is neither the end of its output nor of its input.
@@ -101,7 +106,7 @@ impl Pipes {
                 stdin: stdin.map(|fd| Watched::new(fd, Interest::WRITABLE)).transpose()?,
                 tty: false,
                 last_read: 0,
-                rest: [0; 2],
+                reads_rest: false,
                 slave: None,
             },
             ChildIo::Pty { master } => {
@@ -114,7 +119,7 @@ impl Pipes {
                     stdin: None,
                     tty: true,
                     last_read: 0,
-                    rest: [0; 2],
+                    reads_rest: false,
                     // The buffer of a terminal has a fixed size.
                     room: PipeRoom::Refused,
                     slave: Some(slave),
@@ -157,7 +162,7 @@ impl Pipes {
             slave: slave.map(take_kept).transpose()?,
             tty,
             last_read: 0,
-            rest: [0; 2],
+            reads_rest: false,
             room,
         })
     }
@@ -191,14 +196,24 @@ impl Pipes {
         [available(&self.out[0]), available(&self.out[1])]
     }
 
-    /// Allows to read what is buffered now although there is no room for it, and one byte more, which shows the end.
-    pub(super) fn grant_rest(&mut self) {
-        self.rest = self.available().map(|len| len.saturating_add(1));
+    /// Allows to read what is left in a source that nothing writes to any more, although there is no room for it.
+    pub(super) fn read_rest(&mut self) {
+        self.reads_rest = true;
     }
 
-    /// Returns how much of a source is still to be read even if there is no room for it.
+    /// Returns when to try that again: nothing tells when the last writer of a full log ends.
+    pub(super) fn recheck_at(&self) -> Option<Instant> {
+        (self.reads_rest && self.is_open()).then(|| Instant::now() + REST_RECHECK)
+    }
+
+    /// Returns how much of a source is to be read even if there is no room for it, its end included.
     pub(super) fn rest(&self, index: usize) -> usize {
-        self.rest[index]
+        let Some(Source { fd, .. }) = self.out[index].as_ref().filter(|_| self.reads_rest) else { return 0 };
+        let is_final = fd.fd().is_ok_and(|fd| {
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+            poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+        });
+        if is_final { self.available()[index].saturating_add(1) } else { 0 }
     }
 
     /// Appends output to `log` as one event, at most `max` bytes: what one read returns, or more from a terminal if the log
@@ -233,7 +248,6 @@ impl Pipes {
             Ok(0) => IoOutcome::End,
             Ok(len) => {
                 fd.on_data();
-                self.rest[index] = self.rest[index].saturating_sub(len);
                 IoOutcome::Bytes(len)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -163,6 +163,8 @@ impl<A: Audience> Runner<A> {
                 tokio::task::yield_now().await;
                 continue;
             }
+            // Whatever is ready, others of this thread have their turn.
+            tokio::task::coop::consume_budget().await;
             self.wait().await;
         }
         self.settle().await;
@@ -251,6 +253,7 @@ impl<A: Audience> Runner<A> {
             timeout.filter(|_| running),
             idle_timeout.filter(|_| running),
             state.recheck_at(spec, &self.process.host.limits()),
+            self.pipes.recheck_at().filter(|_| state.full),
         ]
         .into_iter()
         .flatten()
@@ -384,6 +387,7 @@ impl<A: Audience> Runner<A> {
             let mut state = process.state();
             let budget = process.budget(&state);
             let rest = self.pipes.rest(index);
+            let draining = draining || rest > 0;
             let (hold, room) = state.room(&process.spec, &limits, budget, rest, now);
             if state.full && room > 0 {
                 // A child that was paused was not idle.
@@ -499,7 +503,7 @@ impl<A: Audience> Runner<A> {
         loop {
             let mut state = process.state();
             if std::mem::take(&mut state.reads_rest) {
-                self.pipes.grant_rest();
+                self.pipes.read_rest();
             }
             let Some(request) = state.requests.pop_front() else { return };
             match request {

@@ -93,16 +93,45 @@ fn a_process_with_a_full_log_is_restarted_and_its_client_loses_nothing() {
 
 #[test]
 fn a_process_that_ends_when_it_is_asked_to_is_not_waited_for_because_its_log_is_full() {
+    // The second has a descendant that ends after it, and meanwhile holds both of its streams open.
+    let late = "trap 'exit 0' TERM; \
+                sh -c 'trap \"sleep 0.3; exit\" TERM; yes 0123456789abcdef & wait' & wait";
+    let host = DurableHost::start();
+    for script in ["exec yes 0123456789abcdef", late] {
+        for durable in [false, true] {
+            let other = connect(&host).0;
+            let (mut client, session) = consumer(&host);
+            let argv = ["/bin/sh", "-c", script];
+            client.call("process/start", endless(json!({"argv": argv, "durable": durable}))).unwrap();
+            let printed = full(&other, &session);
+            let begun = Instant::now();
+            let asked = json!({"processId": "p", "graceMs": 3_600_000});
+            client.call("process/restart", asked).unwrap();
+            assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+            let received = rest(&mut client);
+            assert!(received > printed && received < printed + (1 << 20), "{received} of {printed}");
+            other.call("session/end", json!({"sessionId": session})).unwrap();
+        }
+    }
+}
+
+#[test]
+fn restarts_that_are_called_off_read_nothing_beyond_the_limit() {
+    let stubborn = "(trap '' TERM; exec yes 0123456789abcdef) & trap 'exit 0' TERM; wait";
     let host = DurableHost::start();
     for durable in [false, true] {
         let other = connect(&host).0;
         let (mut client, session) = consumer(&host);
-        client.call("process/start", endless(json!({"durable": durable}))).unwrap();
-        full(&other, &session);
-        let begun = Instant::now();
-        let asked = json!({"processId": "p", "graceMs": 3_600_000});
-        client.call("process/restart", asked).unwrap();
-        assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+        let argv = ["/bin/sh", "-c", stubborn];
+        client.call("process/start", endless(json!({"argv": argv, "durable": durable}))).unwrap();
+        let printed = full(&other, &session);
+        client.send("process/restart", json!({"processId": "p", "graceMs": 3_600_000}));
+        poll("the end of the first child", || {
+            let listed = other.call("process/list", json!({"sessionId": session})).unwrap();
+            !listed["processes"][0]["exitCode"].is_null()
+        });
+        // What still writes finds no more room than before.
+        assert_eq!(full(&other, &session), printed);
         other.call("session/end", json!({"sessionId": session})).unwrap();
     }
 }

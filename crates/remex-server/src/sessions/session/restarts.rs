@@ -169,7 +169,10 @@ impl Session {
         let restart_id = request.restart_id.as_deref();
         let pending = PendingStart { session: &self, start_id: restart_id };
         let outcome = self.start_again(request, &responder, bounds, slots, &mut turn).await;
-        let joined = turn.end();
+        let joined = match outcome {
+            Outcome::Left => turn.end_for_next(),
+            _ => turn.end(),
+        };
         if matches!(outcome, Outcome::Runs(..) | Outcome::Failed(_)) {
             pending.hand_over();
             self.answer_restart(restart_id, &outcome, responder);
@@ -411,7 +414,7 @@ async fn not_closed(process: &Process) -> RpcError {
         return silent;
     }
     if process.waits_for_room() {
-        let message = "there is no space left for the rest of its output";
+        let message = "there is no space left for the rest of its output, or something that the server cannot find keeps it open";
         return RpcError::new(ErrorKind::LimitExceeded, message)
             .with_hint("free space on the disk of the state directory, or forget processes that have ended");
     }

@@ -165,21 +165,35 @@ impl Turn {
 
     /// Ends the turn; returns the restarts that have joined it.
     pub(super) fn end(self) -> Vec<Joined> {
-        self.leave()
-    }
-
-    fn leave(&self) -> Vec<Joined> {
-        let Some(pending) = self.session.turns().0.remove(&self.process) else { return Vec::new() };
-        for order in pending.orders {
+        let (orders, joined) = self.leave();
+        for order in orders {
             self.session.pass(&self.process, order);
         }
-        pending.joined
+        joined
+    }
+
+    /// Ends the turn of a restart that the next server carries out, and leaves to that what is for the new process.
+    pub(super) fn end_for_next(self) -> Vec<Joined> {
+        let (orders, joined) = self.leave();
+        for (order, _) in orders {
+            self.session.host.leave_to_next(order);
+        }
+        joined
+    }
+
+    fn leave(&self) -> (Vec<Order>, Vec<Joined>) {
+        let pending = self.session.turns().0.remove(&self.process);
+        pending.map_or_else(Default::default, |pending| (pending.orders, pending.joined))
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        for Joined { restart_id, responder } in self.leave() {
+        let (orders, joined) = self.leave();
+        for order in orders {
+            self.session.pass(&self.process, order);
+        }
+        for Joined { restart_id, responder } in joined {
             self.session.forget_start(restart_id.as_deref());
             responder.error(&defect());
         }

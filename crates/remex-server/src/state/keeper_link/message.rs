@@ -207,7 +207,7 @@ pub(crate) enum ToKeeper {
     Status,
     /// The server ends in good order: it has ended what it had started itself.
     Goodbye,
-    /// Nothing of a process runs any more: the rest of its output is to be read even if its log is full.
+    /// What is left of the output of a process, once nothing writes to it any more, is to be read even if its log is full.
     ReadRest(Key),
     /// Whether there is space for the log of another start of a process; answered by `LogTried`.
     TryLog {
