@@ -191,6 +191,8 @@ fn a_host_that_is_down_is_told() {
 fn a_start_up_file_that_prints_is_quoted_and_suspected() {
     let Some(far) = SshHost::start() else { return };
     fs::write(far.home.path(".startup"), "echo Welcome to far, friend\n").unwrap();
+    // A busy machine logs in slowly.
+    assert_eq!(far.near.say(&["env", "set", "far", "--connect-timeout", "60s"]).code, Some(0));
     let said = far.near.say(&run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
     let quote = "it printed `Welcome to far, friend` instead of a JSON response\n  hint: make shell start-up files there";

@@ -105,8 +105,11 @@ async fn a_shell_on_a_terminal_is_used_line_by_line() {
     let (handle, _) = stage.start(on_terminal(shell), "ready> ").await;
     stage.write_until(handle, b"name=world\n", "ready> ").await;
     stage.write_until(handle, b"echo \"hello, $name\"\n", "\nhello, world\n").await;
-    stage.write_until(handle, b"echo sleeping; sleep 1000\n", "\nsleeping\n").await;
+    // Said by what is interrupted: a shell that is about to fork may miss the interrupt.
+    stage.write_until(handle, b"sh -c 'echo sleeping; exec sleep 1000'\n", "\nsleeping\n").await;
     stage.agent.interrupt(handle).await.unwrap();
+    let interrupted = stage.agent.write_stdin(handle, Write::Nothing, window(Duration::ZERO)).await.unwrap();
+    stage.step_until(interrupted, "ready> ").await;
     stage.write_until(handle, b"echo $((6 * 7))\n", "\n42\n").await;
     assert_eq!(code(&stage.write_to_end(handle, Write::Bytes(b"exit 5\n")).await), Some(5));
 }
