@@ -210,6 +210,26 @@ fn nothing_else_can_be_read() {
     );
 }
 
+/// Returns the path, mode, time of change and content of everything in a directory.
+fn listing(directory: &Path) -> Vec<String> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut found = Vec::new();
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(path) = waiting.pop() {
+        let metadata = path.symlink_metadata().expect("it was listed");
+        if metadata.is_dir() {
+            waiting.extend(
+                fs::read_dir(&path).expect("a directory").map(|entry| entry.expect("an entry").path()),
+            );
+        }
+        let content =
+            if metadata.is_file() { fs::read_to_string(&path).expect("text") } else { String::new() };
+        found.push(format!("{} {:o} {} {content}", path.display(), metadata.mode(), metadata.mtime()));
+    }
+    found.sort();
+    found
+}
+
 #[test]
 fn nothing_else_can_be_changed() {
     let (server, place) = (Server::start(), workspace());

@@ -2,26 +2,6 @@
 
 use super::*;
 
-/// Returns the path, mode, time of change and content of everything in a directory.
-fn listing(directory: &Path) -> Vec<String> {
-    use std::os::unix::fs::MetadataExt as _;
-    let mut found = Vec::new();
-    let mut waiting = vec![directory.to_owned()];
-    while let Some(path) = waiting.pop() {
-        let metadata = path.symlink_metadata().expect("it was listed");
-        if metadata.is_dir() {
-            waiting.extend(
-                fs::read_dir(&path).expect("a directory").map(|entry| entry.expect("an entry").path()),
-            );
-        }
-        let content =
-            if metadata.is_file() { fs::read_to_string(&path).expect("text") } else { String::new() };
-        found.push(format!("{} {:o} {} {content}", path.display(), metadata.mode(), metadata.mtime()));
-    }
-    found.sort();
-    found
-}
-
 #[test]
 fn a_denied_name_can_be_listed_and_nothing_else_is_told_about_it() {
     let (server, place) = (Server::start(), workspace());
