@@ -9,7 +9,7 @@ use super::{
     restarts::{connect, poll, resume},
     space::on_a_small_disk,
 };
-use crate::support::{Client, decode, start_params, with};
+use crate::support::{Client, decode, encode, start_params, with};
 
 /// A process that has printed something, in a directory of its own, so that it can be kept from starting again.
 struct Precious {
@@ -176,4 +176,33 @@ fn a_server_that_ends_leaves_a_restart_that_waits_to_the_next_one() {
         });
         assert!(is_left, "upgrade: {is_upgrade}, {}", host.said());
     }
+}
+
+#[test]
+fn input_for_the_new_process_reaches_no_other_when_the_server_ends_first() {
+    let mut host = DurableHost::renewable(&[]);
+    let (client, session) = connect(&host);
+    let script = "trap '' TERM; echo begun; while read -r line; do echo \"got $line\"; done; exec sleep 1000";
+    client.start("p", &["/bin/sh", "-c", script], json!({"restartable": true, "pipeStdin": true}));
+    client.wait_for_output("p", "begun");
+    let asked = json!({"processId": "p", "sessionId": session, "graceMs": 60_000, "restartId": "r"});
+    client.send("process/restart", asked.clone());
+    let write = json!({"processId": "p", "chunk": encode(b"hello\n"), "writeId": "w"});
+    client.send("process/write", write.clone());
+    client.send("process/closeStdin", json!({"processId": "p"}));
+    // Taken in order: all of them wait by now.
+    client.call("process/list", json!({})).unwrap();
+    host.stop();
+    host.launch();
+
+    let client = resume(&host, &session);
+    let printed = || {
+        let read = client.call("process/read", json!({"processId": "p", "afterSeq": 0})).unwrap();
+        let chunks = read["chunks"].as_array().unwrap().iter();
+        chunks.flat_map(|chunk| decode(&chunk["chunk"])).collect::<Vec<u8>>()
+    };
+    assert_eq!(printed(), b"begun\n");
+    client.call("process/restart", with(asked, json!({"graceMs": 0}))).unwrap();
+    client.call("process/write", write).unwrap();
+    poll("the input to arrive", || printed() == b"begun\ngot hello\n");
 }
