@@ -290,7 +290,12 @@ impl SnapshotUse {
                 restoring.push("\n");
                 restoring.push(expanded);
                 restoring.push("\" >/dev/null\n");
-                restoring.push(&*command);
+                if self.key.shell.parses_ahead() {
+                    restoring.push("builtin eval ");
+                    restoring.push(OsString::from_vec(quoted(command.as_bytes())));
+                } else {
+                    restoring.push(&*command);
+                }
                 *command = restoring;
             }
         }

@@ -77,6 +77,11 @@ impl Shell {
         }
     }
 
+    /// Returns whether it parses all lines of `-c` before it runs the first, so that aliases do not reach the others.
+    pub(super) fn parses_ahead(&self) -> bool {
+        self.kind == Kind::Zsh
+    }
+
     /// Returns the command that prints what `args` of `printf` say, whatever functions there are.
     pub(super) fn print(&self, args: &str) -> String {
         let builtin = match self.kind {
