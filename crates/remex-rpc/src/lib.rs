@@ -12,12 +12,11 @@ mod base;
 mod frames;
 mod links;
 
+pub use base::halves::{ReadHalf, WriteHalf};
 pub use base::memory;
 pub use frames::websocket;
 #[cfg(feature = "tls")]
 pub use links::tls;
-
-use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "server")]
 pub use base::regular_file::{open_given, open_regular};
@@ -41,9 +40,3 @@ pub use links::peer_process::{PeerProcess, jailed_on_own_network, processes};
 #[cfg(feature = "server")]
 pub use links::stdio::stdio;
 pub use links::stream::Stream;
-
-/// The receiving half of a connection over any transport.
-pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
-
-/// The sending half of a connection over any transport.
-pub type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;

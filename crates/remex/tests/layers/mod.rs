@@ -172,7 +172,8 @@ const SANDBOX_LAYERS: [&str; 10] = [
 ];
 
 /// The rooms of the transport crate from the bottom to the top, and the modules within: each uses only those before it.
-const RPC_LAYERS: [&str; 17] = [
+const RPC_LAYERS: [&str; 18] = [
+    "base/halves",
     "base/memory",
     "base/regular_file",
     "base/writers",
