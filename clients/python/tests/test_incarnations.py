@@ -23,6 +23,10 @@ def chunk(text: str) -> dict[str, str]:
     return {"stream": "stdout", "chunk": base64.b64encode(text.encode()).decode()}
 
 
+def named(incarnation: int | None) -> dict[str, int]:
+    return {} if incarnation is None else {"incarnation": incarnation}
+
+
 class Restartable:
     """A server with a process `p`, which printed `old` and which somebody else may restart."""
 
@@ -62,14 +66,17 @@ class Restartable:
     def restart(self, *log: str) -> None:
         self.incarnation, self.log = NEW, list(log)
 
-    def output(self, seq: int, text: str) -> None:
-        params = {"processId": "p", "seq": seq, **chunk(text)}
+    def output(self, seq: int, text: str, of: int | None = None) -> None:
+        """Sends output, which names the process `of` if that can be restarted."""
+        params = {"processId": "p", **named(of), "seq": seq, **chunk(text)}
         self.server.send(json.dumps({"method": "process/output", "params": params}))
 
-    def end(self, seq: int, code: int) -> None:
+    def end(self, seq: int, code: int, of: int | None = None) -> None:
         """Sends the exit with this number, and the close."""
         for kind, params in (("exited", {"seq": seq, "exitCode": code}), ("closed", {"seq": seq + 1})):
-            self.server.send(json.dumps({"method": f"process/{kind}", "params": {"processId": "p", **params}}))
+            self.server.send(
+                json.dumps({"method": f"process/{kind}", "params": {"processId": "p", **named(of), **params}})
+            )
 
     def sent(self, method: str) -> list[dict[str, Any]]:
         """Returns the params of all requests of this kind."""
@@ -311,13 +318,13 @@ async def test_the_rest_of_a_process_comes_after_the_answer_to_its_restart() -> 
         await process.restart()
         p.incarnation = NEW
         new = process.chunks()
-        p.output(2, "rest")
+        p.output(2, "rest", OLD)
         assert await next_text(chunks) == "rest"
         about = {"processId": "p", "incarnation": OLD, "seq": 2}
         await server.received_message("consumption of the old one", lambda m: m.get("params") == about)
-        p.end(3, 9)
-        p.output(1, "n1")
-        p.output(2, "n2")
+        p.end(3, 9, OLD)
+        p.output(1, "n1", NEW)
+        p.output(2, "n2", NEW)
         assert [await next_text(new) for _ in range(2)] == ["n1", "n2"]
         assert [chunk async for chunk in chunks] == []
         assert (await within(10, "its exit", waiting)).exit_code == 9
@@ -335,9 +342,9 @@ async def test_the_rest_comes_after_a_restart_by_a_reference(has_handle: bool) -
         await host.process_ref("s", "p").restart()
         p.incarnation, p.log = NEW, ["n1"]
         again = await host.process("p") if has_handle else None
-        p.output(2, "rest")
-        p.end(3, 9)
-        p.output(1, "n1")
+        p.output(2, "rest", OLD)
+        p.end(3, 9, OLD)
+        p.output(1, "n1", NEW)
         assert await next_text(chunks) == "rest"
         assert (await within(10, "its end", process.wait_closed())).exit_code == 9
         await within(10, "an answer behind that", host.call("environment/status"))
@@ -352,7 +359,7 @@ async def test_after_a_disconnect_the_rest_of_a_restarted_process_is_lost() -> N
         process, chunks = await following(p, host)
         await process.restart()
         new = process.chunks()
-        p.output(2, "rest")
+        p.output(2, "rest", OLD)
         assert await next_text(chunks) == "rest"
         p.restart("n1")
         await p.disconnect()
@@ -369,10 +376,11 @@ async def test_two_restarts_in_a_row_end_each_process() -> None:
         second = process.chunks()
         await process.restart()
         third = process.chunks()
-        for code in (8, 9):
-            p.output(1 if code == 9 else 2, f"end {code}")
-            p.end(2 if code == 9 else 3, code)
-        p.output(1, "third")
+        p.output(2, "end 8", OLD)
+        p.end(3, 8, OLD)
+        p.output(1, "end 9", NEW)
+        p.end(2, 9, NEW)
+        p.output(1, "third", NEW + 1)
         assert [chunk.data async for chunk in first] == [b"end 8"]
         assert [chunk.data async for chunk in second] == [b"end 9"]
         assert await next_text(third) == "third"
@@ -384,8 +392,8 @@ async def test_two_restarts_with_one_outcome_make_one_process() -> None:
         process, old = await following(p, host)
         await within(10, "both restarts", asyncio.gather(process.restart(), process.restart(grace=0)))
         new = process.chunks()
-        p.end(2, 9)
-        p.output(1, "n1")
+        p.end(2, 9, OLD)
+        p.output(1, "n1", NEW)
         assert [chunk async for chunk in old] == []
         assert await next_text(new) == "n1"
         assert process._queue.handles == 1

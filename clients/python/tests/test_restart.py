@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,52 @@ async def test_a_handle_on_an_old_process_restarts_the_new_one(host: Host) -> No
     await host.process_ref(host.session_id, first.id).restart(grace=0)
     pid = await within(30, "the third restart", second.restart(grace=0))
     assert (await within(10, "the new pid", second.wait_for(r"\d+"))).text == str(pid)
+
+
+#: Its pid, and then more than the server sends ahead of a reader.
+NUMBERS = "echo $$; seq 1 100000; exec sleep 1000"
+
+
+async def printed(host: Host, id: str) -> None:
+    """Waits until the process with this id has printed all numbers, without reading them."""
+    reference = host.process_ref(host.session_id, id)
+    while (info := await reference.info()) is None or info.retained_bytes < 588_895 + len(f"{info.pid}\n"):
+        await asyncio.sleep(0.01)
+
+
+async def test_each_of_three_processes_has_its_own_output(host: Host) -> None:
+    first = await host.start(NUMBERS, name="thrice", restartable=True)
+    reference, pids, events = host.process_ref(host.session_id, first.id), [first.pid], []
+    for _ in range(2):
+        await within(30, "all numbers", printed(host, first.id))
+        handle = await host.process(first.id)
+        events.append(handle.events())
+        pids.append(await within(30, "the restart", reference.restart(0)))
+    await within(30, "all numbers", printed(host, first.id))
+    newest = await host.process(first.id)
+    events.append(newest.events())
+    await newest.kill()
+    for pid, its_events in zip(pids, events, strict=True):
+        got = [event async for event in its_events]
+        text = b"".join(event.data for event in got if isinstance(event, Chunk))
+        assert (text.split(b"\n", 1)[0], len(text)) == (str(pid).encode(), 588_895 + len(str(pid)) + 1)
+        assert [type(event) for event in got[-2:]] == [Exited, Closed]
+
+
+async def test_a_handle_gets_nothing_of_a_process_before_a_restart_that_nobody_followed(host: Host) -> None:
+    await host.start(NUMBERS, name="unfollowed", restartable=True)
+    gc.collect()
+    await within(30, "all numbers", printed(host, "unfollowed"))
+    reference = host.process_ref(host.session_id, "unfollowed")
+    between = await within(30, "the restart", reference.restart(0))
+    pid = await within(30, "the restart", reference.restart(0))
+    assert pid != between
+    new = await host.process("unfollowed")
+    await within(30, "all numbers", printed(host, "unfollowed"))
+    await new.kill()
+    output = await within(30, "its output", new.communicate())
+    assert output.stdout.split(b"\n", 1)[0] == str(pid).encode()
+    assert (await new.wait()).signal == "SIGKILL"
 
 
 async def test_what_was_consumed_of_the_old_process_is_not_reported_for_the_new_one(server: Server) -> None:

@@ -34,7 +34,7 @@ export interface ConnectionOwner {
   readonly target: string;
   readonly options: Pick<EngineOptions, "keepAliveIntervalMs" | "keepAliveTimeoutMs">;
   /** Handles the output of a process of this session. */
-  onOutput(processId: string, event: OutputEvent): void;
+  onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void;
   /** Handles an answer. */
   onAnswer(id: unknown, message: { result?: unknown; error?: unknown }): void;
   /** Handles a notification; one that is invalid fails what it names, and nothing else. */
@@ -78,9 +78,9 @@ export class Connection implements Receiver {
     this.#end(closedError());
   }
 
-  onOutput(processId: string, event: OutputEvent): void {
+  onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void {
     this.#received += 1;
-    if (!this.#handshake && !this.#hasEnded) this.#owner.onOutput(processId, event);
+    if (!this.#handshake && !this.#hasEnded) this.#owner.onOutput(processId, event, incarnation);
   }
 
   onPong(): void {

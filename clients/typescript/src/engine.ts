@@ -37,6 +37,11 @@ const MAX_PROTOCOL_ERRORS = 8;
 /** A position beyond every event: the server takes it for the newest. */
 const AFTER_EVERYTHING = Number.MAX_SAFE_INTEGER;
 
+/** The key of one start of a process. */
+function startOf(processId: string, incarnation: number | undefined): string {
+  return `${incarnation ?? ""} ${processId}`;
+}
+
 /** The connection, its calls and its queues. */
 export class Engine implements ConnectionOwner {
   readonly options: EngineOptions;
@@ -62,10 +67,10 @@ export class Engine implements ConnectionOwner {
     cancel: (id) => this.cancel(id),
   });
   readonly #queues = new Map<string, EventQueue>();
-  /** The queues of processes that were restarted: the rest of their events comes before those of the new ones. */
+  /** The queues of processes that were restarted, by {@link startOf}: the rest of their events is on its way. */
   readonly #ending = new Map<string, EventQueue>();
-  /** Processes of the session that run without a queue; their output is discarded. */
-  readonly #unfollowed = new Set<string>();
+  /** Processes of the session that run without a queue, and their incarnations; their output is discarded. */
+  readonly #unfollowed = new Map<string, number | undefined>();
   readonly routes = new Routes();
   readonly #enabled = { cancel: false, consumed: false };
   #protocolErrors: number[] = [];
@@ -188,10 +193,8 @@ export class Engine implements ConnectionOwner {
   replaceQueue(id: string, isRestSent: boolean): EventQueue {
     const old = this.#queues.get(id);
     this.#queues.delete(id);
-    this.#ending.get(id)?.onReplaced();
-    this.#ending.delete(id);
     if (isRestSent && old?.hasRest) {
-      this.#ending.set(id, old);
+      this.#ending.set(startOf(id, old.incarnation), old);
       old.onEnding();
     } else {
       old?.onReplaced();
@@ -212,13 +215,13 @@ export class Engine implements ConnectionOwner {
 
   /** Removes a queue; a process that still runs continues, and its output is discarded. */
   removeQueue(queue: EventQueue, options: { isRunning: boolean }): void {
-    if (this.#ending.get(queue.id) === queue) return queue.fail(RestartedError.of(queue.id));
+    if (this.#ending.get(startOf(queue.id, queue.incarnation)) === queue) return queue.fail(RestartedError.of(queue.id));
     if (this.#queues.get(queue.id) !== queue) return;
     this.#queues.delete(queue.id);
     if (options.isRunning && !queue.closed) {
-      this.#unfollowed.add(queue.id);
+      this.#unfollowed.set(queue.id, queue.incarnation);
       // Without an incarnation, it would be for the process before a restart, whose rest is still sent.
-      this.consumed(queue.id, AFTER_EVERYTHING, this.#ending.has(queue.id) ? queue.incarnation : undefined);
+      this.consumed(queue.id, AFTER_EVERYTHING, queue.ownsId ? queue.incarnation : undefined);
     }
   }
 
@@ -377,7 +380,7 @@ export class Engine implements ConnectionOwner {
     // First what is missed: if the connection is cut again soon, that is progress, and repeated writes may be long.
     for (const queue of this.#queues.values()) queue.onReconnect();
     this.#calls.resend();
-    for (const id of this.#unfollowed) this.consumed(id, AFTER_EVERYTHING);
+    for (const id of this.#unfollowed.keys()) this.consumed(id, AFTER_EVERYTHING);
     this.#setState("connected");
   }
 
@@ -495,21 +498,31 @@ export class Engine implements ConnectionOwner {
   // What arrives.
 
   /** Handles the output of a process of this session. */
-  onOutput(processId: string, event: OutputEvent): void {
-    this.#onEvent(processId, event);
+  onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void {
+    this.#onEvent(processId, event, incarnation);
   }
 
-  #onEvent(processId: string, event: ProcessEvent): void {
-    const old = this.#ending.get(processId);
-    const isOld = old?.hasEvent(event);
-    if (old && (!isOld || event.type === "closed")) this.#ending.delete(processId);
-    if (old && isOld) return old.onEvent(event);
-    old?.onReplaced();
-    const queue = this.#queues.get(processId);
+  #onEvent(processId: string, event: ProcessEvent, incarnation: number | undefined): void {
+    const queue = this.#queueFor(processId, incarnation);
+    if (event.type === "closed") this.#onClosed(processId, incarnation);
     if (queue) return queue.onEvent(event);
     // A process without a handle keeps running, and its output is discarded.
-    if (event.type === "closed") this.#unfollowed.delete(processId);
-    this.consumed(processId, event.seq);
+    this.consumed(processId, event.seq, incarnation);
+  }
+
+  /** Returns the queue that an event is for; only those of a process that can be restarted name their incarnation. */
+  #queueFor(processId: string, incarnation: number | undefined): EventQueue | undefined {
+    const ending = incarnation === undefined ? undefined : this.#ending.get(startOf(processId, incarnation));
+    if (ending) return ending;
+    const queue = this.#queues.get(processId);
+    return queue === undefined || incarnation === undefined || queue.mayHave(incarnation) ? queue : undefined;
+  }
+
+  #onClosed(processId: string, incarnation: number | undefined): void {
+    this.#ending.delete(startOf(processId, incarnation));
+    const unfollowed = this.#unfollowed.get(processId);
+    // It may be the one before a restart.
+    if (unfollowed === undefined || incarnation === undefined || unfollowed === incarnation) this.#unfollowed.delete(processId);
   }
 
   /** Handles an answer. */
@@ -554,13 +567,14 @@ export class Engine implements ConnectionOwner {
     // An observed session has processes of its own, with ids of its own; this client observes none.
     if (params["sessionId"] != null) return;
     if (typeof params["processId"] !== "string") throw new ProtocolError("`processId` is not a string");
-    this.#onEvent(params["processId"], decode());
+    const { incarnation } = params;
+    this.#onEvent(params["processId"], decode(), typeof incarnation === "number" ? incarnation : undefined);
   }
 
   #onInvalid(method: string, params: Record<string, unknown>, error: RemexError): void {
     const wrong = new ProtocolError(`cannot decode \`${method}\`: ${error.message}`);
-    const { processId } = params;
-    if (typeof processId === "string") this.#queues.get(processId)?.fail(wrong);
+    const { processId, incarnation } = params;
+    if (typeof processId === "string") this.#queueFor(processId, typeof incarnation === "number" ? incarnation : undefined)?.fail(wrong);
     else if (!this.routes.fail(params, wrong)) throw wrong;
   }
 

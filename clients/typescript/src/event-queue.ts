@@ -39,7 +39,7 @@ function sizeOf(event: ProcessEvent): number {
 }
 
 /** Returns the first number of an event. */
-export function firstSeq(event: ProcessEvent): number {
+function firstSeq(event: ProcessEvent): number {
   return event.type === "gap" ? event.fromSeq : event.seq;
 }
 
@@ -109,11 +109,6 @@ export class Replay {
       this.cursor = first.seq;
       return first;
     }
-  }
-
-  /** Whether no event is known yet. */
-  get isEmpty(): boolean {
-    return this.#latest === 0;
   }
 
   /** Whether there are events to read. */
@@ -306,13 +301,20 @@ export class EventQueue {
       this.#close();
       this.#act();
     } else if (error instanceof RestartedError && this.#isEnding) {
-      this.fail(RestartedError.of(this.id));
+      this.#onUnreadable();
     } else if (error instanceof RestartedError) {
       this.onReplaced();
       this.#outlet.restarted(this);
     } else if (!(isRefused(error, "unknownProcess") && this.closed)) {
       this.fail(error);
     }
+  }
+
+  /** Records that its process cannot be read any more. The rest is streamed, but nothing that is missing before it. */
+  #onUnreadable(): void {
+    this.#replay.addRead({ gap: undefined, chunks: [], nextSeq: this.#replay.cursor + 1, exit: undefined, closed: undefined }, true);
+    this.#deliver(undefined);
+    if (this.#replay.isMissing) this.fail(RestartedError.of(this.id));
   }
 
   onDisconnect(): void {
@@ -344,6 +346,11 @@ export class EventQueue {
     return this.#idIs === "own";
   }
 
+  /** Returns whether events of this incarnation are those of its process, as far as can be known yet. */
+  mayHave(incarnation: number): boolean {
+    return this.incarnation === undefined || this.incarnation === incarnation || !this.ownsId;
+  }
+
   /** Stops taking events and reading them, until {@link EventQueue.resume} or {@link EventQueue.onReplaced}. */
   suspend(): void {
     this.#idIs = "unknown";
@@ -373,11 +380,6 @@ export class EventQueue {
     }
     const newest = this.#queue.at(-1)?.seq;
     if (newest !== undefined && this.#consumers.size === 0) this.#report(newest);
-  }
-
-  /** Returns whether an event is one of its process, not the first of the process after a restart. */
-  hasEvent(event: ProcessEvent): boolean {
-    return firstSeq(event) > 1 || this.#replay.isEmpty;
   }
 
   /** Ends the queue after what is queued, because its process was restarted. */

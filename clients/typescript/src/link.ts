@@ -20,7 +20,7 @@ export interface Receiver {
   /** One message as text. */
   onMessage(text: string): void;
   /** The notification `process/output`, already decoded. */
-  onOutput(processId: string, event: OutputEvent): void;
+  onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void;
   /** The answer to a ping. */
   onPong(): void;
   /** The connection ended; nothing follows. */
@@ -56,7 +56,7 @@ export interface Dial {
 export const CLOSE_TIMEOUT_MS = 2000;
 
 const OUTPUT_HEAD =
-  /^\{"method":"process\/output","params":\{"processId":"([^"\\\x80-\uffff]*)","seq":(\d{1,15}),"stream":"(\w+)","chunk":"/;
+  /^\{"method":"process\/output","params":\{"processId":"([^"\\\x80-\uffff]*)",(?:"incarnation":(\d{1,16}),)?"seq":(\d{1,15}),"stream":"(\w+)","chunk":"/;
 
 /** The longest beginning of a message that {@link outputHead} has to see; others are parsed as usual. */
 export const OUTPUT_HEAD_LEN = 256;
@@ -67,6 +67,8 @@ const OUTPUT_TAIL = '"}}';
 /** The members of a `process/output` before its bytes. */
 export interface OutputHead {
   readonly processId: string;
+  /** The start that it belongs to, if the process may be restarted. */
+  readonly incarnation: number | undefined;
   readonly seq: number;
   readonly stream: string;
   /** Where the base64 begins. */
@@ -81,7 +83,8 @@ export interface OutputHead {
 export function outputHead(start: string): OutputHead | undefined {
   const match = OUTPUT_HEAD.exec(start);
   if (match === null) return undefined;
-  return { processId: match[1]!, seq: Number(match[2]), stream: match[3]!, length: match[0].length };
+  const incarnation = match[2] === undefined ? undefined : Number(match[2]);
+  return { processId: match[1]!, incarnation, seq: Number(match[3]), stream: match[4]!, length: match[0].length };
 }
 
 /** Delivers a message that has arrived as text. */
@@ -90,7 +93,7 @@ export function deliver(text: string, receiver: Receiver): void {
   if (head !== undefined && text.endsWith(OUTPUT_TAIL)) {
     const bytes = decodeBase64(text.slice(head.length, -OUTPUT_TAIL.length));
     if (bytes !== undefined) {
-      receiver.onOutput(head.processId, { type: "output", stream: head.stream, seq: head.seq, bytes });
+      receiver.onOutput(head.processId, { type: "output", stream: head.stream, seq: head.seq, bytes }, head.incarnation);
       return;
     }
   }

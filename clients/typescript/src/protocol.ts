@@ -1199,6 +1199,8 @@ export interface ProcessCloseStdinParams {
 export interface ProcessClosedParams {
   /** How much of that was evicted unread; absent in the base dialect. */
   evictedBytes: number | null;
+  /** The start that it belongs to, if the process may be restarted: what follows a restart belongs to another. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** All output that the process produced; absent in the base dialect. */
@@ -1341,6 +1343,8 @@ export interface ProcessExitedParams {
   cause: ProcessExitCause | null;
   /** The exit status, or 128 + signal number. */
   exitCode: number;
+  /** The start that it belongs to, if the process may be restarted: what follows a restart belongs to another. */
+  incarnation?: number | null | undefined;
   /** The hosts that the sandbox has refused by then. */
   networkDenied?: ProcessDeniedHost[] | undefined;
   /** The process. */
@@ -1390,6 +1394,8 @@ export interface ProcessGapParams {
   cause?: ProcessGapCause | null | undefined;
   /** The first event that is missing. */
   fromSeq: number;
+  /** The start that it belongs to, if the process may be restarted: what follows a restart belongs to another. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** The observed session it belongs to. */
@@ -1438,6 +1444,8 @@ export interface ProcessOutputOptions {
 export interface ProcessOutputParams {
   /** Raw bytes; characters and lines may be split. */
   chunk: Base64Bytes;
+  /** The start that it belongs to, if the process may be restarted: what follows a restart belongs to another. */
+  incarnation?: number | null | undefined;
   /** The process. */
   processId: string;
   /** From 1 and without gap over output, exit and close. */

@@ -15,8 +15,9 @@ const NEW = 8;
 /** What a server says to a request for the process before a restart. */
 const RESTARTED = { code: -32600, message: "process `p` was restarted", data: { kind: "unknownProcess", restarted: true, hint: "omit it" } };
 
-function output(seq: number, text: string): Message {
-  return { method: "process/output", params: { processId: "p", seq, stream: "stdout", chunk: Buffer.from(text).toString("base64") } };
+/** Output of a process; if that can be restarted, it names the incarnation. */
+function output(seq: number, text: string, incarnation?: number): Message {
+  return { method: "process/output", params: { processId: "p", incarnation, seq, stream: "stdout", chunk: Buffer.from(text).toString("base64") } };
 }
 
 function readReply(texts: readonly string[], { afterSeq }: Message, isClosed = false): Message {
@@ -184,7 +185,7 @@ test("attaching is to the process that runs now, while an old handle keeps what 
 test("the rest of a process that this client restarts itself comes to its handle, and only then the new one", async () => {
   for (const reader of ["reads", "has not begun", "has left"]) {
     await using played = await Played.start(({ id, method }, { connection }) => {
-      if (method === "process/start") queueMicrotask(() => connection!.send(output(1, "old")));
+      if (method === "process/start") queueMicrotask(() => connection!.send(output(1, "old", OLD)));
       if (method === "process/restart") connection!.send({ id, result: { processId: "p", pid: 2, incarnation: NEW, replayed: false } });
       return method === "process/restart";
     });
@@ -195,12 +196,12 @@ test("the rest of a process that this client restarts itself comes to its handle
     if (reader === "has left") first.detach();
     const reports = (): Message[] => played.requests("flow/consumed").map(({ seq, incarnation }) => ({ seq, incarnation }));
     for (const seq of [2, 3]) {
-      played.connection!.send(output(seq, "old"));
+      played.connection!.send(output(seq, "old", OLD));
       await played.server.until(`a report of ${seq}`, ({ method, params }) => method === "flow/consumed" && params.seq === seq && params.incarnation === OLD);
     }
-    played.connection!.send({ method: "process/exited", params: { processId: "p", seq: 4, exitCode: 3 } });
-    played.connection!.send({ method: "process/closed", params: { processId: "p", seq: 5 } });
-    played.connection!.send(output(1, "new"));
+    played.connection!.send({ method: "process/exited", params: { processId: "p", incarnation: OLD, seq: 4, exitCode: 3 } });
+    played.connection!.send({ method: "process/closed", params: { processId: "p", incarnation: OLD, seq: 5 } });
+    played.connection!.send(output(1, "new", NEW));
     assert.equal(await next(second.output()), "new", reader);
     await played.server.until("the report of the new one", ({ method, params }) => method === "flow/consumed" && params.incarnation === NEW);
     assert.deepEqual(reports().filter(({ incarnation }) => incarnation === NEW), [{ seq: 1, incarnation: NEW }]);
@@ -210,6 +211,30 @@ test("the rest of a process that this client restarts itself comes to its handle
     }
     await host.end();
   }
+});
+
+test("the rest of each process before two restarts comes to its own handle", async () => {
+  let incarnation = OLD;
+  await using played = await Played.start(({ id, method }, { connection }) => {
+    if (method === "process/start") queueMicrotask(() => connection!.send(output(1, "old", OLD)));
+    if (method === "process/restart") connection!.send({ id, result: { processId: "p", pid: 2, incarnation: ++incarnation, replayed: false } });
+    return method === "process/restart";
+  });
+  const host = await connect(played.server.url);
+  const first = await host.start(["x"], { id: "p" });
+  const second = await within("the restart", first.restart());
+  const third = await within("the restart", second.restart());
+  const outputs = [first, second].map((process) => process.collect());
+  for (const [of, seq, text, exitCode] of [[OLD, 2, "old", 3], [NEW, 1, "between", 4]] as const) {
+    played.connection!.send(output(seq, text, of));
+    played.connection!.send({ method: "process/exited", params: { processId: "p", incarnation: of, seq: seq + 1, exitCode } });
+    played.connection!.send({ method: "process/closed", params: { processId: "p", incarnation: of, seq: seq + 2 } });
+  }
+  played.connection!.send(output(1, "new", incarnation));
+  assert.equal(await next(third.output()), "new");
+  const ended = await within("the output of both", Promise.all(outputs));
+  assert.deepEqual(ended.map(({ stdoutText, exitCode }) => [stdoutText, exitCode]), [["oldold", 3], ["between", 4]]);
+  await host.end();
 });
 
 test("whoever gives up the new process does not consume the rest of the one before", async () => {
@@ -223,7 +248,7 @@ test("whoever gives up the new process does not consume the rest of the one befo
   second.detach();
   const { params } = await played.server.until("the report", ({ method }) => method === "flow/consumed");
   assert.equal(params.incarnation, NEW);
-  played.connection!.send(output(1, "old"));
+  played.connection!.send(output(1, "old", OLD));
   assert.equal(await next(first.output()), "old");
   await host.end();
 });

@@ -70,6 +70,39 @@ test("output that the server has not sent yet when a process is restarted comes 
   await second.kill();
 });
 
+test("each of three processes has its own output, also if it is read late", async () => {
+  const first = await host.start(["sh", "-c", "echo $$; seq 1 100000; exec sleep 1000"], { restartable: true });
+  const processes = [first];
+  for (let restarts = 0; ; restarts++) {
+    const newest = processes.at(-1)!;
+    const deadline = performance.now() + 20_000;
+    while ((await newest.info())!.produced.stdout < 588_895) assert.ok(performance.now() < deadline, "waited 20000 ms for the output");
+    if (restarts === 2) break;
+    processes.push(await restarted(newest, 0));
+  }
+  const outputs = processes.map((process) => process.collect());
+  await processes.at(-1)!.kill();
+  for (const [index, process] of processes.entries()) {
+    const { stdoutText, signal } = await within("the output", outputs[index]!);
+    assert.equal(signal, "SIGKILL");
+    assert.equal(stdoutText.split("\n", 1)[0], String(process.pid));
+    assert.equal(stdoutText.length, 588_895 + `${process.pid}\n`.length);
+  }
+});
+
+test("a new handle gets nothing of a process before restarts that nobody followed", async () => {
+  const first = await host.start(["sh", "-c", "echo $$; seq 1 100000; exec sleep 1000"], { id: "unfollowed", restartable: true });
+  await within("its output", first.waitFor("\n100000\n"));
+  first.detach();
+  const between = await restarted(await host.attach("unfollowed"), 0);
+  between.detach();
+  const newest = await restarted(await host.attach("unfollowed"), 0);
+  await within("its output", newest.waitFor("\n100000\n"));
+  await newest.kill();
+  const { stdoutText, signal } = await within("the output", newest.collect());
+  assert.deepEqual([stdoutText.split("\n", 1)[0], signal], [String(newest.pid), "SIGKILL"]);
+});
+
 test("a process that has ended is restarted, also on a terminal", async () => {
   const size = await host.start(["stty", "size"], { tty: { rows: 7, cols: 33 }, restartable: true });
   assert.equal((await within("the output", size.collect())).terminalText, "7 33\r\n");

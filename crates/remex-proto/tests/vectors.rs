@@ -103,6 +103,7 @@ fn every_path_names_what_its_vector_says() {
 struct Output {
     process_id: String,
     session_id: Option<String>,
+    incarnation: Option<u64>,
     seq: u64,
     stream: process::Stream,
     hex: String,
@@ -111,13 +112,19 @@ struct Output {
 
 #[test]
 fn every_notification_of_output_is_exactly_its_vector() {
-    for Output { process_id, session_id, seq, stream, hex, text } in vectors("output.jsonl") {
+    for Output { process_id, session_id, incarnation, seq, stream, hex, text } in vectors("output.jsonl") {
         let digits: Vec<_> = hex.chars().map(|digit| digit.to_digit(16).unwrap()).collect();
         let bytes: Vec<_> =
             digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).unwrap()).collect();
         let (process, session) = (json!(process_id).to_string(), session_id.map(|id| json!(id).to_string()));
-        let frame =
-            OutputFrame { process_id: &process, session_id: session.as_deref(), seq, stream, bytes: &bytes };
+        let frame = OutputFrame {
+            process_id: &process,
+            session_id: session.as_deref(),
+            incarnation,
+            seq,
+            stream,
+            bytes: &bytes,
+        };
         let mut out = Vec::new();
         frame.write(&mut out);
         assert_eq!(String::from_utf8(out).unwrap(), text);

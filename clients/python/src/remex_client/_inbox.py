@@ -15,6 +15,7 @@ from ._codec import decode_base64
 from ._errors import ProtocolError, RefusedError
 from ._event import (
     Chunk,
+    Closed,
     Event,
     Exited,
     decode_chunk,
@@ -22,6 +23,7 @@ from ._event import (
     decode_exit,
     decode_gap,
     number,
+    optional_number,
     stream_of,
 )
 from ._queue import EventQueue
@@ -31,15 +33,18 @@ log = logging.getLogger("remex_client")
 
 #: The most frequent message in its usual spelling; everything else is decoded as JSON.
 _OUTPUT = re.compile(
-    rb'\{"method":"process/output","params":\{"processId":"([^"\\]*)","seq":(\d{1,18}),"stream":"(\w+)","chunk":"'
+    rb'\{"method":"process/output","params":\{"processId":"([^"\\]*)",(?:"incarnation":(\d{1,18}),)?'
+    rb'"seq":(\d{1,18}),"stream":"(\w+)","chunk":"'
 )
 
 
 class Owner(Protocol):
     """What an inbox needs of its session."""
 
-    queues: dict[str, EventQueue]
     routes: dict[RouteKey, Route]
+
+    def queue_for(self, process_id: str, incarnation: int | None) -> EventQueue | None:
+        """Returns the queue that an event is for, if there is one."""
 
     def on_answer(self, call_id: object, message: dict[str, Any]) -> None:
         """Handles the answer to a request."""
@@ -47,8 +52,11 @@ class Owner(Protocol):
     def on_request(self, call_id: object) -> None:
         """Refuses a request of the server."""
 
-    def on_unfollowed(self, process_id: str, event: Event) -> None:
+    def on_unfollowed(self, process_id: str, incarnation: int | None, event: Event) -> None:
         """Handles an event of a process without a queue."""
+
+    def on_closed(self, process_id: str, incarnation: int | None) -> None:
+        """Forgets a process of which nothing more arrives."""
 
     def on_mark(self, mark: int) -> None:
         """Handles a mark, which must be acknowledged."""
@@ -84,16 +92,17 @@ class Inbox:
         if match is not None and buffer[end - 3 : end] == b'"}}':
             try:
                 data = decode_base64(memoryview(buffer)[match.end() : end - 3])
-                process_id, seq, stream = match.group(1).decode(), int(match[2]), match[3].decode()
+                process_id, seq, stream = match[1].decode(), int(match[3]), match[4].decode()
+                incarnation = None if match[2] is None else int(match[2])
             except ValueError:
                 pass  # spelled differently, or invalid: decoded as JSON below
             else:
                 chunk = Chunk(seq, stream_of(stream), data)
-                queue = self._owner.queues.get(process_id)
+                queue = self._owner.queue_for(process_id, incarnation)
                 if queue is not None:
                     queue.on_output(chunk)
                 else:
-                    self._on_process_event(process_id, chunk)
+                    self._owner.on_unfollowed(process_id, incarnation, chunk)
                 return
         try:
             message = json.loads(str(memoryview(buffer)[start:end], "utf-8"))
@@ -133,14 +142,14 @@ class Inbox:
             if (route := self._owner.routes.get(("session", session_id))) is not None:
                 route.push({"processId": process_id, "event": event}, len(getattr(event, "data", b"")))
             return
-        self._on_process_event(process_id, event)
-
-    def _on_process_event(self, process_id: str, event: Event) -> None:
-        queue = self._owner.queues.get(process_id)
+        incarnation = optional_number(params, "incarnation")
+        queue = self._owner.queue_for(process_id, incarnation)
+        if isinstance(event, Closed):
+            self._owner.on_closed(process_id, incarnation)
         if queue is not None:
             queue.on_event(event)
         else:
-            self._owner.on_unfollowed(process_id, event)
+            self._owner.on_unfollowed(process_id, incarnation, event)
 
     def _on_output(self, params: dict[str, Any]) -> None:
         self._on_process(params, decode_chunk(params))
@@ -186,8 +195,11 @@ class Inbox:
                     and (route := self._owner.routes.get(("session", session_id))) is not None
                 ):
                     route.push({"processId": process_id, "event": error})
-            elif (queue := self._owner.queues.get(process_id)) is not None:
-                queue.on_protocol_error(error)
+            else:
+                incarnation = ids.get("incarnation")
+                named = incarnation if isinstance(incarnation, int) else None
+                if (queue := self._owner.queue_for(process_id, named)) is not None:
+                    queue.on_protocol_error(error)
             return
         for key in (("http", ids.get("requestId")), ("watch", ids.get("watchId"))):
             if isinstance(key[1], str | int):

@@ -63,9 +63,6 @@ class Reporter(Protocol):
     def abandon_queue(self, queue: EventQueue) -> None:
         """Removes the queue of a process whose id another one has now, and discards the output of that one."""
 
-    def settle_queue(self, queue: EventQueue) -> None:
-        """Discards the output of a process that has no handle."""
-
 
 class Consumer:
     """A position in the events of a process."""
@@ -135,8 +132,6 @@ class EventQueue:
         self._restarts = 0
         #: Whether another process has the id now.
         self.is_replaced = False
-        #: The process that this one has replaced, while events of that one still come first.
-        self.before: EventQueue | None = None
 
     # Called by the session.
 
@@ -154,7 +149,7 @@ class EventQueue:
     def on_output(self, chunk: Chunk) -> None:
         """Handles output, which is nearly always simply the next event."""
         seq = chunk.seq
-        is_open = self._follows and self.before is None and self.failed is None and self.closed is None
+        is_open = self._follows and self.failed is None and self.closed is None
         if is_open and not self._is_unconfirmed and not self._is_full() and self._replay.pass_through(seq):
             if self._live_from is None:
                 self._live_from = seq
@@ -170,8 +165,6 @@ class EventQueue:
 
     def on_event(self, event: Event) -> None:
         """Handles a notification."""
-        if self.before is not None and self._is_of_before(self.before, event):
-            return
         if not self._follows:
             return
         if self.failed is not None or self.closed is not None:
@@ -225,6 +218,13 @@ class EventQueue:
         elif isinstance(error, RequestInterrupted):
             self.read_bytes = max(self.read_bytes // 2, _MIN_READ_BYTES)
             self._interrupt()
+        elif error is not None and error.is_restarted and self.is_replaced:
+            # The rest is streamed, but nothing that is missing before it.
+            self._is_unconfirmed = False
+            self._replay.feed_read(None, (), self._replay.cursor + 1, is_complete=True)
+            self._deliver(None)
+            if self._replay.is_missing:
+                self.fail(restarted(self.id))
         elif error is not None and error.is_restarted:
             self.fail(restarted(self.id))
             self._session.abandon_queue(self)
@@ -237,7 +237,6 @@ class EventQueue:
 
     def on_disconnect(self) -> None:
         """Records that events may be missing, and that they may be those of another process."""
-        self._finish_before()
         self._interrupt()
         # Without an incarnation, nothing shows that it is another one.
         self._is_unconfirmed = self.incarnation is not None or not self._is_started
@@ -272,49 +271,25 @@ class EventQueue:
             what = f"process `{self.id}` was restarted before all events of the old one had arrived"
             self.fail(restarted(self.id, what))
 
-    def on_succeeded(self, new: EventQueue) -> bool:
-        """Ends the queue after all of its events, which the server streams before those of `new`.
-
-        Returns whether some are still to come.
-        """
-        if not self._follows or self.closed is not None:
+    def on_succeeded(self) -> bool:
+        """Records that another process has the id now; returns whether more events of this one are on their way."""
+        if not self._follows or self.closed is not None or self.incarnation is None:
             self.on_replaced()
             return False
-        new.before, self.is_replaced = self, True
+        self.is_replaced = True
         return True
 
-    def _is_of_before(self, before: EventQueue, event: Event) -> bool:
-        """Passes an event to the process before this one, unless it is of this one."""
-        is_own = before.before is None
-        first = event.from_seq if isinstance(event, Gap) else event.seq
-        # Its close may have come with a read, or not at all.
-        if is_own and first == 1 and (before._replay.latest > 0 or before.failed is not None):
-            self._finish_before()
-            return False
-        before.on_event(event)
-        if is_own and isinstance(event, Closed):
-            self._finish_before()
-        return True
+    def may_have(self, incarnation: int) -> bool:
+        """Returns whether events of an incarnation are those of this process, as far as can be known yet."""
+        return self.incarnation in (None, incarnation) or not self._follows
 
-    def _finish_before(self) -> None:
-        """Takes events for those of this process from now on."""
-        before, self.before = self.before, None
-        if before is not None:
-            before._finish_before()
-            before.on_replaced()
-            self._session.settle_queue(self)
-
-    def successor(self, handles: int = 1) -> EventQueue:
+    def successor(self) -> EventQueue:
         """Returns a queue for the process that replaces this one."""
-        new = EventQueue(self.id, self._session, self._retain_bytes, is_close_announced=self._is_close_announced)
-        new.handles = handles
-        return new
+        return EventQueue(self.id, self._session, self._retain_bytes, is_close_announced=self._is_close_announced)
 
     def on_protocol_error(self, error: ProtocolError) -> None:
         """Fails after an invalid message about the process; later events are dropped."""
-        if self.before is not None:
-            self.before.on_protocol_error(error)
-        elif self.closed is None:
+        if self.closed is None:
             self.fail(error)
             newest = self._queue[-1].seq if self._queue else self.removed_seq
             if newest > 0:

@@ -43,7 +43,7 @@ async def restart(
                     on_restarted(current, pid)
                 return
             # Older servers, which tell no incarnation, stream nothing of the old process after this answer.
-            session.replace_queue(process_id, new, has_rest=incarnation is not None)
+            session.replace_queue(process_id, new, incarnation, has_rest=incarnation is not None)
             if (queue := session.queues.get(process_id)) is not None:
                 queue.on_started(bool(reply.get("replayed")), incarnation)
             if new is not None:

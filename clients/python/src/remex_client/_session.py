@@ -30,7 +30,7 @@ from ._errors import (
     is_unknown_process,
     refused,
 )
-from ._event import Closed, Event, number, optional_number
+from ._event import Event, number, optional_number
 from ._inbox import Inbox
 from ._keep_alive import keep_alive
 from ._options import ConnectionState, Options, Resume
@@ -68,9 +68,11 @@ class Session:
         self.disconnects = 0
         self.loop = asyncio.get_running_loop()
         self.queues: dict[str, EventQueue] = {}
+        #: Processes that were restarted, by id and incarnation, while events of them are still to come.
+        self._earlier: dict[tuple[str, int | None], EventQueue] = {}
         self.routes: dict[RouteKey, Route] = {}
         #: Processes without a handle: their output is discarded, and must not block them.
-        self._unfollowed: set[str] = set()
+        self._unfollowed: dict[str, int | None] = {}
         #: The connection for requests: None until the handshake is done.
         self._connection: Connection | None = None
         self._pending: dict[int, Call] = {}
@@ -300,28 +302,26 @@ class Session:
             raise _again(self.lost)
         if queue.id in self.queues:
             raise UsageError(f"this client already has a handle on process `{queue.id}`", "use `host.process(id)`")
-        self._unfollowed.discard(queue.id)
+        self._unfollowed.pop(queue.id, None)
         self.queues[queue.id] = queue
 
     def release_queue(self, queue: EventQueue) -> None:
         """Removes a handle on a process; without the last one, its output is discarded."""
         queue.handles -= 1
-        if self.queues.get(queue.id) is queue:
-            self.settle_queue(queue)
-        elif queue.handles <= 0:
+        if queue.handles > 0:
+            return
+        if self.queues.get(queue.id) is not queue:
             # What is still streamed of it must not hold up the process that has replaced it.
             queue.release()
-
-    def settle_queue(self, queue: EventQueue) -> None:
-        """Removes the queue of a process without handles, once all of the one before it has arrived."""
-        if queue.handles > 0 or queue.before is not None or self.queues.get(queue.id) is not queue:
             return
         del self.queues[queue.id]
         if queue.closed is None and self.lost is None:
-            self._unfollowed.add(queue.id)
+            self._unfollowed[queue.id] = queue.incarnation
             self._skip_output(queue.id)
 
-    def replace_queue(self, process_id: str, queue: EventQueue | None, *, has_rest: bool = False) -> None:
+    def replace_queue(
+        self, process_id: str, queue: EventQueue | None, incarnation: int | None = None, *, has_rest: bool = False
+    ) -> None:
         """Registers the queue of a process that a restart has put in place of another; None discards its output.
 
         With `has_rest`, the server streams the rest of the old one before anything of the new one.
@@ -329,23 +329,29 @@ class Session:
         old = self.queues.pop(process_id, None)
         # The server would take it for that of the new process.
         self._consumed.pop((process_id, None), None)
-        if old is not None and has_rest:
-            new = queue or old.successor(handles=0)
-            queue = new if old.on_succeeded(new) else queue
-        elif old is not None:
+        if old is not None and not has_rest:
             old.on_replaced()
+        elif old is not None and old.on_succeeded():
+            self._earlier[(process_id, old.incarnation)] = old
         if queue is not None:
-            self._unfollowed.discard(process_id)
+            self._unfollowed.pop(process_id, None)
             self.queues[process_id] = queue
         else:
-            self._unfollowed.add(process_id)
+            self._unfollowed[process_id] = incarnation
+
+    def queue_for(self, process_id: str, incarnation: int | None) -> EventQueue | None:
+        """Returns the queue that an event is for; only those of a process that can be restarted name their start."""
+        if incarnation is not None and (earlier := self._earlier.get((process_id, incarnation))) is not None:
+            return earlier
+        queue = self.queues.get(process_id)
+        return queue if queue is None or incarnation is None or queue.may_have(incarnation) else None
 
     def abandon_queue(self, queue: EventQueue) -> None:
         """Removes the queue of a process whose id another one has now; new handles are on that one."""
         if self.queues.get(queue.id) is queue:
             del self.queues[queue.id]
             # What has arrived is of the new one, which must not wait for anybody here.
-            self._unfollowed.add(queue.id)
+            self._unfollowed[queue.id] = None
             self._skip_output(queue.id)
 
     def report_consumed(self, process_id: str, seq: int, incarnation: int | None = None) -> None:
@@ -371,7 +377,7 @@ class Session:
     def _skip_output(self, process_id: str) -> None:
         def on_done(reply: Any, error: RemexError | None) -> None:
             if is_unknown_process(error) or (isinstance(reply, dict) and reply.get("closed")):
-                self._unfollowed.discard(process_id)
+                self._unfollowed.pop(process_id, None)
             elif isinstance(reply, dict) and process_id in self._unfollowed:
                 incarnation = optional_number(reply, "incarnation")
                 self.report_consumed(process_id, max(0, number(reply, "nextSeq") - 1), incarnation)
@@ -434,11 +440,17 @@ class Session:
             call.slots.release()
         call.on_done(result, error)
 
-    def on_unfollowed(self, process_id: str, event: Event) -> None:
+    def on_unfollowed(self, process_id: str, incarnation: int | None, event: Event) -> None:
         """Discards an event of a process without a handle, which keeps running."""
-        if isinstance(event, Closed):
-            self._unfollowed.discard(process_id)
-        self.report_consumed(process_id, event.seq)
+        self.report_consumed(process_id, event.seq, incarnation)
+
+    def on_closed(self, process_id: str, incarnation: int | None) -> None:
+        """Forgets a process of which nothing more arrives."""
+        self._earlier.pop((process_id, incarnation), None)
+        meant = self._unfollowed.get(process_id)
+        # It may be the one before a restart.
+        if meant is None or incarnation is None or meant == incarnation:
+            self._unfollowed.pop(process_id, None)
 
     def on_mark(self, mark: int) -> None:
         """Acknowledges a mark."""
@@ -533,6 +545,10 @@ class Session:
         self._consumed.clear()
         self._body_consumed.clear()
         self._change_state(ConnectionState("reconnecting", time.monotonic()))
+        # Nothing more arrives of them.
+        earlier, self._earlier = self._earlier, {}
+        for queue in earlier.values():
+            queue.on_replaced()
         for queue in list(self.queues.values()):
             queue.on_disconnect()
         failed = [call for call in self._pending.values() if call.is_sent and not call.repeats]
@@ -554,12 +570,10 @@ class Session:
         routes, self.routes = self.routes, {}
         for route in routes.values():
             route.end(_again(lost))
-        queues, self.queues = self.queues, {}
-        for queue in queues.values():
-            following: EventQueue | None = queue
-            while following is not None:
-                following.fail(_again(lost))
-                following = following.before
+        queues = [*self._earlier.values(), *self.queues.values()]
+        self._earlier, self.queues = {}, {}
+        for queue in queues:
+            queue.fail(_again(lost))
 
     def _change_state(self, state: ConnectionState) -> None:
         self.state = state

@@ -1198,6 +1198,9 @@ class _ProcessClosedParams(TypedDict):
 
 class ProcessClosedParams(_ProcessClosedParams, total=False):
     """`process/closed`: the last event; the process has exited, and all output has been sent."""
+    #: The start that it belongs to, if the process may be restarted: what follows a restart belongs to
+    #: another.
+    incarnation: int | None
     #: The observed session it belongs to.
     sessionId: str | None
 
@@ -1339,6 +1342,9 @@ class _ProcessExitedParams(TypedDict):
 
 class ProcessExitedParams(_ProcessExitedParams, total=False):
     """`process/exited`: the process itself has ended; its earlier output has been sent."""
+    #: The start that it belongs to, if the process may be restarted: what follows a restart belongs to
+    #: another.
+    incarnation: int | None
     #: The hosts that the sandbox has refused by then.
     networkDenied: list[ProcessDeniedHost]
     #: The observed session it belongs to.
@@ -1390,6 +1396,9 @@ class ProcessGapParams(_ProcessGapParams, total=False):
     reader got it."""
     #: Why they are missing; null means that they were evicted.
     cause: ProcessGapCause | None
+    #: The start that it belongs to, if the process may be restarted: what follows a restart belongs to
+    #: another.
+    incarnation: int | None
     #: The observed session it belongs to.
     sessionId: str | None
 
@@ -1441,6 +1450,9 @@ class _ProcessOutputParams(TypedDict):
 
 class ProcessOutputParams(_ProcessOutputParams, total=False):
     """`process/output`: the next output of a process."""
+    #: The start that it belongs to, if the process may be restarted: what follows a restart belongs to
+    #: another.
+    incarnation: int | None
     #: The observed session it belongs to.
     sessionId: str | None
 

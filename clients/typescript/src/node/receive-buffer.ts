@@ -73,7 +73,7 @@ export function deliverBytes(bytes: Buffer, start: number, end: number, receiver
     const head = outputHead(bytes.toString("latin1", start, Math.min(end, start + OUTPUT_HEAD_LEN)));
     const chunk = head && decodeBase64(bytes.toString("latin1", start + head.length, end - TAIL.length));
     if (chunk) {
-      receiver.onOutput(head.processId, { type: "output", stream: head.stream, seq: head.seq, bytes: chunk });
+      receiver.onOutput(head.processId, { type: "output", stream: head.stream, seq: head.seq, bytes: chunk }, head.incarnation);
       return;
     }
   }

@@ -273,7 +273,10 @@ async fn a_process_is_heard_from_its_start_to_its_end() {
     let ServerNote::ProcessOutput(output) = peer.note().await else { panic!("output comes next") };
     let chunk = Blob::from(&b"out\n"[..]);
     let (process_id, stream) = ("p".to_owned(), process::Stream::Stdout);
-    assert_eq!(output, process::Output { process_id, session_id: None, seq: 1, stream, chunk });
+    assert_eq!(
+        output,
+        process::Output { process_id, session_id: None, incarnation: None, seq: 1, stream, chunk }
+    );
     let ServerNote::ProcessExited(exited) = peer.note().await else { panic!("the exit comes next") };
     assert_eq!((exited.seq, exited.exit_code), (2, 3));
     let ServerNote::ProcessClosed(closed) = peer.note().await else { panic!("the close comes last") };

@@ -499,19 +499,15 @@ impl Client {
         let found = self.call(probe).await?;
         // The retention limit is unknown here; if it is small, only frequent reports keep the process from blocking.
         let queue = Arc::new(EventQueue::new(id.clone(), Some(0), self.core().close()));
-        let mut history = match self.core().add_queue(&queue) {
-            Ok(history) => history,
+        queue.identify(found.incarnation);
+        if let Err(error) = self.core().add_queue(&queue) {
             // Another task may have made a handle meanwhile.
-            Err(error) => return Process::shared(self, &id).ok_or(error),
-        };
-        let is_other_connection = self.core().disconnects() != disconnects;
-        if is_other_connection {
-            history = History::Possible;
+            return Process::shared(self, &id).ok_or(error);
         }
-        if found.closed || is_other_connection {
+        if found.closed || self.core().disconnects() != disconnects {
             queue.on_maybe_closed();
         }
-        let action = queue.on_started(history, found.incarnation);
+        let action = queue.on_started(History::Possible, found.incarnation);
         self.core().perform(&queue, action);
         Ok(Process::foreign(self, queue))
     }

@@ -73,8 +73,6 @@ pub(crate) struct QueueAction {
     pub(crate) read: Option<wire::Read>,
     /// Everything up to here is consumed; the server may drop it.
     pub(crate) consumed: Option<u64>,
-    /// Everything up to here that has arrived is discarded; it may be of the process after a restart.
-    pub(crate) discarded: Option<u64>,
 }
 
 /// The state of a process as far as it is known.
@@ -99,9 +97,7 @@ impl EventQueue {
     /// Records that the server has the process; `history` says whether it may have earlier output.
     pub(crate) fn on_started(&self, history: History, incarnation: Option<u64>) -> QueueAction {
         let mut state = self.lock();
-        if let Some(incarnation) = incarnation {
-            self.incarnation.get_or_init(|| incarnation);
-        }
+        self.identify(incarnation);
         state.is_started = true;
         state.is_unconfirmed = history == History::Possible && incarnation.is_some();
         if history == History::Possible {
@@ -111,6 +107,13 @@ impl EventQueue {
             state.deliver_ready(None);
         }
         state.action(&self.id, self.incarnation())
+    }
+
+    /// Records the start of the process that requests are for.
+    pub(crate) fn identify(&self, incarnation: Option<u64>) {
+        if let Some(incarnation) = incarnation {
+            self.incarnation.get_or_init(|| incarnation);
+        }
     }
 
     /// Returns the start of the process that requests are for.
@@ -128,12 +131,7 @@ impl EventQueue {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Returns whether what arrives next is of the process that has its id after a restart.
-    pub(crate) fn is_past(&self) -> bool {
-        self.lock().is_past()
-    }
-
-    /// Records that nothing arrives here any more, because another queue has its place.
+    /// Records that nothing arrives any more of a process before a restart.
     pub(crate) fn on_succeeded(&self) {
         let mut state = self.lock();
         if state.closed.is_none() {
@@ -156,15 +154,9 @@ impl EventQueue {
     /// Handles a notification of the server.
     pub(crate) fn on_event(&self, event: ProcessEvent) -> QueueAction {
         let mut state = self.lock();
-        let was_past = state.is_past();
-        state.is_past |= matches!(event, ProcessEvent::Closed(_));
         if state.failed.is_some() || state.closed.is_some() {
-            // No consumer will see it, so it must not block the process: after a restart, that is another one.
-            let seq = Some(event.position().1);
-            return match was_past {
-                true => QueueAction { discarded: seq, ..QueueAction::default() },
-                false => QueueAction { consumed: seq, ..QueueAction::default() },
-            };
+            // No consumer will see it, so it must not block the process.
+            return QueueAction { consumed: Some(event.position().1), ..QueueAction::default() };
         }
         if state.is_full() {
             // Only a server of the base dialect sends beyond the window. Discard the event; a read fetches it later.
@@ -174,7 +166,6 @@ impl EventQueue {
         let position = event.position().1;
         state.is_streamed = true;
         state.live_from.get_or_insert(position);
-        state.live_to = state.live_to.max(position);
         match event {
             ProcessEvent::Output(note) => {
                 state.last_output = Instant::now();
@@ -247,11 +238,7 @@ impl EventQueue {
             Err(error) if is_unknown_process(&error) && state.awaits_silence() => state.close(),
             Err(error) if is_restarted(&error) => {
                 self.on_restarted();
-                state.is_past = true;
-                state.fail(restarted(&self.id));
-                // What has arrived is of the process after the restart, which must not wait for anybody here.
-                let discarded = Some(state.live_to).filter(|seq| *seq > 0);
-                return QueueAction { discarded, ..QueueAction::default() };
+                state.on_unreadable(restarted(&self.id));
             }
             Err(error) => state.fail(error),
         }
@@ -262,8 +249,6 @@ impl EventQueue {
     pub(crate) fn on_disconnect(&self) {
         let mut state = self.lock();
         state.interrupt();
-        // No read will show whether what arrives then is still of this process.
-        state.is_past |= state.failed.is_some();
         state.is_streamed = false;
         // Without an incarnation, nothing shows that it is another one.
         state.is_unconfirmed = self.incarnation().is_some() || !state.is_started;

@@ -19,7 +19,7 @@ mod route;
 mod slots;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -101,8 +101,8 @@ struct CoreState {
     outgoing: Outgoing,
     /// The processes with handles.
     followed: BTreeMap<String, Followed>,
-    /// Running processes without a handle: they must not block on this client.
-    unfollowed: BTreeSet<String>,
+    /// Running processes without a handle, and their starts as far as known: they must not block on this client.
+    unfollowed: BTreeMap<String, Option<u64>>,
     routes: HashMap<RouteKey, Arc<Route>>,
     /// The sessions that someone observes.
     observed: HashSet<String>,
@@ -144,7 +144,7 @@ impl Core {
                 pending: Pending::new(limits),
                 outgoing: Outgoing::default(),
                 followed: BTreeMap::new(),
-                unfollowed: BTreeSet::new(),
+                unfollowed: BTreeMap::new(),
                 routes: HashMap::new(),
                 observed: HashSet::new(),
                 enabled: Enabled::default(),
@@ -253,11 +253,18 @@ impl Core {
         if let Call::ProcessRead(read) = &call {
             self.on_poll(read);
         }
+        let (caller, receiver) = oneshot::channel();
+        let answer = match &call {
+            Call::ProcessRestart(again) if self.is_own(again.session_id.as_deref()) => {
+                let (process_id, before) = (again.process_id.clone(), self.queue(&again.process_id));
+                ReplyTo::Restart { process_id, before, caller }
+            }
+            _ => ReplyTo::Caller(caller),
+        };
         let method = call.method();
         let body = self.encode(call);
         self.check_length(method, &body)?;
-        let (answer, receiver) = oneshot::channel();
-        let mut waiting = PendingCall { method, body, answer: ReplyTo::Caller(answer), _slot: slot };
+        let mut waiting = PendingCall { method, body, answer, _slot: slot };
         let id = loop {
             let room = self.room.notified();
             let room_wanted =
@@ -400,7 +407,7 @@ impl Core {
             };
             (
                 state.followed.values().filter_map(Followed::newest).cloned().collect(),
-                state.unfollowed.iter().cloned().collect(),
+                state.unfollowed.keys().cloned().collect(),
             )
         };
         for queue in queues {

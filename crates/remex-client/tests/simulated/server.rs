@@ -552,15 +552,17 @@ fn started(process_id: &str, replayed: bool) -> wire::Started {
 
 fn next_note(id: &str, process: &mut Process, cursor: &mut Cursor) -> Option<ServerNote> {
     let exit_code = process.truth.exit_code;
-    let (process_id, session_id) = (id.to_owned(), None);
+    let (process_id, session_id, incarnation) = (id.to_owned(), None, None);
     Some(match process.log.next(cursor)? {
-        Next::Gap(gap) => wire::Gap { process_id, session_id, range: range(gap) }.into(),
+        Next::Gap(gap) => wire::Gap { process_id, session_id, incarnation, range: range(gap) }.into(),
         Next::Output { seq, stream, bytes, .. } => {
-            wire::Output { process_id, session_id, seq, stream, chunk: bytes.to_vec().into() }.into()
+            wire::Output { process_id, session_id, incarnation, seq, stream, chunk: bytes.to_vec().into() }
+                .into()
         }
         Next::Exited(seq) => wire::Exited {
             process_id,
             session_id,
+            incarnation,
             seq,
             exit_code: exit_code.unwrap_or(-1),
             sandbox_denied: false,
@@ -571,7 +573,8 @@ fn next_note(id: &str, process: &mut Process, cursor: &mut Cursor) -> Option<Ser
         }
         .into(),
         Next::Closed(seq) => {
-            wire::Closed { process_id, session_id, seq, produced: None, evicted_bytes: None }.into()
+            wire::Closed { process_id, session_id, incarnation, seq, produced: None, evicted_bytes: None }
+                .into()
         }
     })
 }

@@ -51,6 +51,7 @@ impl Source for Fake {
             let output = process::Output {
                 process_id: self.name.to_owned(),
                 session_id: None,
+                incarnation: None,
                 seq: state.sent,
                 stream: process::Stream::Stdout,
                 chunk: Bytes::from_static(&[0; EVENT_BYTES]).into(),

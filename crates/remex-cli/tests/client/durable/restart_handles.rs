@@ -134,3 +134,61 @@ async fn a_disconnect_ends_the_old_handle_with_its_cause_and_loses_nothing_of_th
     assert!(error.is_restarted(), "{error}");
     ended(new, again.pid).await;
 }
+
+#[tokio::test]
+async fn a_handle_gets_nothing_of_a_process_between_two_restarts() {
+    let host = DurableHost::start();
+    for followed in [false, true] {
+        let client = connect(&host).await;
+        let old = start(&client, false).await;
+        let between = restart(&old).await;
+        if followed {
+            drop(in_time("a handle", client.process("p")).await.unwrap());
+        }
+        all_printed(&between.process, between.pid).await;
+        let again = in_time("a restart", between.process.restart(Termination::Kill)).await.unwrap();
+        let newest = in_time("a handle", client.process("p")).await.unwrap();
+        let pid = old.pid();
+        assert_output(&stdout(old).await, pid);
+        ended(newest, again.pid).await;
+        client.end().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_new_handle_gets_nothing_of_a_process_before_a_restart_that_had_none() {
+    let host = DurableHost::start();
+    for ended_before in [false, true] {
+        let client = connect(&host).await;
+        let old = start(&client, false).await;
+        let reference = old.reference();
+        drop(old);
+        if ended_before {
+            reference.terminate(Termination::Kill).await.unwrap();
+            in_time("the end", reference.wait()).await.unwrap();
+            drop(in_time("a handle", client.process("p")).await.unwrap());
+        }
+        let again = in_time("a restart", reference.restart(Termination::Kill)).await.unwrap();
+        let new = in_time("a handle", client.process("p")).await.unwrap();
+        ended(new, again.pid).await;
+        client.end().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_handle_on_a_closed_process_and_one_after_its_restart_are_independent() {
+    let host = DurableHost::start();
+    let client = connect(&host).await;
+    let first = start(&client, false).await;
+    let (reference, pid) = (first.reference(), first.pid());
+    first.kill().await.unwrap();
+    in_time("the end", first.wait()).await.unwrap();
+    drop(first);
+    let old = in_time("a handle on what has ended", client.process("p")).await.unwrap();
+    let again = in_time("a restart", reference.restart(Termination::Kill)).await.unwrap();
+    let new = in_time("a handle", client.process("p")).await.unwrap();
+    ended(new, again.pid).await;
+    let output = in_time("the state of the old one", old.wait_with_output()).await;
+    // What had arrived of it was dropped with its first handle, and the rest went with the restart.
+    assert!(output.is_ok_and(|output| output.exit.signal.as_deref() == Some("SIGKILL")) || pid != again.pid);
+}

@@ -348,11 +348,6 @@ impl ProcessRef {
         let again =
             wire::StartAgain { process_id, session_id, incarnation: self.incarnation, grace_ms, restart_id };
         let started = self.client.call_without_limit(again).await?;
-        if let Some(incarnation) = started.incarnation
-            && self.session_id == self.client.session_id()
-        {
-            self.client.core().on_restarted(&self.process_id, incarnation);
-        }
         let process = self.clone().with_incarnation(started.incarnation);
         Ok(Restarted { pid: started.pid, process })
     }

@@ -25,6 +25,16 @@ impl ProcessEvent {
         session_id.as_deref()
     }
 
+    /// Returns the start that it names.
+    pub(crate) fn incarnation(&self) -> Option<u64> {
+        match self {
+            ProcessEvent::Output(note) => note.incarnation,
+            ProcessEvent::Exited(note) => note.incarnation,
+            ProcessEvent::Closed(note) => note.incarnation,
+            ProcessEvent::Gap(note) => note.incarnation,
+        }
+    }
+
     /// Returns the process and what happened to it.
     pub(crate) fn into_event(self) -> (String, Event) {
         match self {

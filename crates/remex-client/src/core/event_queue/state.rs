@@ -10,7 +10,7 @@ use remex_proto::{
     process as wire,
     state::{
         output_log as log,
-        replay::{Limits, Replay, Step},
+        replay::{Limits, Reach, ReadBatch, Replay, Step},
     },
 };
 use tokio::time::Instant;
@@ -61,22 +61,17 @@ pub(super) struct QueueState {
     pub(super) last_output: Instant,
     /// The seq of the first event that this connection streamed; the server streams all later ones too.
     pub(super) live_from: Option<u64>,
-    /// The last event that this connection streamed.
-    pub(super) live_to: u64,
     /// Whether the process may have been restarted, so that what is streamed may be of another one, until a read shows
     /// that it was not.
     pub(super) is_unconfirmed: bool,
     /// Whether the server has confirmed the process, so that it can be read.
     pub(super) is_started: bool,
-    /// Whether the process was open on this connection, which therefore streams its close.
+    /// Whether this connection streams the rest of the process and its close, even if it is restarted.
     pub(super) is_streamed: bool,
     pub(super) close: Close,
     /// How many reads are in progress, and whether the last of them waits for output after the exit.
     pub(super) reads: u32,
     pub(super) listens: bool,
-    /// Whether everything has arrived that this connection streams of the process: what follows is of the one that
-    /// has its id after a restart.
-    pub(super) is_past: bool,
 }
 
 #[derive(Debug)]
@@ -139,14 +134,12 @@ impl QueueState {
             failed: None,
             last_output: Instant::now(),
             live_from: None,
-            live_to: 0,
             is_unconfirmed: false,
             is_started: false,
             is_streamed: true,
             close,
             reads: 0,
             listens: false,
-            is_past: false,
         }
     }
 
@@ -164,7 +157,7 @@ impl QueueState {
 
     pub(super) fn interrupt(&mut self) {
         self.replay.interrupt();
-        (self.live_from, self.live_to) = (None, 0);
+        self.live_from = None;
     }
 
     /// Returns the seq up to which the server may drop events.
@@ -175,10 +168,20 @@ impl QueueState {
         }
     }
 
-    /// Returns whether what arrives next is of the process that has its id after a restart.
-    pub(super) fn is_past(&self) -> bool {
-        // A read may tell of the close before the stream does.
-        self.is_past || (self.closed.is_some() && !self.is_streamed)
+    /// Records that the process cannot be read any more, because another one has its id. What is missing may still be
+    /// streamed, but nothing before that.
+    pub(super) fn on_unreadable(&mut self, restarted: Error) {
+        self.is_unconfirmed = false;
+        self.replay.feed_read(ReadBatch {
+            gap: None,
+            events: std::iter::empty(),
+            next_seq: self.replay.cursor() + 1,
+            reach: Reach::Newest,
+        });
+        self.deliver_ready(None);
+        if !self.is_streamed || self.replay.wanted_read().is_some() {
+            self.fail(restarted);
+        }
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use remex_proto::{Call, TraceContext};
+use remex_proto::{Call, TraceContext, process::Started};
 use remex_rpc::memory::Reply;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -49,6 +49,13 @@ pub(crate) enum Body {
 #[derive(Debug)]
 pub(super) enum ReplyTo {
     Caller(oneshot::Sender<Result<RawReply, Error>>),
+    /// The caller of a restart in the own session. The events of the new process follow the reply.
+    Restart {
+        process_id: String,
+        /// The newest queue at the time of the request.
+        before: Option<Arc<EventQueue>>,
+        caller: oneshot::Sender<Result<RawReply, Error>>,
+    },
     /// A read for an event queue.
     Queue(Arc<EventQueue>),
     /// A read of the newest position of a process without a handle.
@@ -81,6 +88,13 @@ impl PendingCall {
     pub(super) fn complete(self, core: &Core, outcome: Result<RawReply, Error>) {
         match self.answer {
             ReplyTo::Caller(caller) => drop(caller.send(outcome)),
+            ReplyTo::Restart { process_id, before, caller } => {
+                let outcome = outcome.and_then(|arrived| arrived.decode::<Started>(self.method));
+                if let Ok(started) = &outcome {
+                    core.on_restarted(&process_id, started, before.as_ref());
+                }
+                drop(caller.send(outcome.map(|started| RawReply::Value(Reply::new(started)))));
+            }
             ReplyTo::Queue(queue) => {
                 let action = queue.on_read_reply(outcome.and_then(|arrived| arrived.decode("process/read")));
                 core.perform(&queue, action);

@@ -1,8 +1,8 @@
 //! The handles on the processes with one id: one process, and those before its restarts.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
-use crate::core::event_queue::{EventQueue, History};
+use crate::core::event_queue::EventQueue;
 
 /// The queues of the processes with one id, the oldest first.
 ///
@@ -10,7 +10,7 @@ use crate::core::event_queue::{EventQueue, History};
 /// may already be a handle on the new one.
 #[derive(Debug)]
 pub(super) struct Followed {
-    runs: VecDeque<Run>,
+    runs: Vec<Run>,
 }
 
 #[derive(Debug)]
@@ -19,53 +19,52 @@ struct Run {
     handles: usize,
 }
 
-/// What has become of a queue whose handle is gone.
+/// What has become of a queue, one of whose handles is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
-    /// It still has handles, or none of its own.
+    /// It has other handles, or is not here.
     InUse,
-    /// It takes the rest of its process, which no consumer will see.
-    Draining,
-    /// It was the one of the process that has the id, and is removed.
-    Removed { is_last: bool },
+    /// It was that of a process before a restart.
+    Earlier,
+    /// It was the newest, and now there is none.
+    Newest,
 }
 
 impl Followed {
     pub(super) fn new(queue: Arc<EventQueue>) -> Self {
-        Self { runs: [Run { queue, handles: 1 }].into() }
+        Self { runs: vec![Run { queue, handles: 1 }] }
     }
 
-    /// Returns the queue of the process that has the id.
+    /// Returns the newest queue.
     pub(super) fn newest(&self) -> Option<&Arc<EventQueue>> {
-        self.runs.back().map(|run| &run.queue)
+        self.runs.last().map(|run| &run.queue)
     }
 
-    /// Returns the same for one handle more, unless the process was restarted: its handles stay those of the one before.
+    /// Returns the same for one handle more, unless its process was restarted.
     pub(super) fn share(&mut self) -> Option<Arc<EventQueue>> {
-        let newest = self.runs.back_mut().filter(|run| !run.queue.is_replaced())?;
+        let newest = self.runs.last_mut().filter(|run| !run.queue.is_replaced())?;
         newest.handles += 1;
         Some(Arc::clone(&newest.queue))
     }
 
-    /// Adds the queue of the process after a restart; returns what of that process may have arrived already.
-    pub(super) fn succeed(&mut self, queue: Arc<EventQueue>) -> History {
-        let history = match self.runs.back() {
-            Some(earlier) if !earlier.queue.is_past() => History::None,
-            _ => History::Possible,
-        };
-        self.runs.push_back(Run { queue, handles: 1 });
-        history
+    /// Adds the queue of the process after a restart.
+    pub(super) fn succeed(&mut self, queue: Arc<EventQueue>) {
+        self.runs.push(Run { queue, handles: 1 });
     }
 
-    /// Returns the queue that the next event is for, if there is one.
-    pub(super) fn receiver(&mut self) -> Option<Arc<EventQueue>> {
-        while let Some(oldest) = self.runs.front()
-            && (self.runs.len() > 1 || oldest.handles == 0)
-            && oldest.queue.is_past()
-        {
-            self.runs.pop_front();
-        }
-        self.runs.front().map(|run| Arc::clone(&run.queue))
+    /// Returns the queue that an event is for, if there is one.
+    ///
+    /// The events of a process that can be restarted name its start. A queue that does not know it yet is that of a start
+    /// whose answer is on its way to the caller.
+    pub(super) fn receiver(&self, incarnation: Option<u64>) -> Option<Arc<EventQueue>> {
+        let queues = || self.runs.iter().map(|run| &run.queue);
+        let receiver = match incarnation {
+            None => self.newest(),
+            Some(_) => queues()
+                .find(|queue| queue.incarnation() == incarnation)
+                .or_else(|| self.newest().filter(|newest| newest.incarnation().is_none())),
+        };
+        receiver.cloned()
     }
 
     /// Removes the queues of earlier processes, whose rest is lost with the connection.
@@ -73,7 +72,7 @@ impl Followed {
         self.runs.drain(..self.runs.len().saturating_sub(1)).map(|run| run.queue)
     }
 
-    /// Removes a handle of a queue.
+    /// Removes a handle of a queue, and the queue with its last one.
     pub(super) fn release(&mut self, queue: &EventQueue) -> Left {
         let position =
             self.runs.iter().position(|run| std::ptr::eq(&raw const *run.queue, &raw const *queue));
@@ -83,11 +82,12 @@ impl Followed {
         if run.handles > 0 {
             return Left::InUse;
         }
-        if position + 1 < self.runs.len() {
-            return Left::Draining;
-        }
-        self.runs.pop_back();
-        Left::Removed { is_last: self.runs.is_empty() }
+        self.runs.remove(position);
+        if position == self.runs.len() { Left::Newest } else { Left::Earlier }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
     }
 
     pub(super) fn into_queues(self) -> impl Iterator<Item = Arc<EventQueue>> {

@@ -18,7 +18,7 @@ use crate::{Error, SessionLost, core::event_queue::ProcessEvent};
 
 /// The subject of a notification that cannot be decoded.
 enum Subject {
-    Process(String),
+    Process(String, Option<u64>),
     Route(RouteKey),
     /// A process of another session.
     Observed {
@@ -33,6 +33,8 @@ enum Subject {
 struct Ids<'a> {
     #[serde(borrow, default)]
     process_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    incarnation: Option<&'a RawValue>,
     #[serde(borrow, default)]
     session_id: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -51,7 +53,7 @@ impl Subject {
         if let Some(process_id) = decoded(ids.process_id) {
             return Some(match ids.session_id {
                 Some(id) => Self::Observed { session_id: decoded(Some(id)).unwrap_or_default(), process_id },
-                None => Self::Process(process_id),
+                None => Self::Process(process_id, decoded(ids.incarnation)),
             });
         }
         let http = decoded(ids.request_id).map(RouteKey::Http);
@@ -186,7 +188,8 @@ impl Core {
             return self.route(&key, RouteEvent::Process { process_id, event: Ok(event) });
         }
         let (process_id, seq) = event.position();
-        let queue = self.receiver(process_id);
+        let incarnation = event.incarnation();
+        let queue = self.receiver(process_id, incarnation);
         match queue {
             Some(queue) => {
                 let action = queue.on_event(event);
@@ -195,9 +198,9 @@ impl Core {
             // A process without a handle keeps running, and its output is discarded.
             None => {
                 if matches!(event, ProcessEvent::Closed(_)) {
-                    self.lock().unfollowed.remove(process_id);
+                    self.on_unfollowed_closed(process_id, incarnation);
                 }
-                self.discarded(process_id, seq);
+                self.discarded(process_id, incarnation, seq);
             }
         }
     }
@@ -218,8 +221,8 @@ impl Core {
         let Some(subject) = params.and_then(Subject::of) else { return Err(error) };
         tracing::warn!(error = %what, "invalid notification");
         match subject {
-            Subject::Process(process_id) => {
-                let queue = self.receiver(&process_id);
+            Subject::Process(process_id, incarnation) => {
+                let queue = self.receiver(&process_id, incarnation);
                 if let Some(queue) = queue {
                     let action = queue.on_protocol_error(error);
                     self.perform(&queue, action);

@@ -25,21 +25,14 @@ pub(super) struct Outgoing {
     ping: bool,
     /// The latest acknowledgement.
     pub(super) ack: Option<u64>,
-    /// The position of the consumers of each process.
-    consumed: BTreeMap<String, ConsumedUpTo>,
+    /// The position of the consumers of each process, by its id and its start.
+    consumed: BTreeMap<(String, Option<u64>), u64>,
     /// The position of the reader of each body.
     body_consumed: BTreeMap<String, u64>,
     /// Requests of the server, all of which are refused.
     refusals: VecDeque<RequestId>,
     pub(super) cancels: VecDeque<u64>,
     pub(super) requests: VecDeque<u64>,
-}
-
-/// How far a process is consumed.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct ConsumedUpTo {
-    seq: u64,
-    incarnation: Option<u64>,
 }
 
 /// One message to send.
@@ -76,8 +69,7 @@ impl Core {
         if let Some(mark) = outgoing.ack.take() {
             return Some(OutgoingItem::Note(flow::Ack { mark }.into()));
         }
-        if let Some(process_id) = outgoing.consumed.keys().next().cloned() {
-            let ConsumedUpTo { seq, incarnation } = outgoing.consumed.remove(&process_id).unwrap_or_default();
+        if let Some(((process_id, incarnation), seq)) = outgoing.consumed.pop_first() {
             return Some(OutgoingItem::Note(flow::Consumed { process_id, incarnation, seq }.into()));
         }
         if let Some(request_id) = outgoing.body_consumed.keys().next().cloned() {
@@ -134,16 +126,16 @@ impl Core {
 
     /// Reports that output of a process without a handle is discarded. A server that sends more than it may gets no
     /// more reports, and then has to stop sending.
-    pub(crate) fn discarded(&self, process_id: &str, seq: u64) {
+    pub(crate) fn discarded(&self, process_id: &str, incarnation: Option<u64>, seq: u64) {
         let is_known = {
             let state = self.lock();
             let reports = &state.outgoing.consumed;
             reports.len() < MAX_DISCARDED
-                || reports.contains_key(process_id)
-                || state.unfollowed.contains(process_id)
+                || reports.contains_key(&(process_id.to_owned(), incarnation))
+                || state.unfollowed.contains_key(process_id)
         };
         if is_known && process_id.len() <= MAX_ID_BYTES {
-            self.consumed(process_id, None, seq);
+            self.consumed(process_id, incarnation, seq);
         }
     }
 
@@ -153,9 +145,8 @@ impl Core {
         if !state.enabled.consumed {
             return;
         }
-        let told = state.outgoing.consumed.entry(process_id.to_owned()).or_default();
-        let known = if told.incarnation == incarnation { told.seq } else { 0 };
-        *told = ConsumedUpTo { seq: known.max(seq), incarnation };
+        let told = state.outgoing.consumed.entry((process_id.to_owned(), incarnation)).or_default();
+        *told = seq.max(*told);
         drop(state);
         self.bell.notify_one();
     }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     ConnectionState, Error,
     base::error::{is_unknown_process, usage},
-    core::event_queue::{Close, EventQueue, History, QueueAction},
+    core::event_queue::{Close, EventQueue, QueueAction},
 };
 
 /// The cursor of a read that only asks for the newest position of a process.
@@ -20,28 +20,25 @@ pub(crate) const AFTER_EVERYTHING: u64 = u64::MAX - 1;
 
 impl Core {
     /// Adds the queue of a process; must precede the request that starts it.
-    ///
-    /// Returns what of an existing process the queue will not be sent.
-    pub(crate) fn add_queue(&self, queue: &Arc<EventQueue>) -> Result<History, Error> {
+    pub(crate) fn add_queue(&self, queue: &Arc<EventQueue>) -> Result<(), Error> {
         let mut state = self.lock();
         if let ConnectionState::Lost(loss) = &*self.connection_state.borrow() {
             return Err(loss.clone().into());
         }
-        let history = match state.followed.get_mut(&queue.id) {
+        match state.followed.get_mut(&queue.id) {
             None => {
                 state.followed.insert(queue.id.clone(), Followed::new(Arc::clone(queue)));
-                History::Possible
             }
             Some(followed) if followed.newest().is_none_or(|newest| newest.is_replaced()) => {
-                followed.succeed(Arc::clone(queue))
+                followed.succeed(Arc::clone(queue));
             }
             Some(_) => {
                 let message = format!("this client already has a handle on process `{}`", queue.id);
                 return Err(usage(message, "clone it"));
             }
-        };
+        }
         state.unfollowed.remove(&queue.id);
-        Ok(history)
+        Ok(())
     }
 
     /// Returns how this client learns that a process is closed.
@@ -55,18 +52,13 @@ impl Core {
     }
 
     /// Returns the queue of a process that has a handle.
-    fn queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
+    pub(super) fn queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
         self.lock().followed.get(process_id)?.newest().cloned()
     }
 
-    /// Returns the queue that the next event of a process is for.
-    pub(super) fn receiver(&self, process_id: &str) -> Option<Arc<EventQueue>> {
-        let mut state = self.lock();
-        let receiver = state.followed.get_mut(process_id)?.receiver();
-        if receiver.is_none() {
-            state.followed.remove(process_id);
-        }
-        receiver
+    /// Returns the queue that an event of a process is for.
+    pub(super) fn receiver(&self, process_id: &str, incarnation: Option<u64>) -> Option<Arc<EventQueue>> {
+        self.lock().followed.get(process_id)?.receiver(incarnation)
     }
 
     /// Returns the processes that have handles.
@@ -76,28 +68,27 @@ impl Core {
 
     /// Removes the queue of a process with its last handle.
     pub(crate) fn remove_queue(&self, queue: &Arc<EventQueue>) {
-        let is_closed = queue.known().closed.is_some();
+        let (is_closed, is_replaced) = (queue.known().closed.is_some(), queue.is_replaced());
         let mut state = self.lock();
-        let left = state.followed.get_mut(&queue.id).map_or(Left::InUse, |followed| followed.release(queue));
-        match left {
-            Left::InUse => return,
-            Left::Draining => {
-                drop(state);
-                let action = queue.release();
-                return self.perform(queue, action);
-            }
-            Left::Removed { is_last: true } => {
-                state.followed.remove(&queue.id);
-            }
-            Left::Removed { is_last: false } => {}
+        let Some(followed) = state.followed.get_mut(&queue.id) else { return };
+        let left = followed.release(queue);
+        if followed.is_empty() {
+            state.followed.remove(&queue.id);
         }
-        if is_closed {
+        if left == Left::InUse || is_closed {
             return;
         }
-        // There is no consumer for its output, which must not block the process.
-        state.unfollowed.insert(queue.id.clone());
+        // There is no consumer for its output, which must block neither it nor the process after it.
+        let incarnation = queue.incarnation();
+        if left == Left::Newest && !is_replaced {
+            state.unfollowed.insert(queue.id.clone(), incarnation);
+        }
         drop(state);
-        self.skip_output(queue.id.clone());
+        match incarnation {
+            // A read would miss a process that is just being restarted.
+            Some(_) => self.consumed(&queue.id, incarnation, AFTER_EVERYTHING),
+            None => self.skip_output(queue.id.clone()),
+        }
     }
 
     /// Acknowledges the output of a process without a handle, so that the server may drop it.
@@ -135,10 +126,20 @@ impl Core {
             state.unfollowed.remove(process_id);
         } else if let Ok(reply) = answer
             // If a handle exists again, its consumers have not consumed the earlier output.
-            && state.unfollowed.contains(process_id)
+            && state.unfollowed.contains_key(process_id)
         {
             drop(state);
             self.consumed(process_id, reply.incarnation, reply.next_seq.saturating_sub(1));
+        }
+    }
+
+    /// Records that a process without a handle has closed.
+    pub(super) fn on_unfollowed_closed(&self, process_id: &str, incarnation: Option<u64>) {
+        let mut state = self.lock();
+        let meant = state.unfollowed.get(process_id).copied().flatten();
+        // It may be the one before a restart.
+        if meant.is_none() || incarnation.is_none() || meant == incarnation {
+            state.unfollowed.remove(process_id);
         }
     }
 
@@ -147,27 +148,44 @@ impl Core {
         if let Some(seq) = action.consumed {
             self.consumed(&queue.id, queue.incarnation(), seq);
         }
-        if let Some(seq) = action.discarded {
-            self.consumed(&queue.id, None, seq);
-        }
         if let Some(read) = action.read {
             self.read_for_queue(queue, read);
         }
     }
 
     /// Records that a process of the own session was restarted, so that new handles are for the new one.
-    pub(crate) fn on_restarted(&self, process_id: &str, incarnation: u64) {
-        let queue = self.queue(process_id);
-        if let Some(queue) =
-            queue.filter(|queue| queue.incarnation().is_some_and(|known| known != incarnation))
-        {
-            queue.on_restarted();
+    ///
+    /// `before` is the newest queue at the time of the request. After a repeated answer, any other may be that of a later
+    /// restart.
+    pub(super) fn on_restarted(
+        &self,
+        process_id: &str,
+        started: &wire::Started,
+        before: Option<&Arc<EventQueue>>,
+    ) {
+        let Some(incarnation) = started.incarnation else { return };
+        let newest = self.queue(process_id);
+        let is_before =
+            newest.as_ref().zip(before).is_some_and(|(newest, before)| Arc::ptr_eq(newest, before));
+        if started.replayed && !is_before {
+            return;
         }
+        match newest {
+            Some(newest) if newest.incarnation().is_none_or(|known| known == incarnation) => return,
+            Some(newest) => newest.on_restarted(),
+            None => {}
+        }
+        self.lock().unfollowed.insert(process_id.to_owned(), Some(incarnation));
+    }
+
+    /// Returns whether the session that a request names is the own one.
+    pub(super) fn is_own(&self, session_id: Option<&str>) -> bool {
+        session_id.is_none_or(|id| id == self.welcome().session_id)
     }
 
     /// Records the position of a caller that polls a process with `process/read`.
     pub(super) fn on_poll(&self, read: &wire::Read) {
-        let is_ours = read.session_id.as_ref().is_none_or(|id| *id == self.welcome().session_id);
+        let is_ours = self.is_own(read.session_id.as_deref());
         let Some(seq) = read.after_seq.filter(|seq| is_ours && *seq != AFTER_EVERYTHING) else { return };
         self.on_polled(&read.process_id, seq);
     }

@@ -46,6 +46,9 @@ pub struct Output {
     /// The observed session it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that it belongs to, if the process may be restarted: what follows a restart belongs to another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// From 1 and without gap over output, exit and close.
     pub seq: u64,
     /// Where it came from.
@@ -64,6 +67,9 @@ pub struct Exited {
     /// The observed session it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that it belongs to, if the process may be restarted: what follows a restart belongs to another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// Follows the last output before the exit.
     pub seq: u64,
     /// The exit status, or 128 + signal number.
@@ -157,6 +163,9 @@ pub struct Closed {
     /// The observed session it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that it belongs to, if the process may be restarted: what follows a restart belongs to another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// The last number.
     pub seq: u64,
     /// All output that the process produced; absent in the base dialect.
@@ -262,6 +271,9 @@ pub struct Gap {
     /// The observed session it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The start that it belongs to, if the process may be restarted: what follows a restart belongs to another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// What is missing.
     #[serde(flatten)]
     pub range: GapRange,

@@ -26,6 +26,10 @@ impl OutputFrame<'_> {
             Some(rest) => plain_string(rest).map(|(session_id, rest)| (Some(session_id), rest))?,
             None => (None, rest),
         };
+        let (incarnation, rest) = match rest.strip_prefix(Self::INCARNATION.as_bytes()) {
+            Some(rest) => number(rest).map(|(incarnation, rest)| (Some(incarnation), rest))?,
+            None => (None, rest),
+        };
         let (seq, rest) = number(rest.strip_prefix(Self::SEQ.as_bytes())?)?;
         let rest = rest.strip_prefix(Self::STREAM.as_bytes())?;
         let (stream, rest) = [Stream::Stdout, Stream::Stderr, Stream::Pty]
@@ -34,7 +38,7 @@ impl OutputFrame<'_> {
         let text = rest.strip_prefix(Self::CHUNK.as_bytes())?.strip_suffix(Self::END.as_bytes())?;
         // Valid base64 contains no quote, no escape and only ASCII.
         let chunk = blob::decode(text).ok()?;
-        Some(Output { process_id, session_id, seq, stream, chunk })
+        Some(Output { process_id, session_id, incarnation, seq, stream, chunk })
     }
 }
 
@@ -73,12 +77,18 @@ mod tests {
         }
     }
 
-    fn written(process_id: &str, session_id: Option<&str>, seq: u64, bytes: &[u8]) -> Vec<u8> {
+    fn written(
+        process_id: &str,
+        session_id: Option<&str>,
+        incarnation: Option<u64>,
+        seq: u64,
+        bytes: &[u8],
+    ) -> Vec<u8> {
         let quoted = |text: &str| serde_json::to_string(text).unwrap();
         let (process_id, session_id) = (quoted(process_id), session_id.map(quoted));
         let mut out = Vec::new();
         let session_id = session_id.as_deref();
-        OutputFrame { process_id: &process_id, session_id, seq, stream: Stream::Stderr, bytes }
+        OutputFrame { process_id: &process_id, session_id, incarnation, seq, stream: Stream::Stderr, bytes }
             .write(&mut out);
         out
     }
@@ -112,10 +122,11 @@ mod tests {
         fn what_the_fast_encoder_writes_is_read_as_the_careful_way_reads_it(
             process_id: String,
             session_id: Option<String>,
+            incarnation: Option<u64>,
             seq: u64,
             bytes: Vec<u8>,
         ) {
-            let text = written(&process_id, session_id.as_deref(), seq, &bytes);
+            let text = written(&process_id, session_id.as_deref(), incarnation, seq, &bytes);
             let fast = OutputFrame::read(&text);
             prop_assert!(fast.is_some() || text.contains(&b'\\'));
             prop_assert!(fast.is_none() || fast == parsed(&text));
@@ -124,12 +135,13 @@ mod tests {
         #[test]
         fn with_any_byte_changed_the_fast_way_claims_nothing_that_the_careful_way_denies(
             session_id in prop::option::of("[a-z\"]{0,4}"),
+            incarnation: Option<u64>,
             seq: u64,
             bytes in prop::collection::vec(any::<u8>(), 0..8),
             at: prop::sample::Index,
             byte: u8,
         ) {
-            let mut text = written("p-1", session_id.as_deref(), seq, &bytes);
+            let mut text = written("p-1", session_id.as_deref(), incarnation, seq, &bytes);
             let at = at.index(text.len());
             text[at] = byte;
             let fast = OutputFrame::read(&text);

@@ -90,6 +90,7 @@ fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
 /// let frame = OutputFrame {
 ///     process_id: "\"p\"",
 ///     session_id: None,
+///     incarnation: None,
 ///     seq: 1,
 ///     stream: Stream::Stdout,
 ///     bytes: b"hi\n",
@@ -108,6 +109,8 @@ pub struct OutputFrame<'a> {
     pub process_id: &'a str,
     /// The observed session it belongs to, as a JSON string.
     pub session_id: Option<&'a str>,
+    /// The start that it belongs to, if the process may be restarted.
+    pub incarnation: Option<u64>,
     /// The number of the event in its process.
     pub seq: u64,
     /// The stream that the bytes come from.
@@ -119,6 +122,7 @@ pub struct OutputFrame<'a> {
 impl OutputFrame<'_> {
     pub(super) const PROCESS: &'static str = "{\"method\":\"process/output\",\"params\":{\"processId\":";
     pub(super) const SESSION: &'static str = ",\"sessionId\":";
+    pub(super) const INCARNATION: &'static str = ",\"incarnation\":";
     pub(super) const SEQ: &'static str = ",\"seq\":";
     pub(super) const STREAM: &'static str = ",\"stream\":\"";
     pub(super) const CHUNK: &'static str = "\",\"chunk\":\"";
@@ -129,10 +133,12 @@ impl OutputFrame<'_> {
     pub fn len(&self) -> usize {
         let texts = [Self::PROCESS, Self::SEQ, Self::STREAM, Self::CHUNK, Self::END];
         let session = self.session_id.map_or(0, |session| Self::SESSION.len() + session.len());
+        let incarnation = self.incarnation.map_or(0, |number| Self::INCARNATION.len() + digits(number));
         texts.map(str::len).iter().sum::<usize>()
             + self.process_id.len()
             + session
-            + self.seq.checked_ilog10().map_or(1, |digits| digits as usize + 1)
+            + incarnation
+            + digits(self.seq)
             + self.stream.name().len()
             + blob::encoded_len(self.bytes.len())
     }
@@ -146,6 +152,9 @@ impl OutputFrame<'_> {
             out.extend_from_slice(Self::SESSION.as_bytes());
             out.extend_from_slice(session.as_bytes());
         }
+        if let Some(incarnation) = self.incarnation {
+            write!(out, "{}{incarnation}", Self::INCARNATION).expect("writes to memory do not fail");
+        }
         out.extend_from_slice(Self::SEQ.as_bytes());
         write!(out, "{}", self.seq).expect("writes to memory do not fail");
         out.extend_from_slice(Self::STREAM.as_bytes());
@@ -154,6 +163,11 @@ impl OutputFrame<'_> {
         blob::encode_into(self.bytes, out);
         out.extend_from_slice(Self::END.as_bytes());
     }
+}
+
+/// Returns the number of digits of a number.
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |digits| digits as usize + 1)
 }
 
 /// An `http/request/bodyDelta` notification with a part of the body, encoded straight into the send buffer.
@@ -256,6 +270,7 @@ mod tests {
         fn the_fast_encoder_says_what_the_type_says(
             process_id: String,
             session_id: Option<String>,
+            incarnation: Option<u64>,
             seq: u64,
             stream in prop::sample::select(vec![Stream::Stdout, Stream::Stderr, Stream::Pty]),
             bytes: Vec<u8>,
@@ -265,13 +280,14 @@ mod tests {
             let frame = OutputFrame {
                 process_id: &process,
                 session_id: session.as_deref(),
+                incarnation,
                 seq,
                 stream,
                 bytes: &bytes,
             };
             let fast = written(|out| frame.write(out));
             prop_assert_eq!(fast.len(), frame.len());
-            let note = process::Output { process_id, session_id, seq, stream, chunk: Blob::from(bytes) };
+            let note = process::Output { process_id, session_id, incarnation, seq, stream, chunk: Blob::from(bytes) };
             prop_assert_eq!(&fast, &written(|out| write_notification(out, &note)));
             let message = crate::Message::parse(fast.as_bytes(), crate::MessageLimits::WIRE).unwrap();
             let crate::Message::Notification { method, params } = message else { panic!("{fast}") };

@@ -189,6 +189,7 @@ impl Source for Process {
                     let output = message::OutputFrame {
                         process_id: id_json,
                         session_id: follow.session_json.as_deref(),
+                        incarnation: self.told_incarnation(),
                         seq,
                         stream,
                         bytes,
@@ -197,6 +198,7 @@ impl Source for Process {
                     sink.output(&output, || wire::Output {
                         process_id: self.id.to_string(),
                         session_id: self.observed(follow),
+                        incarnation: self.told_incarnation(),
                         seq,
                         stream,
                         chunk: Bytes::copy_from_slice(bytes).into(),
@@ -420,7 +422,12 @@ impl Process {
     }
 
     pub(super) fn gap_note(&self, follow: &Follow, range: wire::GapRange) -> wire::Gap {
-        wire::Gap { process_id: self.id.to_string(), session_id: self.observed(follow), range }
+        wire::Gap {
+            process_id: self.id.to_string(),
+            session_id: self.observed(follow),
+            incarnation: self.told_incarnation(),
+            range,
+        }
     }
 
     pub(super) fn exited_note(
@@ -433,6 +440,7 @@ impl Process {
         wire::Exited {
             process_id: self.id.to_string(),
             session_id: self.observed(follow),
+            incarnation: self.told_incarnation(),
             seq,
             exit_code: exit.code,
             sandbox_denied: exit.sandbox_denied,
@@ -453,10 +461,16 @@ impl Process {
         wire::Closed {
             process_id: self.id.to_string(),
             session_id: self.observed(follow),
+            incarnation: self.told_incarnation(),
             seq,
             produced: Some(produced),
             evicted_bytes: Some(evicted),
         }
+    }
+
+    /// Returns what the events of a process name that can be restarted, so that clients can tell them from those after.
+    fn told_incarnation(&self) -> Option<u64> {
+        self.spec.request.as_ref().and(self.spec.incarnation)
     }
 
     fn observed(&self, follow: &Follow) -> Option<String> {

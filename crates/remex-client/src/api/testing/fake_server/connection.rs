@@ -280,6 +280,7 @@ fn notes(process_id: &str, batch: OutputBatch) -> Vec<ServerNote> {
         ServerNote::ProcessOutput(wire::Output {
             process_id: process_id(),
             session_id: None,
+            incarnation: None,
             seq: chunk.seq,
             stream: chunk.stream,
             chunk: remex_proto::Blob(chunk.bytes),
@@ -289,6 +290,7 @@ fn notes(process_id: &str, batch: OutputBatch) -> Vec<ServerNote> {
         let exited = wire::Exited {
             process_id: process_id(),
             session_id: None,
+            incarnation: None,
             seq: last - 1,
             exit_code: exit.code,
             signal: exit.signal,
@@ -300,6 +302,7 @@ fn notes(process_id: &str, batch: OutputBatch) -> Vec<ServerNote> {
         let closed = wire::Closed {
             process_id: process_id(),
             session_id: None,
+            incarnation: None,
             seq: last,
             produced: None,
             evicted_bytes: None,
