@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from remex_client import Chunk, Closed, Event, Gap, GapError, Line
-from remex_client._streams import Lines, Origin, Reader
+from remex_client import Chunk, Closed, Event, Gap, GapError
+from remex_client._streams import Lines, Reader
 
 
 class Pieces:
@@ -90,7 +90,7 @@ async def test_lines_are_the_same_however_output_is_split(size: int) -> None:
 async def test_lines_continue_after_a_gap_and_after_a_break() -> None:
     lines = lines_of([Chunk(1, "stdout", b"a\nb\nc\nd"), Gap(2, 3, 5), Chunk(4, "stderr", b"e\nf\n"), Closed(5)])
     async for line in lines:
-        assert line == Line("a", Origin("stdout", 1))
+        assert (line.text, line.stream, line.seq, line.is_continued) == ("a", "stdout", 1, False)
         break
     assert (await lines.__anext__()).text == "b"
     rest = []
@@ -99,6 +99,24 @@ async def test_lines_continue_after_a_gap_and_after_a_break() -> None:
             rest.append((line.text, line.seq))
     assert rest == [("c", 1), ("d", 3)]
     assert [(line.stream, line.text) async for line in lines] == [("stderr", "e"), ("stderr", "f")]
+
+
+async def test_loops_over_the_same_lines_share_them() -> None:
+    lines = lines_of([Chunk(1, "stdout", b"a\nb\nc\n"), Chunk(2, "stdout", b"d\ne\nf\n"), Closed(3)])
+    loops = [lines.__aiter__(), lines.__aiter__()]
+    assert [(await loops[turn].__anext__()).text for turn in (0, 1, 1, 1, 0)] == ["a", "b", "c", "d", "e"]
+    assert [line.text async for line in loops[1]] == ["f"]
+    assert [line.text async for line in loops[0]] == []
+
+
+async def test_lines_are_equal_if_all_of_them_is() -> None:
+    events: list[Event] = [Chunk(1, "stdout", b"a\nb\na"), Closed(2)]
+    ones = [line async for line in lines_of(events)]
+    others = [line async for line in lines_of(events)]
+    assert ones == others
+    assert len(set(ones + others)) == 3
+    assert ones[0] != ones[2]
+    assert repr(ones[1]) == "Line('b', Origin(stream='stdout', seq=1, is_continued=False))"
 
 
 async def test_lines_cost_little_more_than_splitting() -> None:
