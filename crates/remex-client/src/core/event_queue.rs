@@ -164,7 +164,8 @@ impl EventQueue {
             return QueueAction::default();
         }
         let position = event.position().1;
-        state.is_streamed = true;
+        // What names no start may be of another one after a disconnect.
+        state.is_streamed |= event.incarnation().is_some() || !state.is_unconfirmed;
         state.live_from.get_or_insert(position);
         match event {
             ProcessEvent::Output(note) => {

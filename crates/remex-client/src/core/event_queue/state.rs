@@ -171,6 +171,9 @@ impl QueueState {
     /// Records that the process cannot be read any more, because another one has its id. What is missing may still be
     /// streamed, but nothing before that.
     pub(super) fn on_unreadable(&mut self, restarted: Error) {
+        if !self.is_streamed {
+            return self.fail(restarted);
+        }
         self.is_unconfirmed = false;
         self.replay.feed_read(ReadBatch {
             gap: None,
@@ -179,7 +182,7 @@ impl QueueState {
             reach: Reach::Newest,
         });
         self.deliver_ready(None);
-        if !self.is_streamed || self.replay.wanted_read().is_some() {
+        if self.replay.wanted_read().is_some() {
             self.fail(restarted);
         }
     }
