@@ -59,8 +59,12 @@ fn check_files(name: &str, archive: &PathBuf) {
         );
     }
     for (file, beginning) in [("LICENSE-MIT", "MIT License"), ("LICENSE-APACHE", "Apache License")] {
-        let text = run(Command::new("tar").arg("-xzOf").arg(archive).args(["--wildcards", &format!("*/{file}")]));
-        assert!(text.trim_start().starts_with(beginning), "`{file}` of {name} is not the license: {text:.40}");
+        let text =
+            run(Command::new("tar").arg("-xzOf").arg(archive).args(["--wildcards", &format!("*/{file}")]));
+        assert!(
+            text.trim_start().starts_with(beginning),
+            "`{file}` of {name} is not the license: {text:.40}"
+        );
     }
 }
 
