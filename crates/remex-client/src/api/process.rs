@@ -46,10 +46,7 @@ pub use wait::{Match, Until, WaitOutcome};
 
 use crate::{
     Client, Error,
-    core::{
-        event_queue::{EventQueue, History},
-        shared::AFTER_EVERYTHING,
-    },
+    core::event_queue::{AFTER_EVERYTHING, EventQueue, History},
 };
 
 /// A process on the remote host.
@@ -495,7 +492,7 @@ impl Client {
             max_bytes: Some(0),
             wait_ms: None,
         };
-        let disconnects = self.core().disconnects();
+        let missed_closes = self.core().missed_closes();
         let found = self.call(probe).await?;
         // The retention limit is unknown here; if it is small, only frequent reports keep the process from blocking.
         let queue = Arc::new(EventQueue::new(id.clone(), Some(0), self.core().close()));
@@ -504,7 +501,7 @@ impl Client {
             // Another task may have made a handle meanwhile.
             return Process::shared(self, &id).ok_or(error);
         }
-        if found.closed || self.core().disconnects() != disconnects {
+        if found.closed || self.core().missed_closes() != missed_closes {
             queue.on_maybe_closed();
         }
         let action = queue.on_started(History::Possible, found.incarnation);

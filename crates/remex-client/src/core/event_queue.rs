@@ -36,6 +36,10 @@ use state::{Consumer, FirstConsumer, QueueState, ReadState};
 /// How much one read asks for.
 pub(crate) const READ_BYTES: u64 = WINDOW_BYTES;
 
+/// The cursor of a read that only asks for the newest position of a process, and the position of consumers that want
+/// nothing any more.
+pub(crate) const AFTER_EVERYTHING: u64 = u64::MAX - 1;
+
 /// The events of one process.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
@@ -73,6 +77,8 @@ pub(crate) struct QueueAction {
     pub(crate) read: Option<wire::Read>,
     /// Everything up to here is consumed; the server may drop it.
     pub(crate) consumed: Option<u64>,
+    /// A read has found another process under the id.
+    pub(crate) found_another: bool,
 }
 
 /// The state of a process as far as it is known.
@@ -124,6 +130,11 @@ impl EventQueue {
     /// Returns the same for those that need it before it is known.
     pub(crate) fn shared_incarnation(&self) -> Incarnation {
         Arc::clone(&self.incarnation)
+    }
+
+    /// Returns whether the process has closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed.is_some()
     }
 
     /// Returns whether another process has its id now.
@@ -199,6 +210,7 @@ impl EventQueue {
     /// Handles the reply to a read.
     pub(crate) fn on_read_reply(&self, answer: Result<wire::ReadReply, Error>) -> QueueAction {
         let mut state = self.lock();
+        let mut found_another = false;
         state.reads = state.reads.saturating_sub(1);
         match answer {
             Ok(_) if state.failed.is_some() => {}
@@ -239,11 +251,12 @@ impl EventQueue {
             Err(error) if is_unknown_process(&error) && state.awaits_silence() => state.close(),
             Err(error) if is_restarted(&error) => {
                 self.on_restarted();
+                found_another = true;
                 state.on_unreadable(restarted(&self.id));
             }
             Err(error) => state.fail(error),
         }
-        state.action(&self.id, self.incarnation())
+        QueueAction { found_another, ..state.action(&self.id, self.incarnation()) }
     }
 
     /// Records a disconnect: events may be missing.
@@ -260,7 +273,7 @@ impl EventQueue {
         let mut state = self.lock();
         let mut action = state.action(&self.id, self.incarnation());
         // The last report may not have reached the server.
-        action.consumed = Some(state.consumed()).filter(|seq| *seq > 0);
+        action.consumed = Some(state.consumed(self.incarnation())).filter(|seq| *seq > 0);
         action
     }
 
@@ -272,7 +285,8 @@ impl EventQueue {
         }
         state.fail(error);
         let newest = state.queue.back().map_or(state.removed_seq, |(seq, _)| *seq);
-        QueueAction { consumed: Some(newest).filter(|seq| *seq > 0), ..QueueAction::default() }
+        let consumed = newest.max(state.consumed(self.incarnation()));
+        QueueAction { consumed: Some(consumed).filter(|seq| *seq > 0), ..QueueAction::default() }
     }
 
     /// Ends the queue with an error.
@@ -291,7 +305,7 @@ impl EventQueue {
         }
         state.drop_consumed();
         let mut action = state.action(&self.id, self.incarnation());
-        action.consumed = Some(state.consumed());
+        action.consumed = Some(state.consumed(self.incarnation()));
         action
     }
 

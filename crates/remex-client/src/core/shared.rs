@@ -49,7 +49,6 @@ use outgoing::Outgoing;
 pub(crate) use outgoing::OutgoingItem;
 pub(crate) use pending_reply::PendingReply;
 use protocol_errors::ProtocolErrors;
-pub(crate) use queues::AFTER_EVERYTHING;
 use repeat::after_disconnect;
 pub(crate) use route::{Route, RouteEvent, RouteKey};
 use slots::Slots;
@@ -115,6 +114,8 @@ struct CoreState {
     protocol_errors: ProtocolErrors,
     /// Counts disconnects: a call sent before one may have been sent twice.
     disconnects: u64,
+    /// Counts closes of processes without a handle.
+    unfollowed_closes: u64,
     end: SessionEnd,
 }
 
@@ -152,6 +153,7 @@ impl Core {
                 answers: 0,
                 protocol_errors: ProtocolErrors::default(),
                 disconnects: 0,
+                unfollowed_closes: 0,
                 end: SessionEnd::NotRequested,
             }),
             bell: Notify::new(),
@@ -192,6 +194,12 @@ impl Core {
     /// Returns the number of disconnects.
     pub(crate) fn disconnects(&self) -> u64 {
         self.lock().disconnects
+    }
+
+    /// Returns what changes whenever the close of a process without a handle may have been missed.
+    pub(crate) fn missed_closes(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.disconnects, state.unfollowed_closes)
     }
 
     /// Records that the owner is ending the session.

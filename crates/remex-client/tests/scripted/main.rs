@@ -7,6 +7,7 @@ mod breaches;
 mod future;
 mod notifications;
 mod observing;
+mod restarts;
 mod server;
 mod uploads;
 mod vectors;

@@ -11,7 +11,7 @@ use super::{
     Exit, OutputBatch, Process, ProcessInfo, SignalName, TerminalSize, millis,
     stdin::{self, WRITE_BYTES},
 };
-use crate::{Client, Error, ErrorKind, core::shared::AFTER_EVERYTHING};
+use crate::{Client, Error, ErrorKind, core::event_queue::AFTER_EVERYTHING};
 
 /// How long a read or wait may block on the server before the client repeats it.
 const POLL: Duration = Duration::from_secs(20);
@@ -465,7 +465,7 @@ impl Process {
     /// ```
     pub async fn read(&self, after: u64, max_bytes: u64, wait: Duration) -> Result<OutputBatch, Error> {
         let batch = self.reference().read(after, max_bytes, wait).await?;
-        self.client().core().on_polled(self.id(), batch.last_seq);
+        self.client().core().on_polled(&self.handle.queue, batch.last_seq);
         Ok(batch)
     }
 

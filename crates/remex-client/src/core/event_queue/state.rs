@@ -15,7 +15,7 @@ use remex_proto::{
 };
 use tokio::time::Instant;
 
-use super::{Close, QueueAction, READ_BYTES};
+use super::{AFTER_EVERYTHING, Close, QueueAction, READ_BYTES};
 use crate::{
     Error,
     base::event::{Closed, Event, Exit, Gap},
@@ -52,6 +52,8 @@ pub(super) struct QueueState {
     /// Removed from the queue since the last report to the server.
     pub(super) unreported_bytes: u64,
     pub(super) unreported_events: u64,
+    /// Whether the server was told that nobody wants any more events.
+    pub(super) has_given_up: bool,
     /// The amount after which a report is due.
     pub(super) report_bytes: u64,
     pub(super) exit: Option<(u64, Exit)>,
@@ -128,6 +130,7 @@ impl QueueState {
             first_consumer: FirstConsumer::Awaited { polled: 0 },
             unreported_bytes: 0,
             unreported_events: 0,
+            has_given_up: false,
             report_bytes: retain_bytes.map_or(REPORT_BYTES, |retain| (retain / 4).min(REPORT_BYTES)),
             exit: None,
             closed: None,
@@ -161,8 +164,12 @@ impl QueueState {
     }
 
     /// Returns the seq up to which the server may drop events.
-    pub(super) fn consumed(&self) -> u64 {
+    ///
+    /// After a failure nobody wants any more, and the process after a restart must not wait for them. Without an
+    /// incarnation, nothing shows that it is another process.
+    pub(super) fn consumed(&self, incarnation: Option<u64>) -> u64 {
         match self.first_consumer {
+            _ if self.failed.is_some() && incarnation.is_some() => AFTER_EVERYTHING,
             FirstConsumer::Awaited { polled } => self.removed_seq.max(polled),
             FirstConsumer::Arrived => self.removed_seq,
         }
@@ -272,6 +279,10 @@ impl QueueState {
         if self.unreported_events > 0 && (is_much || is_all) {
             (self.unreported_bytes, self.unreported_events) = (0, 0);
             action.consumed = Some(self.removed_seq);
+        }
+        if self.failed.is_some() && incarnation.is_some() && !self.has_given_up {
+            self.has_given_up = true;
+            action.consumed = Some(AFTER_EVERYTHING);
         }
         let has_room = self.queued_bytes < QUEUE_BYTES / 2 && self.queue.len() < QUEUE_EVENTS / 2;
         let is_over = self.closed.is_some() || self.failed.is_some();

@@ -57,14 +57,18 @@ impl Followed {
     /// The events of a process that can be restarted name its start. A queue that does not know it yet is that of a start
     /// whose answer is on its way to the caller.
     pub(super) fn receiver(&self, incarnation: Option<u64>) -> Option<Arc<EventQueue>> {
-        let queues = || self.runs.iter().map(|run| &run.queue);
-        let receiver = match incarnation {
+        let unnamed = || self.newest().filter(|newest| newest.incarnation().is_none());
+        self.named(incarnation).or_else(unnamed).cloned()
+    }
+
+    /// Returns the queue of the start that a request names, or the newest if it names none.
+    pub(super) fn named(&self, incarnation: Option<u64>) -> Option<&Arc<EventQueue>> {
+        match incarnation {
             None => self.newest(),
-            Some(_) => queues()
-                .find(|queue| queue.incarnation() == incarnation)
-                .or_else(|| self.newest().filter(|newest| newest.incarnation().is_none())),
-        };
-        receiver.cloned()
+            Some(_) => {
+                self.runs.iter().map(|run| &run.queue).find(|queue| queue.incarnation() == incarnation)
+            }
+        }
     }
 
     /// Removes the queues of earlier processes, whose rest is lost with the connection.

@@ -187,21 +187,13 @@ impl Core {
             let (process_id, event) = event.into_event();
             return self.route(&key, RouteEvent::Process { process_id, event: Ok(event) });
         }
-        let (process_id, seq) = event.position();
-        let incarnation = event.incarnation();
-        let queue = self.receiver(process_id, incarnation);
+        let queue = self.receiver(event.position().0, event.incarnation());
         match queue {
             Some(queue) => {
                 let action = queue.on_event(event);
                 self.perform(&queue, action);
             }
-            // A process without a handle keeps running, and its output is discarded.
-            None => {
-                if matches!(event, ProcessEvent::Closed(_)) {
-                    self.on_unfollowed_closed(process_id, incarnation);
-                }
-                self.discarded(process_id, incarnation, seq);
-            }
+            None => self.on_unfollowed_event(&event),
         }
     }
 

@@ -10,8 +10,8 @@ use super::{Body, Core, CoreState};
 /// How many requests of the server may wait to be refused; a server that sends more gets no answer to the rest.
 const MAX_REFUSALS: usize = 256;
 
-/// How many reports about processes without a handle may wait; no server has that many processes in a session.
-const MAX_DISCARDED: usize = 16 << 10;
+/// How many processes without a handle, and reports about them, may wait; no server has that many processes in a session.
+pub(super) const MAX_DISCARDED: usize = 16 << 10;
 
 /// The longest id that the protocol allows.
 const MAX_ID_BYTES: usize = 1 << 10;
@@ -132,7 +132,10 @@ impl Core {
             let reports = &state.outgoing.consumed;
             reports.len() < MAX_DISCARDED
                 || reports.contains_key(&(process_id.to_owned(), incarnation))
-                || state.unfollowed.contains_key(process_id)
+                || state
+                    .unfollowed
+                    .get(process_id)
+                    .is_some_and(|known| incarnation.is_none() || *known == incarnation)
         };
         if is_known && process_id.len() <= MAX_ID_BYTES {
             self.consumed(process_id, incarnation, seq);

@@ -5,18 +5,16 @@ use std::sync::Arc;
 use remex_proto::{process as wire, state::pending::AfterDisconnect};
 
 use super::{
-    Core,
+    Core, CoreState,
     call::{Admission, PendingCall, ReplyTo},
     followed::{Followed, Left},
+    outgoing::MAX_DISCARDED,
 };
 use crate::{
     ConnectionState, Error,
     base::error::{is_unknown_process, usage},
-    core::event_queue::{Close, EventQueue, QueueAction},
+    core::event_queue::{AFTER_EVERYTHING, Close, EventQueue, ProcessEvent, QueueAction},
 };
-
-/// The cursor of a read that only asks for the newest position of a process.
-pub(crate) const AFTER_EVERYTHING: u64 = u64::MAX - 1;
 
 impl Core {
     /// Adds the queue of a process; must precede the request that starts it.
@@ -51,9 +49,9 @@ impl Core {
         self.lock().followed.get_mut(process_id)?.share()
     }
 
-    /// Returns the queue of a process that has a handle.
+    /// Returns the newest queue of a process that has a handle.
     pub(super) fn queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
-        self.lock().followed.get(process_id)?.newest().cloned()
+        self.lock().newest(process_id).cloned()
     }
 
     /// Returns the queue that an event of a process is for.
@@ -117,30 +115,45 @@ impl Core {
     }
 
     pub(super) fn on_unfollowed_reply(&self, process_id: &str, answer: Result<wire::ReadReply, Error>) {
-        let is_over = match &answer {
-            Ok(reply) => reply.closed,
-            Err(error) => is_unknown_process(error),
-        };
         let mut state = self.lock();
-        if is_over {
-            state.unfollowed.remove(process_id);
-        } else if let Ok(reply) = answer
-            // If a handle exists again, its consumers have not consumed the earlier output.
-            && state.unfollowed.contains_key(process_id)
-        {
-            drop(state);
-            self.consumed(process_id, reply.incarnation, reply.next_seq.saturating_sub(1));
+        // If a handle exists again, its consumers have not consumed the earlier output.
+        if !state.unfollowed.contains_key(process_id) {
+            return;
+        }
+        match answer {
+            Ok(reply) if reply.closed => state.forget_unfollowed(process_id, reply.incarnation),
+            Ok(reply) => {
+                drop(state);
+                self.consumed(process_id, reply.incarnation, reply.next_seq.saturating_sub(1));
+            }
+            Err(error) if is_unknown_process(&error) => drop(state.unfollowed.remove(process_id)),
+            // The next connection asks again.
+            Err(_) => {}
         }
     }
 
-    /// Records that a process without a handle has closed.
-    pub(super) fn on_unfollowed_closed(&self, process_id: &str, incarnation: Option<u64>) {
+    /// Handles an event of a process without a handle, which keeps running while its output is discarded.
+    pub(super) fn on_unfollowed_event(&self, event: &ProcessEvent) {
+        let ((process_id, seq), incarnation) = (event.position(), event.incarnation());
+        let newest = self.queue(process_id);
+        let is_closed = newest.as_ref().is_some_and(|newest| newest.is_closed());
         let mut state = self.lock();
-        let meant = state.unfollowed.get(process_id).copied().flatten();
-        // It may be the one before a restart.
-        if meant.is_none() || incarnation.is_none() || meant == incarnation {
-            state.unfollowed.remove(process_id);
+        let known = state.unfollowed.get(process_id).copied();
+        let is_same = newest.as_ref().map(Arc::as_ptr) == state.newest(process_id).map(Arc::as_ptr);
+        if matches!(event, ProcessEvent::Closed(_)) {
+            state.unfollowed_closes += 1;
+            state.forget_unfollowed(process_id, incarnation);
+        } else if is_same
+            && incarnation.is_some()
+            && (is_closed && known != Some(incarnation) || newest.is_none() && known.is_none())
+            && state.unfollowed.len() < MAX_DISCARDED
+        {
+            // Others have restarted it: nothing of the processes before arrives after the close of the newest.
+            newest.inspect(|newest| newest.on_restarted());
+            state.unfollowed.insert(process_id.to_owned(), incarnation);
         }
+        drop(state);
+        self.discarded(process_id, incarnation, seq);
     }
 
     /// Sends the messages that a queue asks for.
@@ -150,6 +163,19 @@ impl Core {
         }
         if let Some(read) = action.read {
             self.read_for_queue(queue, read);
+        }
+        if action.found_another {
+            self.on_replaced(queue);
+        }
+    }
+
+    /// Records that others have restarted a process, perhaps while this client was away: nobody follows the new one.
+    fn on_replaced(&self, queue: &Arc<EventQueue>) {
+        let mut state = self.lock();
+        if state.newest(&queue.id).is_some_and(|newest| Arc::ptr_eq(newest, queue)) {
+            state.unfollowed.entry(queue.id.clone()).or_insert(None);
+            drop(state);
+            self.skip_output(queue.id.clone());
         }
     }
 
@@ -164,18 +190,24 @@ impl Core {
         before: Option<&Arc<EventQueue>>,
     ) {
         let Some(incarnation) = started.incarnation else { return };
-        let newest = self.queue(process_id);
-        let is_before =
-            newest.as_ref().zip(before).is_some_and(|(newest, before)| Arc::ptr_eq(newest, before));
-        if started.replayed && !is_before {
-            return;
-        }
-        match newest {
+        let mut state = self.lock();
+        match state.newest(process_id) {
             Some(newest) if newest.incarnation().is_none_or(|known| known == incarnation) => return,
+            Some(newest) if started.replayed && !before.is_some_and(|before| Arc::ptr_eq(newest, before)) => {
+                return;
+            }
             Some(newest) => newest.on_restarted(),
             None => {}
         }
-        self.lock().unfollowed.insert(process_id.to_owned(), Some(incarnation));
+        let process_id = process_id.to_owned();
+        if started.replayed {
+            state.unfollowed.entry(process_id.clone()).or_insert(None);
+            drop(state);
+            // Its first events went to the connection before.
+            self.skip_output(process_id);
+        } else {
+            state.unfollowed.insert(process_id, Some(incarnation));
+        }
     }
 
     /// Returns whether the session that a request names is the own one.
@@ -187,16 +219,18 @@ impl Core {
     pub(super) fn on_poll(&self, read: &wire::Read) {
         let is_ours = self.is_own(read.session_id.as_deref());
         let Some(seq) = read.after_seq.filter(|seq| is_ours && *seq != AFTER_EVERYTHING) else { return };
-        self.on_polled(&read.process_id, seq);
+        let followed =
+            |state: &CoreState| state.followed.get(&read.process_id)?.named(read.incarnation).cloned();
+        let queue = followed(&self.lock());
+        if let Some(queue) = queue {
+            self.on_polled(&queue, seq);
+        }
     }
 
     /// Records that a caller has read everything up to `seq` of a process.
-    pub(crate) fn on_polled(&self, process_id: &str, seq: u64) {
-        let queue = self.queue(process_id);
-        if let Some(queue) = queue {
-            let action = queue.on_poll(seq);
-            self.perform(&queue, action);
-        }
+    pub(crate) fn on_polled(&self, queue: &Arc<EventQueue>, seq: u64) {
+        let action = queue.on_poll(seq);
+        self.perform(queue, action);
     }
 
     fn read_for_queue(&self, queue: &Arc<EventQueue>, read: wire::Read) {
@@ -208,5 +242,20 @@ impl Core {
         };
         // A queue has at most one read in progress.
         let _ = self.register(waiting, AfterDisconnect::Fail, Admission::Unbounded);
+    }
+}
+
+impl CoreState {
+    /// Returns the newest queue of a process that has a handle.
+    fn newest(&self, process_id: &str) -> Option<&Arc<EventQueue>> {
+        self.followed.get(process_id)?.newest()
+    }
+
+    /// Forgets a process without a handle that has closed, unless that was the one before a restart.
+    fn forget_unfollowed(&mut self, process_id: &str, closed: Option<u64>) {
+        let known = self.unfollowed.get(process_id).copied().flatten();
+        if known.is_none() || closed.is_none() || known == closed {
+            self.unfollowed.remove(process_id);
+        }
     }
 }

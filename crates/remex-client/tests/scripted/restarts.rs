@@ -1,0 +1,163 @@
+//! Processes that others restart, or that were restarted while the client was away: nobody here reads the new one, which
+//! must run on all the same.
+
+use remex_client::{
+    Client, Command, Process,
+    process::{Event, Termination},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    output as next_output,
+    server::{Server, broken_output, output},
+    soon,
+};
+
+const OLD: u64 = 41;
+const NEW: u64 = 42;
+
+async fn start(client: &Client, server: &mut Server) -> Process {
+    let command = Command::new("prog").id("p");
+    let (process, ()) = tokio::join!(command.start(client), async {
+        let (id, _) = server.expect("process/start").await;
+        server.answer(&id, json!({"processId": "p", "sandboxType": "none", "incarnation": OLD})).await;
+    });
+    process.unwrap()
+}
+
+fn named(mut note: Value, incarnation: u64) -> Value {
+    note["params"]["incarnation"] = json!(incarnation);
+    note
+}
+
+fn closed(seq: u64, incarnation: u64) -> Value {
+    named(json!({"method": "process/closed", "params": {"processId": "p", "seq": seq}}), incarnation)
+}
+
+/// Answers a read of the new process, which has printed five pieces.
+async fn answer_read(server: &mut Server, id: &Value) {
+    let reply = json!({"chunks": [], "nextSeq": 6, "exited": false, "exitCode": null, "closed": false, "failure": null,
+        "sandboxDenied": false, "incarnation": NEW});
+    server.answer(id, reply).await;
+}
+
+/// Waits until the client says that it has consumed this much.
+async fn consumed(server: &mut Server, incarnation: u64, at_least: u64) {
+    loop {
+        let message = server.next().await;
+        let params = &message["params"];
+        if message["method"] == "flow/consumed"
+            && params["incarnation"] == incarnation
+            && params["seq"].as_u64().unwrap() >= at_least
+        {
+            assert_eq!(params["processId"], "p");
+            break;
+        }
+    }
+}
+
+async fn refuse_restarted(server: &mut Server, id: &Value) {
+    let data = json!({"kind": "unknownProcess", "restarted": true});
+    let error = json!({"code": -32600, "message": "process `p` was restarted since", "data": data});
+    server.send(json!({"id": id, "error": error})).await;
+}
+
+#[tokio::test]
+async fn a_process_that_others_restarted_meanwhile_is_not_held_up() {
+    let (client, mut server) = Server::connect().await;
+    let process = start(&client, &mut server).await;
+    server.hang_up();
+    server.reconnect().await;
+    let (id, read) = server.expect("process/read").await;
+    assert_eq!(read["incarnation"], OLD);
+    refuse_restarted(&mut server, &id).await;
+    let (id, _) = server.expect("process/read").await;
+    answer_read(&mut server, &id).await;
+    consumed(&mut server, NEW, 5).await;
+    assert!(soon("the end", process.events().next()).await.unwrap_err().is_restarted());
+}
+
+#[tokio::test]
+async fn a_process_that_others_restart_is_not_held_up_and_the_next_handle_is_for_it() {
+    let (client, mut server) = Server::connect().await;
+    let old = start(&client, &mut server).await;
+    server.send(named(output("p", 1), OLD)).await;
+    server.send(closed(2, OLD)).await;
+    server.send(named(output("p", 1), NEW)).await;
+    consumed(&mut server, NEW, 1).await;
+    // What was sent before this connection is not asked for again by anybody.
+    server.hang_up();
+    server.reconnect().await;
+    let (id, _) = server.expect("process/read").await;
+    answer_read(&mut server, &id).await;
+    consumed(&mut server, NEW, 5).await;
+    let mut events = old.events();
+    assert_eq!(next_output(&mut events).await, (1, "1".to_owned()));
+    assert!(matches!(soon("the close", events.next()).await, Ok(Some(Event::Closed(_)))));
+    let (new, ()) = tokio::join!(soon("a handle", client.process("p")), async {
+        for _ in ["whether it exists", "its output"] {
+            let (id, _) = server.expect("process/read").await;
+            answer_read(&mut server, &id).await;
+        }
+    });
+    let mut events = new.unwrap().events();
+    server.send(named(output("p", 6), NEW)).await;
+    let gap = soon("the gap", events.next()).await;
+    assert!(matches!(gap, Ok(Some(Event::Gap(_)))), "{gap:?}");
+    assert_eq!(next_output(&mut events).await, (6, "6".to_owned()));
+}
+
+#[tokio::test]
+async fn a_restart_whose_answer_was_repeated_does_not_hold_up_the_new_process() {
+    let (client, mut server) = Server::connect().await;
+    drop(start(&client, &mut server).await);
+    server.send(closed(1, OLD)).await;
+    let reference = client.process_ref(client.session_id(), "p");
+    let (restarted, ()) = tokio::join!(soon("a restart", reference.restart(Termination::Kill)), async {
+        server.expect("process/restart").await;
+        server.hang_up();
+        server.reconnect().await;
+        let (id, _) = server.expect("process/restart").await;
+        server
+            .answer(
+                &id,
+                json!({"processId": "p", "sandboxType": "none", "incarnation": NEW, "replayed": true}),
+            )
+            .await;
+        let (id, _) = server.expect("process/read").await;
+        answer_read(&mut server, &id).await;
+        consumed(&mut server, NEW, 5).await;
+    });
+    restarted.unwrap();
+}
+
+#[tokio::test]
+async fn an_old_handle_that_cannot_be_read_any_more_wants_nothing_any_more() {
+    let (client, mut server) = Server::connect().await;
+    let old = start(&client, &mut server).await;
+    for seq in 1..=3 {
+        server.send(named(output("p", seq), OLD)).await;
+    }
+    server.send(named(broken_output("p", 4), OLD)).await;
+    // Nobody has read anything, and the server waits for that before it sends the new process.
+    consumed(&mut server, OLD, 1 << 60).await;
+    let mut events = old.events();
+    for seq in 1..=3 {
+        assert_eq!(next_output(&mut events).await.0, seq);
+    }
+    soon("the cause", events.next()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_reader_of_another_start_consumes_nothing_of_this_one() {
+    let (client, mut server) = Server::connect().await;
+    let process = start(&client, &mut server).await;
+    server.send(named(output("p", 1), OLD)).await;
+    let other = client.process_ref(client.session_id(), "p").with_incarnation(Some(NEW));
+    let poll = other.read(1, 1 << 10, std::time::Duration::ZERO);
+    let (_, ()) = tokio::join!(soon("an answer", poll), async {
+        let (id, _) = server.expect("process/read").await;
+        answer_read(&mut server, &id).await;
+    });
+    assert_eq!(next_output(&mut process.events()).await, (1, "1".to_owned()));
+}
