@@ -43,7 +43,7 @@ class Connector:
 
     def on_answer(self, call_id: object, result: Any, error: RemexError | None) -> bool:
         """Completes the handshake if this is its answer; returns whether it is."""
-        if self._handshake is None or call_id not in (HANDSHAKE, -1):
+        if self._handshake is None or isinstance(call_id, bool) or call_id not in (HANDSHAKE, -1):
             return False
         if not self._handshake.done():
             if error is not None:

@@ -308,7 +308,7 @@ def refused(error: object, path: str | None = None) -> RemexError:
     if not isinstance(error, dict):
         return ProtocolError("cannot decode an error of the server")
     code, message, data = error.get("code"), error.get("message"), error.get("data")
-    if not isinstance(code, int) or not isinstance(message, str):
+    if isinstance(code, bool) or not isinstance(code, int) or not isinstance(message, str):
         return ProtocolError("cannot decode an error of the server")
     data = data if isinstance(data, dict) else {}
     kind, hint = data.get("kind"), data.get("hint")

@@ -63,10 +63,16 @@ Event = Chunk | Exited | Gap | Closed
 
 def number(params: Mapping[str, Any], name: str) -> int:
     """Returns a member that must be a number, 0 or more."""
-    value = params.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    value = number_or_none(params.get(name))
+    if value is None:
         raise ValueError(f"`{name}` must be a whole number")
     return value
+
+
+def number_or_none(value: object) -> int | None:
+    """Returns a number, 0 or more; None for anything else."""
+    # `True` is an `int` as well.
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def optional_number(params: Mapping[str, Any], name: str) -> int | None:

@@ -29,9 +29,9 @@ from ._http import Http
 from ._observe import ObservedEvents, SessionInfo
 from ._options import ConnectionState, Options, SessionChoice
 from ._process import Process, ProcessInfo, ProcessRef
-from ._queue import EventQueue, ids_of
+from ._queue import AFTER_EVERYTHING, EventQueue, ids_of
 from ._result import Collector, OutputCallback, Result
-from ._session import AFTER_EVERYTHING, Session
+from ._session import Session
 from ._start import DEVNULL, PIPE, Command, StartOptions, Tty, start_request, wants_stdin
 from ._stdin import Input, check_input
 from ._target import Program, Target, Token, Unix, WebSocket, parse

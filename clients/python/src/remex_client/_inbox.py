@@ -23,10 +23,11 @@ from ._event import (
     decode_exit,
     decode_gap,
     number,
+    number_or_none,
     optional_number,
     stream_of,
 )
-from ._queue import EventQueue
+from ._queue import AFTER_EVERYTHING, EventQueue
 from ._route import Route, RouteKey
 
 log = logging.getLogger("remex_client")
@@ -52,8 +53,8 @@ class Owner(Protocol):
     def on_request(self, call_id: object) -> None:
         """Refuses a request of the server."""
 
-    def on_unfollowed(self, process_id: str, incarnation: int | None, event: Event) -> None:
-        """Handles an event of a process without a queue."""
+    def report_consumed(self, process_id: str, seq: int, incarnation: int | None = None) -> None:
+        """Tells the server that everything up to an event is consumed, which nobody here follows."""
 
     def on_closed(self, process_id: str, incarnation: int | None) -> None:
         """Forgets a process of which nothing more arrives."""
@@ -102,7 +103,7 @@ class Inbox:
                 if queue is not None:
                     queue.on_output(chunk)
                 else:
-                    self._owner.on_unfollowed(process_id, incarnation, chunk)
+                    self._owner.report_consumed(process_id, seq, incarnation)
                 return
         try:
             message = json.loads(str(memoryview(buffer)[start:end], "utf-8"))
@@ -147,9 +148,9 @@ class Inbox:
         if isinstance(event, Closed):
             self._owner.on_closed(process_id, incarnation)
         if queue is not None:
-            queue.on_event(event)
+            queue.on_event(event, incarnation)
         else:
-            self._owner.on_unfollowed(process_id, incarnation, event)
+            self._owner.report_consumed(process_id, event.seq, incarnation)
 
     def _on_output(self, params: dict[str, Any]) -> None:
         self._on_process(params, decode_chunk(params))
@@ -196,13 +197,14 @@ class Inbox:
                 ):
                     route.push({"processId": process_id, "event": error})
             else:
-                incarnation = ids.get("incarnation")
-                named = incarnation if isinstance(incarnation, int) else None
-                if (queue := self._owner.queue_for(process_id, named)) is not None:
+                incarnation = number_or_none(ids.get("incarnation"))
+                if (queue := self._owner.queue_for(process_id, incarnation)) is not None:
                     queue.on_protocol_error(error)
+                else:
+                    self._owner.report_consumed(process_id, AFTER_EVERYTHING, incarnation)
             return
         for key in (("http", ids.get("requestId")), ("watch", ids.get("watchId"))):
-            if isinstance(key[1], str | int):
+            if isinstance(key[1], str) or number_or_none(key[1]) is not None:
                 if (route := self._owner.routes.get(key)) is not None:  # type: ignore[arg-type]
                     route.end(error)
                 return

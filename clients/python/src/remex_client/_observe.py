@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from . import models
 from ._errors import RefusedError, RemexError, RequestInterrupted, UsageError, decoding, is_unknown_process
-from ._event import Closed, Event, Gap
+from ._event import Closed, Event, Gap, number
+from ._queue import AFTER_EVERYTHING
 from ._replay import Replay, Unlisted
 from ._route import Route
-from ._session import AFTER_EVERYTHING, Session
+from ._session import Session
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class ObservedEvents:
                     raise
                 continue
             replay = self._replays[entry["processId"]] = Replay()
-            replay.cursor = replay.latest = max(0, int(reply["nextSeq"]) - 1)
+            replay.cursor = replay.latest = max(0, number(reply, "nextSeq") - 1)
 
     async def _observe(self) -> None:
         known = {process_id: replay.cursor + 1 for process_id, replay in self._replays.items()}

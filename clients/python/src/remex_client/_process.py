@@ -405,8 +405,10 @@ class Process(ProcessRef):
         return Events(self._session, self._queue, after, self)
 
     async def read(self, after: int = 0, *, max_bytes: int = WINDOW_BYTES, wait: float = 0.0) -> list[Event]:
+        # A restart meanwhile gives this handle another one.
+        queue = self._queue
         events = await super().read(after, max_bytes=max_bytes, wait=wait)
-        self._queue.on_polled(max([after, *(event.seq for event in events)]))
+        queue.on_polled(max([after, *(event.seq for event in events)]))
         return events
 
     async def restart(self, grace: float = 5.0) -> int | None:

@@ -38,6 +38,10 @@ _QUEUE_EVENTS = 16 << 10
 
 _MIN_READ_BYTES = 4 << 10
 
+#: A position behind every event. A read after it returns the state of a process without its output, and acknowledges
+#: nothing; in a report of what is consumed, it stands for everything so far.
+AFTER_EVERYTHING = (1 << 64) - 2
+
 #: How long a process of the oldest dialect must be silent after its exit to count as closed.
 _SILENCE_MS = 250
 
@@ -132,6 +136,8 @@ class EventQueue:
         self._restarts = 0
         #: Whether another process has the id now.
         self.is_replaced = False
+        #: Whether this connection has streamed an event that is surely of this process, and its close.
+        self._is_streamed = self._is_close_streamed = False
 
     # Called by the session.
 
@@ -149,10 +155,11 @@ class EventQueue:
     def on_output(self, chunk: Chunk) -> None:
         """Handles output, which is nearly always simply the next event."""
         seq = chunk.seq
-        is_open = self._follows and self.failed is None and self.closed is None
+        is_open = self._follows and not self.is_replaced and self.failed is None and self.closed is None
         if is_open and not self._is_unconfirmed and not self._is_full() and self._replay.pass_through(seq):
             if self._live_from is None:
                 self._live_from = seq
+                self._is_streamed = True
             self.last_output = time.monotonic()
             self._queue.append(chunk)
             self._queued_bytes += len(chunk.data)
@@ -163,17 +170,19 @@ class EventQueue:
         else:
             self.on_event(chunk)
 
-    def on_event(self, event: Event) -> None:
-        """Handles a notification."""
-        if not self._follows:
+    def on_event(self, event: Event, incarnation: int | None = None) -> None:
+        """Handles a notification, which names the incarnation of a process that can be restarted."""
+        if not self._follows or self.has_ended:
             return
-        if self.failed is not None or self.closed is not None:
-            # No consumer will take it, so it must not block the process, which may be another one after a disconnect.
-            self._session.report_consumed(self.id, event.seq, None if self._is_unconfirmed else self.incarnation)
-            return
+        # What names none may be of another one after a disconnect.
+        self._is_streamed |= incarnation is not None or not self._is_unconfirmed
+        self._is_close_streamed |= isinstance(event, Closed)
         if self._is_full():
-            # Only a server of the base dialect sends beyond the window. A read fetches it later.
-            self._interrupt()
+            if self.is_replaced:
+                self.fail(restarted(self.id))
+            else:
+                # Only a server of the base dialect sends beyond the window. A read fetches it later.
+                self._interrupt()
             return
         if self._live_from is None:
             self._live_from = event.seq
@@ -220,9 +229,10 @@ class EventQueue:
             self._interrupt()
         elif error is not None and error.is_restarted and self.is_replaced:
             # The rest is streamed, but nothing that is missing before it.
-            self._is_unconfirmed = False
-            self._replay.feed_read(None, (), self._replay.cursor + 1, is_complete=True)
-            self._deliver(None)
+            if self._is_streamed:
+                self._is_unconfirmed = False
+                self._replay.feed_read(None, (), self._replay.cursor + 1, is_complete=True)
+                self._deliver(None)
             if self._replay.is_missing:
                 self.fail(restarted(self.id))
         elif error is not None and error.is_restarted:
@@ -238,6 +248,7 @@ class EventQueue:
     def on_disconnect(self) -> None:
         """Records that events may be missing, and that they may be those of another process."""
         self._interrupt()
+        self._is_streamed = self._is_close_streamed = False
         # Without an incarnation, nothing shows that it is another one.
         self._is_unconfirmed = self.incarnation is not None or not self._is_started
         if self._restarts:
@@ -248,7 +259,9 @@ class EventQueue:
         """Reads what was missed, and repeats the last report, which may have been lost."""
         if not self._follows:
             return
-        if self.removed_seq > 0:
+        if self.failed is not None:
+            self._report(AFTER_EVERYTHING)
+        elif self.removed_seq > 0:
             self._report(self.removed_seq)
         self._act()
 
@@ -273,11 +286,27 @@ class EventQueue:
 
     def on_succeeded(self) -> bool:
         """Records that another process has the id now; returns whether more events of this one are on their way."""
-        if not self._follows or self.closed is not None or self.incarnation is None:
+        if not self._follows or self.has_ended or self.incarnation is None:
             self.on_replaced()
             return False
         self.is_replaced = True
-        return True
+        self._act()
+        return not self._is_close_streamed
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it takes no more events: all have arrived, or it has failed."""
+        return self.failed is not None or self.closed is not None
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it learns by a read of its own, if it does not know, that another process has the id."""
+        return self.incarnation is None or not self._follows or (not self.has_ended and self._has_room())
+
+    @property
+    def confirmed_incarnation(self) -> int | None:
+        """The start that is known to have the id."""
+        return self.incarnation if self._follows and not self._is_unconfirmed else None
 
     def may_have(self, incarnation: int) -> bool:
         """Returns whether events of an incarnation are those of this process, as far as can be known yet."""
@@ -291,14 +320,14 @@ class EventQueue:
         """Fails after an invalid message about the process; later events are dropped."""
         if self.closed is None:
             self.fail(error)
-            newest = self._queue[-1].seq if self._queue else self.removed_seq
-            if newest > 0:
-                self._report(newest)
 
     def fail(self, error: RemexError) -> None:
-        """Ends the queue with an error after what has arrived."""
+        """Ends the queue with an error after what has arrived; nobody takes more, which must block no process."""
         if self.failed is None:
             self.failed = error
+            # Without an incarnation, it would be about the process that has the id now.
+            if self.closed is None and (self._follows or self.incarnation is not None):
+                self._report(AFTER_EVERYTHING)
         self._wake()
 
     # Called by consumers.
@@ -308,7 +337,8 @@ class EventQueue:
         if self._awaits_consumer and seq > self.removed_seq:
             while self._queue and self._queue[0].seq <= seq:
                 self._remove_first()
-            self._report(seq)
+            if self._follows:
+                self._report(seq)
 
     def subscribe(self, after: int) -> Consumer:
         """Adds a consumer of the events after `after`; it has to read those up to `removed_seq` itself."""
@@ -384,6 +414,9 @@ class EventQueue:
     def _is_full(self) -> bool:
         return self._queued_bytes >= _QUEUE_BYTES or len(self._queue) >= _QUEUE_EVENTS
 
+    def _has_room(self) -> bool:
+        return self._queued_bytes < _QUEUE_BYTES // 2 and len(self._queue) < _QUEUE_EVENTS // 2
+
     def _take_read(self, reply: Mapping[str, Any]) -> None:
         chunks = [decode_chunk(chunk) for chunk in reply["chunks"]]
         gap = None if reply.get("gap") is None else decode_gap(reply["gap"])
@@ -458,8 +491,10 @@ class EventQueue:
         if self._unreported_events and (is_much or is_all):
             self._unreported_bytes = self._unreported_events = 0
             self._report(self.removed_seq)
-        has_room = self._queued_bytes < _QUEUE_BYTES // 2 and len(self._queue) < _QUEUE_EVENTS // 2
-        if has_room and self._is_started and self.closed is None and self.failed is None:
+        if self.is_replaced and self._awaits_consumer and not self.has_ended and self._replay.latest > 0:
+            # The new process must not wait until somebody reads this one.
+            self._report(self._replay.latest)
+        if self._is_started and not self.has_ended and self._has_room():
             after = self._replay.wanted_read()
             if after is not None:
                 self._read_after = after

@@ -7,7 +7,7 @@ from typing import Any
 
 from ._codec import milliseconds
 from ._errors import RemexError, decoding
-from ._event import optional_number
+from ._event import number_or_none, optional_number
 from ._queue import EventQueue
 from ._session import Session
 
@@ -34,7 +34,7 @@ async def restart(
             if old is not None:
                 old.on_not_restarted()
         elif is_own:
-            pid, incarnation = _int_or_none(reply.get("pid")), _int_or_none(reply.get("incarnation"))
+            pid, incarnation = number_or_none(reply.get("pid")), number_or_none(reply.get("incarnation"))
             current = session.queues.get(process_id)
             if current is not None and incarnation is not None and current.incarnation == incarnation:
                 # Two restarts at the same time have had one outcome.
@@ -56,7 +56,3 @@ async def restart(
     reply = await answer
     with decoding("process/restart"):
         return optional_number(reply, "pid"), optional_number(reply, "incarnation")
-
-
-def _int_or_none(value: object) -> int | None:
-    return value if isinstance(value, int) else None

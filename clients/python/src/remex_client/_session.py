@@ -30,11 +30,12 @@ from ._errors import (
     is_unknown_process,
     refused,
 )
-from ._event import Event, number, optional_number
+from ._event import number_or_none
 from ._inbox import Inbox
 from ._keep_alive import keep_alive
+from ._notes import Notes
 from ._options import ConnectionState, Options, Resume
-from ._queue import EventQueue, ids_of
+from ._queue import AFTER_EVERYTHING, EventQueue, ids_of
 from ._route import Route, RouteKey
 from ._target import Connection, Target
 
@@ -53,9 +54,6 @@ _PARKED_CALLS = 384
 
 _TAKEN_OVER = "another client took the session over"
 
-#: As `afterSeq`, returns the state of a process without its output, and acknowledges nothing.
-AFTER_EVERYTHING = (1 << 64) - 2
-
 
 class Session:
     """A session with a server, across any number of connections."""
@@ -71,7 +69,7 @@ class Session:
         #: Processes that were restarted, by id and incarnation, while events of them are still to come.
         self._earlier: dict[tuple[str, int | None], EventQueue] = {}
         self.routes: dict[RouteKey, Route] = {}
-        #: Processes without a handle: their output is discarded, and must not block them.
+        #: Processes without a handle, with the incarnation if it is known: their output must not block them.
         self._unfollowed: dict[str, int | None] = {}
         #: The connection for requests: None until the handshake is done.
         self._connection: Connection | None = None
@@ -79,10 +77,7 @@ class Session:
         self._enabled: frozenset[str] = frozenset()
         self._plain = asyncio.Semaphore(_PLAIN_CALLS)
         self._parked = asyncio.Semaphore(_PARKED_CALLS)
-        #: By process, with the incarnation that it is about.
-        self._consumed: dict[tuple[str, int | None], int] = {}
-        self._body_consumed: dict[str, int] = {}
-        self._ack: int | None = None
+        self._notes = Notes()
         self._inbox = Inbox(self)
         self._connector = Connector(target, options, self._inbox)
         self._protocol_errors = 0
@@ -316,8 +311,7 @@ class Session:
             return
         del self.queues[queue.id]
         if queue.closed is None and self.lost is None:
-            self._unfollowed[queue.id] = queue.incarnation
-            self._skip_output(queue.id)
+            self._discard(queue.id, queue.confirmed_incarnation)
 
     def replace_queue(
         self, process_id: str, queue: EventQueue | None, incarnation: int | None = None, *, has_rest: bool = False
@@ -327,8 +321,7 @@ class Session:
         With `has_rest`, the server streams the rest of the old one before anything of the new one.
         """
         old = self.queues.pop(process_id, None)
-        # The server would take it for that of the new process.
-        self._consumed.pop((process_id, None), None)
+        self._notes.drop_unnamed(process_id)
         if old is not None and not has_rest:
             old.on_replaced()
         elif old is not None and old.on_succeeded():
@@ -337,34 +330,34 @@ class Session:
             self._unfollowed.pop(process_id, None)
             self.queues[process_id] = queue
         else:
-            self._unfollowed[process_id] = incarnation
+            self._discard(process_id, incarnation)
 
     def queue_for(self, process_id: str, incarnation: int | None) -> EventQueue | None:
-        """Returns the queue that an event is for; only those of a process that can be restarted name their start."""
-        if incarnation is not None and (earlier := self._earlier.get((process_id, incarnation))) is not None:
-            return earlier
-        queue = self.queues.get(process_id)
-        return queue if queue is None or incarnation is None or queue.may_have(incarnation) else None
+        """Returns the queue that takes an event; only those of a process that can be restarted name their start."""
+        queue = None if incarnation is None else self._earlier.get((process_id, incarnation))
+        if queue is None:
+            queue = self.queues.get(process_id)
+            if queue is None or (incarnation is not None and not queue.may_have(incarnation)):
+                return None
+        return None if queue.has_ended else queue
 
     def abandon_queue(self, queue: EventQueue) -> None:
         """Removes the queue of a process whose id another one has now; new handles are on that one."""
         if self.queues.get(queue.id) is queue:
             del self.queues[queue.id]
             # What has arrived is of the new one, which must not wait for anybody here.
-            self._unfollowed[queue.id] = None
-            self._skip_output(queue.id)
+            self._discard(queue.id, None)
 
     def report_consumed(self, process_id: str, seq: int, incarnation: int | None = None) -> None:
         """Reports up to which event a process is consumed; without an incarnation, whichever runs now."""
         if "consumed" in self._enabled:
-            of = (process_id, incarnation)
-            self._consumed[of] = max(seq, self._consumed.get(of, 0))
+            self._notes.add_consumed(process_id, incarnation, seq)
             self._wake()
 
     def report_body_consumed(self, request_id: str, seq: int) -> None:
         """Reports up to which part a streamed body is consumed."""
         if "consumed" in self._enabled:
-            self._body_consumed[request_id] = seq
+            self._notes.add_body_consumed(request_id, seq)
             self._wake()
 
     def read_for(self, queue: EventQueue, after: int) -> None:
@@ -374,16 +367,42 @@ class Session:
             params["waitMs"] = queue.wait_ms
         self._post_once("process/read", params, queue.on_read)
 
+    def _discard(self, process_id: str, incarnation: int | None) -> None:
+        """Discards the output of a process without a handle; without an incarnation, of whichever runs."""
+        self._unfollowed[process_id] = incarnation
+        if incarnation is None:
+            self._skip_output(process_id)
+        else:
+            # A read would miss a process that is just being restarted.
+            self.report_consumed(process_id, AFTER_EVERYTHING, incarnation)
+
     def _skip_output(self, process_id: str) -> None:
         def on_done(reply: Any, error: RemexError | None) -> None:
-            if is_unknown_process(error) or (isinstance(reply, dict) and reply.get("closed")):
+            if is_unknown_process(error):
                 self._unfollowed.pop(process_id, None)
             elif isinstance(reply, dict) and process_id in self._unfollowed:
-                incarnation = optional_number(reply, "incarnation")
-                self.report_consumed(process_id, max(0, number(reply, "nextSeq") - 1), incarnation)
+                incarnation = number_or_none(reply.get("incarnation"))
+                self.report_consumed(process_id, AFTER_EVERYTHING, incarnation)
+                # Meanwhile it may have become that of the process after a restart.
+                if self._unfollowed[process_id] is None:
+                    self._unfollowed[process_id] = incarnation
+                if reply.get("closed"):
+                    self.on_closed(process_id, incarnation)
 
-        params = {"processId": process_id, "afterSeq": AFTER_EVERYTHING, "maxBytes": 0}
-        self._post_once("process/read", params, on_done)
+        self._probe({"processId": process_id}, on_done)
+
+    def _check(self, queue: EventQueue) -> None:
+        """Finds out whether another process has the id of a queue, which must not wait for anybody here."""
+
+        def on_done(reply: Any, error: RemexError | None) -> None:
+            if error is not None and error.is_restarted:
+                queue.on_replaced()
+                self.abandon_queue(queue)
+
+        self._probe(ids_of(queue), on_done)
+
+    def _probe(self, ids: Mapping[str, object], on_done: Callable[[Any, RemexError | None], None]) -> None:
+        self._post_once("process/read", {**ids, "afterSeq": AFTER_EVERYTHING, "maxBytes": 0}, on_done)
 
     def _post_once(
         self, method: str, params: Mapping[str, object], on_done: Callable[[Any, RemexError | None], None]
@@ -399,18 +418,7 @@ class Session:
 
     def take_notes(self) -> Iterator[bytes]:
         """Returns the acknowledgements that are waiting to be sent."""
-        if self._connection is None:
-            return
-        if self._ack is not None:
-            yield b'{"method":"flow/ack","params":{"mark":%d}}' % self._ack
-            self._ack = None
-        for (process_id, incarnation), seq in self._consumed.items():
-            of = {} if incarnation is None else {"incarnation": incarnation}
-            yield encode({"method": "flow/consumed", "params": {"processId": process_id, **of, "seq": seq}})
-        self._consumed.clear()
-        for request_id, seq in self._body_consumed.items():
-            yield encode({"method": "flow/bodyConsumed", "params": {"requestId": request_id, "seq": seq}})
-        self._body_consumed.clear()
+        return iter(()) if self._connection is None else self._notes.take()
 
     def on_request(self, call_id: object) -> None:
         """Refuses a request of the server."""
@@ -420,15 +428,15 @@ class Session:
 
     def on_answer(self, call_id: object, message: dict[str, Any]) -> None:
         """Handles the answer to a request."""
-        error = None
+        error, number = None, number_or_none(call_id)
         if message.get("error") is not None:
-            about = self._pending.get(call_id) if isinstance(call_id, int) else None
+            about = None if number is None else self._pending.get(number)
             error = refused(message["error"], None if about is None else path_or_none(about.path))
         if call_id == -1 and error is not None and error.message == _TAKEN_OVER:
             self._disconnect(_TAKEN_OVER)
         elif self._connector.on_answer(call_id, message.get("result"), error):
             pass
-        elif isinstance(call_id, int) and (call := self._pending.pop(call_id, None)) is not None:
+        elif number is not None and (call := self._pending.pop(number, None)) is not None:
             if error is None and not call.is_raw and not isinstance(message.get("result"), dict):
                 error = ProtocolError(f"cannot decode the answer to `{call.method}`: it is not an object")
             if call.method == "session/end" and self._is_ending and error is None:
@@ -440,21 +448,16 @@ class Session:
             call.slots.release()
         call.on_done(result, error)
 
-    def on_unfollowed(self, process_id: str, incarnation: int | None, event: Event) -> None:
-        """Discards an event of a process without a handle, which keeps running."""
-        self.report_consumed(process_id, event.seq, incarnation)
-
     def on_closed(self, process_id: str, incarnation: int | None) -> None:
         """Forgets a process of which nothing more arrives."""
         self._earlier.pop((process_id, incarnation), None)
-        meant = self._unfollowed.get(process_id)
         # It may be the one before a restart.
-        if meant is None or incarnation is None or meant == incarnation:
+        if incarnation is None or self._unfollowed.get(process_id) == incarnation:
             self._unfollowed.pop(process_id, None)
 
     def on_mark(self, mark: int) -> None:
         """Acknowledges a mark."""
-        self._ack = mark
+        self._notes.mark = mark
         self._wake()
 
     def on_protocol_error(self, what: str) -> None:
@@ -532,8 +535,10 @@ class Session:
             self._send(call)
         for queue in list(self.queues.values()):
             queue.on_reconnect()
+            if not queue.is_checked:
+                self._check(queue)
         for process_id in list(self._unfollowed):
-            self._skip_output(process_id)
+            self._discard(process_id, None)
         self._change_state(ConnectionState("connected", time.monotonic()))
 
     def _on_disconnected(self, reason: str) -> None:
@@ -541,9 +546,7 @@ class Session:
         log.debug("connection lost: %s", reason)
         self._connection, self._enabled = None, frozenset()
         self.disconnects += 1
-        self._ack = None
-        self._consumed.clear()
-        self._body_consumed.clear()
+        self._notes.clear()
         self._change_state(ConnectionState("reconnecting", time.monotonic()))
         # Nothing more arrives of them.
         earlier, self._earlier = self._earlier, {}

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from . import models
 from ._codec import StrPath, encode_base64, milliseconds
 from ._errors import UsageError
+from ._event import number_or_none
 from ._session import Session
 
 #: Values of `stdin`, as in `subprocess`: an input that can be written to, or none.
@@ -77,7 +78,7 @@ def terminal_size(tty: Tty) -> tuple[int, int] | None:
     if tty is True:
         return _TERMINAL_SIZE
     is_size = isinstance(tty, tuple) and len(tty) == 2
-    if not is_size or not all(isinstance(number, int) and number > 0 for number in tty):
+    if not is_size or not all(number_or_none(number) for number in tty):
         raise UsageError(
             f"cannot use {tty!r} as the size of a terminal", "give `True`, or rows and columns: `(24, 80)`"
         )

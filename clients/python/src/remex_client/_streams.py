@@ -8,7 +8,19 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ._errors import GapError, RefusedError, decoding, is_unknown_process
-from ._event import Chunk, Closed, Event, Exited, Gap, Stream, decode_chunk, decode_closed, decode_exit, decode_gap
+from ._event import (
+    Chunk,
+    Closed,
+    Event,
+    Exited,
+    Gap,
+    Stream,
+    decode_chunk,
+    decode_closed,
+    decode_exit,
+    decode_gap,
+    number,
+)
 from ._queue import WINDOW_BYTES, EventQueue, ids_of
 from ._session import Session
 
@@ -147,7 +159,7 @@ class Events:
         with decoding("process/read"):
             gap = decode_gap(reply["gap"]) if reply.get("gap") is not None else None
             chunks = [chunk for chunk in map(decode_chunk, reply["chunks"]) if chunk.seq <= until]
-            next_seq = int(reply["nextSeq"])
+            next_seq = number(reply, "nextSeq")
         at = self._after
         if gap is not None:
             at = min(gap.to_seq, until)
@@ -533,7 +545,7 @@ def events_of(reply: Mapping[str, Any], after: int) -> list[Event]:
     events.extend(chunks)
     if not chunks:
         # The answer describes the whole log: while it has chunks, more may follow before the exit.
-        last = max(after, int(reply["nextSeq"]) - 1)
+        last = max(after, number(reply, "nextSeq") - 1)
         if reply.get("exited"):
             events.append(Exited(last, decode_exit(reply)))
         if reply.get("closed"):
