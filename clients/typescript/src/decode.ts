@@ -19,6 +19,11 @@ export function integer(value: unknown, what: string): number {
   throw new ProtocolError(`\`${what}\` is not an integer`);
 }
 
+/** Returns the incarnation that an answer or a notification names, if it names one. */
+export function incarnationOf(params: { readonly incarnation?: unknown }): number | undefined {
+  return params.incarnation == null ? undefined : integer(params.incarnation, "incarnation");
+}
+
 /** Returns a text, or fails. */
 export function text(value: unknown, what: string): string {
   if (typeof value === "string") return value;

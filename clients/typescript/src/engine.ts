@@ -12,12 +12,12 @@ import type { CallOptions, InnerCallOptions, Lane, Method, Params, Result } from
 import { WITHOUT_TIMEOUT, isRepeatable, laneOf } from "./calls.js";
 import type { ConnectionOwner } from "./connection.js";
 import { Connection, HANDSHAKE_ID } from "./connection.js";
-import { chunkEvent, closedEvent, exitedEvent, gapEvent, readBatch } from "./decode.js";
+import { chunkEvent, closedEvent, exitedEvent, gapEvent, incarnationOf, readBatch } from "./decode.js";
 import {
   ProtocolError, RefusedError, RemexError, RestartedError, SessionLostError, TimedOutError, UnauthorizedError, UnreachableError, UsageError,
   asRemexError, isRefused,
 } from "./errors.js";
-import { EventQueue, READ_BYTES } from "./event-queue.js";
+import { AFTER_EVERYTHING, EventQueue, READ_BYTES } from "./event-queue.js";
 import type { OutputEvent, ProcessEvent } from "./events.js";
 import type { Dial, Link } from "./link.js";
 import { outgoingLength } from "./link.js";
@@ -34,8 +34,6 @@ const FIRST_BACKOFF_MS = 50;
 const MAX_BACKOFF_MS = 2000;
 /** This many protocol errors within a minute end the session. */
 const MAX_PROTOCOL_ERRORS = 8;
-/** A position beyond every event: the server takes it for the newest. */
-const AFTER_EVERYTHING = Number.MAX_SAFE_INTEGER;
 
 /** The key of one start of a process. */
 function startOf(processId: string, incarnation: number | undefined): string {
@@ -69,7 +67,7 @@ export class Engine implements ConnectionOwner {
   readonly #queues = new Map<string, EventQueue>();
   /** The queues of processes that were restarted, by {@link startOf}: the rest of their events is on its way. */
   readonly #ending = new Map<string, EventQueue>();
-  /** Processes of the session that run without a queue, and their incarnations; their output is discarded. */
+  /** Processes of the session that run without a queue, and their incarnations if known; their output is discarded. */
   readonly #unfollowed = new Map<string, number | undefined>();
   readonly routes = new Routes();
   readonly #enabled = { cancel: false, consumed: false };
@@ -193,12 +191,8 @@ export class Engine implements ConnectionOwner {
   replaceQueue(id: string, isRestSent: boolean): EventQueue {
     const old = this.#queues.get(id);
     this.#queues.delete(id);
-    if (isRestSent && old?.hasRest) {
-      this.#ending.set(startOf(id, old.incarnation), old);
-      old.onEnding();
-    } else {
-      old?.onReplaced();
-    }
+    if (!isRestSent) old?.onReplaced();
+    else if (old?.onEnding()) this.#ending.set(startOf(id, old.incarnation), old);
     return this.addQueue(id);
   }
 
@@ -215,13 +209,17 @@ export class Engine implements ConnectionOwner {
 
   /** Removes a queue; a process that still runs continues, and its output is discarded. */
   removeQueue(queue: EventQueue, options: { isRunning: boolean }): void {
-    if (this.#ending.get(startOf(queue.id, queue.incarnation)) === queue) return queue.fail(RestartedError.of(queue.id));
+    const start = startOf(queue.id, queue.incarnation);
+    if (this.#ending.get(start) === queue) {
+      this.#ending.delete(start);
+      return queue.fail(RestartedError.of(queue.id));
+    }
     if (this.#queues.get(queue.id) !== queue) return;
     this.#queues.delete(queue.id);
     if (options.isRunning && !queue.closed) {
-      this.#unfollowed.set(queue.id, queue.incarnation);
       // Without an incarnation, it would be for the process before a restart, whose rest is still sent.
-      this.consumed(queue.id, AFTER_EVERYTHING, queue.ownsId ? queue.incarnation : undefined);
+      this.#unfollowed.set(queue.id, queue.confirmedIncarnation);
+      this.consumed(queue.id, AFTER_EVERYTHING, queue.confirmedIncarnation);
     }
   }
 
@@ -237,7 +235,11 @@ export class Engine implements ConnectionOwner {
   read(queue: EventQueue, afterSeq: number, waitMs?: number): void {
     const { id: processId, incarnation } = queue;
     this.#call("process/read", { processId, incarnation, afterSeq, maxBytes: READ_BYTES, waitMs }, { lane: "control" })
-      .then(readBatch)
+      .then((reply) => {
+        const named = incarnationOf(reply);
+        if (incarnation !== undefined && named !== undefined && named !== incarnation) throw RestartedError.of(processId);
+        return readBatch(reply);
+      })
       .then(
         (batch) => queue.onRead(batch, afterSeq),
         (error: unknown) => queue.onReadError(asRemexError(error)),
@@ -252,7 +254,7 @@ export class Engine implements ConnectionOwner {
     } catch (error) {
       if (!isRefused(error, "unknownProcess")) throw error;
       queue.onReplaced();
-      this.restarted(queue);
+      this.removeQueue(queue, { isRunning: error instanceof RestartedError });
     }
   }
 
@@ -378,7 +380,10 @@ export class Engine implements ConnectionOwner {
     this.#welcome ??= welcome;
     this.#connection = connection;
     // First what is missed: if the connection is cut again soon, that is progress, and repeated writes may be long.
-    for (const queue of this.#queues.values()) queue.onReconnect();
+    for (const queue of this.#queues.values()) {
+      queue.onReconnect();
+      if (!queue.isChecked) this.checkQueue(queue).catch(() => undefined);
+    }
     this.#calls.resend();
     for (const id of this.#unfollowed.keys()) this.consumed(id, AFTER_EVERYTHING);
     this.#setState("connected");
@@ -510,19 +515,20 @@ export class Engine implements ConnectionOwner {
     this.consumed(processId, event.seq, incarnation);
   }
 
-  /** Returns the queue that an event is for; only those of a process that can be restarted name their incarnation. */
+  /** Returns the queue that takes an event; only those of a process that can be restarted name their incarnation. */
   #queueFor(processId: string, incarnation: number | undefined): EventQueue | undefined {
-    const ending = incarnation === undefined ? undefined : this.#ending.get(startOf(processId, incarnation));
-    if (ending) return ending;
-    const queue = this.#queues.get(processId);
-    return queue === undefined || incarnation === undefined || queue.mayHave(incarnation) ? queue : undefined;
+    let queue = incarnation === undefined ? undefined : this.#ending.get(startOf(processId, incarnation));
+    if (queue === undefined) {
+      queue = this.#queues.get(processId);
+      if (queue === undefined || (incarnation !== undefined && !queue.mayHave(incarnation))) return undefined;
+    }
+    return queue.hasEnded ? undefined : queue;
   }
 
   #onClosed(processId: string, incarnation: number | undefined): void {
     this.#ending.delete(startOf(processId, incarnation));
-    const unfollowed = this.#unfollowed.get(processId);
     // It may be the one before a restart.
-    if (unfollowed === undefined || incarnation === undefined || unfollowed === incarnation) this.#unfollowed.delete(processId);
+    if (incarnation === undefined || this.#unfollowed.get(processId) === incarnation) this.#unfollowed.delete(processId);
   }
 
   /** Handles an answer. */
@@ -567,15 +573,18 @@ export class Engine implements ConnectionOwner {
     // An observed session has processes of its own, with ids of its own; this client observes none.
     if (params["sessionId"] != null) return;
     if (typeof params["processId"] !== "string") throw new ProtocolError("`processId` is not a string");
-    const { incarnation } = params;
-    this.#onEvent(params["processId"], decode(), typeof incarnation === "number" ? incarnation : undefined);
+    this.#onEvent(params["processId"], decode(), incarnationOf(params));
   }
 
   #onInvalid(method: string, params: Record<string, unknown>, error: RemexError): void {
     const wrong = new ProtocolError(`cannot decode \`${method}\`: ${error.message}`);
-    const { processId, incarnation } = params;
-    if (typeof processId === "string") this.#queueFor(processId, typeof incarnation === "number" ? incarnation : undefined)?.fail(wrong);
-    else if (!this.routes.fail(params, wrong)) throw wrong;
+    const { processId } = params;
+    if (typeof processId === "string") {
+      const incarnation = Number.isInteger(params["incarnation"]) ? (params["incarnation"] as number) : undefined;
+      const queue = this.#queueFor(processId, incarnation);
+      if (queue) queue.fail(wrong);
+      else this.consumed(processId, AFTER_EVERYTHING, incarnation);
+    } else if (!this.routes.fail(params, wrong)) throw wrong;
   }
 
   /** Counts a message that names nothing that it could fail; returns the error that ends the connection. */

@@ -32,6 +32,9 @@ const SILENCE_MS = 250;
 /** How much one `process/read` asks for. */
 export const READ_BYTES = WINDOW_BYTES;
 
+/** A position behind every event: the server takes it for the newest. */
+export const AFTER_EVERYTHING = Number.MAX_SAFE_INTEGER;
+
 type Unlisted = { readonly fromSeq: number; readonly toSeq: number };
 
 function sizeOf(event: ProcessEvent): number {
@@ -109,6 +112,11 @@ export class Replay {
       this.cursor = first.seq;
       return first;
     }
+  }
+
+  /** The newest event that is known. */
+  get latest(): number {
+    return this.#latest;
   }
 
   /** Whether there are events to read. */
@@ -203,8 +211,7 @@ export class EventQueue {
   #idIs: "own" | "unknown" | "another" = "own";
   /** Whether it was restarted, and the rest of its events is on its way. */
   #isEnding = false;
-  /** What this connection has streamed: its newest event, and whether that was the close. */
-  #streamedTo = 0;
+  /** Whether this connection has streamed its close. */
   #isCloseStreamed = false;
   /** How many reads in a row did not bring what is missing. */
   #vainReads = 0;
@@ -234,13 +241,8 @@ export class EventQueue {
 
   /** Handles a streamed event. */
   onEvent(event: ProcessEvent): void {
-    this.#streamedTo = event.seq;
-    this.#isCloseStreamed = event.type === "closed";
-    if (this.#idIs === "unknown") return;
-    if (this.failed || this.closed) {
-      // No consumer will see it, so it must not block the process.
-      return this.#discard(event.seq);
-    }
+    if (this.#idIs !== "own" || this.hasEnded) return;
+    if (event.type === "closed") this.#isCloseStreamed = true;
     if (this.#queuedBytes >= QUEUE_BYTES || this.#queue.length >= QUEUE_EVENTS) {
       if (this.#isEnding) return this.fail(RestartedError.of(this.id));
       // Only a server of the base dialect sends beyond the window; a read fetches the event later.
@@ -262,8 +264,6 @@ export class EventQueue {
     }
     if (!hadExited && this.#awaitsSilence && this.#reads === 0) this.#interrupt();
     this.#act();
-    // The new process must not wait until somebody reads this one.
-    if (this.#isEnding && this.#consumers.size === 0) this.#report(event.seq);
   }
 
   /** Handles the answer to a read after an event. */
@@ -319,7 +319,6 @@ export class EventQueue {
 
   onDisconnect(): void {
     this.#interrupt();
-    this.#streamedTo = 0;
     this.#isCloseStreamed = false;
     // Without an incarnation, nothing shows that it is another process.
     this.#isUnconfirmed = this.incarnation !== undefined || !this.#isStarted;
@@ -329,16 +328,32 @@ export class EventQueue {
     this.#isResumed = true;
     this.#act();
     // The last report may not have reached the server.
-    if (this.#removedSeq > 0 && this.ownsId) this.#report(this.#removedSeq);
+    const reported = this.failed ? AFTER_EVERYTHING : this.#removedSeq;
+    if (reported > 0 && this.ownsId) this.#report(reported);
   }
 
-  /** Ends the queue with an error, after what is queued; later events are discarded. */
+  /** Ends the queue with an error, after what is queued; nobody takes more, which must block no process. */
   fail(error: RemexError): void {
-    if (this.closed || this.failed) return;
+    if (this.hasEnded) return;
     this.failed = error;
-    const newest = this.#queue.at(-1)?.seq ?? this.#removedSeq;
-    if (newest > 0 && this.ownsId) this.#report(newest);
+    // Without an incarnation, it would be about the process that has the id now.
+    if (this.ownsId || this.incarnation !== undefined) this.#report(AFTER_EVERYTHING);
     this.#wakeAll();
+  }
+
+  /** Whether it takes no more events: all have arrived, or it has failed. */
+  get hasEnded(): boolean {
+    return this.closed !== undefined || this.failed !== undefined;
+  }
+
+  /** Whether it learns by a read of its own, if it does not know, that another process has the id. */
+  get isChecked(): boolean {
+    return this.incarnation === undefined || !this.ownsId || (!this.hasEnded && this.#hasRoom);
+  }
+
+  /** The start that is known to have the id. */
+  get confirmedIncarnation(): number | undefined {
+    return this.ownsId && !this.#isUnconfirmed ? this.incarnation : undefined;
   }
 
   /** Whether the id is still that of this process, not of one that was started in its place. */
@@ -364,22 +379,20 @@ export class EventQueue {
     this.onReconnect();
   }
 
-  /** Whether more events of its process may be streamed on this connection. */
-  get hasRest(): boolean {
-    return !this.closed && !this.#isCloseStreamed;
-  }
-
-  /** Records that its process was restarted: the rest of its events comes before those of the new process. */
-  onEnding(): void {
-    this.#isEnding = true;
-    if (!this.ownsId || this.#isUnconfirmed) {
+  /**
+   * Records that its process was restarted: the rest of its events comes before those of the new process.
+   *
+   * Returns whether it takes more of them.
+   */
+  onEnding(): boolean {
+    if (this.hasEnded || this.confirmedIncarnation === undefined) {
       // After a disconnect there may be a hole before the rest.
       this.onReplaced();
-      if (this.#streamedTo > 0) this.#discard(this.#streamedTo);
-      return;
+      return false;
     }
-    const newest = this.#queue.at(-1)?.seq;
-    if (newest !== undefined && this.#consumers.size === 0) this.#report(newest);
+    this.#isEnding = true;
+    this.#act();
+    return !this.#isCloseStreamed;
   }
 
   /** Ends the queue after what is queued, because its process was restarted. */
@@ -512,9 +525,8 @@ export class EventQueue {
     this.#outlet.consumed(this.id, seq, this.incarnation);
   }
 
-  /** Reports what was streamed and nobody will see; after a disconnect, it may be of another process. */
-  #discard(seq: number): void {
-    this.#outlet.consumed(this.id, seq, this.#isUnconfirmed ? undefined : this.incarnation);
+  get #hasRoom(): boolean {
+    return this.#queuedBytes < QUEUE_BYTES / 2 && this.#queue.length < QUEUE_EVENTS / 2;
   }
 
   /** Sends what is due. */
@@ -533,8 +545,9 @@ export class EventQueue {
       if (this.#isResumed) this.#report(this.#removedSeq);
       this.#outlet.finished(this);
     }
-    if (!this.#isStarted || this.closed || this.failed) return;
-    if (this.#queuedBytes >= QUEUE_BYTES / 2 || this.#queue.length >= QUEUE_EVENTS / 2) return;
+    // The new process must not wait until somebody reads this one.
+    if (this.#isEnding && this.#isFirstAwaited && this.#replay.latest > 0) this.#report(this.#replay.latest);
+    if (!this.#isStarted || this.hasEnded || !this.#hasRoom) return;
     const afterSeq = this.#replay.takeRead();
     if (afterSeq === undefined) return;
     this.#reads += 1;

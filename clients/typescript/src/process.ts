@@ -310,7 +310,9 @@ export class Process implements AsyncDisposable {
    */
   async restart(options: RestartOptions = {}): Promise<Process> {
     const { pid, incarnation, queue } = await restart(this.#engine, this.#ids, options);
-    return new Process(this.#engine, { ...this.#ids, incarnation }, queue, { pid, isTerminal: this.#isTerminal });
+    const process = new Process(this.#engine, { ...this.#ids, incarnation }, queue, { pid, isTerminal: this.#isTerminal });
+    if (queue) this.#engine.releaseQueue(queue);
+    return process;
   }
 
   /** Sets the size of its terminal. */

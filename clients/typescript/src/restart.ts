@@ -19,7 +19,7 @@ export interface RestartOptions extends CallOptions {
 export interface Restarted {
   readonly pid: number | undefined;
   readonly incarnation: number | undefined;
-  /** Its events, if it belongs to the session of the client. */
+  /** Its events, if it belongs to the session of the client, with one handle, which is the caller's. */
   readonly queue: EventQueue | undefined;
 }
 
@@ -37,6 +37,7 @@ export async function restart(
   }
   const old = engine.queueOf(ids.processId);
   let queue: EventQueue | undefined;
+  let isGivenUp = false;
   try {
     const { pid, incarnation } = await engine.call("process/restart", params, {
       signal,
@@ -45,20 +46,29 @@ export async function restart(
       onResult: ({ replayed, incarnation }) => {
         queue = engine.queueOf(ids.processId);
         // After a disconnect, there may be another handle of the new process.
-        if (queue && incarnation != null && queue.incarnation === incarnation) return;
-        // A server without incarnations answers after the rest of the events.
-        queue = engine.replaceQueue(ids.processId, incarnation != null && !replayed);
-        queue.onStarted({ hasHistory: replayed, incarnation });
+        if (!queue || incarnation == null || queue.incarnation !== incarnation) {
+          // A server without incarnations answers after the rest of the events.
+          queue = engine.replaceQueue(ids.processId, incarnation != null && !replayed);
+          queue.onStarted({ hasHistory: replayed, incarnation });
+        }
+        // Other restarts with the same outcome share it.
+        queue.handles += 1;
       },
       // The server carries out what it has begun.
-      onGivenUp: (outcome) => void outcome.then(() => engine.removeQueue(queue!, { isRunning: true }), (error: unknown) => {
-        if (error instanceof RequestInterruptedError) old?.fail(error);
-        else old?.resume();
-      }),
+      onGivenUp: (outcome) => {
+        isGivenUp = true;
+        outcome.then(() => engine.releaseQueue(queue!), (error: unknown) => {
+          const isUnknown = error instanceof RequestInterruptedError && old?.incarnation === undefined;
+          if (!isUnknown) return old?.resume();
+          // Nothing would ever tell whose events arrive.
+          old?.fail(error);
+          if (old) engine.removeQueue(old, { isRunning: true });
+        });
+      },
     });
     return { pid: pid ?? undefined, incarnation: incarnation ?? undefined, queue };
   } catch (error) {
-    if (!signal?.aborted) old?.resume();
+    if (!isGivenUp) old?.resume();
     throw error;
   }
 }

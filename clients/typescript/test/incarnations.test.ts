@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { RefusedError, RestartedError, connect } from "../src/index.js";
+import { AFTER_EVERYTHING } from "../src/event-queue.js";
+import { ProtocolError, RefusedError, RestartedError, connect } from "../src/index.js";
 import type { Process } from "../src/index.js";
 import { FaultProxy } from "./fault-proxy.js";
 import { RemexServer, ScriptedServer, TemporaryDirectory, welcome, within } from "./server.js";
@@ -251,6 +252,140 @@ test("whoever gives up the new process does not consume the rest of the one befo
   played.connection!.send(output(1, "old", OLD));
   assert.equal(await next(first.output()), "old");
   await host.end();
+});
+
+/** Waits for a report of how far a start of the process is consumed. */
+function reported(played: Played, seq: number, incarnation: number | undefined): Promise<Message> {
+  const isIt = ({ method, params }: Message): boolean => method === "flow/consumed" && params.seq === seq && params.incarnation === incarnation;
+  return played.server.until(`a report of ${seq} of ${incarnation}`, isIt);
+}
+
+/** Output that cannot be decoded. */
+function invalid(incarnation: number): Message {
+  return { method: "process/output", params: { processId: "p", incarnation, seq: 2, stream: "stdout", chunk: "?" } };
+}
+
+test("a queue that cannot go on has consumed all of its start, and nothing of another one", async () => {
+  await using played = await Played.start(({ id, method }, { connection }) => {
+    if (method === "process/start") queueMicrotask(() => connection!.send(output(1, "old", OLD)));
+    if (method === "process/restart") connection!.send({ id, result: { processId: "p", pid: 2, incarnation: NEW, replayed: false } });
+    return method === "process/restart";
+  });
+  const host = await connect(played.server.url);
+  const first = await host.start(["x"], { id: "p" });
+  const events = first.output();
+  assert.equal(await next(events), "old");
+  const second = await within("the restart", first.restart());
+  played.connection!.send(invalid(OLD));
+  await assert.rejects(within("the end", events.next()), ProtocolError);
+  await reported(played, AFTER_EVERYTHING, OLD);
+  played.connection!.send(output(3, "rest", OLD));
+  await reported(played, 3, OLD);
+  played.connection!.send(output(1, "new", NEW));
+  assert.equal(await next(second.output()), "new");
+  // The same for one that nobody follows.
+  played.connection!.send(invalid(NEW + 1));
+  await reported(played, AFTER_EVERYTHING, NEW + 1);
+  assert.ok(!played.requests("flow/consumed").some(({ seq, incarnation }) => seq !== 1 && incarnation === NEW));
+  await host.end();
+});
+
+test("a detached handle consumes its own start, also after the close of another one, and later whichever runs", async () => {
+  await using played = await Played.start();
+  const host = await connect(played.server.url);
+  const process = await host.start(["x"], { id: "p" });
+  process.detach();
+  await reported(played, AFTER_EVERYTHING, OLD);
+  played.connection!.send({ method: "process/closed", params: { processId: "p", incarnation: NEW, seq: 2 } });
+  await within("an answer behind that", host.call("environment/status", {}));
+  played.connection!.disconnect();
+  await reported(played, AFTER_EVERYTHING, undefined);
+  await host.end();
+});
+
+test("a failed handle holds up no process that was restarted while its client was away", async () => {
+  await using played = await Played.start();
+  const host = await connect(played.server.url);
+  const process = await host.start(["x"], { id: "p" });
+  played.connection!.send(invalid(OLD));
+  await assert.rejects(within("the end", process.output().next()), ProtocolError);
+  played.connection!.disconnect();
+  await reported(played, AFTER_EVERYTHING, undefined);
+  const again = await within("a handle", host.attach("p"));
+  assert.equal(again.incarnation, NEW);
+  assert.equal(await next(again.output()), "new");
+  await host.end();
+});
+
+test("the answer to a read that names another start gives nothing to the handle", async () => {
+  await using played = await Played.start(({ id, method, params }, { connection, round }) => {
+    const isAnswered = method === "process/read" && round > 1 && params.incarnation === OLD;
+    if (isAnswered) connection!.send({ id, result: { ...readReply(["new", "new"], params), incarnation: NEW } });
+    return isAnswered;
+  });
+  const host = await connect(played.server.url);
+  const process = await host.start(["x"], { id: "p" });
+  const events = process.output();
+  played.connection!.disconnect();
+  await assert.rejects(within("the end", events.next()), RestartedError);
+  await reported(played, AFTER_EVERYTHING, undefined);
+  await host.end();
+});
+
+test("an aborted restart leaves the new process to others that have restarted it", async () => {
+  const ids: unknown[] = [];
+  await using played = await Played.start(({ id, method }) => {
+    if (method === "process/restart") ids.push(id);
+    return method === "process/restart";
+  });
+  const host = await connect(played.server.url);
+  const first = await host.start(["x"], { id: "p" });
+  const controller = new AbortController();
+  const aborted = first.restart({ signal: controller.signal });
+  const again = first.restart();
+  await played.server.until("both restarts", () => ids.length === 2);
+  controller.abort(new Error("enough"));
+  await assert.rejects(within("the abort", aborted), /enough/);
+  const answers = ids.map((id) => ({ id, result: { processId: "p", pid: 2, incarnation: NEW, replayed: false } }));
+  played.connection!.send(answers.map((answer) => JSON.stringify(answer)).join("\n"));
+  const second = await within("the restart", again);
+  const events = second.output();
+  played.connection!.send(output(1, "new", NEW));
+  assert.equal(await next(events), "new");
+  second.detach();
+  await reported(played, AFTER_EVERYTHING, NEW);
+  await host.end();
+});
+
+test("a restart that is aborted while the connection is lost leaves a handle that finds out which process runs", async () => {
+  for (const outcome of ["restarted", "the same"]) {
+    await using played = await Played.start(({ id, method, params }, { connection, round }) => {
+      if (method === "process/start") queueMicrotask(() => connection!.send(output(1, "old", OLD)));
+      const isRead = method === "process/read" && round > 1 && outcome === "the same";
+      if (isRead) connection!.send({ id, result: { ...readReply(["old", "more"], params), incarnation: OLD } });
+      return isRead || method === "process/restart";
+    });
+    const host = await connect(played.server.url);
+    const first = await host.start(["x"], { id: "p" });
+    const events = first.output();
+    assert.equal(await next(events), "old");
+    const controller = new AbortController();
+    const again = first.restart({ signal: controller.signal });
+    await played.server.until("the restart", ({ method }) => method === "process/restart");
+    host.onStateChange((state) => state === "reconnecting" && controller.abort(new Error("enough")));
+    played.connection!.disconnect();
+    await assert.rejects(within("the abort", again), /enough/);
+    if (outcome === "restarted") {
+      await assert.rejects(within("the end", events.next()), RestartedError);
+      await reported(played, AFTER_EVERYTHING, undefined);
+      assert.equal(await next((await within("a handle", host.attach("p"))).output()), "new");
+    } else {
+      assert.equal(await next(events), "more");
+      played.connection!.send(output(3, "most", OLD));
+      assert.equal(await next(events), "most");
+    }
+    await host.end();
+  }
 });
 
 /** Restarts a process as soon as the server has noticed that its client is gone. */

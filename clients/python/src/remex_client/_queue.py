@@ -24,6 +24,7 @@ from ._event import (
     decode_exit,
     decode_gap,
     number,
+    number_or_none,
 )
 from ._exit import Exit
 from ._replay import Replay, Unlisted
@@ -205,6 +206,9 @@ class EventQueue:
         if not self._follows:
             self._interrupt()
             return
+        named = None if reply is None else number_or_none(reply.get("incarnation"))
+        if named is not None and self.incarnation not in (None, named):
+            reply, error = None, restarted(self.id)
         if reply is not None:
             self._is_unconfirmed = False
             try:
