@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from test_restart import detached
 
 import remex_client
 from remex_client import Host, Process, RefusedError, RemexError
-from remex_client._queue import AFTER_EVERYTHING
-from remex_client._start import terminal_size
 
 OLD, NEW = 41, 42
 
@@ -464,135 +461,3 @@ async def test_a_slow_consumer_gets_all_of_a_process_that_is_restarted(server: S
             assert isinstance(event, remex_client.Chunk), event
             data += event.data
         assert data == numbers
-
-
-def consumed(seq: int, of: int) -> Callable[[dict[str, Any]], bool]:
-    """Returns whether a message reports a start as consumed up to an event."""
-    return lambda message: message.get("params") == {"processId": "p", "incarnation": of, "seq": seq}
-
-
-def skipped(of: int) -> Callable[[dict[str, Any]], bool]:
-    """Returns whether a message reports all of a start as consumed."""
-    return consumed(AFTER_EVERYTHING, of)
-
-
-async def test_a_process_restarted_by_a_reference_waits_for_nobody() -> None:
-    p = Restartable()
-    async with p.server as server, remex_client.connect(server.url) as host:
-        process, _ = await following(p, host)
-        p.holds_restarts = True
-        restarting = asyncio.create_task(host.process_ref("s", "p").restart())
-        await server.received_message("the restart", lambda m: m.get("method") == "process/restart")
-        await p.disconnect()
-        await server.received_message("the repeated one", lambda _: len(p.sent("process/restart")) == 2)
-        p.restart("new")
-        # Until the answer, it may be for a handle.
-        p.output(1, "new", NEW)
-        request = next(m for m in reversed(server.received) if m.get("method") == "process/restart")
-        result = {"pid": 2, "incarnation": NEW, "replayed": True}
-        server.send(json.dumps({"id": request["id"], "result": result}))
-        await within(10, "the restart", restarting)
-        await server.received_message("the report", skipped(NEW))
-        assert process.incarnation == OLD
-
-
-async def test_an_unread_handle_on_the_old_process_holds_up_no_new_one() -> None:
-    p = Restartable()
-    async with p.server as server, remex_client.connect(server.url) as host:
-        process = await host.start(["x"], name="p")
-        other = await host.process("p")
-        p.output(1, "old", OLD)
-        await process.restart()
-        await server.received_message("consumption of what came before", consumed(1, OLD))
-        for seq in (2, 3):
-            p.output(seq, "rest", OLD)
-            await server.received_message(f"consumption of {seq}", consumed(seq, OLD))
-        p.end(4, 9, OLD)
-        assert [chunk.data async for chunk in other.chunks()] == [b"old", b"rest", b"rest"]
-
-
-async def test_a_queue_that_cannot_go_on_has_consumed_all_of_its_start() -> None:
-    p = Restartable()
-    async with p.server as server, remex_client.connect(server.url) as host:
-        process, chunks = await following(p, host)
-        await process.restart()
-        p.incarnation = NEW
-        fresh = process.chunks()
-        invalid = {"processId": "p", "incarnation": OLD, "seq": 2, "stream": "stdout", "chunk": "?"}
-        server.send(json.dumps({"method": "process/output", "params": invalid}))
-        with pytest.raises(remex_client.ProtocolError):
-            await next_text(chunks)
-        await server.received_message("the report", skipped(OLD))
-        p.output(3, "rest", OLD)
-        await server.received_message("a report of what follows", consumed(3, OLD))
-        p.output(1, "n1", NEW)
-        assert await next_text(fresh) == "n1"
-        # The same for one that nobody follows.
-        server.send(json.dumps({"method": "process/output", "params": {**invalid, "incarnation": NEW + 1}}))
-        await server.received_message("the report", skipped(NEW + 1))
-
-
-async def test_a_dropped_handle_consumes_its_own_start_only() -> None:
-    p = Restartable()
-    async with p.server as server, remex_client.connect(server.url) as host:
-        process = await host.start(["x"], name="p")
-        reads = len(p.sent("process/read"))
-        del process
-        gc.collect()
-        await server.received_message("the report", skipped(OLD))
-        # The close of another start does not end that.
-        p.end(2, 0, NEW)
-        await within(10, "an answer behind that", host.call("environment/status"))
-        assert len(p.sent("process/read")) == reads
-        p.restart("new")
-        await p.disconnect()
-        await server.received_message("the report of the one that runs now", skipped(NEW))
-
-
-async def test_a_failed_handle_holds_up_no_process_that_was_restarted_meanwhile() -> None:
-    p = Restartable()
-    async with p.server as server, remex_client.connect(server.url) as host:
-        process, chunks = await following(p, host)
-        invalid = {"processId": "p", "incarnation": OLD, "seq": 2, "stream": "stdout", "chunk": "?"}
-        server.send(json.dumps({"method": "process/output", "params": invalid}))
-        with pytest.raises(remex_client.ProtocolError):
-            await next_text(chunks)
-        p.restart("new")
-        await p.disconnect()
-        await server.received_message("the report", skipped(NEW))
-        again = await within(10, "a handle", host.process("p"))
-        assert (process.incarnation, again.incarnation) == (OLD, NEW)
-
-
-async def test_a_poll_from_before_a_restart_consumes_nothing_of_the_new_process() -> None:
-    p = Restartable()
-    async with p.server as server, remex_client.connect(server.url) as host:
-        process = await host.start(["x"], name="p")
-        p.holds_reads = True
-        reading = asyncio.create_task(process.read())
-        await server.received_message("the read", lambda m: m.get("method") == "process/read")
-        await process.restart()
-        await p.answer_reads(1)
-        assert len(await within(10, "the answer", reading)) == 1
-        await within(10, "an answer behind its report", host.call("environment/status"))
-        assert all(params["incarnation"] == OLD for params in p.sent("flow/consumed"))
-
-
-async def test_a_boolean_is_no_number() -> None:
-    p = Restartable()
-    async with p.server as server, remex_client.connect(server.url) as host:
-        _, chunks = await following(p, host)
-        p.holds_reads = True
-        call = asyncio.create_task(host.call("process/read", {"processId": "p", "afterSeq": 0}))
-        await server.received_message("the read", lambda m: m.get("method") == "process/read")
-        server.send(json.dumps({"id": True, "result": {}}))
-        params = {"processId": "p", "incarnation": True, "seq": 2, **chunk("more")}
-        server.send(json.dumps({"method": "process/output", "params": params}))
-        with pytest.raises(remex_client.ProtocolError, match="incarnation"):
-            await next_text(chunks)
-        assert not call.done()
-        await p.answer_reads(1)
-        await within(10, "the answer", call)
-    for size in ((True, 80), (24, True)):
-        with pytest.raises(remex_client.UsageError):
-            terminal_size(size)

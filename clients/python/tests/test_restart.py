@@ -146,17 +146,14 @@ async def printed(host: Host, id: str) -> None:
 
 
 async def test_each_of_three_processes_has_its_own_output(host: Host) -> None:
-    first = await host.start(NUMBERS, name="thrice", restartable=True)
-    reference, pids, events = host.process_ref(host.session_id, first.id), [first.pid], []
+    process = await host.start(NUMBERS, name="thrice", restartable=True)
+    pids, events = [process.pid], [process.events()]
     for _ in range(2):
-        await within(30, "all numbers", printed(host, first.id))
-        handle = await host.process(first.id)
-        events.append(handle.events())
-        pids.append(await within(30, "the restart", reference.restart(0)))
-    await within(30, "all numbers", printed(host, first.id))
-    newest = await host.process(first.id)
-    events.append(newest.events())
-    await newest.kill()
+        await within(30, "all numbers", printed(host, process.id))
+        pids.append(await within(30, "the restart", process.restart(0)))
+        events.append(process.events())
+    await within(30, "all numbers", printed(host, process.id))
+    await process.kill()
     for pid, its_events in zip(pids, events, strict=True):
         got = [event async for event in its_events]
         text = b"".join(event.data for event in got if isinstance(event, Chunk))

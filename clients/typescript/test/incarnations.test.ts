@@ -317,6 +317,21 @@ test("a failed handle holds up no process that was restarted while its client wa
   await host.end();
 });
 
+test("a full handle holds up no process that was restarted while its client was away", async () => {
+  await using played = await Played.start();
+  const host = await connect(played.server.url);
+  const process = await host.start(["x"], { id: "p" });
+  // More than what makes room for a read.
+  played.connection!.send(output(1, "x".repeat(600_000), OLD));
+  await within("an answer behind that", host.call("environment/status", {}));
+  played.connection!.disconnect();
+  await reported(played, AFTER_EVERYTHING, undefined);
+  const events = process.output();
+  assert.equal((await next(events)).length, 600_000);
+  await assert.rejects(within("the end", events.next()), RestartedError);
+  await host.end();
+});
+
 test("the answer to a read that names another start gives nothing to the handle", async () => {
   await using played = await Played.start(({ id, method, params }, { connection, round }) => {
     const isAnswered = method === "process/read" && round > 1 && params.incarnation === OLD;

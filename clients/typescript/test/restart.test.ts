@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { RefusedError, RestartedError, UsageError, connect } from "../src/index.js";
+import { AFTER_EVERYTHING } from "../src/event-queue.js";
+import { RefusedError, RequestInterruptedError, RestartedError, UsageError, connect } from "../src/index.js";
 import type { LocalHost, Process } from "../src/index.js";
 import { FaultProxy, randomFrom } from "./fault-proxy.js";
 import { RemexServer, ScriptedServer, TemporaryDirectory, welcome, within } from "./server.js";
@@ -275,5 +276,18 @@ test("an aborted restart is left to the server", async () => {
   answer!();
   await assert.rejects(within("the end of the old handle", first.collect()), RestartedError);
   assert.ok(!server.received.some(({ method }) => method === "request/cancel"));
+  await host.end();
+});
+
+test("a restart without incarnations that is aborted while the connection is lost ends the handle, and blocks nothing", async () => {
+  await using server = await playing((_, connection) => connection.disconnect());
+  const host = await connect(server.url);
+  const first = await host.start(["x"], { id: "p" });
+  const controller = new AbortController();
+  const again = first.restart({ signal: controller.signal });
+  host.onStateChange((state) => state === "reconnecting" && controller.abort(new Error("enough")));
+  await assert.rejects(within("the abort", again), /enough/);
+  await assert.rejects(within("the end of the old handle", first.collect()), RequestInterruptedError);
+  await server.until("a report of everything", ({ method, params }) => method === "flow/consumed" && params.seq === AFTER_EVERYTHING);
   await host.end();
 });
