@@ -319,8 +319,10 @@ impl ProcessRef {
     /// with its environment, terminal, sandbox and limits. Returns the new one.
     ///
     /// Its start must have asked for that with [`Command::restartable`](crate::Command::restartable), and no other client
-    /// may be attached to its session. Handles of the process end with it, and references from before, unless they are to whichever
-    /// runs; [`Client::process`] makes a handle on the new one. Carried out once, even across disconnects.
+    /// may be attached to its session. Handles of the process end with it, and so do references from before, unless they
+    /// are to whichever runs; [`Client::process`] makes a handle on the new one. A handle from before still gets all that
+    /// the process has printed, and until it is read or dropped, what it has not read holds up the output of the new one.
+    /// Carried out once, even across disconnects.
     ///
     /// # Errors
     ///
