@@ -154,13 +154,13 @@ fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
     );
     let server = Server::unix(&["--config", &config.display().to_string()]);
     let huge = sparse(&place, "huge", LEN);
-    // What the server reserves for its threads and their memory, and enough for one content.
+    // What the server reserves for its threads and their memory, which grows with what it does, and enough for one content.
     let mut client = Silent::connect(&server);
-    let idle = address_space(&server);
+    let idle = server.resident_bytes();
     client.ask_for(2, &huge);
     assert_eq!(client.take_zeros(LEN), 2);
     let deadline = Instant::now() + PATIENCE;
-    while address_space(&server) >= idle + LEN {
+    while server.resident_bytes() >= idle + LEN {
         assert!(Instant::now() < deadline, "the server keeps the content that it has sent");
         thread::yield_now();
     }
