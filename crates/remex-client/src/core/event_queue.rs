@@ -137,6 +137,17 @@ impl EventQueue {
         self.lock().closed.is_some()
     }
 
+    /// Returns whether it takes no more events.
+    pub(crate) fn has_ended(&self) -> bool {
+        let state = self.lock();
+        state.closed.is_some() || state.failed.is_some()
+    }
+
+    /// Returns the start that is known to have the id.
+    pub(crate) fn confirmed_incarnation(&self) -> Option<u64> {
+        self.incarnation().filter(|_| !self.lock().is_unconfirmed)
+    }
+
     /// Returns whether another process has its id now.
     pub(crate) fn is_replaced(&self) -> bool {
         self.is_replaced.load(Ordering::Relaxed)

@@ -415,12 +415,16 @@ impl Core {
             };
             (
                 state.followed.values().filter_map(Followed::newest).cloned().collect(),
-                state.unfollowed.keys().cloned().collect(),
+                // Any of them may have been restarted meanwhile.
+                state
+                    .unfollowed
+                    .iter_mut()
+                    .map(|(id, incarnation)| (*incarnation = None, id.clone()).1)
+                    .collect(),
             )
         };
         for queue in queues {
-            let action = queue.on_reconnect();
-            self.perform(&queue, action);
+            self.resume_queue(&queue);
         }
         for process_id in unfollowed {
             self.skip_output(process_id);

@@ -34,6 +34,17 @@ fn closed(seq: u64, incarnation: u64) -> Value {
     named(json!({"method": "process/closed", "params": {"processId": "p", "seq": seq}}), incarnation)
 }
 
+/// Answers the next read, which is about this start, or whichever runs.
+async fn refuse_or_answer(server: &mut Server, wanted: Option<u64>) {
+    let (id, read) = server.expect("process/read").await;
+    assert_eq!(read["incarnation"].as_u64(), wanted, "{read}");
+    if wanted == Some(OLD) {
+        refuse_restarted(server, &id).await;
+    } else {
+        answer_read(server, &id).await;
+    }
+}
+
 /// Answers a read of the new process, which has printed five pieces.
 async fn answer_read(server: &mut Server, id: &Value) {
     let reply = json!({"chunks": [], "nextSeq": 6, "exited": false, "exitCode": null, "closed": false, "failure": null,
@@ -68,11 +79,8 @@ async fn a_process_that_others_restarted_meanwhile_is_not_held_up() {
     let process = start(&client, &mut server).await;
     server.hang_up();
     server.reconnect().await;
-    let (id, read) = server.expect("process/read").await;
-    assert_eq!(read["incarnation"], OLD);
-    refuse_restarted(&mut server, &id).await;
-    let (id, _) = server.expect("process/read").await;
-    answer_read(&mut server, &id).await;
+    refuse_or_answer(&mut server, Some(OLD)).await;
+    refuse_or_answer(&mut server, None).await;
     consumed(&mut server, NEW, 5).await;
     assert!(soon("the end", process.events().next()).await.unwrap_err().is_restarted());
 }
@@ -160,4 +168,78 @@ async fn a_reader_of_another_start_consumes_nothing_of_this_one() {
         answer_read(&mut server, &id).await;
     });
     assert_eq!(next_output(&mut process.events()).await, (1, "1".to_owned()));
+}
+
+#[tokio::test]
+async fn a_closed_handle_that_is_still_held_does_not_hide_a_restart_by_others_meanwhile() {
+    let (client, mut server) = Server::connect().await;
+    let old = start(&client, &mut server).await;
+    server.send(closed(1, OLD)).await;
+    assert!(matches!(soon("the close", old.events().next()).await, Ok(Some(Event::Closed(_)))));
+    server.hang_up();
+    server.reconnect().await;
+    refuse_or_answer(&mut server, Some(OLD)).await;
+    refuse_or_answer(&mut server, None).await;
+    consumed(&mut server, NEW, 5).await;
+}
+
+#[tokio::test]
+async fn a_handle_that_is_dropped_before_it_knows_of_a_restart_holds_up_nothing() {
+    let (client, mut server) = Server::connect().await;
+    let old = start(&client, &mut server).await;
+    server.hang_up();
+    server.reconnect().await;
+    let (id, _) = server.expect("process/read").await;
+    drop(old);
+    refuse_or_answer(&mut server, None).await;
+    consumed(&mut server, NEW, 5).await;
+    refuse_restarted(&mut server, &id).await;
+}
+
+#[tokio::test]
+async fn another_process_that_cannot_be_restarted_is_not_taken_for_one_whose_handle_has_failed() {
+    let (client, mut server) = Server::connect().await;
+    let old = start(&client, &mut server).await;
+    server.hang_up();
+    server.reconnect().await;
+    refuse_or_answer(&mut server, Some(OLD)).await;
+    refuse_or_answer(&mut server, None).await;
+    consumed(&mut server, NEW, 5).await;
+    // Its events name no start, and what is said of them must not name the old one, which nobody knows any more.
+    server.send(output("p", 6)).await;
+    loop {
+        let message = server.next().await;
+        if message["method"] == "flow/consumed" && message["params"]["seq"] == 6 {
+            assert_eq!(message["params"].get("incarnation"), None, "{message}");
+            break;
+        }
+    }
+    soon("the end", old.events().next()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_poll_of_the_new_process_consumes_nothing_of_the_one_before() {
+    let (client, mut server) = Server::connect().await;
+    let old = start(&client, &mut server).await;
+    server.send(named(output("p", 1), OLD)).await;
+    let whichever = client.process_ref(client.session_id(), "p");
+    let (restarted, ()) = tokio::join!(soon("a restart", whichever.restart(Termination::Kill)), async {
+        let (id, _) = server.expect("process/restart").await;
+        server.answer(&id, json!({"processId": "p", "sandboxType": "none", "incarnation": NEW})).await;
+    });
+    restarted.unwrap();
+    let (_, ()) = tokio::join!(
+        soon("an answer", whichever.read(5, 1 << 10, std::time::Duration::ZERO)),
+        refuse_or_answer(&mut server, None)
+    );
+    assert_eq!(next_output(&mut old.events()).await, (1, "1".to_owned()));
+}
+
+#[tokio::test]
+async fn an_event_of_a_newer_server_that_nobody_follows_holds_up_nothing() {
+    let (client, mut server) = Server::connect().await;
+    drop(start(&client, &mut server).await);
+    consumed(&mut server, OLD, 1 << 60).await;
+    server.send(named(broken_output("p", 7), OLD)).await;
+    consumed(&mut server, OLD, 1 << 60).await;
 }

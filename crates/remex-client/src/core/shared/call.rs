@@ -58,6 +58,8 @@ pub(super) enum ReplyTo {
     },
     /// A read for an event queue.
     Queue(Arc<EventQueue>),
+    /// A read that finds out whether another process has the id of a queue.
+    Check(Arc<EventQueue>),
     /// A read of the newest position of a process without a handle.
     Unfollowed(String),
     Discard,
@@ -98,6 +100,9 @@ impl PendingCall {
             ReplyTo::Queue(queue) => {
                 let action = queue.on_read_reply(outcome.and_then(|arrived| arrived.decode("process/read")));
                 core.perform(&queue, action);
+            }
+            ReplyTo::Check(queue) => {
+                core.on_checked(&queue, outcome.and_then(|arrived| arrived.decode("process/read")));
             }
             ReplyTo::Unfollowed(process_id) => {
                 core.on_unfollowed_reply(

@@ -55,10 +55,11 @@ impl Followed {
     /// Returns the queue that an event is for, if there is one.
     ///
     /// The events of a process that can be restarted name its start. A queue that does not know it yet is that of a start
-    /// whose answer is on its way to the caller.
-    pub(super) fn receiver(&self, incarnation: Option<u64>) -> Option<Arc<EventQueue>> {
-        let unnamed = || self.newest().filter(|newest| newest.incarnation().is_none());
-        self.named(incarnation).or_else(unnamed).cloned()
+    /// whose answer is on its way to the caller. What names none comes of the process that has the id now.
+    pub(super) fn receiver(&self, incarnation: Option<u64>) -> Option<&Arc<EventQueue>> {
+        let starting = || self.newest().filter(|newest| newest.incarnation().is_none());
+        let receiver = self.named(incarnation).or_else(starting);
+        receiver.filter(|queue| !queue.has_ended() && (incarnation.is_some() || !queue.is_replaced()))
     }
 
     /// Returns the queue of the start that a request names, or the newest if it names none.

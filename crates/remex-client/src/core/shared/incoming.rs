@@ -14,7 +14,10 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::{Core, RawReply, RouteEvent, RouteKey, SessionEnd};
-use crate::{Error, SessionLost, core::event_queue::ProcessEvent};
+use crate::{
+    Error, SessionLost,
+    core::event_queue::{AFTER_EVERYTHING, ProcessEvent},
+};
 
 /// The subject of a notification that cannot be decoded.
 enum Subject {
@@ -187,14 +190,7 @@ impl Core {
             let (process_id, event) = event.into_event();
             return self.route(&key, RouteEvent::Process { process_id, event: Ok(event) });
         }
-        let queue = self.receiver(event.position().0, event.incarnation());
-        match queue {
-            Some(queue) => {
-                let action = queue.on_event(event);
-                self.perform(&queue, action);
-            }
-            None => self.on_unfollowed_event(&event),
-        }
+        self.on_process_event(event);
     }
 
     /// Counts a protocol error; fails when the limit is reached.
@@ -215,9 +211,12 @@ impl Core {
         match subject {
             Subject::Process(process_id, incarnation) => {
                 let queue = self.receiver(&process_id, incarnation);
-                if let Some(queue) = queue {
-                    let action = queue.on_protocol_error(error);
-                    self.perform(&queue, action);
+                match queue {
+                    Some(queue) => {
+                        let action = queue.on_protocol_error(error);
+                        self.perform(&queue, action);
+                    }
+                    None => self.discarded(&process_id, incarnation, AFTER_EVERYTHING),
                 }
             }
             Subject::Route(key) => {

@@ -14,7 +14,7 @@ const MAX_REFUSALS: usize = 256;
 pub(super) const MAX_DISCARDED: usize = 16 << 10;
 
 /// The longest id that the protocol allows.
-const MAX_ID_BYTES: usize = 1 << 10;
+pub(super) const MAX_ID_BYTES: usize = 1 << 10;
 
 /// Messages waiting to be sent, in the order of the fields, except that requests come last.
 #[derive(Debug, Default)]

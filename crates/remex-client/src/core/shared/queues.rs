@@ -8,11 +8,11 @@ use super::{
     Core, CoreState,
     call::{Admission, PendingCall, ReplyTo},
     followed::{Followed, Left},
-    outgoing::MAX_DISCARDED,
+    outgoing::{MAX_DISCARDED, MAX_ID_BYTES},
 };
 use crate::{
     ConnectionState, Error,
-    base::error::{is_unknown_process, usage},
+    base::error::{is_restarted, is_unknown_process, usage},
     core::event_queue::{AFTER_EVERYTHING, Close, EventQueue, ProcessEvent, QueueAction},
 };
 
@@ -54,9 +54,9 @@ impl Core {
         self.lock().newest(process_id).cloned()
     }
 
-    /// Returns the queue that an event of a process is for.
+    /// Returns the queue that an event of a process is for, if it takes any more.
     pub(super) fn receiver(&self, process_id: &str, incarnation: Option<u64>) -> Option<Arc<EventQueue>> {
-        self.lock().followed.get(process_id)?.receiver(incarnation)
+        self.lock().receiver(process_id, incarnation).cloned()
     }
 
     /// Returns the processes that have handles.
@@ -66,7 +66,7 @@ impl Core {
 
     /// Removes the queue of a process with its last handle.
     pub(crate) fn remove_queue(&self, queue: &Arc<EventQueue>) {
-        let (is_closed, is_replaced) = (queue.known().closed.is_some(), queue.is_replaced());
+        let (is_closed, is_replaced) = (queue.is_closed(), queue.is_replaced());
         let mut state = self.lock();
         let Some(followed) = state.followed.get_mut(&queue.id) else { return };
         let left = followed.release(queue);
@@ -77,7 +77,7 @@ impl Core {
             return;
         }
         // There is no consumer for its output, which must block neither it nor the process after it.
-        let incarnation = queue.incarnation();
+        let incarnation = if is_replaced { queue.incarnation() } else { queue.confirmed_incarnation() };
         if left == Left::Newest && !is_replaced {
             state.unfollowed.insert(queue.id.clone(), incarnation);
         }
@@ -104,14 +104,7 @@ impl Core {
             max_bytes: Some(0),
             wait_ms: None,
         };
-        let waiting = PendingCall {
-            method: "process/read",
-            body: self.encode(read.into()),
-            answer: ReplyTo::Unfollowed(process_id),
-            _slot: None,
-        };
-        // After a disconnect, the next connection repeats it.
-        let _ = self.register(waiting, AfterDisconnect::Fail, Admission::Unbounded);
+        self.read_unbounded(read, ReplyTo::Unfollowed(process_id));
     }
 
     pub(super) fn on_unfollowed_reply(&self, process_id: &str, answer: Result<wire::ReadReply, Error>) {
@@ -121,8 +114,12 @@ impl Core {
             return;
         }
         match answer {
-            Ok(reply) if reply.closed => state.forget_unfollowed(process_id, reply.incarnation),
             Ok(reply) => {
+                if reply.closed {
+                    state.forget_unfollowed(process_id, reply.incarnation);
+                } else {
+                    state.identify_unfollowed(process_id, reply.incarnation);
+                }
                 drop(state);
                 self.consumed(process_id, reply.incarnation, reply.next_seq.saturating_sub(1));
             }
@@ -132,25 +129,20 @@ impl Core {
         }
     }
 
-    /// Handles an event of a process without a handle, which keeps running while its output is discarded.
-    pub(super) fn on_unfollowed_event(&self, event: &ProcessEvent) {
+    /// Gives an event to the queue that it is for. A process without one keeps running, and its output is discarded.
+    pub(super) fn on_process_event(&self, event: ProcessEvent) {
         let ((process_id, seq), incarnation) = (event.position(), event.incarnation());
-        let newest = self.queue(process_id);
-        let is_closed = newest.as_ref().is_some_and(|newest| newest.is_closed());
         let mut state = self.lock();
-        let known = state.unfollowed.get(process_id).copied();
-        let is_same = newest.as_ref().map(Arc::as_ptr) == state.newest(process_id).map(Arc::as_ptr);
+        if let Some(queue) = state.receiver(process_id, incarnation).cloned() {
+            drop(state);
+            let action = queue.on_event(event);
+            return self.perform(&queue, action);
+        }
         if matches!(event, ProcessEvent::Closed(_)) {
             state.unfollowed_closes += 1;
             state.forget_unfollowed(process_id, incarnation);
-        } else if is_same
-            && incarnation.is_some()
-            && (is_closed && known != Some(incarnation) || newest.is_none() && known.is_none())
-            && state.unfollowed.len() < MAX_DISCARDED
-        {
-            // Others have restarted it: nothing of the processes before arrives after the close of the newest.
-            newest.inspect(|newest| newest.on_restarted());
-            state.unfollowed.insert(process_id.to_owned(), incarnation);
+        } else if incarnation.is_some() {
+            state.find_unfollowed(process_id, incarnation);
         }
         drop(state);
         self.discarded(process_id, incarnation, seq);
@@ -162,7 +154,7 @@ impl Core {
             self.consumed(&queue.id, queue.incarnation(), seq);
         }
         if let Some(read) = action.read {
-            self.read_for_queue(queue, read);
+            self.read_unbounded(read, ReplyTo::Queue(Arc::clone(queue)));
         }
         if action.found_another {
             self.on_replaced(queue);
@@ -172,7 +164,7 @@ impl Core {
     /// Records that others have restarted a process, perhaps while this client was away: nobody follows the new one.
     fn on_replaced(&self, queue: &Arc<EventQueue>) {
         let mut state = self.lock();
-        if state.newest(&queue.id).is_some_and(|newest| Arc::ptr_eq(newest, queue)) {
+        if state.newest(&queue.id).is_none_or(|newest| Arc::ptr_eq(newest, queue)) {
             state.unfollowed.entry(queue.id.clone()).or_insert(None);
             drop(state);
             self.skip_output(queue.id.clone());
@@ -210,6 +202,34 @@ impl Core {
         }
     }
 
+    /// Handles a new connection for the newest queue of a process.
+    pub(super) fn resume_queue(&self, queue: &Arc<EventQueue>) {
+        let action = queue.on_reconnect();
+        let asks = action.read.is_some();
+        self.perform(queue, action);
+        if asks || queue.incarnation().is_none() || self.lock().unfollowed.contains_key(&queue.id) {
+            return;
+        }
+        // Others may have restarted a process that no read is about; the new one must not wait for anybody here.
+        let read = wire::Read {
+            process_id: queue.id.clone(),
+            session_id: None,
+            incarnation: queue.incarnation(),
+            after_seq: Some(AFTER_EVERYTHING),
+            max_bytes: Some(0),
+            wait_ms: None,
+        };
+        self.read_unbounded(read, ReplyTo::Check(Arc::clone(queue)));
+    }
+
+    /// Handles the answer to the question whether another process has the id of a queue.
+    pub(super) fn on_checked(&self, queue: &Arc<EventQueue>, answer: Result<wire::ReadReply, Error>) {
+        if answer.is_err_and(|error| is_restarted(&error)) {
+            queue.on_restarted();
+            self.on_replaced(queue);
+        }
+    }
+
     /// Returns whether the session that a request names is the own one.
     pub(super) fn is_own(&self, session_id: Option<&str>) -> bool {
         session_id.is_none_or(|id| id == self.welcome().session_id)
@@ -219,8 +239,7 @@ impl Core {
     pub(super) fn on_poll(&self, read: &wire::Read) {
         let is_ours = self.is_own(read.session_id.as_deref());
         let Some(seq) = read.after_seq.filter(|seq| is_ours && *seq != AFTER_EVERYTHING) else { return };
-        let followed =
-            |state: &CoreState| state.followed.get(&read.process_id)?.named(read.incarnation).cloned();
+        let followed = |state: &CoreState| state.polled(read);
         let queue = followed(&self.lock());
         if let Some(queue) = queue {
             self.on_polled(&queue, seq);
@@ -233,14 +252,11 @@ impl Core {
         self.perform(queue, action);
     }
 
-    fn read_for_queue(&self, queue: &Arc<EventQueue>, read: wire::Read) {
-        let waiting = PendingCall {
-            method: "process/read",
-            body: self.encode(read.into()),
-            answer: ReplyTo::Queue(Arc::clone(queue)),
-            _slot: None,
-        };
-        // A queue has at most one read in progress.
+    /// Sends a read for which the client itself waits; each queue and each process has at most one in progress, and
+    /// after a disconnect, the next connection repeats it.
+    fn read_unbounded(&self, read: wire::Read, answer: ReplyTo) {
+        let waiting =
+            PendingCall { method: "process/read", body: self.encode(read.into()), answer, _slot: None };
         let _ = self.register(waiting, AfterDisconnect::Fail, Admission::Unbounded);
     }
 }
@@ -249,6 +265,41 @@ impl CoreState {
     /// Returns the newest queue of a process that has a handle.
     fn newest(&self, process_id: &str) -> Option<&Arc<EventQueue>> {
         self.followed.get(process_id)?.newest()
+    }
+
+    /// Returns the queue that an event of a process is for, if it takes any more.
+    fn receiver(&self, process_id: &str, incarnation: Option<u64>) -> Option<&Arc<EventQueue>> {
+        self.followed.get(process_id)?.receiver(incarnation)
+    }
+
+    /// Returns the queue whose events a caller of `process/read` gets; without an incarnation, those of the process that
+    /// has the id now.
+    fn polled(&self, read: &wire::Read) -> Option<Arc<EventQueue>> {
+        let polled = self.followed.get(&read.process_id)?.named(read.incarnation)?;
+        Some(polled).filter(|queue| read.incarnation.is_some() || !queue.is_replaced()).cloned()
+    }
+
+    /// Records an event of a start that no queue is for: that of others, who have restarted the process.
+    fn find_unfollowed(&mut self, process_id: &str, incarnation: Option<u64>) {
+        let known = self.unfollowed.get(process_id);
+        let is_new = match self.newest(process_id) {
+            // Nothing of the processes before arrives after the close of the newest.
+            Some(newest) => {
+                newest.is_closed() && newest.incarnation() != incarnation && known != Some(&incarnation)
+            }
+            None => known.is_none(),
+        };
+        if is_new && process_id.len() <= MAX_ID_BYTES && self.unfollowed.len() < MAX_DISCARDED {
+            self.newest(process_id).inspect(|newest| newest.on_restarted());
+            self.unfollowed.insert(process_id.to_owned(), incarnation);
+        }
+    }
+
+    /// Records which start a process without a handle is, if that was unknown.
+    fn identify_unfollowed(&mut self, process_id: &str, incarnation: Option<u64>) {
+        if let Some(known) = self.unfollowed.get_mut(process_id) {
+            *known = known.or(incarnation);
+        }
     }
 
     /// Forgets a process without a handle that has closed, unless that was the one before a restart.
