@@ -59,11 +59,17 @@ function open(target: string, signal: AbortSignal): Promise<Link> {
   });
 }
 
+/** How much may wait in a `WebSocket`, which does not say when it has sent it, before it is looked at this often. */
+const FULL_BYTES = 256 << 10;
+const LOOK_MS = 50;
+
 /** A connection over the `WebSocket` of the browser, which answers the pings of the server itself. */
 class BrowserLink implements Link {
   readonly hasServerPings = true;
   readonly #socket: WebSocket;
   readonly #ended: Promise<string>;
+  #receiver: Receiver | undefined;
+  #isWatched = false;
 
   constructor(socket: WebSocket) {
     this.#socket = socket;
@@ -72,7 +78,20 @@ class BrowserLink implements Link {
     });
   }
 
+  get isFull(): boolean {
+    if (this.#socket.readyState !== WebSocket.OPEN || this.#socket.bufferedAmount < FULL_BYTES) return false;
+    if (!this.#isWatched) {
+      this.#isWatched = true;
+      setTimeout(() => {
+        this.#isWatched = false;
+        if (!this.isFull) this.#receiver?.onDrain();
+      }, LOOK_MS);
+    }
+    return true;
+  }
+
   start(receiver: Receiver): void {
+    this.#receiver = receiver;
     this.#socket.onmessage = ({ data }) => deliver(String(data), receiver);
     void this.#ended.then((reason) => receiver.onEnd(reason));
   }

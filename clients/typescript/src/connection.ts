@@ -8,6 +8,7 @@ import type { RemexError } from "./errors.js";
 import { ProtocolError, SessionLostError, UnreachableError, asRemexError } from "./errors.js";
 import type { OutputEvent } from "./events.js";
 import type { Link, Outgoing, Receiver } from "./link.js";
+import { Notes } from "./notes.js";
 import type { InitializeResult } from "./protocol.js";
 import { toRefusal } from "./refusal.js";
 import type { EngineOptions } from "./session.js";
@@ -47,6 +48,8 @@ export interface ConnectionOwner {
 export class Connection implements Receiver {
   /** Why it ended. */
   readonly ended: Promise<RemexError>;
+  /** What acknowledges and refuses on it. */
+  readonly notes: Notes;
   readonly #owner: ConnectionOwner;
   readonly #link: Link;
   #handshake: Handshake | undefined;
@@ -59,6 +62,7 @@ export class Connection implements Receiver {
   constructor(owner: ConnectionOwner, link: Link, handshake: Handshake) {
     this.#owner = owner;
     this.#link = link;
+    this.notes = new Notes(link);
     this.#handshake = handshake;
     this.ended = new Promise((resolve) => (this.#end = resolve));
   }
@@ -81,6 +85,10 @@ export class Connection implements Receiver {
   onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void {
     this.#received += 1;
     if (!this.#handshake && !this.#hasEnded) this.#owner.onOutput(processId, event, incarnation);
+  }
+
+  onDrain(): void {
+    if (!this.#hasEnded) this.notes.flush();
   }
 
   onPong(): void {
@@ -109,8 +117,7 @@ export class Connection implements Receiver {
       if (id === MALFORMED_ID && error?.message === TAKEN_OVER) throw takenOver();
       this.#owner.onAnswer(id, message);
     } else if (id !== undefined && id !== null) {
-      const refusal = { code: -32601, message: "this client accepts no requests" };
-      this.send(JSON.stringify({ id, error: refusal }));
+      this.notes.refuse(id);
     } else if (!this.#handshake) {
       const params = message["params"] ?? {};
       if (typeof params === "object") this.#owner.onNotification(method, params as Record<string, unknown>);

@@ -12,18 +12,19 @@ import type { CallOptions, InnerCallOptions, Lane, Method, Params, Result } from
 import { WITHOUT_TIMEOUT, isRepeatable, laneOf } from "./calls.js";
 import type { ConnectionOwner } from "./connection.js";
 import { Connection, HANDSHAKE_ID } from "./connection.js";
-import { chunkEvent, closedEvent, exitedEvent, gapEvent, incarnationOf, readBatch } from "./decode.js";
+import { chunkEvent, closedEvent, exitedEvent, gapEvent, incarnationOf } from "./decode.js";
 import {
-  ProtocolError, RefusedError, RemexError, RestartedError, SessionLostError, TimedOutError, UnauthorizedError, UnreachableError, UsageError,
+  ProtocolError, RefusedError, RemexError, SessionLostError, TimedOutError, UnauthorizedError, UnreachableError, UsageError,
   asRemexError, isRefused,
 } from "./errors.js";
-import { AFTER_EVERYTHING, EventQueue, READ_BYTES } from "./event-queue.js";
 import type { OutputEvent, ProcessEvent } from "./events.js";
 import type { Dial, Link } from "./link.js";
 import { outgoingLength } from "./link.js";
 import { checkParams } from "./numbers.js";
 import { fromWirePath, resolvePath, toUri } from "./path.js";
 import type { InitializeResult } from "./protocol.js";
+import type { QueuesOwner } from "./queues.js";
+import { Queues } from "./queues.js";
 import { request, withPaths } from "./request.js";
 import { Routes } from "./routes.js";
 import type { ConnectionState, EngineOptions } from "./session.js";
@@ -35,13 +36,8 @@ const MAX_BACKOFF_MS = 2000;
 /** This many protocol errors within a minute end the session. */
 const MAX_PROTOCOL_ERRORS = 8;
 
-/** The key of one start of a process. */
-function startOf(processId: string, incarnation: number | undefined): string {
-  return `${incarnation ?? ""} ${processId}`;
-}
-
 /** The connection, its calls and its queues. */
-export class Engine implements ConnectionOwner {
+export class Engine implements ConnectionOwner, QueuesOwner {
   readonly options: EngineOptions;
   readonly target: string;
   /** How often the connection was lost so far. */
@@ -64,11 +60,7 @@ export class Engine implements ConnectionOwner {
     isConnected: () => this.#connection !== undefined,
     cancel: (id) => this.cancel(id),
   });
-  readonly #queues = new Map<string, EventQueue>();
-  /** The queues of processes that were restarted, by {@link startOf}: the rest of their events is on its way. */
-  readonly #ending = new Map<string, EventQueue>();
-  /** Processes of the session that run without a queue, and their incarnations if known; their output is discarded. */
-  readonly #unfollowed = new Map<string, number | undefined>();
+  readonly queues = new Queues(this);
   readonly routes = new Routes();
   readonly #enabled = { cancel: false, consumed: false };
   #protocolErrors: number[] = [];
@@ -178,94 +170,34 @@ export class Engine implements ConnectionOwner {
 
   // Queues and routes.
 
-  addQueue(id: string, retainBytes?: number): EventQueue {
-    const taken = this.#queues.get(id);
-    if (taken && !taken.closed) throw new UsageError(`process \`${id}\` already has a handle`, { hint: "use that handle" });
-    const queue = new EventQueue(id, this, retainBytes, this.hasSessions);
-    this.#queues.set(id, queue);
-    this.#unfollowed.delete(id);
-    return queue;
+  /** Reads a process, without a timeout. */
+  read(params: Params<"process/read">, options?: InnerCallOptions<Result<"process/read">>): Promise<Result<"process/read">> {
+    return this.#call("process/read", params, { ...options, lane: "control" });
   }
 
-  /** Adds a queue in place of that of a process that was restarted. */
-  replaceQueue(id: string, isRestSent: boolean): EventQueue {
-    const old = this.#queues.get(id);
-    this.#queues.delete(id);
-    if (!isRestSent) old?.onReplaced();
-    else if (old?.onEnding()) this.#ending.set(startOf(id, old.incarnation), old);
-    return this.addQueue(id);
-  }
-
-  /** Returns the queue of a process that has one. */
-  queueOf(id: string): EventQueue | undefined {
-    return this.#queues.get(id);
-  }
-
-  /** Removes the queue of a handle that is gone, unless another handle has it. */
-  releaseQueue(queue: EventQueue): void {
-    queue.handles -= 1;
-    if (queue.handles <= 0) this.removeQueue(queue, { isRunning: true });
-  }
-
-  /** Removes a queue; a process that still runs continues, and its output is discarded. */
-  removeQueue(queue: EventQueue, options: { isRunning: boolean }): void {
-    const start = startOf(queue.id, queue.incarnation);
-    if (this.#ending.get(start) === queue) {
-      this.#ending.delete(start);
-      return queue.fail(RestartedError.of(queue.id));
-    }
-    if (this.#queues.get(queue.id) !== queue) return;
-    this.#queues.delete(queue.id);
-    if (options.isRunning && !queue.closed) {
-      // Without an incarnation, it would be for the process before a restart, whose rest is still sent.
-      this.#unfollowed.set(queue.id, queue.confirmedIncarnation);
-      this.consumed(queue.id, AFTER_EVERYTHING, queue.confirmedIncarnation);
-    }
-  }
-
-  finished(queue: EventQueue): void {
-    this.removeQueue(queue, { isRunning: false });
-  }
-
-  restarted(queue: EventQueue): void {
-    this.removeQueue(queue, { isRunning: true });
-  }
-
-  /** Reads for a queue. */
-  read(queue: EventQueue, afterSeq: number, waitMs?: number): void {
-    const { id: processId, incarnation } = queue;
-    this.#call("process/read", { processId, incarnation, afterSeq, maxBytes: READ_BYTES, waitMs }, { lane: "control" })
-      .then((reply) => {
-        const named = incarnationOf(reply);
-        if (incarnation !== undefined && named !== undefined && named !== incarnation) throw RestartedError.of(processId);
-        return readBatch(reply);
-      })
-      .then(
-        (batch) => queue.onRead(batch, afterSeq),
-        (error: unknown) => queue.onReadError(asRemexError(error)),
-      );
-  }
-
-  /** Ends the queue of a process that was restarted, and leaves any other as it is. */
-  async checkQueue(queue: EventQueue, options?: CallOptions): Promise<void> {
-    const { id: processId, incarnation } = queue;
-    try {
-      await this.call("process/read", { processId, incarnation, afterSeq: AFTER_EVERYTHING, maxBytes: 0 }, options);
-    } catch (error) {
-      if (!isRefused(error, "unknownProcess")) throw error;
-      queue.onReplaced();
-      this.removeQueue(queue, { isRunning: error instanceof RestartedError });
-    }
+  /** Whether the server holds output back until it is reported as consumed. */
+  get reportsConsumed(): boolean {
+    return this.#enabled.consumed;
   }
 
   /** Reports how far a process is consumed; without an incarnation, whichever runs now. */
   consumed(processId: string, seq: number, incarnation?: number): void {
-    if (this.#enabled.consumed) this.#notify("flow/consumed", { processId, incarnation, seq });
+    if (this.#enabled.consumed) this.#connection?.notes.addConsumed(processId, seq, incarnation);
+  }
+
+  /** Reports an event that nobody follows. */
+  discarded(processId: string, seq: number, incarnation: number | undefined, isKnown: boolean): void {
+    if (this.#enabled.consumed) this.#connection?.notes.addDiscarded(processId, seq, incarnation, isKnown);
+  }
+
+  /** Drops reports that wait and name no start of a process that was restarted. */
+  dropUnnamed(processId: string): void {
+    this.#connection?.notes.dropUnnamed(processId);
   }
 
   /** Reports how far a body is consumed. */
   bodyConsumed(requestId: string, seq: number): void {
-    if (this.#enabled.consumed) this.#notify("flow/bodyConsumed", { requestId, seq });
+    if (this.#enabled.consumed) this.#connection?.notes.addBodyConsumed(requestId, seq);
   }
 
   // Connections.
@@ -380,12 +312,9 @@ export class Engine implements ConnectionOwner {
     this.#welcome ??= welcome;
     this.#connection = connection;
     // First what is missed: if the connection is cut again soon, that is progress, and repeated writes may be long.
-    for (const queue of this.#queues.values()) {
-      queue.onReconnect();
-      if (!queue.isChecked) this.checkQueue(queue).catch(() => undefined);
-    }
+    this.queues.onConnected();
     this.#calls.resend();
-    for (const id of this.#unfollowed.keys()) this.consumed(id, AFTER_EVERYTHING);
+    this.queues.discardAgain();
     this.#setState("connected");
   }
 
@@ -445,8 +374,7 @@ export class Engine implements ConnectionOwner {
   #onDisconnected(): void {
     this.disconnects += 1;
     this.#disconnectedAt = performance.now();
-    for (const queue of this.#queues.values()) queue.onDisconnect();
-    this.#failEnding();
+    this.queues.onDisconnected();
     this.#calls.onDisconnected();
     this.routes.failAll(new UnreachableError("the connection was lost"));
     this.#setState("reconnecting");
@@ -456,17 +384,9 @@ export class Engine implements ConnectionOwner {
     this.#lost = error;
     this.#connection = undefined;
     this.#calls.failAll(error);
-    for (const queue of this.#queues.values()) queue.fail(error);
-    this.#failEnding();
-    this.#queues.clear();
+    this.queues.onLost(error);
     this.routes.failAll(error);
     this.#setState("lost");
-  }
-
-  /** Ends the queues of restarted processes: nobody is sent their rest any more. */
-  #failEnding(): void {
-    for (const queue of this.#ending.values()) queue.onReplaced();
-    this.#ending.clear();
   }
 
   #setState(state: ConnectionState): void {
@@ -504,31 +424,7 @@ export class Engine implements ConnectionOwner {
 
   /** Handles the output of a process of this session. */
   onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void {
-    this.#onEvent(processId, event, incarnation);
-  }
-
-  #onEvent(processId: string, event: ProcessEvent, incarnation: number | undefined): void {
-    const queue = this.#queueFor(processId, incarnation);
-    if (event.type === "closed") this.#onClosed(processId, incarnation);
-    if (queue) return queue.onEvent(event);
-    // A process without a handle keeps running, and its output is discarded.
-    this.consumed(processId, event.seq, incarnation);
-  }
-
-  /** Returns the queue that takes an event; only those of a process that can be restarted name their incarnation. */
-  #queueFor(processId: string, incarnation: number | undefined): EventQueue | undefined {
-    let queue = incarnation === undefined ? undefined : this.#ending.get(startOf(processId, incarnation));
-    if (queue === undefined) {
-      queue = this.#queues.get(processId);
-      if (queue === undefined || (incarnation !== undefined && !queue.mayHave(incarnation))) return undefined;
-    }
-    return queue.hasEnded ? undefined : queue;
-  }
-
-  #onClosed(processId: string, incarnation: number | undefined): void {
-    this.#ending.delete(startOf(processId, incarnation));
-    // It may be the one before a restart.
-    if (incarnation === undefined || this.#unfollowed.get(processId) === incarnation) this.#unfollowed.delete(processId);
+    this.queues.onEvent(processId, event, incarnation);
   }
 
   /** Handles an answer. */
@@ -558,7 +454,7 @@ export class Engine implements ConnectionOwner {
       case "process/gap":
         return this.#ownEvent(params, () => gapEvent(params as never));
       case "flow/mark":
-        return this.#notify("flow/ack", { mark: params["mark"] });
+        return this.#connection?.notes.acknowledge(params["mark"]);
       case "http/request/bodyDelta":
         return this.routes.onBody(params as never);
       case "fs/changed":
@@ -573,7 +469,7 @@ export class Engine implements ConnectionOwner {
     // An observed session has processes of its own, with ids of its own; this client observes none.
     if (params["sessionId"] != null) return;
     if (typeof params["processId"] !== "string") throw new ProtocolError("`processId` is not a string");
-    this.#onEvent(params["processId"], decode(), incarnationOf(params));
+    this.queues.onEvent(params["processId"], decode(), incarnationOf(params));
   }
 
   #onInvalid(method: string, params: Record<string, unknown>, error: RemexError): void {
@@ -581,9 +477,7 @@ export class Engine implements ConnectionOwner {
     const { processId } = params;
     if (typeof processId === "string") {
       const incarnation = Number.isInteger(params["incarnation"]) ? (params["incarnation"] as number) : undefined;
-      const queue = this.#queueFor(processId, incarnation);
-      if (queue) queue.fail(wrong);
-      else this.consumed(processId, AFTER_EVERYTHING, incarnation);
+      this.queues.onInvalid(processId, wrong, incarnation);
     } else if (!this.routes.fail(params, wrong)) throw wrong;
   }
 

@@ -346,6 +346,11 @@ export class EventQueue {
     return this.closed !== undefined || this.failed !== undefined;
   }
 
+  /** Whether any event has come to it. */
+  get hasArrived(): boolean {
+    return this.#replay.latest > 0;
+  }
+
   /** Whether it learns by a read of its own, if it does not know, that another process has the id. */
   get isChecked(): boolean {
     return this.incarnation === undefined || !this.ownsId || (!this.hasEnded && this.#hasRoom);

@@ -187,7 +187,7 @@ export class Host implements AsyncDisposable {
   async attachOrStart(id: string, argv: Argv, options: StartOptions = {}): Promise<Process> {
     // Between an attempt and the next the process may be started by another client, or forgotten.
     for (let attempt = 1; ; attempt++) {
-      if (!this.engine.queueOf(id)) {
+      if (!this.engine.queues.get(id)) {
         try {
           return await this.start(argv, { ...options, id });
         } catch (error) {
@@ -215,15 +215,15 @@ export class Host implements AsyncDisposable {
       const facts = { pid: entry.pid ?? undefined, isTerminal: entry.tty };
       const incarnation = entry.incarnation ?? undefined;
       if (sessionId !== undefined) return new Process(this.engine, { processId, sessionId, incarnation }, undefined, facts);
-      let queue = this.engine.queueOf(processId);
+      let queue = this.engine.queues.get(processId);
       if (!queue) {
-        queue = this.engine.addQueue(processId);
+        queue = this.engine.queues.add(processId);
         queue.onStarted({ hasHistory: true, incarnation });
       }
       const isAnother = queue.incarnation !== undefined && incarnation !== undefined && queue.incarnation !== incarnation;
       if (!isAnother) return new Process(this.engine, { processId, incarnation }, queue, facts);
       // Either the process of the queue was restarted, or the list is from before a restart.
-      await this.engine.checkQueue(queue, options);
+      await this.engine.queues.check(queue, options);
     }
   }
 

@@ -23,6 +23,8 @@ export interface Receiver {
   onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void;
   /** The answer to a ping. */
   onPong(): void;
+  /** A link that was full takes more. */
+  onDrain(): void;
   /** The connection ended; nothing follows. */
   onEnd(reason: string): void;
 }
@@ -31,6 +33,8 @@ export interface Receiver {
 export interface Link {
   /** Whether the server asks for acknowledgements with pings of its own; otherwise the client requests `acks`. */
   readonly hasServerPings: boolean;
+  /** Whether much of what was sent still waits for the server to read; then {@link Receiver.onDrain} follows. */
+  readonly isFull: boolean;
   /** Starts to deliver what arrives. */
   start(receiver: Receiver): void;
   /** Queues one message. */

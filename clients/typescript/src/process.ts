@@ -63,7 +63,7 @@ const POLL_MS = 20_000;
 
 /** Stops following processes whose handles are gone, so that their output does not block them. */
 const handles = new FinalizationRegistry<{ engine: Engine; queue: EventQueue }>(({ engine, queue }) => {
-  engine.releaseQueue(queue);
+  engine.queues.release(queue);
 });
 
 /**
@@ -301,6 +301,8 @@ export class Process implements AsyncDisposable {
    *
    * It must have been started with `restartable`, and no other client may hold its session. It happens once, also across
    * disconnects; the error of a failed start says that the process has ended. An aborted restart may be carried out.
+   * What a consumer of this handle has not read yet holds up the output of the new process; without a consumer, up to
+   * 1 MiB of the rest of the old output is kept here, and beyond that the handle fails with {@link RestartedError}.
    *
    * ```ts
    * const web = await host.start(["npm", "start"], { restartable: true });
@@ -311,7 +313,7 @@ export class Process implements AsyncDisposable {
   async restart(options: RestartOptions = {}): Promise<Process> {
     const { pid, incarnation, queue } = await restart(this.#engine, this.#ids, options);
     const process = new Process(this.#engine, { ...this.#ids, incarnation }, queue, { pid, isTerminal: this.#isTerminal });
-    if (queue) this.#engine.releaseQueue(queue);
+    if (queue) this.#engine.queues.release(queue);
     return process;
   }
 
@@ -344,7 +346,7 @@ export class Process implements AsyncDisposable {
 
   /** Stops following the process, which keeps running; its retained output stays readable. */
   detach(): void {
-    if (this.#queue && handles.unregister(this)) this.#engine.releaseQueue(this.#queue);
+    if (this.#queue && handles.unregister(this)) this.#engine.queues.release(this.#queue);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -19,7 +19,7 @@ export interface RestartOptions extends CallOptions {
 export interface Restarted {
   readonly pid: number | undefined;
   readonly incarnation: number | undefined;
-  /** Its events, if it belongs to the session of the client, with one handle, which is the caller's. */
+  /** Its events, if it belongs to the session of the client and still runs, with one handle, which is the caller's. */
   readonly queue: EventQueue | undefined;
 }
 
@@ -35,7 +35,7 @@ export async function restart(
     const { pid, incarnation } = await engine.call("process/restart", params, { signal });
     return { pid: pid ?? undefined, incarnation: incarnation ?? undefined, queue: undefined };
   }
-  const old = engine.queueOf(ids.processId);
+  const old = engine.queues.get(ids.processId);
   let queue: EventQueue | undefined;
   let isGivenUp = false;
   try {
@@ -44,11 +44,17 @@ export async function restart(
       // After a disconnect, events may be those of either process until the answer to the repeated call is here.
       onInterrupted: () => old?.suspend(),
       onResult: ({ replayed, incarnation }) => {
-        queue = engine.queueOf(ids.processId);
+        queue = engine.queues.get(ids.processId);
+        const isOther = queue !== undefined && incarnation != null && queue.incarnation !== incarnation;
+        if (replayed && isOther && queue !== old) {
+          // The answer is late: a later restart has put that one in its place.
+          queue = undefined;
+          return;
+        }
         // After a disconnect, there may be another handle of the new process.
         if (!queue || incarnation == null || queue.incarnation !== incarnation) {
           // A server without incarnations answers after the rest of the events.
-          queue = engine.replaceQueue(ids.processId, incarnation != null && !replayed);
+          queue = engine.queues.replace(ids.processId, incarnation != null && !replayed);
           queue.onStarted({ hasHistory: replayed, incarnation });
         }
         // Other restarts with the same outcome share it.
@@ -57,12 +63,12 @@ export async function restart(
       // The server carries out what it has begun.
       onGivenUp: (outcome) => {
         isGivenUp = true;
-        outcome.then(() => engine.releaseQueue(queue!), (error: unknown) => {
+        outcome.then(() => queue && engine.queues.release(queue), (error: unknown) => {
           const isUnknown = error instanceof RequestInterruptedError && old?.incarnation === undefined;
           if (!isUnknown) return old?.resume();
           // Nothing would ever tell whose events arrive.
           old?.fail(error);
-          if (old) engine.removeQueue(old, { isRunning: true });
+          if (old) engine.queues.remove(old, { isRunning: true });
         });
       },
     });

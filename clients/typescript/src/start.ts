@@ -92,7 +92,8 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
   const params = startParams(engine, argv, options);
   const { processId } = params;
   const cap = engine.welcome.limits?.retainBytes;
-  const queue = engine.addQueue(processId, options.retainBytes === undefined ? cap : Math.min(options.retainBytes, cap ?? Infinity));
+  const wasUnfollowed = engine.queues.isUnfollowed(processId);
+  const queue = engine.queues.add(processId, options.retainBytes === undefined ? cap : Math.min(options.retainBytes, cap ?? Infinity));
   const { disconnects } = engine;
   // Without a handle, the caller could not end it.
   const terminate = (incarnation?: number | null): void => void engine.call("process/terminate", { processId, incarnation }).catch(() => undefined);
@@ -108,7 +109,8 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
     // A server of the base dialect does not know `startId`: a repeated start finds its own process.
     const isOwn = isRefused(error, "processExists") && engine.disconnects !== disconnects;
     if (!isOwn) {
-      engine.removeQueue(queue, { isRunning: false });
+      // One with this id that nobody here follows must not wait for what came to this queue.
+      engine.queues.remove(queue, { isRunning: wasUnfollowed || queue.hasArrived });
       throw error;
     }
     started = { replayed: true };

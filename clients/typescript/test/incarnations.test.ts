@@ -107,7 +107,7 @@ test("a client that was away during a restart gets nothing of the new process", 
   assert.ok(error instanceof RefusedError && error.kind === "unknownProcess" && /attach/.test(error.hint!), String(error));
   assert.equal(await process.info(), undefined);
   // The new process does not wait for the old handle.
-  await played.server.until("the report", ({ method, params }) => method === "flow/consumed" && params.incarnation === undefined);
+  await reported(played, AFTER_EVERYTHING, NEW);
 
   const again = await host.attach("p");
   assert.deepEqual([again.incarnation, again.pid], [NEW, NEW]);
@@ -121,7 +121,8 @@ test("a client that was away during a restart gets nothing of the new process", 
   assert.equal(played.requests("process/terminate").length, kills);
   for (const message of played.server.received) {
     const { method, params } = message;
-    if (/^process\/(?!start|list)/.test(method)) assert.ok([OLD, NEW].includes(params.incarnation), JSON.stringify(message));
+    // What is asked about the process that nobody follows is about whichever runs.
+    if (/^process\/(?!start|list)/.test(method) && params.afterSeq !== AFTER_EVERYTHING) assert.ok([OLD, NEW].includes(params.incarnation), JSON.stringify(message));
   }
   await host.end();
 });
@@ -299,7 +300,7 @@ test("a detached handle consumes its own start, also after the close of another 
   played.connection!.send({ method: "process/closed", params: { processId: "p", incarnation: NEW, seq: 2 } });
   await within("an answer behind that", host.call("environment/status", {}));
   played.connection!.disconnect();
-  await reported(played, AFTER_EVERYTHING, undefined);
+  await reported(played, AFTER_EVERYTHING, NEW);
   await host.end();
 });
 
@@ -310,7 +311,7 @@ test("a failed handle holds up no process that was restarted while its client wa
   played.connection!.send(invalid(OLD));
   await assert.rejects(within("the end", process.output().next()), ProtocolError);
   played.connection!.disconnect();
-  await reported(played, AFTER_EVERYTHING, undefined);
+  await reported(played, AFTER_EVERYTHING, NEW);
   const again = await within("a handle", host.attach("p"));
   assert.equal(again.incarnation, NEW);
   assert.equal(await next(again.output()), "new");
@@ -325,7 +326,7 @@ test("a full handle holds up no process that was restarted while its client was 
   played.connection!.send(output(1, "x".repeat(600_000), OLD));
   await within("an answer behind that", host.call("environment/status", {}));
   played.connection!.disconnect();
-  await reported(played, AFTER_EVERYTHING, undefined);
+  await reported(played, AFTER_EVERYTHING, NEW);
   const events = process.output();
   assert.equal((await next(events)).length, 600_000);
   await assert.rejects(within("the end", events.next()), RestartedError);
@@ -343,7 +344,7 @@ test("the answer to a read that names another start gives nothing to the handle"
   const events = process.output();
   played.connection!.disconnect();
   await assert.rejects(within("the end", events.next()), RestartedError);
-  await reported(played, AFTER_EVERYTHING, undefined);
+  await reported(played, AFTER_EVERYTHING, NEW);
   await host.end();
 });
 
@@ -392,7 +393,7 @@ test("a restart that is aborted while the connection is lost leaves a handle tha
     await assert.rejects(within("the abort", again), /enough/);
     if (outcome === "restarted") {
       await assert.rejects(within("the end", events.next()), RestartedError);
-      await reported(played, AFTER_EVERYTHING, undefined);
+      await reported(played, AFTER_EVERYTHING, NEW);
       assert.equal(await next((await within("a handle", host.attach("p"))).output()), "new");
     } else {
       assert.equal(await next(events), "more");
@@ -401,6 +402,107 @@ test("a restart that is aborted while the connection is lost leaves a handle tha
     }
     await host.end();
   }
+});
+
+/** Waits for that many reports that all of a start is consumed. */
+async function skipped(played: Played, times: number, incarnation: number): Promise<void> {
+  const are = (): boolean => played.requests("flow/consumed").filter(({ seq, incarnation: of }) => seq === AFTER_EVERYTHING && of === incarnation).length >= times;
+  await played.server.until(`${times} reports of ${incarnation}`, are);
+}
+
+test("giving up a handle before it is confirmed consumes nothing of the process before a restart", async () => {
+  await using played = await Played.start(({ id, method, params }, { connection }) => {
+    if (method === "process/restart") connection!.send({ id, result: { processId: "p", pid: 2, incarnation: NEW, replayed: false } });
+    const isProbe = method === "process/read" && params.incarnation === undefined;
+    if (isProbe) connection!.send({ id, result: { ...readReply(["new"], params), incarnation: NEW } });
+    // What would confirm it gets no answer.
+    return isProbe || method === "process/restart" || (method === "process/read" && params.incarnation === NEW);
+  });
+  const host = await connect(played.server.url);
+  const first = await host.start(["x"], { id: "p" });
+  const second = await within("the restart", first.restart());
+  second.detach();
+  await skipped(played, 1, NEW);
+  played.lists.push(NEW);
+  const third = await within("a handle", host.attach("p"));
+  third.detach();
+  await within("an answer behind that", host.call("environment/status", {}));
+  assert.deepEqual(played.requests("flow/consumed").filter(({ incarnation }) => incarnation !== NEW), []);
+  await skipped(played, 2, NEW);
+  played.connection!.send(output(1, "old", OLD));
+  assert.equal(await next(first.output()), "old");
+  await host.end();
+});
+
+test("a refused start does not hold up the process that has its id and that nobody follows", async () => {
+  for (const before of ["given up", "never followed"]) {
+    let starts = before === "given up" ? 0 : 1;
+    await using played = await Played.start(({ id, method }, { connection }) => {
+      if (method !== "process/start" || starts++ === 0) return false;
+      connection!.send(output(2, "more", OLD));
+      connection!.send({ id, error: { code: -32600, message: "process `p` exists", data: { kind: "processExists" } } });
+      return true;
+    });
+    const host = await connect(played.server.url);
+    if (before === "given up") {
+      (await host.start(["x"], { id: "p" })).detach();
+      await skipped(played, 1, OLD);
+    }
+    await assert.rejects(within("the refusal", host.start(["x"], { id: "p" })), RefusedError);
+    await skipped(played, before === "given up" ? 2 : 1, OLD);
+    played.connection!.disconnect();
+    await skipped(played, 1, NEW);
+    await host.end();
+  }
+});
+
+test("a handle that has read all holds up no process that was started again while its client was away", async () => {
+  await using played = await Played.start(({ method }, { connection }) => {
+    if (method !== "process/start") return false;
+    queueMicrotask(() => {
+      connection!.send(output(1, "old", OLD));
+      connection!.send({ method: "process/exited", params: { processId: "p", incarnation: OLD, seq: 2, exitCode: 3 } });
+      connection!.send({ method: "process/closed", params: { processId: "p", incarnation: OLD, seq: 3 } });
+    });
+    return false;
+  });
+  const host = await connect(played.server.url);
+  const process = await host.start(["x"], { id: "p" });
+  assert.equal((await within("its output", process.collect())).stdoutText, "old");
+  played.connection!.disconnect();
+  await reported(played, AFTER_EVERYTHING, NEW);
+  assert.equal((await process.wait()).exitCode, 3);
+  assert.equal((await within("a handle", host.attach("p"))).incarnation, NEW);
+  await host.end();
+});
+
+test("the late answer to a restart does not take the place of a later one", async () => {
+  const NEWEST = NEW + 1;
+  const ids: unknown[] = [];
+  await using played = await Played.start(({ id, method, params }, { connection, round }) => {
+    if (method === "process/restart") ids.push(id);
+    const isRead = method === "process/read" && round > 1;
+    if (isRead && params.incarnation === NEWEST) connection!.send({ id, result: { ...readReply(["newest"], params), incarnation: NEWEST } });
+    else if (isRead) connection!.send({ id, error: RESTARTED });
+    return isRead || method === "process/restart";
+  });
+  const host = await connect(played.server.url);
+  const first = await host.start(["x"], { id: "p" });
+  const [restarting, again] = [first.restart(), first.restart()];
+  await played.server.until("both restarts", () => ids.length === 2);
+  played.connection!.disconnect();
+  await played.server.until("both again", () => ids.length === 4);
+  for (const [id, incarnation] of [[ids[3], NEWEST], [ids[2], NEW]]) {
+    played.connection!.send({ id, result: { processId: "p", pid: incarnation, incarnation, replayed: true } });
+  }
+  const [late, newest] = await within("both answers", Promise.all([restarting, again]));
+  assert.deepEqual([late.incarnation, newest.incarnation], [NEW, NEWEST]);
+  const events = newest.output();
+  assert.equal(await next(events), "newest");
+  played.connection!.send(output(2, "more", NEWEST));
+  assert.equal(await next(events), "more");
+  await allRestarted({ late: late.output().next() });
+  await host.end();
 });
 
 /** Restarts a process as soon as the server has noticed that its client is gone. */

@@ -38,12 +38,17 @@ export class LineLink implements Link {
       input.on("close", () => onEnd("the server closed the connection"));
       output.on("error", (error) => onEnd(error.message));
     });
+    output.on("drain", () => this.#receiver?.onDrain());
     if (received) return;
     input.pause();
     input.on("data", (chunk: Buffer) => {
       this.#received.push(chunk);
       this.onBytes();
     });
+  }
+
+  get isFull(): boolean {
+    return this.#output.writableNeedDrain;
   }
 
   start(receiver: Receiver): void {

@@ -42,6 +42,9 @@ export async function openProgram({ argv, env, cwd }: ProgramTarget, signal: Abo
   }
   return {
     hasServerPings: link.hasServerPings,
+    get isFull() {
+      return link.isFull;
+    },
     start: (receiver) => link.start(receiver),
     send: (message) => link.send(message),
     async close() {

@@ -49,6 +49,8 @@ export class WebSocketLink implements Link {
   /** The pieces of a message that arrives in several frames. */
   #fragments: Buffer[] = [];
   #queued: Frame[] = [];
+  /** The payload of the newest ping that is not answered. */
+  #pong: Buffer | undefined;
   #receiver: Receiver | undefined;
   #endReason: string | undefined;
   readonly #ended: Promise<void>;
@@ -58,6 +60,10 @@ export class WebSocketLink implements Link {
     this.#socket = socket;
     this.#received = received;
     this.#ended = new Promise((resolve) => (this.#onEnded = resolve));
+    socket.on("drain", () => {
+      this.#sendPong();
+      this.#receiver?.onDrain();
+    });
   }
 
   /**
@@ -165,7 +171,9 @@ export class WebSocketLink implements Link {
         return deliverBytes(whole, 0, whole.length, this.#receiver!);
       }
       case PING:
-        return this.#queue({ opcode: PONG, payload: Buffer.from(bytes.subarray(start, end)) });
+        this.#pong = Buffer.from(bytes.subarray(start, end));
+        if (!this.isFull) this.#sendPong();
+        return;
       case PONG:
         return this.#receiver!.onPong();
       case CLOSE: {
@@ -184,6 +192,16 @@ export class WebSocketLink implements Link {
   #violation(what: string): void {
     this.#socket.destroy();
     this.#onSocketEnd(`the server sent an invalid frame: ${what}`);
+  }
+
+  get isFull(): boolean {
+    return this.#socket.writableNeedDrain;
+  }
+
+  /** Answers the newest ping, and with it those before. */
+  #sendPong(): void {
+    if (this.#pong) this.#queue({ opcode: PONG, payload: this.#pong });
+    this.#pong = undefined;
   }
 
   send(message: Outgoing): void {
