@@ -192,3 +192,50 @@ async def test_a_process_whose_close_waits_for_a_read_is_forgotten_after_its_res
         assert [chunk.data async for chunk in chunks] == [b"rest"]
         assert host._session._earlier == {}
         assert server.connections == 2
+
+
+async def test_output_before_the_answer_that_confirms_a_process_comes_to_its_consumer_after_a_restart() -> None:
+    p = Restartable()
+    async with p.server as server, remex_client.connect(server.url) as host:
+        process, chunks = await following(p, host)
+        p.holds_reads = True
+        await p.disconnect()
+        # As a real server spells it.
+        params = {"processId": "p", "incarnation": OLD, "seq": 2, **chunk("rest")}
+        server.send(json.dumps({"method": "process/output", "params": params}, separators=(",", ":")))
+        await process.restart()
+        p.incarnation = NEW
+        await p.answer_reads(1)
+        assert await next_text(chunks) == "rest"
+        p.end(3, 9, OLD)
+        assert [event async for event in chunks] == []
+
+
+@pytest.mark.parametrize("has_handle", [True, False])
+async def test_the_late_answer_to_a_restart_does_not_take_the_place_of_a_later_one(has_handle: bool) -> None:
+    p = Restartable()
+    async with p.server as server, remex_client.connect(server.url) as host:
+        process = await host.start(["x"], name="p")
+        other = await host.process("p")
+        p.holds_restarts = True
+        late = asyncio.create_task(other.restart() if has_handle else host.process_ref("s", "p").restart())
+        await server.received_message("a restart", lambda _: len(p.sent("process/restart")) == 1)
+        newest = asyncio.create_task(process.restart())
+        await server.received_message("both restarts", lambda _: len(p.sent("process/restart")) == 2)
+        await p.disconnect()
+        await server.received_message("both again", lambda _: len(p.sent("process/restart")) == 4)
+        p.incarnation, p.log = NEW + 1, ["newest"]
+        first, second = [m["id"] for m in server.received if m.get("method") == "process/restart"][-2:]
+        for call_id, incarnation in ((second, NEW + 1), (first, NEW)):
+            result = {"pid": incarnation, "incarnation": incarnation, "replayed": True}
+            server.send(json.dumps({"id": call_id, "result": result}))
+        await within(10, "both answers", asyncio.gather(late, newest))
+        assert (process.pid, process.incarnation) == (NEW + 1, NEW + 1)
+        chunks = process.chunks()
+        assert await next_text(chunks) == "newest"
+        p.output(2, "more", NEW + 1)
+        assert await next_text(chunks) == "more"
+        p.log += ["more", "most"]
+        await p.disconnect()
+        assert await next_text(chunks) == "most"
+        await is_restarted("the output of the old one", other.chunks().__anext__())

@@ -53,7 +53,7 @@ class Owner(Protocol):
     def on_request(self, call_id: object) -> None:
         """Refuses a request of the server."""
 
-    def report_consumed(self, process_id: str, seq: int, incarnation: int | None = None) -> None:
+    def report_discarded(self, process_id: str, seq: int, incarnation: int | None) -> None:
         """Tells the server that everything up to an event is consumed, which nobody here follows."""
 
     def on_closed(self, process_id: str, incarnation: int | None) -> None:
@@ -101,9 +101,9 @@ class Inbox:
                 chunk = Chunk(seq, stream_of(stream), data)
                 queue = self._owner.queue_for(process_id, incarnation)
                 if queue is not None:
-                    queue.on_output(chunk)
+                    queue.on_output(chunk, incarnation)
                 else:
-                    self._owner.report_consumed(process_id, seq, incarnation)
+                    self._owner.report_discarded(process_id, seq, incarnation)
                 return
         try:
             message = json.loads(str(memoryview(buffer)[start:end], "utf-8"))
@@ -145,12 +145,12 @@ class Inbox:
             return
         incarnation = optional_number(params, "incarnation")
         queue = self._owner.queue_for(process_id, incarnation)
+        if queue is None:
+            self._owner.report_discarded(process_id, event.seq, incarnation)
         if isinstance(event, Closed):
             self._owner.on_closed(process_id, incarnation)
         if queue is not None:
             queue.on_event(event, incarnation)
-        else:
-            self._owner.report_consumed(process_id, event.seq, incarnation)
 
     def _on_output(self, params: dict[str, Any]) -> None:
         self._on_process(params, decode_chunk(params))
@@ -201,7 +201,7 @@ class Inbox:
                 if (queue := self._owner.queue_for(process_id, incarnation)) is not None:
                     queue.on_protocol_error(error)
                 else:
-                    self._owner.report_consumed(process_id, AFTER_EVERYTHING, incarnation)
+                    self._owner.report_discarded(process_id, AFTER_EVERYTHING, incarnation)
             return
         for key in (("http", ids.get("requestId")), ("watch", ids.get("watchId"))):
             if isinstance(key[1], str) or number_or_none(key[1]) is not None:

@@ -64,6 +64,8 @@ class Link(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._pong: bytes | None = None
         self._is_flush_due = False
+        #: Whether much of what was sent still waits for the server to read it.
+        self._is_full = False
 
     def attach(self, handler: Handler) -> None:
         """Sets the handler of messages, and gives it those that have arrived already."""
@@ -99,10 +101,11 @@ class Link(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         urgent: list[bytes] = []
-        if self._pong is not None:
+        # Only the newest of these matter, so a server that does not read must not collect them.
+        if self._pong is not None and not self._is_full:
             urgent.append(frame(_PONG, self._pong))
             self._pong = None
-        if self.handler is not None:
+        if self.handler is not None and not self._is_full:
             for note in self.handler.take_notes():
                 urgent.append(frame(_TEXT, note) if self.is_websocket else note + b"\n")
         out = urgent + self._out
@@ -142,6 +145,13 @@ class Link(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # The transports of other event loops, such as uvloop, are not instances of asyncio's classes.
         self._transport = cast(asyncio.WriteTransport, transport)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self.wake()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         self._make_room(_MIN_ROOM)

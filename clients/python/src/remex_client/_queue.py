@@ -153,7 +153,7 @@ class EventQueue:
             self._deliver(None)
         self._act()
 
-    def on_output(self, chunk: Chunk) -> None:
+    def on_output(self, chunk: Chunk, incarnation: int | None = None) -> None:
         """Handles output, which is nearly always simply the next event."""
         seq = chunk.seq
         is_open = self._follows and not self.is_replaced and self.failed is None and self.closed is None
@@ -169,7 +169,7 @@ class EventQueue:
                 self._drop_consumed()
                 self._act()
         else:
-            self.on_event(chunk)
+            self.on_event(chunk, incarnation)
 
     def on_event(self, event: Event, incarnation: int | None = None) -> None:
         """Handles a notification, which names the incarnation of a process that can be restarted."""

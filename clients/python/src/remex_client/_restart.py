@@ -42,10 +42,14 @@ async def restart(
                     current.handles += 1
                     on_restarted(current, pid)
                 return
+            replayed = bool(reply.get("replayed"))
+            if replayed and incarnation is not None and current is not None and current is not old:
+                # The answer is late: a later restart has put that one in its place.
+                return
             # Older servers, which tell no incarnation, stream nothing of the old process after this answer.
             session.replace_queue(process_id, new, incarnation, has_rest=incarnation is not None)
             if (queue := session.queues.get(process_id)) is not None:
-                queue.on_started(bool(reply.get("replayed")), incarnation)
+                queue.on_started(replayed, incarnation)
             if new is not None:
                 on_restarted(new, pid)
 

@@ -33,7 +33,7 @@ from ._errors import (
 from ._event import number_or_none
 from ._inbox import Inbox
 from ._keep_alive import keep_alive
-from ._notes import Notes
+from ._notes import Notes, refusal
 from ._options import ConnectionState, Options, Resume
 from ._queue import AFTER_EVERYTHING, EventQueue, ids_of
 from ._route import Route, RouteKey
@@ -354,6 +354,13 @@ class Session:
             self._notes.add_consumed(process_id, incarnation, seq)
             self._wake()
 
+    def report_discarded(self, process_id: str, seq: int, incarnation: int | None) -> None:
+        """The same for an event that nobody here follows."""
+        if "consumed" in self._enabled:
+            is_known = process_id in self._unfollowed and incarnation in (None, self._unfollowed[process_id])
+            self._notes.add_discarded(process_id, incarnation, seq, is_known=is_known)
+            self._wake()
+
     def report_body_consumed(self, request_id: str, seq: int) -> None:
         """Reports up to which part a streamed body is consumed."""
         if "consumed" in self._enabled:
@@ -422,9 +429,11 @@ class Session:
 
     def on_request(self, call_id: object) -> None:
         """Refuses a request of the server."""
-        error = {"code": UNKNOWN_METHOD, "message": "this client accepts no requests"}
-        if self._connector.link is not None:
-            self._connector.link.send(encode({"error": error, "id": call_id}))
+        if self._connection is not None:
+            self._notes.add_refusal(call_id)
+            self._wake()
+        elif self._connector.link is not None:
+            self._connector.link.send(refusal(call_id))
 
     def on_answer(self, call_id: object, message: dict[str, Any]) -> None:
         """Handles the answer to a request."""

@@ -283,6 +283,12 @@ class _ProgramProtocol(asyncio.SubprocessProtocol):
         assert stdin is not None
         self._link.connection_made(stdin)
 
+    def pause_writing(self) -> None:
+        self._link.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._link.resume_writing()
+
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
             self._link.feed(data)

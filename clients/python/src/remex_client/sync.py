@@ -384,7 +384,8 @@ class Process(ProcessRef):
 
         Afterwards, this handle is that of the new process: `pid`, `exit`, `wait`, `stdin` and new consumers of output.
         Consumers from before get the rest of the old output and end, with a `RefusedError` (`unknownProcess`) if not
-        all of it arrives; so do other handles on the old process.
+        all of it arrives; so do other handles on the old process. What such a consumer has not read yet holds up the
+        output of the new process; another handle that nobody reads keeps up to 1 MiB of the rest, and fails beyond it.
 
             process = host.start(["worker"], restartable=True)
             ...
