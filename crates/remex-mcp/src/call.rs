@@ -1,14 +1,9 @@
 //! One tool call: whether it was cancelled, and who hears of its progress.
 
-use std::{
-    collections::HashSet,
-    future::Future,
-    pin::pin,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashSet, future::Future, pin::pin, sync::Mutex, time::Duration};
 
 use hyper::http::request::Parts;
+use remex_base::lock;
 use rmcp::{
     Peer, RoleServer,
     model::{ProgressNotificationParam, ProgressToken, RequestId},
@@ -46,7 +41,7 @@ pub(crate) struct Cancellations {
 
 impl Cancellations {
     pub(crate) fn note(&self, id: RequestId) {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = lock(&self.ids);
         if ids.len() >= MAX_CANCELLED {
             ids.clear();
         }
@@ -59,7 +54,7 @@ impl Cancellations {
         loop {
             let mut noted = pin!(self.noted.notified());
             noted.as_mut().enable();
-            if self.ids.lock().unwrap_or_else(PoisonError::into_inner).remove(id) {
+            if lock(&self.ids).remove(id) {
                 return;
             }
             noted.await;

@@ -9,7 +9,7 @@ use std::{
     convert::Infallible,
     fmt,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::Duration,
 };
 
@@ -22,6 +22,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use remex_base::lock;
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
@@ -232,7 +233,7 @@ impl Guard {
     }
 
     fn strangers(&self) -> MutexGuard<'_, VecDeque<(Arc<Connection>, AbortHandle)>> {
-        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.strangers)
     }
 
     /// Checks who is at the other end of a connection, once.

@@ -15,12 +15,13 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{
-        Arc, Mutex as StdMutex, PoisonError,
+        Arc, Mutex as StdMutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use remex_base::lock;
 use remex_client::process::ProcessRef;
 use rmcp::{
     handler::server::{common::schema_for_empty_input, tool::schema_for_input},
@@ -396,7 +397,7 @@ impl Tools {
 
     /// Returns where the model is in the output of a process.
     fn followed(&self, environment: &str, process: &ProcessRef) -> Arc<Mutex<Followed>> {
-        let mut followed = self.shared.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = lock(&self.shared.followed);
         if followed.len() >= MAX_FOLLOWED {
             followed.retain(|_, followed| Arc::strong_count(followed) > 1);
         }
@@ -404,7 +405,7 @@ impl Tools {
     }
 
     fn forget(&self, environment: &str, process: &ProcessRef) {
-        let mut followed = self.shared.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = lock(&self.shared.followed);
         followed.remove(&key(environment, process));
     }
 }

@@ -1,8 +1,4 @@
-//! Memory of messages, and files that may be trusted.
+//! Memory of messages, and the halves of a connection.
 
 pub(crate) mod halves;
 pub mod memory;
-#[cfg(feature = "server")]
-pub(crate) mod regular_file;
-#[cfg(feature = "server")]
-pub(crate) mod writers;

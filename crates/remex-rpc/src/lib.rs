@@ -18,10 +18,6 @@ pub use frames::websocket;
 #[cfg(feature = "tls")]
 pub use links::tls;
 
-#[cfg(feature = "server")]
-pub use base::regular_file::{open_given, open_regular};
-#[cfg(feature = "server")]
-pub use base::writers::{OthersCanWrite, check_writers, is_unmapped};
 pub use frames::frame_reader::{FrameReader, Incoming};
 pub use frames::framing::{Framing, Role};
 pub use frames::send_buffer::SendBuffer;

@@ -12,6 +12,10 @@ mod target;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
+use remex_base::{
+    limits::Limits,
+    trace::{self, RequestFacts, RequestTrace},
+};
 use remex_process::Size;
 use remex_proto::{
     Call, ClientNote, ErrorKind, PROTOCOL_VERSION, RequestId, RpcError, TraceContext,
@@ -39,10 +43,6 @@ use crate::{
         fs::{FileCalls, PathGuard},
         http::{BodyPace, HttpCalls},
         watch::Watches,
-    },
-    base::{
-        limits::Limits,
-        trace::{self, RequestFacts, RequestTrace},
     },
     engine::{Owner as _, Request},
     outbox::{Observation, Outbox, Responder, close_code::POLICY},

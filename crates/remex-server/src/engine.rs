@@ -47,6 +47,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::{clock::now_ms, limits::Limits, lock};
 use remex_process::{Attempt, Leader, Pid, Tag, tree};
 use remex_proto::{
     process::{self as wire, ExitCause},
@@ -55,7 +56,6 @@ use remex_proto::{
 use tokio::sync::Notify;
 
 use crate::{
-    base::{clock::now_ms, limits::Limits},
     shared::{
         account::{Account, Charge, Kind},
         host::Host,
@@ -459,7 +459,7 @@ impl<A: Audience> Engine<A> {
     }
 
     pub(crate) fn state(&self) -> StateGuard<'_, A> {
-        StateGuard(self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        StateGuard(lock(&self.state))
     }
 }
 

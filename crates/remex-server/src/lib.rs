@@ -6,8 +6,6 @@
 
 // From bottom to top: each room uses only those above it in this list. `tests/architecture.rs` in the package `remex`
 // checks that, and has the order of the modules in each room.
-mod base;
-
 mod access;
 
 mod state;
@@ -44,9 +42,9 @@ pub use access::scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use access::socket_owner::check_unconfined;
 pub use access::token;
 pub use access::token::TokenGrant;
-pub use base::limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
-pub use base::trace::SetParent;
 pub use edge::collect::{CollectError, collect_state};
 pub use edge::keeper::{KeeperError, keep, knows_tables};
 pub use edge::server::{CreateError, Server};
+pub use remex_base::limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
+pub use remex_base::trace::SetParent;
 pub use shared::confinement::CredentialRecord;

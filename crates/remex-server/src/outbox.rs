@@ -30,13 +30,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use remex_base::{limits::Limits, lock};
 use remex_proto::{
     RequestId, RpcError, ServerNote, call::Note, http::BodyDelta, message::BodyFrame, state::output_log::Seq,
 };
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::{
-    base::limits::Limits,
     engine::ReadExtent,
     shared::account::{Charge, Kind},
 };
@@ -572,6 +572,6 @@ impl Outbox {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.queue)
     }
 }

@@ -325,7 +325,7 @@ fn is_there(path: &Path) -> bool {
 pub(crate) fn trusted_text(path: &Path) -> Result<String, FileError> {
     let (text, access) = contents(path)?;
     access.allows_programs(path)?;
-    remex_rpc::check_writers(path).map_err(|error| denied(&error.reason(), &error.hint()))?;
+    remex_base::writers::check_writers(path).map_err(|error| denied(&error.reason(), &error.hint()))?;
     Ok(text)
 }
 
@@ -337,7 +337,7 @@ pub(crate) fn trusted_text(path: &Path) -> Result<String, FileError> {
 pub fn server_token(path: &Path) -> Result<String, FileError> {
     let token = token(path)?;
     #[cfg(target_os = "linux")]
-    remex_rpc::check_writers(path).map_err(|error| denied(&error.reason(), &error.hint()))?;
+    remex_base::writers::check_writers(path).map_err(|error| denied(&error.reason(), &error.hint()))?;
     Ok(token)
 }
 

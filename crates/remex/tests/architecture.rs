@@ -16,12 +16,19 @@ use layers::LAYERS;
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 25] = [
+const ARROWS: [(&str, &str); 33] = [
+    // Errors, requests and the limits of a log, in the types of the wire; only where there is a server.
+    ("remex-base", "remex-proto"),
     ("remex-rpc", "remex-proto"),
+    // Names in certificates, and files that may be trusted.
+    ("remex-rpc", "remex-base"),
     // Profiles arrive in the types of the wire.
     ("remex-sandbox", "remex-proto"),
     // Policies are enforced where processes start.
     ("remex-process", "remex-sandbox"),
+    // How a mutex is locked.
+    ("remex-process", "remex-base"),
+    ("remex-server", "remex-base"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),
     ("remex-server", "remex-process"),
@@ -30,20 +37,28 @@ const ARROWS: [(&str, &str); 25] = [
     ("remex-server", "remex-log"),
     // Streams, cursors, holds and gaps.
     ("remex-log", "remex-proto"),
+    // How a mutex is locked.
+    ("remex-client", "remex-base"),
     ("remex-client", "remex-proto"),
     ("remex-client", "remex-rpc"),
     // A client's trace becomes that of a span.
     ("remex-otlp", "remex-proto"),
     ("remex-mcp", "remex-client"),
+    // How a mutex is locked.
+    ("remex-mcp", "remex-base"),
     // The matcher of output, and paths.
     ("remex-mcp", "remex-proto"),
     ("remex", "remex-server"),
     ("remex", "remex-client"),
+    // Files that may be trusted, and names in certificates.
+    ("remex", "remex-base"),
     // The library describes the host.
     ("remex", "remex-proto"),
     // The library links a server and a client in one process.
     ("remex", "remex-rpc"),
     ("remex-cli", "remex"),
+    // Names in certificates, and how a mutex is locked.
+    ("remex-cli", "remex-base"),
     // The program serves.
     ("remex-cli", "remex-server"),
     ("remex-cli", "remex-client"),

@@ -12,7 +12,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
-use remex_rpc::tls::{CertificateName, Pin};
+use remex_base::certificate::CertificateName;
+use remex_rpc::tls::Pin;
 use time::{Duration, OffsetDateTime};
 
 use super::Outcome;

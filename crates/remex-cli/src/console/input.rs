@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use remex_base::lock;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::mpsc;
 
@@ -93,7 +94,7 @@ impl Gate {
     }
 
     fn state(&self) -> MutexGuard<'_, GateState> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.0)
     }
 
     /// Waits while the gate is closed, and returns whether it was.

@@ -5,9 +5,11 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Instant,
 };
+
+use remex_base::lock;
 
 use crate::{
     console::{
@@ -36,7 +38,7 @@ struct Shown {
 }
 
 fn shown() -> MutexGuard<'static, Shown> {
-    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&SHOWN)
 }
 
 /// Records which screen the shown program uses.

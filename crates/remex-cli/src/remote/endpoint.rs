@@ -9,13 +9,14 @@ use std::{
     io::{self, IsTerminal as _},
     path::Path,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use remex::environments::{self, Configured, Source, Warning, configured, token};
+use remex_base::lock;
 use remex_client::{
     Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target, TraceContext,
     environment::{Definitions, Id, LocalInclusion},
@@ -540,7 +541,7 @@ pub(crate) fn unusable(kind: Kind, error: &environments::Error) -> Failure {
 /// Prints warnings, each one once.
 fn tell<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut told = lock(&TOLD);
     for warning in warnings.into_iter().map(Warning::to_string) {
         if !told.contains(&warning) {
             print::note(&warning);

@@ -20,10 +20,11 @@ mod truncate;
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use remex_base::lock;
 use tokio::time::Instant;
 
 pub use clock::{Clock, RealTime};
@@ -532,7 +533,7 @@ impl Agent {
 
 impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 }
 

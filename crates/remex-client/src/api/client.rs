@@ -4,9 +4,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
+use remex_base::lock;
 use remex_proto::{
     Call,
     call::Request,
@@ -388,12 +389,12 @@ impl Client {
 
     /// Adds a follower, until it is dropped.
     pub(crate) fn add_follower(&self, follower: Weak<dyn Follower>) {
-        self.owner.followers.lock().unwrap_or_else(PoisonError::into_inner).push(follower);
+        lock(&self.owner.followers).push(follower);
     }
 
     /// Tells all followers about a process that was started.
     pub(crate) fn announce(&self, process_id: &str) {
-        let mut followers = self.owner.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followers = lock(&self.owner.followers);
         followers.retain(|follower| follower.strong_count() > 0);
         for follower in followers.iter().filter_map(Weak::upgrade) {
             follower.on_started(self, process_id);

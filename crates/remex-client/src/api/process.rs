@@ -19,6 +19,7 @@ mod wait;
 
 use std::{sync::Arc, time::Duration};
 
+use remex_base::lock;
 use remex_proto::process as wire;
 
 pub use crate::base::event::{Chunk, Closed, Event, Exit, Gap};
@@ -269,7 +270,7 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub fn stdin(&self) -> Option<Stdin> {
-        let mut slot = self.handle.stdin.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = lock(&self.handle.stdin);
         match std::mem::replace(&mut *slot, StdinSlot::Empty) {
             StdinSlot::Empty => None,
             StdinSlot::Owned(stdin) => Some(*stdin),
@@ -318,7 +319,7 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub fn detach(self) -> ProcessRef {
-        let mut slot = self.handle.stdin.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = lock(&self.handle.stdin);
         if let StdinSlot::Owned(stdin) = std::mem::replace(&mut *slot, StdinSlot::Foreign) {
             stdin.forget();
         }

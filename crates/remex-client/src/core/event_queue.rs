@@ -9,12 +9,13 @@ mod state;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
 };
 
+use remex_base::lock;
 use remex_proto::{
     flow::WINDOW_BYTES,
     process as wire,
@@ -398,6 +399,6 @@ impl EventQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

@@ -22,11 +22,12 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use remex_base::lock;
 use remex_proto::{
     Call,
     environment::Info,
@@ -522,7 +523,7 @@ impl Core {
     }
 
     fn lock(&self) -> MutexGuard<'_, CoreState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

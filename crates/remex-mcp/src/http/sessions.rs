@@ -5,13 +5,14 @@
 use std::{
     collections::HashMap,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll},
     time::Instant,
 };
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use remex_base::lock;
 use rmcp::transport::streamable_http_server::session::{
     SessionId, SessionManager as _, local::LocalSessionManager,
 };
@@ -80,7 +81,7 @@ impl SessionTable {
     }
 
     fn used(&self) -> MutexGuard<'_, HashMap<SessionId, Use>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.used)
     }
 }
 
@@ -93,7 +94,7 @@ pub(super) struct RequestGuard {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = lock(&self.used);
         if let Some(entry) = used.get_mut(&self.id) {
             entry.requests = entry.requests.saturating_sub(1);
             entry.last = Instant::now();

@@ -2,9 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
+use remex_base::lock;
 use remex_client::{
     Client,
     fs::{CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, copy_trees},
@@ -76,7 +77,7 @@ impl Tools {
             return Err(Problem::new("the copy was cancelled; what is complete stays"));
         };
         let Ok(()) = copied;
-        let copied = std::mem::take(&mut *counted.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let copied = std::mem::take(&mut *lock(&counted.0));
         let text = if copied.failures.is_empty() {
             let mut text = format!("copied {} files and links", copied.copied);
             for label in &copied.left_out {
@@ -103,13 +104,13 @@ impl CopyObserver for Counted {
 
     fn on_action(&self, action: CopyAction, _: &str, _: &str) -> Result<(), Self::Stop> {
         if matches!(action, CopyAction::Copy | CopyAction::Link) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).copied += 1;
+            lock(&self.0).copied += 1;
         }
         Ok(())
     }
 
     fn on_special(&self, label: &str) -> Result<(), Self::Stop> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).left_out.push(label.to_owned());
+        lock(&self.0).left_out.push(label.to_owned());
         Ok(())
     }
 
@@ -123,7 +124,7 @@ impl CopyObserver for Counted {
             other => format!("{other:?}"),
         };
         let text = format!("{}: {why}", failure.label);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).failures.push(text);
+        lock(&self.0).failures.push(text);
         Ok(())
     }
 }

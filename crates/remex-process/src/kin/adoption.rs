@@ -10,7 +10,7 @@ use std::{
     os::fd::AsFd as _,
     path::PathBuf,
     process::{Child, Command},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use rustix::{
@@ -132,7 +132,7 @@ pub fn spawn_own(command: &mut Command) -> io::Result<Child> {
 ///
 /// Returns whether it has to be called again soon, even if no other child ends.
 pub fn reap_orphans() -> bool {
-    let _looking = LOOKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _looking = remex_base::lock(&LOOKING);
     let Some(before) = lock().clone() else { return false };
     let Some(children) = children_of(before.own) else { return false };
     let now = now();
@@ -417,7 +417,7 @@ fn now() -> u64 {
 }
 
 fn lock() -> MutexGuard<'static, Option<Adoption>> {
-    ADOPTION.lock().unwrap_or_else(PoisonError::into_inner)
+    remex_base::lock(&ADOPTION)
 }
 
 #[cfg(test)]

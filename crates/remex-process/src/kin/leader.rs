@@ -3,8 +3,10 @@
 use std::{
     io,
     os::fd::BorrowedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
+
+use remex_base::lock;
 
 use crate::{
     Pid, Signal,
@@ -68,7 +70,7 @@ impl Leader {
     }
 
     fn reaped(&self) -> MutexGuard<'_, bool> {
-        self.reaped.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reaped)
     }
 }
 

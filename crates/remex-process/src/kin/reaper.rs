@@ -4,10 +4,11 @@
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     thread,
 };
 
+use remex_base::lock;
 use rustix::{
     event::{EventfdFlags, Timespec, epoll, eventfd},
     process::{PidfdFlags, pidfd_open},
@@ -43,7 +44,7 @@ static ORPHANS: Mutex<Option<Arc<Orphans>>> = Mutex::new(None);
 
 /// Starts the reaping thread once per program.
 pub(crate) fn start() -> io::Result<()> {
-    let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut orphans = lock(&ORPHANS);
     if orphans.is_none() {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -63,7 +64,7 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
         return;
     }
     // Without the thread, no child was ever started.
-    let Some(orphans) = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
+    let Some(orphans) = lock(&ORPHANS).clone() else { return };
     let data = epoll::EventData::new_u64(pidfd.as_raw_fd() as u64);
     match epoll::add(&orphans.set, &pidfd, data, epoll::EventFlags::IN) {
         // The set owns the descriptor from now on.
@@ -100,7 +101,7 @@ impl Orphans {
     }
 
     fn unwatched(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
-        self.unwatched.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unwatched)
     }
 }
 

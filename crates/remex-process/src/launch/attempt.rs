@@ -7,11 +7,12 @@
 use std::{
     os::fd::BorrowedFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicI32, Ordering::SeqCst},
     },
 };
 
+use remex_base::lock;
 use tokio::sync::Notify;
 
 use crate::{
@@ -108,18 +109,18 @@ impl Birth {
 
     /// Records that the spawning thread now owns the pidfd.
     pub(crate) fn on_created(&self) {
-        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.made) = true;
     }
 
     fn begin_again(&self) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = lock(&self.made);
         *made = false;
         self.exists.store(false, SeqCst);
         self.pidfd.store(-1, SeqCst);
     }
 
     fn abort(&self) {
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = lock(&self.made);
         // A child that does not exist yet checks `aborted` first.
         if *made || !self.exists.load(SeqCst) {
             return;

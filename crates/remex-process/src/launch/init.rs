@@ -7,7 +7,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{
             AtomicI32,
             Ordering::{Relaxed, SeqCst},
@@ -15,6 +15,7 @@ use std::{
     },
 };
 
+use remex_base::lock;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     pipe::{PipeFlags, pipe_with},
@@ -98,7 +99,7 @@ impl SpareInits {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<(c_int, NewInit)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

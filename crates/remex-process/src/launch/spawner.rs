@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::lock;
 use rustix::fs::{Mode, OFlags};
 use tokio::{
     io::Interest,
@@ -251,7 +252,7 @@ impl SpawnJob {
 
 impl ThreadPool {
     fn jobs(&self) -> MutexGuard<'_, JobQueue> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.jobs)
     }
 
     fn push(&self, job: SpawnJob) {

@@ -12,13 +12,14 @@ use std::{
     os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use remex_base::lock;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::base::sys::above_stdio;
@@ -264,7 +265,7 @@ impl Cgroups {
     }
 
     fn discarded(&self) -> MutexGuard<'_, Vec<PathBuf>> {
-        self.discarded.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.discarded)
     }
 }
 

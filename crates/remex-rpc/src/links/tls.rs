@@ -2,6 +2,7 @@
 //!
 //! Versions 1.2 and 1.3 only. Start at [`ServerTls`] for listeners, and at [`ClientTls`] for connections to them.
 
+#[cfg(feature = "server")]
 mod certificate;
 mod client;
 mod failure;
@@ -9,6 +10,7 @@ mod pem;
 mod pin;
 #[cfg(feature = "server")]
 mod server;
+mod validity;
 
 use std::{io, path::PathBuf};
 
@@ -17,12 +19,12 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-pub use certificate::{CertificateName, InvalidCertificateName, PeerCertificate, Validity};
 pub use client::{ClientFiles, ClientTls};
 pub use failure::TlsFailure;
 pub use pin::{InvalidPin, Pin};
 #[cfg(feature = "server")]
 pub use server::{NotEncrypted, Reloaded, ServerFiles, ServerTls};
+pub use validity::Validity;
 
 /// The protocol versions that are spoken.
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
@@ -61,7 +63,7 @@ pub enum TlsError {
     },
     /// Other users can change a file that decides who gets in.
     #[cfg(feature = "server")]
-    Writable(crate::OthersCanWrite),
+    Writable(remex_base::writers::OthersCanWrite),
     /// The host trusts no CA at all.
     NoRoots,
 }

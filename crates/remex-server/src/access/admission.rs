@@ -10,16 +10,14 @@ use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     hash::Hash,
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
+use remex_base::{limits::Limits, lock};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    access::{auth::SocketOwner, identity::Identity},
-    base::limits::Limits,
-};
+use crate::access::{auth::SocketOwner, identity::Identity};
 pub(crate) use reports::Refused;
 use reports::Reports;
 
@@ -208,7 +206,7 @@ impl AdmissionControl {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -4,10 +4,8 @@
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
-use remex_rpc::{
-    Refusal,
-    tls::{CertificateName, PeerCertificate},
-};
+use remex_base::certificate::{CertificateName, PeerCertificate};
+use remex_rpc::Refusal;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 

@@ -6,20 +6,21 @@ use std::{
     sync::Arc,
 };
 
+use remex_base::{
+    certificate::{CertificateName, PeerCertificate},
+    limits::Limits,
+    trace::SetParent,
+};
 use remex_proto::{
     ErrorKind, RpcError, environment,
     sandbox::{Hosts, Permissions},
 };
-use remex_rpc::tls::{CertificateName, PeerCertificate};
 use remex_sandbox::{Access, HostList, Policy, Preset};
 
-use crate::{
-    access::{
-        audit::AuditConfig,
-        scope::Scopes,
-        token::{CredentialFiles, TokenGrant},
-    },
-    base::{limits::Limits, trace::SetParent},
+use crate::access::{
+    audit::AuditConfig,
+    scope::Scopes,
+    token::{CredentialFiles, TokenGrant},
 };
 
 /// Everything a [`Server`](crate::Server) needs to know.

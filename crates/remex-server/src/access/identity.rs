@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use remex_rpc::tls::CertificateName;
+use remex_base::certificate::CertificateName;
 
 use crate::access::{
     audit::Claims,

@@ -4,9 +4,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
+
+use remex_base::lock;
 
 use crate::access::identity::Identity;
 
@@ -31,7 +33,7 @@ pub(crate) struct Rate {
 impl Rates {
     /// Returns the rate of an identity.
     pub(crate) fn of(&self, identity: &Identity) -> Arc<Rate> {
-        let mut rates = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rates = lock(&self.by_identity);
         if rates.len() >= REMEMBERED {
             // From then on, a new bucket is as full as theirs.
             let full = Instant::now().checked_sub(Duration::from_secs(1));
@@ -54,7 +56,7 @@ impl Rate {
     }
 
     fn next(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.next)
     }
 }
 

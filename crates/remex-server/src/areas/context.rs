@@ -4,6 +4,7 @@
 
 use std::{future::Future, sync::Arc};
 
+use remex_base::{supervise::supervise, threads::ClientThreads};
 use remex_proto::RequestId;
 use tokio::{
     sync::Semaphore,
@@ -13,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::{
-    base::{supervise::supervise, threads::ClientThreads},
     outbox::{ConnectionId, Outbox, close_code},
     shared::host::Host,
 };

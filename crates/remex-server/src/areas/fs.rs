@@ -26,16 +26,16 @@ mod walk;
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
+use remex_base::{
+    io_error::{create_error, io_error},
+    limits::Limits,
+    threads::ClientThreads,
+};
 use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, fs as wire, sandbox::Sandbox};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     areas::context::CallContext,
-    base::{
-        io_error::{create_error, io_error},
-        limits::Limits,
-        threads::ClientThreads,
-    },
     outbox::{CancelCheck, Encoding, Outbox, Reply, Responder},
     shared::{
         account::{Charge, Kind},

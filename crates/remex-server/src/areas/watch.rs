@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use remex_base::threads::ClientThreads;
 use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -26,7 +27,6 @@ use crate::{
         context::CallContext,
         fs::{FileCalls, PathAccess, PathGuard, PathLock, file_slot, native},
     },
-    base::threads::ClientThreads,
     outbox::{Outbox, Responder},
     shared::{
         account::{self, Account, Charge, Kind},

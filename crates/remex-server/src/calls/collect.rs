@@ -2,14 +2,14 @@
 
 use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
+use remex_base::{
+    clock::{now_ms, steady_ms},
+    supervise::defect,
+};
 use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 
 use super::{Calls, permission};
 use crate::{
-    base::{
-        clock::{now_ms, steady_ms},
-        supervise::defect,
-    },
     outbox::Responder,
     sessions::{process::Process, session::Session},
     state::durable::{ClosedLog, Rule, disk_space},

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::{compute::LARGE_MESSAGE, threads::ClientThreads};
 use remex_process::{Signal, tree};
 use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 
@@ -15,7 +16,6 @@ use super::{
     permission,
 };
 use crate::{
-    base::{compute::LARGE_MESSAGE, threads::ClientThreads},
     engine::{Backoff, HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable},
     outbox::{AfterSend, ConnectionId, Encoding, Responder},
     sessions::{

@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
+use remex_base::clock::now_ms;
 use remex_proto::process as wire;
 
 use crate::{
-    base::clock::now_ms,
     engine::Description,
     state::{
         durable::{

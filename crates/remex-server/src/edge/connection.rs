@@ -13,6 +13,7 @@ mod writing;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use remex_base::{compute::LARGE_MESSAGE, supervise::supervise};
 use remex_proto::{ClientNote, ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
     FrameReader, Framing, Incoming, WriteHalf,
@@ -26,7 +27,6 @@ use crate::{
         rate::Rate,
     },
     areas::context::FAILED,
-    base::{compute::LARGE_MESSAGE, supervise::supervise},
     calls::Calls,
     outbox::{
         self, Acks, Outbox, Responder, Sink,

@@ -18,12 +18,13 @@ use std::{
     os::fd::RawFd,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use remex_base::{clock::now_ms, lock};
 use remex_log::{Quota, Space as _};
 use remex_process::{Scope, Signal, Tags, tree};
 use remex_proto::{RpcError, process as wire};
@@ -36,7 +37,6 @@ use crate::{
         config::{CgroupUse, Config},
         unix_peer,
     },
-    base::clock::now_ms,
     engine::{Engine, Owner},
     shared::{account::Account, host::Host, resource_limits::LimitEnforcer},
     state::{
@@ -579,10 +579,6 @@ impl Owner<Announcer> for Keeper {
     fn on_closed(&self, process: &Arc<Kept>) {
         self.ended(process);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns what to announce of a process now.

@@ -14,12 +14,13 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use remex_base::{limits::Limits, lock, supervise::supervise, threads::OwnWork};
 use remex_process::{CgroupError, Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
 use remex_rpc::{Accepted, FrameReader, Framing, ListenAddress, Listener, memory::ServerEnd, tls::ServerTls};
@@ -37,7 +38,6 @@ use crate::{
         config::{Auth, Config, MetricsAccess},
         identity::Credential,
     },
-    base::{limits::Limits, supervise::supervise, threads::OwnWork},
     edge::{
         connection::{self, Link, Transport, Validity},
         tls::TlsListener,
@@ -441,7 +441,7 @@ impl Server {
 
     /// Ends the watchdog, or releases it to keep trying if something could not be killed.
     fn dismiss_watchdog(&self, ended: Ended) {
-        let watchdog = self.watchdog.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let watchdog = lock(&self.watchdog).take();
         match ended {
             Ended::All => drop(watchdog),
             Ended::NotAll => watchdog.into_iter().for_each(Watchdog::release),

@@ -3,17 +3,18 @@
 //! Start at [`TlsListener`].
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use remex_base::{certificate::PeerCertificate, lock, threads::OwnWork};
 use remex_rpc::{
     Stream,
-    tls::{NotEncrypted, PeerCertificate, ServerTls},
+    tls::{NotEncrypted, ServerTls},
 };
 use tokio::{net::TcpStream, time::Instant};
 
-use crate::{base::threads::OwnWork, shared::host::Host};
+use crate::shared::host::Host;
 
 /// How often the files are checked at most.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -95,7 +96,7 @@ impl TlsListener {
     }
 
     fn check(&self) -> MutexGuard<'_, Check> {
-        self.check.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.check)
     }
 }
 

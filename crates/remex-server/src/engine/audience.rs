@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Instant};
 
+use remex_base::limits::Limits;
 use remex_proto::{
     RpcError,
     call::Empty,
@@ -10,7 +11,6 @@ use remex_proto::{
 };
 
 use super::{Engine, Owner, ProcessLog, ProcessState, Spec};
-use crate::base::limits::Limits;
 
 /// Readers of a process's log. Part of the engine's state, so its methods run while that is locked.
 pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {

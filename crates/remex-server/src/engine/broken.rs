@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use remex_base::supervise::{catch_panic, defect, supervise};
 use remex_process::{Leader, Scope};
 use remex_proto::process::{self as wire, ExitCause};
 use tracing::Instrument as _;
@@ -10,10 +11,7 @@ use super::{
     Audience, Engine, Exit, Lifecycle, LogState as _, Owner as _, ProcessState, Request, Running, ServerLog,
     Starting, task, terminate,
 };
-use crate::{
-    base::supervise::{catch_panic, defect, supervise},
-    state::keeper_link::message::UNKNOWN_CODE,
-};
+use crate::state::keeper_link::message::UNKNOWN_CODE;
 
 /// The text that readers get in `failure`.
 pub(crate) const FAILURE: &str =

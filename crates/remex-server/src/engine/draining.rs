@@ -5,10 +5,11 @@
 
 use std::time::Instant;
 
+use remex_base::limits::Limits;
 use remex_proto::state::output::Hold;
 
 use super::{Audience, Engine, Holding, Place, ProcessLog as _, ProcessState, Spec};
-use crate::{base::limits::Limits, state::keeper_link::message::ToKeeper};
+use crate::state::keeper_link::message::ToKeeper;
 
 impl<A: Audience> Engine<A> {
     /// Has what is left read into the log, whether or not there is room for it, as soon as nothing writes to it any more.

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use remex_base::{clock::now_ms, limits::Limits};
 use remex_process::{Attempt, Child, Tag};
 use remex_proto::{
     HostPath, process as wire,
@@ -18,7 +19,6 @@ use super::{
     task, terminate,
 };
 use crate::{
-    base::{clock::now_ms, limits::Limits},
     shared::{account::Account, host::Host},
     state::keeper_link::message::{Progress, Rules},
 };

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use remex_base::limits::Limits;
 use remex_proto::{
     Blob, ErrorKind, RpcError,
     call::Empty,
@@ -13,10 +14,7 @@ use remex_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::Caller;
-use crate::{
-    base::limits::Limits,
-    shared::account::{Account, FLOOR, Kind},
-};
+use crate::shared::account::{Account, FLOOR, Kind};
 
 /// A `process/write` that has not been answered.
 #[derive(Debug)]

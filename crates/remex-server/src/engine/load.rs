@@ -8,13 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::{log_limit::LogLimit, supervise::Panicked, threads::ClientThreads};
 use remex_proto::state::output_log::Cursor;
 
 use super::{Audience, Engine, Owner as _, ServerLog, log::Loaded};
-use crate::{
-    base::{log_limit::LogLimit, supervise::Panicked, threads::ClientThreads},
-    shared::host::{Host, Phase},
-};
+use crate::shared::host::{Host, Phase};
 
 /// The delays between attempts to read files.
 #[derive(Debug, Default)]

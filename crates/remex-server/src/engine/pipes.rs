@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::clock::now_ms;
 use remex_process::{ChildIo, Size, resize, take_kept};
 use remex_proto::{ErrorKind, RpcError, process::Stream};
 use rustix::{
@@ -18,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 
 use super::{LogWriter, coalesce::Buffer, not_a_terminal, watched::Watched};
-use crate::base::clock::now_ms;
 
 /// More than a terminal can buffer: all output printed before an exit is within this limit.
 const TERMINAL_BYTES: usize = 256 << 10;

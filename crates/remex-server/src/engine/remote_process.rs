@@ -18,6 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use remex_base::{clock::now_ms, threads::OwnWork};
 use remex_process::Pid;
 use remex_proto::{
     ErrorKind, RpcError,
@@ -36,7 +37,6 @@ use super::{
     start_request::StartRequest,
 };
 use crate::{
-    base::{clock::now_ms, threads::OwnWork},
     shared::host::Phase,
     state::{
         durable::close_lost,

@@ -8,12 +8,13 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use remex_base::{lock, supervise::defect};
 use remex_proto::{
     RpcError,
     state::{
@@ -29,7 +30,6 @@ use super::{
     log::{Block, Unread},
     unreadable,
 };
-use crate::base::supervise::defect;
 
 /// How much output is searched at once, about.
 const SLICE_BYTES: usize = 128 << 10;
@@ -337,11 +337,11 @@ struct Status {
 
 impl Status {
     fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.failure).clone()
     }
 
     fn set_failure(&self, failure: Option<String>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *lock(&self.failure) = failure;
     }
 }
 

@@ -3,6 +3,7 @@
 //! A log in memory is searched at once. One on disk is searched by a reader of its own on a file thread, so that a slow
 //! disk delays nothing else.
 
+use remex_base::{supervise::defect, threads::ClientThreads};
 use remex_proto::{
     RpcError,
     process::{SeekTo, Sought},
@@ -14,7 +15,6 @@ use super::{
     log::Unread,
     read::unreadable,
 };
-use crate::base::{supervise::defect, threads::ClientThreads};
 
 impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Finds a position in the output.

@@ -13,10 +13,11 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use remex_base::lock;
 use remex_process::{Spawner, Start, Tag};
 use remex_proto::{
     ErrorKind, HostPath, RpcError,
@@ -174,7 +175,7 @@ impl Snapshots {
     }
 
     fn entry(&self, key: &Key) -> Arc<Captured> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = lock(&self.entries);
         if let Some(known) = entries.iter().find(|known| known.key == *key) {
             return Arc::clone(&known.captured);
         }

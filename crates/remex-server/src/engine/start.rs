@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::clock::now_ms;
 use remex_process::{
     Attempt, Child, Jail, Leader, Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
 };
@@ -35,7 +36,6 @@ use super::{
 };
 use crate::{
     access::scope::Floor,
-    base::clock::now_ms,
     shared::{confinement::unavailable, host::Host},
     state::keeper_link::message::{Key, NewProcess, Progress, Rules, StartFailure, ToKeeper},
 };
@@ -120,7 +120,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let limits = host.limits();
         check_lengths(&request, &limits)?;
         #[cfg(test)]
-        crate::base::supervise::break_at("!request", &request.process_id);
+        remex_base::supervise::break_at("!request", &request.process_id);
         let user = AsUser::of(&request, host)?;
         let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;

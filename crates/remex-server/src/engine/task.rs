@@ -65,8 +65,8 @@ pub(crate) async fn run_child<A: Audience>(
     process.state().unannounced_child = Some(leader.clone());
     #[cfg(test)]
     {
-        crate::base::supervise::break_at("!start", &process.id);
-        crate::base::supervise::break_once("!once ", &process.id).await;
+        remex_base::supervise::break_at("!start", &process.id);
+        remex_base::supervise::break_once("!once ", &process.id).await;
     }
     let pipes = match Pipes::new(child.io) {
         Ok(pipes) => pipes,
@@ -151,7 +151,7 @@ impl<A: Audience> Runner<A> {
             self.pump();
             #[cfg(test)]
             if super::LogState::total(&self.process.state().log) > 0 {
-                crate::base::supervise::break_at("!task", &self.process.id);
+                remex_base::supervise::break_at("!task", &self.process.id);
             }
             if matches!(self.end, Ending::Closed) {
                 break;

@@ -5,10 +5,11 @@
 
 use std::{
     io, mem,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
+use remex_base::lock;
 use remex_process::{Exit, Leader, Pid, Scope, Signal, tree};
 use remex_proto::{
     ErrorKind, RpcError,
@@ -251,7 +252,7 @@ impl<A: Audience> Engine<A> {
     }
 
     fn graceful_terminations(&self) -> MutexGuard<'_, GracefulTerminations> {
-        self.graceful_terminations.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.graceful_terminations)
     }
 
     /// Waits until the log is closed.

@@ -3,10 +3,11 @@
 use std::{
     collections::BTreeMap,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll},
 };
 
+use remex_base::lock;
 use remex_proto::{
     RequestId, message,
     network::{Decision, PolicyRequest},
@@ -37,7 +38,7 @@ struct State {
 
 impl Asked {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Returns the number of the next request and where its answer arrives, unless too many wait.

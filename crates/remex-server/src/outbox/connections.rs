@@ -3,10 +3,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use remex_base::lock;
 
 use super::{ConnectionId, Outbox, throttle::BulkThrottle};
 use crate::shared::{account::Account, budget::RequestLoad};
@@ -79,6 +81,6 @@ impl Connections {
     }
 
     fn by_id(&self) -> MutexGuard<'_, HashMap<ConnectionId, Arc<Outbox>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 }

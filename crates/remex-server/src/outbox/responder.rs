@@ -7,6 +7,7 @@ use std::{
     time::Instant,
 };
 
+use remex_base::{supervise::defect, trace::RequestTrace};
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message, process::Started};
 use tokio::sync::oneshot;
 
@@ -16,7 +17,6 @@ use super::{
 };
 use crate::{
     access::audit::{Entry, Outcome},
-    base::{supervise::defect, trace::RequestTrace},
     shared::{
         account::{FLOOR, Kind},
         budget::{self, Budget, PATIENCE, SHORT, Share},

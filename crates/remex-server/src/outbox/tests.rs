@@ -1,6 +1,6 @@
 //! The outbox with fake sources.
 
-use std::{collections::BTreeMap, sync::PoisonError};
+use std::collections::BTreeMap;
 
 use remex_proto::{call::Empty, process};
 use remex_rpc::{Framing, memory::ToClient};
@@ -34,7 +34,7 @@ impl Fake {
     }
 
     fn state(&self) -> MutexGuard<'_, FakeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -3,9 +3,11 @@
 //! Start at [`BulkThrottle`].
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Instant,
 };
+
+use remex_base::lock;
 
 use super::ConnectionId;
 
@@ -39,7 +41,7 @@ impl BulkThrottle {
     }
 
     fn request(&self) -> MutexGuard<'_, Option<ThrottleRequest>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -16,6 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::{
+    deadlines::{Deadline, Expire},
+    limits::Limits,
+};
 use remex_proto::{
     RpcError,
     process::Overflow,
@@ -24,10 +28,6 @@ use remex_proto::{
 use tokio::sync::Notify;
 
 use crate::{
-    base::{
-        deadlines::{Deadline, Expire},
-        limits::Limits,
-    },
     engine::{Audience, Caller, Engine, Holding, Outcome, Owner, ProcessState, ServerLog, Spec},
     outbox::{ConnectionId, Responder},
 };

@@ -14,10 +14,11 @@ mod subscribers;
 mod turns;
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    Arc, Mutex, MutexGuard, Weak,
     atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
+use remex_base::{lock, trace};
 use remex_process::Tag;
 use remex_proto::{
     ErrorKind, RpcError,
@@ -31,7 +32,6 @@ use tracing::Instrument as _;
 use crate::{
     access::{scope::Floor, ssh_login::SshLogin},
     areas::fs::PathLockQueue,
-    base::trace,
     engine::{
         Command, Owner, PendingDecision, Placement, Snapshots, StartFloor, Starting, broken, unknown_process,
     },
@@ -358,11 +358,11 @@ impl Session {
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.changing)
     }
 
     fn processes(&self) -> MutexGuard<'_, Processes> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.processes)
     }
 }
 

@@ -7,15 +7,16 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use remex_base::{limits::Limits, lock};
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::{access::identity::Identity, base::limits::Limits};
+use crate::access::identity::Identity;
 
 /// How much a connection or process may use although its account is full, so that whoever filled it can still
 /// read, list, kill and forget.
@@ -425,7 +426,7 @@ impl Accounts {
 
     /// Returns the account of an identity, which its sessions and connections share.
     pub(crate) fn of(&self, identity: &Identity) -> Arc<Account> {
-        let mut accounts = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = lock(&self.by_identity);
         if let Some(account) = accounts.get(identity).and_then(Weak::upgrade) {
             return account;
         }
@@ -439,7 +440,7 @@ impl Accounts {
 
     /// Returns how much the identity uses that uses the most.
     pub(crate) fn largest(&self) -> usize {
-        let accounts = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let accounts = lock(&self.by_identity);
         accounts.values().filter_map(Weak::upgrade).map(|account| account.used()).max().unwrap_or(0)
     }
 }

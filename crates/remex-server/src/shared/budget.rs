@@ -7,12 +7,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use remex_base::lock;
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::{Notify, futures::Notified};
 
@@ -148,7 +149,7 @@ impl Budget {
     }
 
     fn state(&self) -> MutexGuard<'_, BudgetState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -22,6 +22,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
+use remex_base::lock;
 use remex_proto::{
     ErrorKind, RpcError,
     sandbox::{Context, Network, Permissions, Sandbox},
@@ -150,7 +151,7 @@ impl Confinement {
 
     /// Replaces the files that are hidden as credentials from everything that is confined from now on. Blocks.
     pub(crate) fn set_credentials(&self, credentials: Vec<PathBuf>) {
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = lock(&self.record);
         *record = CredentialRecord::keep(&self.hidden().own_directories, &credentials);
         self.change_hidden(|hidden| hidden.credentials = credentials);
     }
@@ -196,7 +197,7 @@ impl Confinement {
         if hidden.is_empty() {
             return whole;
         }
-        let last = || self.covered.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = || lock(&self.covered);
         let known = last().clone();
         if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.whole, &whole) && known.hidden == hidden)
         {
@@ -335,7 +336,7 @@ impl Confinement {
     }
 
     fn kept(&self) -> MutexGuard<'_, VecDeque<Arc<Kept>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 }
 

@@ -15,6 +15,17 @@ use std::{
     time::Duration,
 };
 
+use remex_base::{
+    available_memory,
+    compute::ComputePool,
+    deadlines::Deadlines,
+    limits::Limits,
+    lock,
+    metrics::Metrics,
+    supervise::supervise,
+    threads::{ClientThreads, FileThreads, KEEP_ALIVE, OwnThreads, OwnWork},
+    trace::SetParent,
+};
 use remex_process::{Spawner, Tags, can_switch_user};
 use tokio::{
     sync::watch,
@@ -26,16 +37,6 @@ use crate::{
     access::{
         audit::Audit,
         config::{Config, HostInfo, StartPolicy},
-    },
-    base::{
-        available_memory,
-        compute::ComputePool,
-        deadlines::Deadlines,
-        limits::Limits,
-        metrics::Metrics,
-        supervise::supervise,
-        threads::{ClientThreads, FileThreads, KEEP_ALIVE, OwnThreads, OwnWork},
-        trace::SetParent,
     },
     shared::{
         account::{Accounts, Kind},
@@ -371,12 +372,12 @@ impl Host {
 
     /// Keeps a request without an answer until the server is gone: its client reconnects and repeats it.
     pub(crate) fn leave_to_next(&self, request: impl Any + Send) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(request));
+        lock(&self.left).push(Box::new(request));
     }
 
     /// Drops what was left, after all connections are closed.
     pub(crate) fn drop_left(&self) {
-        let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        let left = std::mem::take(&mut *lock(&self.left));
         drop(left);
     }
 

@@ -17,6 +17,10 @@ mod stream;
 
 use std::{io, sync::Arc, time::Duration};
 
+use remex_base::{
+    supervise::supervise,
+    threads::{Share, Threads},
+};
 use remex_process::ProxySocket;
 use remex_proto::network::Protocol;
 use remex_sandbox::Hosts;
@@ -35,11 +39,6 @@ use request::Request;
 use review::Wanted;
 pub(crate) use review::{Ask, Decider, Review, Socks, Tell};
 use stream::{HeadError, Incoming};
-
-use crate::base::{
-    supervise::supervise,
-    threads::{Share, Threads},
-};
 
 /// Connections of one process at a time; further ones wait to be accepted.
 const MAX_OF_PROCESS: usize = 128;

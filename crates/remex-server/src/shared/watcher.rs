@@ -14,19 +14,17 @@ use std::{
     ops::Bound,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
+use remex_base::{io_error::io_error, lock, nofollow, supervise::catch_panic};
 use remex_proto::{ErrorKind, RpcError, fs::ChangeKind};
 use rustix::{
     fs::{OFlags, Stat},
     io::Errno,
 };
 
-use crate::{
-    base::{io_error::io_error, nofollow, supervise::catch_panic},
-    shared::account::Account,
-};
+use crate::shared::account::Account;
 use inotify::{Notice, Watcher};
 pub(crate) use pending::ChangeBatch;
 use subscription::Event;
@@ -218,10 +216,6 @@ impl SharedWatcher {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         lock(&self.registry)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Since when a directory is watched.

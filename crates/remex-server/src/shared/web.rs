@@ -5,6 +5,7 @@
 
 use std::{fs, future::Future, net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
 
+use remex_base::threads::{OwnThreads, OwnWork, Share, Threads};
 use remex_proto::{ErrorKind, RpcError};
 use reqwest::{
     Client, ClientBuilder, NoProxy, Proxy, Url,
@@ -14,12 +15,9 @@ use reqwest::{
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::sync::OnceCell;
 
-use crate::{
-    access::{
-        config::{Proxies, Trust},
-        socket_owner,
-    },
-    base::threads::{OwnThreads, OwnWork, Share, Threads},
+use crate::access::{
+    config::{Proxies, Trust},
+    socket_owner,
 };
 
 /// How long an idle connection to a web server is kept.

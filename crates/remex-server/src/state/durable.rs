@@ -13,20 +13,21 @@ use std::{
     collections::{HashSet, VecDeque},
     fmt, io,
     path::Path,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::{Duration, Instant},
 };
 
+use remex_base::{
+    deadlines::Expire,
+    lock,
+    threads::{OwnThreads, OwnWork},
+};
 use remex_process::{Tags, tree};
 use remex_proto::{ErrorKind, HostPath, RpcError, environment};
 use tokio::sync::watch;
 
 use crate::{
     access::config::StateConfig,
-    base::{
-        deadlines::Expire,
-        threads::{OwnThreads, OwnWork},
-    },
     state::{
         keeper_link::{
             self, KeeperLink, LinkError,
@@ -251,14 +252,14 @@ impl Durable {
 
     /// Changes the disk space that logs may use.
     pub(crate) fn set_quotas(&self, quotas: Quotas) {
-        *self.quotas.lock().unwrap_or_else(PoisonError::into_inner) = quotas;
+        *lock(&self.quotas) = quotas;
         if let Some(link) = self.link() {
             link.send(&ToKeeper::Quotas(quotas));
         }
     }
 
     fn quotas(&self) -> Quotas {
-        *self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.quotas)
     }
 
     /// Returns the link to the keeper, if there is one.
@@ -283,7 +284,7 @@ impl Durable {
     /// Remembers a closed process, whose log is deleted when there is no space left; it is the newest.
     pub(crate) fn add_closed<P: Expire + 'static>(&self, session: &str, process: &Arc<P>) {
         let process: Weak<dyn Expire> = Arc::<P>::downgrade(process);
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut closed = lock(&self.closed);
         if closed.len() == closed.capacity() {
             closed.retain(|closed| closed.process.strong_count() > 0);
         }
@@ -295,7 +296,7 @@ impl Durable {
         let mut spared = Vec::new();
         let is_found = loop {
             let oldest = {
-                let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut closed = lock(&self.closed);
                 let found =
                     closed.iter().position(|closed| lack == Lack::Server || closed.session == session);
                 found.and_then(|index| closed.remove(index))
@@ -311,7 +312,7 @@ impl Durable {
             }
             spared.push(oldest);
         };
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut closed = lock(&self.closed);
         spared.into_iter().rev().for_each(|spared| closed.push_front(spared));
         is_found
     }

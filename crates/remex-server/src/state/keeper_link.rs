@@ -17,17 +17,18 @@ use std::{
     os::unix::{ffi::OsStrExt as _, net::UnixStream as StdUnixStream},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use bytes::{Buf as _, BytesMut};
+use remex_base::{clock::now_ms, lock};
 use remex_process::{Tag, Tags};
 use tokio::sync::{Notify, watch};
 
-use crate::{base::clock::now_ms, state::state_dir::StateDir};
+use crate::state::state_dir::StateDir;
 use message::{
     FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, ProgramFile, Purpose, Quotas, RequestNumber,
     ToKeeper, VERSION,
@@ -475,15 +476,15 @@ impl KeeperLink {
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connection)
     }
 
     fn owed(&self) -> MutexGuard<'_, HashMap<Key, Owed>> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.owed)
     }
 
     fn listeners(&self) -> MutexGuard<'_, Listeners> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.listeners)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use remex_base::supervise::{Panicked, catch_panic, supervise};
 use serde_json::json;
 use tokio::{
     io::AsyncReadExt as _,
@@ -10,10 +11,7 @@ use tokio::{
 };
 
 use super::{PATIENCE, TestServer, start_params};
-use crate::{
-    base::supervise::{Panicked, catch_panic, supervise},
-    engine::broken::FAILURE,
-};
+use crate::engine::broken::FAILURE;
 
 /// Creates a named pipe, which ends once every process that opened it for reading and writing has closed it.
 fn fifo(path: &Path) -> Receiver {

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use remex_rpc::{ListenAddress, tls::CertificateName};
+use remex_base::certificate::CertificateName;
+use remex_rpc::ListenAddress;
 use remex_server::{CertificateGrant, Scopes, StartPolicy};
 use toml::{
     Spanned,

@@ -5,10 +5,13 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use remex_base::{
+    regular_file::open_given,
+    writers::{OthersCanWrite, check_writers},
+};
 use remex_proto::sandbox::{
     Access, Entry, EntryPath, FileSystem, Hosts, MissingPathBehavior, Network, Permissions, Special,
 };
-use remex_rpc::{OthersCanWrite, check_writers, open_given};
 use remex_server::SandboxFloor;
 use toml::Table;
 

@@ -1,19 +1,27 @@
 //! The rooms of our crates and the modules in them: the one list of their order.
 
+/// The modules of the base from the bottom to the top: each uses only those before it.
+const BASE_LAYERS: [&str; 16] = [
+    "lock",
+    "certificate",
+    "clock",
+    "log_limit",
+    "trace",
+    "limits",
+    "supervise",
+    "threads",
+    "compute",
+    "deadlines",
+    "available_memory",
+    "metrics",
+    "io_error",
+    "nofollow",
+    "regular_file",
+    "writers",
+];
+
 /// The rooms of the server from the bottom to the top, and the modules within: each uses only those before it.
-const SERVER_LAYERS: [&str; 51] = [
-    "base/clock",
-    "base/log_limit",
-    "base/trace",
-    "base/limits",
-    "base/supervise",
-    "base/threads",
-    "base/compute",
-    "base/deadlines",
-    "base/available_memory",
-    "base/metrics",
-    "base/io_error",
-    "base/nofollow",
+const SERVER_LAYERS: [&str; 39] = [
     "access/scope",
     "access/audit",
     "access/token",
@@ -172,11 +180,9 @@ const SANDBOX_LAYERS: [&str; 10] = [
 ];
 
 /// The rooms of the transport crate from the bottom to the top, and the modules within: each uses only those before it.
-const RPC_LAYERS: [&str; 18] = [
+const RPC_LAYERS: [&str; 16] = [
     "base/halves",
     "base/memory",
-    "base/regular_file",
-    "base/writers",
     "frames/framing",
     "frames/websocket",
     "frames/frame_reader",
@@ -212,7 +218,8 @@ const LOG_LAYERS: [&str; 11] = [
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
 
 /// The layers of each crate that has them.
-pub(crate) const LAYERS: [(&str, &[&str]); 8] = [
+pub(crate) const LAYERS: [(&str, &[&str]); 9] = [
+    ("remex-base", &BASE_LAYERS),
     ("remex-server", &SERVER_LAYERS),
     ("remex-client", &CLIENT_LAYERS),
     ("remex-proto", &PROTO_LAYERS),

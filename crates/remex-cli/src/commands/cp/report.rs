@@ -4,12 +4,13 @@ use std::{
     collections::{BTreeSet, VecDeque},
     io::{self, IsTerminal as _, Write as _},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
+use remex_base::lock;
 use remex_client::fs::{CopyAction, CopyFailure, CopyObserver, CopyProblem, SkipUnchanged};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -170,7 +171,7 @@ impl Report {
 
     /// Prints the leftovers of a failed copy, and what to do with them.
     pub(super) fn print_leftovers(&self) {
-        let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        let left = std::mem::take(&mut *lock(&self.left));
         if left.is_empty() {
             return;
         }
@@ -300,7 +301,7 @@ impl Report {
     }
 
     fn screen(&self) -> MutexGuard<'_, Screen> {
-        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.screen)
     }
 }
 
@@ -406,7 +407,7 @@ impl CopyObserver for Report {
     }
 
     fn on_leftover(&self, label: String) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(label);
+        lock(&self.left).insert(label);
     }
 
     fn on_action(&self, action: CopyAction, from: &str, to: &str) -> Result<(), Failure> {

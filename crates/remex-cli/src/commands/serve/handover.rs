@@ -11,10 +11,11 @@ use std::{
     os::fd::{AsFd, AsRawFd as _, RawFd},
     path::{Path, PathBuf},
     process::Command,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use remex_base::lock;
 use remex_rpc::{Inherited, Kept, ListenAddress, Listener};
 use remex_server::Server;
 use rustix::net::{AddressFamily, sockopt::socket_domain};
@@ -61,7 +62,7 @@ impl Passing {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

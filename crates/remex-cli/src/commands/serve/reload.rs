@@ -3,9 +3,10 @@
 //! A configuration with a mistake changes nothing. A file that it names and that was in use before is no part of it: if it
 //! cannot be read now, it stays as it was, and everything else counts. Start at [`Reloader`].
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use remex::server_config::ServerConfig;
+use remex_base::lock;
 use remex_rpc::{ListenAddress, tls::ServerTls};
 use remex_server::{Limits, Reload, SandboxFloor, Server, token::CredentialFiles};
 use tracing_subscriber::EnvFilter;
@@ -35,7 +36,7 @@ pub(super) struct Reloader {
 /// Reloads on another thread: files and the user database may hang, and signals must not wait for them.
 pub(super) async fn reload(server: &Server, reloader: &Arc<Mutex<Reloader>>) {
     let reloader = Arc::clone(reloader);
-    let reload = move || reloader.lock().unwrap_or_else(PoisonError::into_inner).reload();
+    let reload = move || lock(&reloader).reload();
     // A panic has been reported.
     let _ = server.run_blocking(reload).await;
 }

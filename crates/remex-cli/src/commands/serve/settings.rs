@@ -10,7 +10,7 @@ use std::{
 };
 
 use remex::server_config::{Error, ServerConfig, User};
-use remex_rpc::tls::CertificateName;
+use remex_base::certificate::CertificateName;
 use remex_server::{Auth, CertificatePolicy, Limits, Scopes, StartPolicy, UserGrant};
 
 use super::{bearer, cannot};

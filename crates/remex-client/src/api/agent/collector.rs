@@ -4,9 +4,10 @@
 
 use std::{
     mem,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
+use remex_base::lock;
 use tokio::sync::watch;
 
 use super::{
@@ -170,7 +171,7 @@ impl Collector {
     }
 
     fn lock(&self) -> MutexGuard<'_, Unseen> {
-        self.unseen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unseen)
     }
 }
 

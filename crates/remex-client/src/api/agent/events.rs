@@ -2,8 +2,9 @@
 //!
 //! Start at [`AgentEvents`].
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use remex_base::lock;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
@@ -186,7 +187,7 @@ impl EndReporter {
     }
 
     fn lock(&self) -> MutexGuard<'_, EndState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -4,9 +4,10 @@
 
 use std::{
     io,
-    sync::{Arc, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
+use remex_base::lock;
 use tokio::{io::AsyncWriteExt as _, sync::Mutex, task::JoinSet};
 
 use super::{
@@ -74,7 +75,7 @@ impl OpenProcess {
         let collector = Arc::clone(&self.collector);
         let reporter = EndReporter::new(handle, self.command.clone(), collector, events);
         let guard = reporter.step();
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = lock(&self.tasks);
         tasks.spawn(Arc::clone(&reporter).run());
         drop(tasks);
         self.reporter.set(reporter).ok().map(|()| guard)
@@ -118,7 +119,7 @@ impl OpenProcess {
             _ => {}
         }
         if let Input::Open(mut stdin) = std::mem::replace(&mut *input, Input::Ended) {
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tasks = lock(&self.tasks);
             tasks.spawn(async move { drop(stdin.shutdown().await) });
         }
         Ok(())

@@ -3,9 +3,11 @@
 use std::{
     collections::VecDeque,
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     task::{Context, Poll, Waker},
 };
+
+use remex_base::lock;
 
 use super::SessionEvent;
 use crate::{
@@ -44,7 +46,7 @@ impl Follower for Feed {
 
 impl Feed {
     fn lock(&self) -> MutexGuard<'_, FeedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

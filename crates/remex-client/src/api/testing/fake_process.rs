@@ -2,11 +2,12 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
 use bytes::Bytes;
+use remex_base::lock;
 use remex_proto::RpcError;
 use tokio::{sync::Notify, time::timeout};
 
@@ -254,7 +255,7 @@ impl FakeProcess {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

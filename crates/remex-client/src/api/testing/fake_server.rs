@@ -2,8 +2,9 @@
 
 mod connection;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use remex_base::lock;
 use remex_rpc::memory;
 
 use super::{FakeProcess, Script};
@@ -148,6 +149,6 @@ impl FakeServer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

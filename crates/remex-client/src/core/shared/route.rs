@@ -2,10 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     task::{Context, Poll, Waker},
 };
 
+use remex_base::lock;
 use remex_proto::{fs, http};
 
 use crate::{Error, SessionLost, base::event::Event};
@@ -101,7 +102,7 @@ impl Route {
     }
 
     fn lock(&self) -> MutexGuard<'_, RouteState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use remex_base::lock;
 use remex_rpc::{ReadHalf, WriteHalf};
 use tokio::{
     net::unix::pipe,
@@ -171,7 +172,7 @@ impl Drop for ProgramGuard {
 }
 
 fn running() -> MutexGuard<'static, usize> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&RUNNING)
 }
 
 /// Waits until every program that clients of this process started has ended; returns whether that happened in time.

@@ -13,13 +13,14 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         mpsc::{self, Sender},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use remex_base::lock;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::Errno,
@@ -85,7 +86,7 @@ impl<T: Send + 'static> Done<T> {
 impl<T: Send + 'static> Drop for Done<T> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
-        let killer = KILL_HANDLE.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let killer = lock(&KILL_HANDLE).clone();
         let lost =
             || io::Error::other("the thread that kills processes has failed; see the log of the server");
         // Without the thread, no request was ever submitted.
@@ -182,13 +183,13 @@ pub(super) fn push(request: Request) {
         Ok(killer) => killer,
         Err(error) => return request.fail(&error),
     };
-    killer.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+    lock(&killer.requests).push(request);
     // Fails only if a wakeup is already pending.
     _ = rustix::io::write(&killer.wakeup, &1_u64.to_ne_bytes());
 }
 
 fn killer() -> io::Result<Arc<KillHandle>> {
-    let mut started = KILL_HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = lock(&KILL_HANDLE);
     if let Some(killer) = &*started {
         return Ok(killer.clone());
     }
@@ -246,7 +247,7 @@ impl KillThread {
     fn take(&self) -> Vec<Request> {
         let mut count = [0; 8];
         _ = rustix::io::read(&self.handle.wakeup, &mut count);
-        std::mem::take(&mut *self.handle.requests.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.handle.requests))
     }
 
     /// Waits for the next scan: until a request arrives, all killed processes have ended, or a pause is over.

@@ -7,9 +7,10 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
+use remex_base::lock;
 use remex_sandbox::{Kind, Policy};
 
 /// How far below the root a git directory is found.
@@ -99,7 +100,7 @@ fn repository(directory: &Path) -> Option<(PathBuf, Kind)> {
 
 /// Returns whether nothing was logged about a root before.
 fn is_first(root: &Path) -> bool {
-    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut logged = lock(&LOGGED);
     logged.len() < MAX_LOGGED && logged.insert(root.to_owned())
 }
 

@@ -2,9 +2,10 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
+use remex_base::lock;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
     client::{
@@ -108,7 +109,7 @@ fn chain_verifier(roots: Arc<RootCertStore>, provider: &Arc<CryptoProvider>) -> 
 fn host_roots() -> Result<Arc<RootCertStore>, TlsError> {
     // Shared by all connections of this process: hundreds of certificates are parsed.
     static ROOTS: Mutex<Option<Arc<RootCertStore>>> = Mutex::new(None);
-    let mut known = ROOTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = lock(&ROOTS);
     if let Some(roots) = &*known {
         return Ok(Arc::clone(roots));
     }

@@ -4,10 +4,16 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use remex_base::{
+    certificate::PeerCertificate,
+    lock,
+    regular_file::{open_given, open_regular},
+    writers::check_writers,
+};
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -22,10 +28,10 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    HANDSHAKE_RECORD, HTTP, PeerCertificate, Pin, TlsError, TlsFailure, VERSIONS, certificate,
+    HANDSHAKE_RECORD, HTTP, Pin, TlsError, TlsFailure, VERSIONS, certificate,
     pem::{Open, certificates, invalid, private_key, roots},
 };
-use crate::{Stream, check_writers, open_given, open_regular};
+use crate::Stream;
 
 /// How long a refused peer may take to read why.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -134,7 +140,7 @@ impl ServerTls {
     ///
     /// A file that is broken, or no regular file now, is rejected.
     pub fn reload(&self) -> Reloaded {
-        *self.tried.lock().unwrap_or_else(PoisonError::into_inner) = self.files.versions();
+        *lock(&self.tried) = self.files.versions();
         let before = self.loaded();
         let mut reloaded = Reloaded::default();
         let own = reloaded.newer(&before.own, &self.files.own_versions(), || self.files.own(open_regular));
@@ -142,7 +148,7 @@ impl ServerTls {
             .newer(&before.clients, &self.files.client_versions(), || self.files.clients(open_regular));
         if reloaded.is_changed {
             let loaded = Arc::new(Loaded::new(own, clients));
-            *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
+            *lock(&self.loaded) = loaded;
         }
         reloaded
     }
@@ -150,7 +156,7 @@ impl ServerTls {
     /// Loads the files again like [`ServerTls::reload`], unless these very files were tried before; blocks.
     pub fn refresh(&self) -> Reloaded {
         let versions = self.files.versions();
-        if *self.tried.lock().unwrap_or_else(PoisonError::into_inner) == versions {
+        if *lock(&self.tried) == versions {
             return Reloaded::default();
         }
         self.reload()
@@ -195,13 +201,13 @@ impl ServerTls {
         let presented = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let certificate = match presented {
             None => None,
-            Some(der) => Some(PeerCertificate::parse(der).ok_or(NotEncrypted::Nameless)?),
+            Some(der) => Some(certificate::peer(der).ok_or(NotEncrypted::Nameless)?),
         };
         Ok((Stream::new(stream), certificate))
     }
 
     fn loaded(&self) -> Arc<Loaded> {
-        Arc::clone(&self.loaded.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.loaded))
     }
 }
 

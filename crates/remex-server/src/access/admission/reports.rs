@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::log_limit::LogLimit;
+use remex_base::log_limit::LogLimit;
 
 /// How long the counts of a kind last.
 const INTERVAL: Duration = Duration::from_secs(60);

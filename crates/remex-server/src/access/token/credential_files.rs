@@ -7,11 +7,15 @@ use std::{
     io::{self, Read as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
-use remex_rpc::{OthersCanWrite, check_writers, open_given, open_regular};
+use remex_base::{
+    lock,
+    regular_file::{open_given, open_regular},
+    writers::{OthersCanWrite, check_writers},
+};
 
 use super::{ClaimPolicy, FileError, Key, KeyError, TokenFile, TokenGrant, Verifier};
 
@@ -219,7 +223,7 @@ impl CredentialFiles {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use remex_base::threads::OwnWork;
 use remex_proto::{
     RequestId,
     environment::{Info, State},
@@ -10,7 +11,6 @@ use remex_proto::{
 use crate::{
     access::scope::{Permission, Scopes},
     areas::context::CallContext,
-    base::threads::OwnWork,
     outbox::Responder,
     shared::host::Host,
     state::durable::Durable,

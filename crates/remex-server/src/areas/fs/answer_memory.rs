@@ -6,11 +6,12 @@
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use bytes::Bytes;
+use remex_base::lock;
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -194,7 +195,7 @@ impl AnswerMemory {
     }
 
     fn state(&self) -> MutexGuard<'_, Reservation> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The slot of a large answer that is being built.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use remex_base::lock;
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit};
 
 use super::HANG_THRESHOLD;
@@ -13,7 +14,7 @@ pub(super) struct AnswerSlot(Mutex<Option<OwnedSemaphorePermit>>);
 
 impl AnswerSlot {
     pub(super) fn put(&self, permit: Option<OwnedSemaphorePermit>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+        *lock(&self.0) = permit;
     }
 }
 

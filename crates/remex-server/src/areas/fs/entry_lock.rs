@@ -8,9 +8,10 @@ use std::{
     collections::HashMap,
     ffi::{OsStr, OsString},
     os::fd::AsFd,
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard},
 };
 
+use remex_base::lock;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 
 use super::{guard::Located, replace};
@@ -76,7 +77,7 @@ impl DirectoryEntry {
 
     /// Locks the entry. A holder that writes increments the counter.
     pub(super) fn lock(&self) -> MutexGuard<'_, u64> {
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.writes)
     }
 
     /// Writes the entry under its lock.
@@ -107,5 +108,5 @@ impl Drop for DirectoryEntry {
 }
 
 fn in_use() -> MutexGuard<'static, HashMap<Key, Arc<Mutex<u64>>>> {
-    IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&IN_USE)
 }

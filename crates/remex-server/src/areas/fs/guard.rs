@@ -21,6 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use remex_base::nofollow::{self, OpenParent};
 use remex_proto::{ErrorKind, RpcError, sandbox::Sandbox};
 use remex_sandbox::{Action, Policy};
 use rustix::{
@@ -31,7 +32,6 @@ use rustix::{
 use super::{io_error, open::Links};
 use crate::{
     access::scope::{FileAccess, Floor, Permission, Scopes},
-    base::nofollow::{self, OpenParent},
     shared::confinement::Confinement,
 };
 use limits::{Judgement, PathLimits};

@@ -9,9 +9,10 @@ use std::{
     io,
     os::unix::fs::FileExt as _,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
 };
 
+use remex_base::{lock, threads::ClientThreads};
 use remex_proto::{
     Blob, ErrorKind, HostPath, RequestId, RpcError,
     call::Empty,
@@ -31,7 +32,6 @@ use super::{
 use crate::{
     access::scope::FileAccess,
     areas::context::CallContext,
-    base::threads::ClientThreads,
     outbox::{ConnectionId, Responder},
     shared::account::{self, Account, Charge, Kind},
 };
@@ -122,7 +122,7 @@ impl Handles {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, Arc<Handle>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 }
 
@@ -459,8 +459,4 @@ fn unknown(id: &str) -> RpcError {
 fn wrong_kind(path: &Path) -> RpcError {
     io_error(&Errno::BADF.into(), path)
         .with_hint("a handle is for reading or for writing, as its `mode` says")
-}
-
-fn lock(replacement: &Mutex<Option<Replacement>>) -> MutexGuard<'_, Option<Replacement>> {
-    replacement.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use remex_base::nofollow;
 use remex_proto::{RpcError, fs as wire};
 use rustix::{
     fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, readlinkat, statx},
@@ -10,7 +11,7 @@ use rustix::{
 };
 
 use super::{FileWork, PathAccess, PathGuard, io_error, native, open::Links};
-use crate::{access::scope::FileAccess, base::nofollow};
+use crate::access::scope::FileAccess;
 
 impl FileWork for wire::GetMetadata {
     fn access(&self) -> Result<PathAccess, RpcError> {

@@ -15,7 +15,7 @@ use std::{
     ops::Bound,
     os::unix::ffi::OsStrExt as _,
     path::Component,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use remex_proto::{ErrorKind, HostPath, RpcError};
@@ -237,7 +237,7 @@ impl PathLockQueue {
     }
 
     fn graph(&self) -> MutexGuard<'_, LockGraph> {
-        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+        remex_base::lock(&self.graph)
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use remex_base::nofollow::{self, OpenParent};
 use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire};
 use remex_sandbox::Action;
 use rustix::{
@@ -24,7 +25,6 @@ use super::{
     io_error, names, native,
     open::{Links, file_type},
 };
-use crate::base::nofollow::{self, OpenParent};
 
 impl FileWork for wire::Remove {
     fn access(&self) -> Result<PathAccess, RpcError> {

@@ -3,9 +3,10 @@
 use std::{
     collections::HashMap,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
+use remex_base::{limits::Limits, lock};
 use remex_proto::{
     Blob, ErrorKind, RequestId, RpcError, error::INVALID_PARAMS, flow, http as wire, message::BodyFrame,
 };
@@ -14,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::body::Body;
 use crate::{
-    base::limits::Limits,
     outbox::Outbox,
     shared::{
         account::{self, Account, Charge, Kind},
@@ -261,8 +261,4 @@ impl Drop for ReservedStream {
             lock(&self.active).remove(request_id);
         }
     }
-}
-
-fn lock(active: &ActiveStreams) -> MutexGuard<'_, HashMap<String, ActiveStream>> {
-    active.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use remex_base::{io_error::io_error, nofollow};
 use remex_proto::RpcError;
 use rustix::{
     fs::{AtFlags, Dir, FileType, Stat, statat},
@@ -16,7 +17,6 @@ use rustix::{
 
 use crate::{
     areas::fs::PathGuard,
-    base::{io_error::io_error, nofollow},
     shared::watcher::{Depth, DirectoryId, Rescan, SharedWatcher, Subscription, WatchError, WatchScope},
 };
 

@@ -1,11 +1,12 @@
 //! What a connection makes of the bytes of a message.
 
+use remex_base::compute::LARGE_MESSAGE;
 use remex_proto::{
     Call, ClientNote, InvalidTrace, Malformed, Message, MessageLimits, ParseError, RequestId, TraceContext,
     network::{Decision, PolicyReply},
 };
 
-use crate::{base::compute::LARGE_MESSAGE, shared::budget};
+use crate::shared::budget;
 
 /// The longest decision of a client that is read, in bytes; its reason is much shorter.
 const MAX_DECISION: usize = 16 << 10;

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use remex_base::limits::Limits;
 use tokio::time::Instant;
 
 use super::CLOSE_GRACE;
 use crate::{
-    base::limits::Limits,
     outbox::{
         CloseReason, Outbox, Sink,
         close_code::{POLICY, TRY_AGAIN},

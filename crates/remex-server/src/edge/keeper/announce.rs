@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::{limits::Limits, threads::OwnWork};
 use remex_proto::{process::Overflow, state::output_log::Hold};
 
 use super::{Keeper, Kept, LinkCaller};
 use crate::{
-    base::{limits::Limits, threads::OwnWork},
     engine::{Audience, DiskLogWriter, Engine, Holding, ProcessState, Spec, SyncJob, SyncStep},
     state::keeper_link::message::Key,
 };

@@ -10,13 +10,14 @@ use std::{
     os::unix::ffi::OsStringExt as _,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use bytes::{Buf as _, BytesMut};
+use remex_base::lock;
 use remex_process::StartError;
 use remex_proto::{
     RpcError,
@@ -369,8 +370,4 @@ pub(super) fn to_request(request: KeptRequest, caller: LinkCaller, id: &str) -> 
             Request::Terminate(mode, scope, caller)
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

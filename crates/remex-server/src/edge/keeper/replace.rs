@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::threads::OwnWork;
 use remex_process::{Scope, Tags, exec_keeping, run_briefly, take_kept, tree};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,6 @@ use super::{
     space::{log_options, session_of},
 };
 use crate::{
-    base::threads::OwnWork,
     engine::{DiskLogWriter, Place, Placement, ProcessRecord, broken},
     state::{
         durable::DESCRIPTION,

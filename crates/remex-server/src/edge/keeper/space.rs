@@ -10,17 +10,15 @@ use std::{
     },
 };
 
+use remex_base::threads::OwnWork;
 use remex_log::{Options, Quota, Space as _};
 use tokio::sync::Notify;
 
 use super::{Entry, Keeper, lock};
-use crate::{
-    base::threads::OwnWork,
-    state::{
-        durable::{DESCRIPTION, disk_space},
-        keeper_link::message::{FromKeeper, Key, Quotas, Rules},
-        state_dir,
-    },
+use crate::state::{
+    durable::{DESCRIPTION, disk_space},
+    keeper_link::message::{FromKeeper, Key, Quotas, Rules},
+    state_dir,
 };
 
 /// A log on a full disk needs room for two segments to go on, so they are small; many files are slow, so not too small.

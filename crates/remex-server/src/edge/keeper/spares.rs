@@ -9,11 +9,12 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use remex_base::lock;
 use remex_log::{Blank, Options, Quota, Writer};
 
 use crate::state::durable::DESCRIPTION;
@@ -121,7 +122,7 @@ impl Spares {
     }
 
     fn ready(&self) -> MutexGuard<'_, Ready> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ready)
     }
 }
 

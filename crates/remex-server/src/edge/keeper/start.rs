@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use remex_base::{clock::now_ms, threads::OwnWork};
 use remex_log::Space as _;
 use remex_proto::{ErrorKind, RpcError};
 
@@ -17,7 +18,6 @@ use super::{
     space::{DELETED, log_options},
 };
 use crate::{
-    base::{clock::now_ms, threads::OwnWork},
     engine::{Caller as _, DiskLogWriter, KeptSpec, Owner as _, broken},
     state::{
         durable::{DESCRIPTION, START_NOTE, StartNote, not_synced},

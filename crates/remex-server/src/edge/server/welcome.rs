@@ -8,11 +8,11 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+use remex_base::{certificate::PeerCertificate, metrics::CONTENT_TYPE, threads::OwnWork};
 use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
     FrameReader, Framing, HandshakeConfig, HostNames, NotUpgraded, Page, PeerProcess, Readiness, Received,
-    Refusal, Stream, receive, refuse_at_once,
-    tls::{NotEncrypted, PeerCertificate},
+    Refusal, Stream, receive, refuse_at_once, tls::NotEncrypted,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -32,7 +32,6 @@ use crate::{
         ssh_login::SshLogin,
         unix_peer,
     },
-    base::{metrics::CONTENT_TYPE, threads::OwnWork},
     edge::{
         connection::{self, Link, Transport, Validity},
         tls::{NotSecured, TlsListener},

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use remex_base::threads::OwnWork;
 use remex_process::{HiddenChildren, Look, Pid, Scope, Signal, tree};
 use remex_proto::{
     ErrorKind, RpcError,
@@ -12,7 +13,6 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{Audience, Engine, Place};
 use crate::{
-    base::threads::OwnWork,
     engine::{Caller as _, Lifecycle, Request, terminate},
     shared::host::Phase,
     state::keeper_link::message::RequestNumber,

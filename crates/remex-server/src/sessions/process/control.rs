@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
+use remex_base::limits::Limits;
 use remex_proto::{
     process::Overflow,
     state::output_log::{Hold, Seq},
@@ -9,7 +10,6 @@ use remex_proto::{
 
 use super::{Followers, Process, Standing, Viewer, follow::Follow};
 use crate::{
-    base::limits::Limits,
     engine::{Holding, LogReader as _, LogState as _, ServerLog, Spec},
     outbox::ConnectionId,
 };

@@ -132,7 +132,7 @@ impl Source for Process {
     fn deliver(self: Arc<Self>, connection: ConnectionId, sink: &mut Sink, quota: usize) -> Delivery {
         let mut guard = self.state();
         #[cfg(test)]
-        crate::base::supervise::break_at("!deliver", &self.id);
+        remex_base::supervise::break_at("!deliver", &self.id);
         let state = &mut *guard;
         let mut delivery = Delivery::default();
         let before = sink.len();

@@ -1,10 +1,11 @@
 //! What the sessions of one identity share: its processes, its memory, and what is forgotten to make room.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    Arc, Mutex, MutexGuard, Weak,
     atomic::{AtomicUsize, Ordering},
 };
 
+use remex_base::lock;
 use remex_proto::{ErrorKind, RpcError};
 
 use super::Session;
@@ -40,7 +41,7 @@ impl OwnerShared {
     }
 
     fn sessions(&self) -> MutexGuard<'_, Vec<Weak<Session>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sessions)
     }
 }
 

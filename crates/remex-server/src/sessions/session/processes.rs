@@ -5,11 +5,10 @@ use std::{
     sync::Arc,
 };
 
+use remex_base::limits::Limits;
+
 use super::{Reach, Session};
-use crate::{
-    base::limits::Limits,
-    sessions::process::{Process, Standing},
-};
+use crate::sessions::process::{Process, Standing};
 
 /// The processes of a session, by id, and those that have closed.
 #[derive(Debug, Default)]

@@ -4,10 +4,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::{Duration, Instant},
 };
 
+use remex_base::{clock::steady_ms, lock, supervise::supervise};
 use remex_process::Tag;
 use remex_proto::{
     ErrorKind, RequestId, RpcError,
@@ -25,7 +26,6 @@ use crate::{
         identity::{Credential, Identity},
         rate::Rates,
     },
-    base::{clock::steady_ms, supervise::supervise},
     outbox::{ConnectionId, Connections, Outbox, close_code::POLICY},
     shared::host::{Host, Phase},
 };
@@ -451,7 +451,7 @@ impl SessionRegistry {
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sessions)
     }
 
     fn end_later(self: &Arc<Self>, session: &Arc<Session>) {

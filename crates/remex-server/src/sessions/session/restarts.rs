@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::{supervise::defect, trace};
 use remex_proto::{
     ErrorKind, RpcError,
     process::{self as wire, TerminateMode, TerminateScope},
@@ -21,7 +22,6 @@ use super::{
     turns::{Joined, Turn},
 };
 use crate::{
-    base::{supervise::defect, trace},
     engine::{HANG_THRESHOLD, Request, StartRequest, Starting, broken, unknown_process},
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
     sessions::process::{Followers, Process, ProcessOwner, Standing, StartAt, Viewer},

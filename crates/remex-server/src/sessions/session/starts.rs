@@ -3,9 +3,10 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::{MutexGuard, PoisonError},
+    sync::MutexGuard,
 };
 
+use remex_base::lock;
 use remex_proto::{ErrorKind, RpcError, process as wire};
 
 use super::Session;
@@ -231,7 +232,7 @@ impl Session {
     }
 
     fn starts(&self) -> MutexGuard<'_, Starts> {
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.starts)
     }
 }
 

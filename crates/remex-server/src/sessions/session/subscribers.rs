@@ -4,9 +4,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
+use remex_base::lock;
 use remex_proto::{ServerNote, call::Note, initialize::Capability};
 
 use super::Session;
@@ -111,6 +112,6 @@ impl Session {
     }
 
     pub(super) fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.subscribers)
     }
 }

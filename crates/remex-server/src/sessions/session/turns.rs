@@ -6,16 +6,16 @@
 use std::{
     collections::HashMap,
     mem,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::{Duration, Instant},
 };
 
+use remex_base::{lock, supervise::defect};
 use remex_proto::{ErrorKind, RpcError, process as wire};
 use tokio::sync::watch;
 
 use super::Session;
 use crate::{
-    base::supervise::defect,
     engine::Request,
     outbox::Responder,
     sessions::process::{Process, ProcessOwner as _},
@@ -271,6 +271,6 @@ impl Session {
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.turns)
     }
 }

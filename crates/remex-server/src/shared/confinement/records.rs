@@ -15,12 +15,13 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime},
 };
 
+use remex_base::lock;
 use rustix::{
     fs::{FlockOperation, OFlags, flock},
     process::geteuid,
@@ -145,7 +146,7 @@ struct Stamp {
 impl Records {
     /// Returns the files, without links, as far as they exist. May block.
     pub(super) fn files(&self, own_directories: &[PathBuf]) -> Vec<PathBuf> {
-        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = || lock(&self.last);
         let stamps: Vec<_> =
             own_directories.iter().map(|directory| stamp(&directory.join(DIRECTORY))).collect();
         let known = last().clone();

@@ -4,11 +4,12 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use remex_base::lock;
 use remex_proto::process::DeniedHost;
 use remex_sandbox::HostName;
 
@@ -41,7 +42,7 @@ impl Denials {
     /// Counts a refusal.
     pub(super) fn add(&self, host: &HostName, port: u16, why: &str) {
         let key = (host.to_string(), port);
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = lock(&self.counts);
         if let Some(count) = counts.get_mut(&key) {
             *count = count.saturating_add(1);
         } else if counts.len() < MAX_HOSTS
@@ -57,7 +58,7 @@ impl Denials {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        lock(&self.counts).is_empty()
     }
 
     /// Returns the hosts that a process was refused so far, if it reaches any.
@@ -67,7 +68,7 @@ impl Denials {
 
     /// Returns the hosts that were refused so far.
     pub(super) fn list(&self) -> Vec<DeniedHost> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = lock(&self.counts);
         let denied = |((host, port), count): (&(String, u16), &u64)| DeniedHost::new(host, *port, *count);
         let mut list: Vec<_> = counts.iter().map(denied).collect();
         let others = self.others.load(Ordering::Relaxed);

@@ -1,12 +1,8 @@
 //! Bytes in both directions, unaltered and complete.
 
-use std::{
-    io,
-    pin::pin,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{io, pin::pin, sync::Mutex, time::Duration};
 
+use remex_base::lock;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
     net::{
@@ -31,13 +27,13 @@ impl Activity {
     }
 
     pub(super) fn touch(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.0) = Instant::now();
     }
 
     /// Waits until nothing has passed for so long.
     pub(super) async fn is_idle(&self, time: Duration) {
         loop {
-            let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner) + time;
+            let until = *lock(&self.0) + time;
             if Instant::now() >= until {
                 return;
             }

@@ -13,10 +13,11 @@ use std::{
         unix::ffi::OsStrExt as _,
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     thread,
 };
 
+use remex_base::lock;
 use remex_proto::fs::ChangeKind;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
@@ -184,7 +185,7 @@ impl Shared {
     }
 
     fn names(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.names)
     }
 }
 

@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
+use remex_base::lock;
 use remex_proto::fs::ChangeKind;
 use tokio::sync::Notify;
 
@@ -197,7 +198,7 @@ impl Subscription {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 }
 

@@ -2,16 +2,14 @@
 
 use std::{fs, io, path::Path, sync::Arc};
 
+use remex_base::clock::now_ms;
 use remex_log::{Options, Summary, Unlimited, Writer};
 use remex_proto::state::output::Hold;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    base::clock::now_ms,
-    state::{
-        keeper_link::message::{ExitRecord, KeptProcess, Key, Progress},
-        state_dir::read,
-    },
+use crate::state::{
+    keeper_link::message::{ExitRecord, KeptProcess, Key, Progress},
+    state_dir::read,
 };
 
 /// The file with the description of a process.

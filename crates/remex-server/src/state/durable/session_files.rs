@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::lock;
 use tokio::sync::oneshot;
 
 use super::{
@@ -201,7 +202,7 @@ impl Changes {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Writes changes until there will be no more.

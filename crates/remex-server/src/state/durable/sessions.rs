@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use remex_base::certificate::CertificateName;
 use remex_proto::{ErrorKind, RpcError, process::Started, state::session_table::OnDetach};
-use remex_rpc::tls::CertificateName;
 use serde::{Deserialize, Serialize};
 
 use super::session_files;

@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use remex_base::limits::Limits;
 use remex_process::{Signal, Size, StartError, StartSpec};
 use remex_proto::{
     ErrorKind, RpcError,
@@ -19,8 +20,6 @@ use remex_proto::{
     state::output::{Hold, Point},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-
-use crate::base::limits::Limits;
 
 /// The version of everything but the greeting.
 pub(crate) const VERSION: u32 = 7;

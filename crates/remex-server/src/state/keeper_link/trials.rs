@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
+use remex_base::lock;
 use tokio::sync::oneshot;
 
 use super::message::{Failure, RequestNumber};
@@ -47,7 +48,7 @@ impl Trials {
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<RequestNumber, oneshot::Sender<Trial>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

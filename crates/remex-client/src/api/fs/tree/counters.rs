@@ -3,11 +3,12 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
+use remex_base::lock;
 use tokio::sync::Notify;
 
 use super::{TreeReport, direction::Outcome};
@@ -50,7 +51,7 @@ impl Total {
 
 impl Counters {
     pub(super) fn begin(&self, path: &Path) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = path.display().to_string();
+        *lock(&self.current) = path.display().to_string();
     }
 
     pub(super) fn add(&self, what: &AtomicU64, more: u64) {
@@ -96,7 +97,7 @@ impl Counters {
             bytes: self.arrived_bytes.load(Relaxed),
             total_files: total(&self.total.files),
             total_bytes: total(&self.total.bytes),
-            current: self.current.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            current: lock(&self.current).clone(),
         }
     }
 

@@ -6,10 +6,11 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, PipeReader, PipeWriter},
     os::unix::fs::OpenOptionsExt as _,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
+use remex_base::lock;
 use rustix::{
     fs::OFlags,
     process::{self, Pid, getpgrp, kill_process_group},
@@ -107,7 +108,7 @@ static TERMINAL_LOCK: Mutex<TerminalLockState> =
 
 impl TerminalLock {
     fn take() -> Result<Self, Denied> {
-        let mut turns = TERMINAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = lock(&TERMINAL_LOCK);
         if !turns.taken {
             turns.taken = true;
             return Ok(Self(()));
@@ -120,7 +121,7 @@ impl TerminalLock {
 
 impl Drop for TerminalLock {
     fn drop(&mut self) {
-        let mut turns = TERMINAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = lock(&TERMINAL_LOCK);
         turns.taken = false;
         turns.waiting.clear();
     }

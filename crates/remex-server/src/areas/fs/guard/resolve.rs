@@ -14,12 +14,13 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use remex_base::nofollow::OpenParent;
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat},
     io::Errno,
 };
 
-use crate::{areas::fs::open::Links, base::nofollow::OpenParent};
+use crate::areas::fs::open::Links;
 
 /// The kernel's limit on links in a path.
 const MAX_LINKS: usize = 40;

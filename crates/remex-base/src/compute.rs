@@ -10,16 +10,16 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::base::threads::{Share, Threads};
+use crate::threads::{Share, Threads};
 
 /// Messages longer than this are parsed and encoded on the pool.
-pub(crate) const LARGE_MESSAGE: usize = 64 << 10;
+pub const LARGE_MESSAGE: usize = 64 << 10;
 
 /// A few threads with one queue.
 ///
 /// Callers bound the queue: each connection parses one message and builds one large answer at a time.
 #[derive(Debug)]
-pub(crate) struct ComputePool {
+pub struct ComputePool {
     threads: Threads<()>,
     /// For work that can wait: it never occupies all threads.
     aside: Semaphore,
@@ -31,14 +31,14 @@ impl ComputePool {
     /// # Errors
     ///
     /// If the first thread cannot be created.
-    pub(crate) fn new(threads: usize) -> io::Result<Self> {
+    pub fn new(threads: usize) -> io::Result<Self> {
         let aside = Semaphore::new((threads / 2).max(1));
         Ok(ComputePool { threads: Threads::new("remex-compute", threads, Share::All)?, aside })
     }
 
     /// Like [`run`](Self::run), for work that goes on as long as there is some: at most half of the threads do it, in
     /// the order of arrival.
-    pub(crate) async fn run_aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+    pub async fn run_aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let _turn = self.aside.acquire().await;
         self.run(work).await
     }
@@ -47,7 +47,7 @@ impl ComputePool {
     /// caller has stopped waiting before a thread is free.
     ///
     /// A panic in `work` propagates to the caller.
-    pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let runtime = Handle::current();
         let work = move || {
             let _runtime = runtime.enter();
@@ -61,9 +61,10 @@ impl ComputePool {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl ComputePool {
-    pub(crate) fn threads(&self) -> &Threads<()> {
+    /// Returns the threads, for tests that keep them busy.
+    pub fn threads(&self) -> &Threads<()> {
         &self.threads
     }
 }

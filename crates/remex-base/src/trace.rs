@@ -9,31 +9,40 @@ use tracing::{Span, field};
 /// Makes a span the child of the client's span, for a subscriber that exports spans.
 pub type SetParent = fn(&Span, &TraceContext);
 
+/// The target of what the server logs, whichever of its crates the line is from: `remex serve --log remex_server=debug`.
+pub const LOG_TARGET: &str = "remex_server";
+
 /// The trace of one request.
 #[derive(Debug)]
-pub(crate) struct RequestTrace {
-    pub(crate) span: Span,
+pub struct RequestTrace {
+    /// The span, which is open until the answer.
+    pub span: Span,
     /// What the client sent.
-    pub(crate) context: Option<Box<TraceContext>>,
+    pub context: Option<Box<TraceContext>>,
 }
 
 /// What the span of a request says about it.
-pub(crate) struct RequestFacts<'a> {
-    pub(crate) call: &'a Call,
-    pub(crate) id: &'a RequestId,
-    pub(crate) connection: u64,
-    pub(crate) identity: &'a str,
+pub struct RequestFacts<'a> {
+    /// What is called.
+    pub call: &'a Call,
+    /// The id that the client chose.
+    pub id: &'a RequestId,
+    /// The number of the connection.
+    pub connection: u64,
+    /// On whose behalf, as logs show it.
+    pub identity: &'a str,
     /// The session of the connection, once there is one.
-    pub(crate) session: Option<&'a str>,
+    pub session: Option<&'a str>,
 }
 
 /// Creates a span with common fields at `debug`, or with the ids of a trace at every level.
 macro_rules! span {
     ($name:literal, $context:expr, $set_parent:expr, $($fields:tt)*) => {
         match $context {
-            None => tracing::debug_span!(parent: None, $name, $($fields)*),
+            None => tracing::debug_span!(target: LOG_TARGET, parent: None, $name, $($fields)*),
             Some(context) => {
                 let span = tracing::error_span!(
+                    target: LOG_TARGET,
                     parent: None,
                     $name,
                     trace_id = %format_args!("{:032x}", context.trace_id()),
@@ -50,7 +59,7 @@ macro_rules! span {
 }
 
 /// Creates the span of a request, which lasts until the answer.
-pub(crate) fn request(
+pub fn request(
     facts: &RequestFacts<'_>,
     context: Option<&TraceContext>,
     set_parent: Option<SetParent>,
@@ -70,7 +79,7 @@ pub(crate) fn request(
 }
 
 /// Creates the span of a process, which lasts until its output has ended.
-pub(crate) fn process(
+pub fn process(
     id: &str,
     session: &str,
     identity: &str,

@@ -19,25 +19,29 @@ use std::{
 use remex_proto::RpcError;
 use tokio::sync::oneshot;
 
-use crate::base::supervise::{Panicked, catch_panic, defect};
+use crate::{
+    lock,
+    supervise::{Panicked, catch_panic, defect},
+    trace::LOG_TARGET,
+};
 
 /// How long a thread stays without work, unless it is the last one.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
+pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// A pool of threads. After it is dropped, its threads finish their work and end.
 #[derive(Debug)]
-pub(crate) struct Threads<K: Key> {
+pub struct Threads<K: Key> {
     pool: Arc<Pool<K>>,
 }
 
 /// Whom work is done for.
-pub(crate) trait Key: Clone + Eq + Hash + Send + 'static {}
+pub trait Key: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 
 /// How many threads the work of one key may occupy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
+pub enum Share {
     /// All of them.
     All,
     /// As many as are left free: half of them if all others rest, then half of the rest for the next key.
@@ -80,7 +84,7 @@ struct KeyWork {
 
 impl<K: Key> Threads<K> {
     /// Creates a pool with its first thread.
-    pub(crate) fn new(name: &'static str, max: usize, share: Share) -> io::Result<Self> {
+    pub fn new(name: &'static str, max: usize, share: Share) -> io::Result<Self> {
         let state = PoolState {
             keys: HashMap::new(),
             turns: VecDeque::new(),
@@ -97,7 +101,7 @@ impl<K: Key> Threads<K> {
     }
 
     /// Runs `work` on a thread; it continues if the future is dropped.
-    pub(crate) fn run<T, W>(
+    pub fn run<T, W>(
         &self,
         key: K,
         work: W,
@@ -112,7 +116,7 @@ impl<K: Key> Threads<K> {
     }
 
     /// Runs `work` on a thread, unless the future is dropped before a thread is free.
-    pub(crate) fn run_if_wanted<T, W>(
+    pub fn run_if_wanted<T, W>(
         &self,
         key: K,
         work: W,
@@ -202,7 +206,12 @@ impl<K: Key> Pool<K> {
             } else if state.threads < self.max
                 && let Err(error) = self.add_thread(state)
             {
-                return tracing::debug!(%error, pool = self.name, "cannot create a thread; work waits for the existing ones");
+                return tracing::debug!(
+                    target: LOG_TARGET,
+                    %error,
+                    pool = self.name,
+                    "cannot create a thread; work waits for the existing ones"
+                );
             }
         }
     }
@@ -243,7 +252,7 @@ impl<K: Key> Pool<K> {
     }
 
     fn state(&self) -> MutexGuard<'_, PoolState<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -255,14 +264,14 @@ impl<K> std::fmt::Debug for Pool<K> {
 
 /// The threads for the file work of one identity; a call that hangs occupies its thread.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientThreads {
+pub struct ClientThreads {
     threads: Arc<Threads<Arc<str>>>,
     identity: Arc<str>,
 }
 
 /// The threads for file work of all clients.
 #[derive(Debug)]
-pub(crate) struct FileThreads {
+pub struct FileThreads {
     threads: Arc<Threads<Arc<str>>>,
 }
 
@@ -271,25 +280,25 @@ const FILE_THREADS: usize = 2048;
 
 impl FileThreads {
     /// Creates the threads: at most `most`, or [`FILE_THREADS`].
-    pub(crate) fn new(most: usize) -> io::Result<Self> {
+    pub fn new(most: usize) -> io::Result<Self> {
         let threads = Threads::new("remex-file", most.min(FILE_THREADS), Share::AsManyAsLeft)?;
         Ok(FileThreads { threads: Arc::new(threads) })
     }
 
     /// Returns the share of an identity, given as logs show it.
-    pub(crate) fn of(&self, identity: &Arc<str>) -> ClientThreads {
+    pub fn of(&self, identity: &Arc<str>) -> ClientThreads {
         ClientThreads { threads: Arc::clone(&self.threads), identity: Arc::clone(identity) }
     }
 }
 
 impl ClientThreads {
     /// Returns whose threads these are.
-    pub(crate) fn identity(&self) -> &Arc<str> {
+    pub fn identity(&self) -> &Arc<str> {
         &self.identity
     }
 
     /// Runs `work` on its own thread; it continues if the future is dropped.
-    pub(crate) fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, W>
+    pub fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, W>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
@@ -301,13 +310,13 @@ impl ClientThreads {
 
 /// The threads for work of the server itself, which no client can occupy.
 #[derive(Debug)]
-pub(crate) struct OwnThreads {
+pub struct OwnThreads {
     threads: Threads<OwnWork>,
 }
 
 /// Work of the server itself. Whatever hangs of one kind, the others go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum OwnWork {
+pub enum OwnWork {
     /// Reads token files and keys.
     Credentials,
     /// Reads certificates.
@@ -331,12 +340,13 @@ pub(crate) enum OwnWork {
 }
 
 impl OwnThreads {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Creates the threads.
+    pub fn new() -> io::Result<Self> {
         Ok(OwnThreads { threads: Threads::new("remex-own", FILE_THREADS, Share::AsManyAsLeft)? })
     }
 
     /// Runs `work` on its own thread; it continues if the future is dropped.
-    pub(crate) fn run<T, W>(
+    pub fn run<T, W>(
         &self,
         kind: OwnWork,
         work: W,
@@ -350,10 +360,10 @@ impl OwnThreads {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl<K: Key> Threads<K> {
     /// Keeps as many threads busy as a key may occupy, each until its sender is dropped.
-    pub(crate) fn keep_busy(&self, key: &K) -> Vec<std::sync::mpsc::Sender<()>> {
+    pub fn keep_busy(&self, key: &K) -> Vec<std::sync::mpsc::Sender<()>> {
         let hold = |_| {
             let (release, held) = std::sync::mpsc::channel();
             let (begin, begun) = std::sync::mpsc::channel();
@@ -369,7 +379,7 @@ impl<K: Key> Threads<K> {
     }
 
     /// Returns how many jobs no thread has taken yet.
-    pub(crate) fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         let state = self.pool.state();
         state.ready.len() + state.keys.values().map(|own| own.waiting.len()).sum::<usize>()
     }
@@ -380,7 +390,8 @@ mod tests {
     use std::sync::{Barrier, mpsc};
 
     use super::*;
-    use crate::tests::PATIENCE;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Runs work that ends when the sender is dropped, and waits until it runs.
     fn hang(threads: &Threads<&'static str>, key: &'static str) -> mpsc::Sender<()> {

@@ -13,15 +13,17 @@ use std::{
 
 use remex_proto::{ErrorKind, RpcError};
 
+use crate::trace::LOG_TARGET;
+
 /// A task or a function panicked, and the panic was logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the work panicked, which is a defect of the server; its log says where")]
-pub(crate) struct Panicked;
+pub struct Panicked;
 
 /// Runs a task until it ends or panics.
 ///
 /// The task is boxed: a future that contains another doubles its size, and there are many process tasks.
-pub(crate) fn supervise<T>(task: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
+pub fn supervise<T>(task: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
     let mut task = Box::pin(task);
     // After a panic, the task is dropped and not used again.
     poll_fn(move |context| match catch_panic(|| task.as_mut().poll(context)) {
@@ -32,12 +34,12 @@ pub(crate) fn supervise<T>(task: impl Future<Output = T>) -> impl Future<Output 
 }
 
 /// Calls a function and logs a panic in it.
-pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| log(&*payload))
 }
 
 /// Returns the answer to a request whose handler panicked.
-pub(crate) fn defect() -> RpcError {
+pub fn defect() -> RpcError {
     RpcError::new(ErrorKind::Internal, "request handler panicked")
         .with_hint("this is a defect of the server; report it with the server's log")
 }
@@ -45,13 +47,17 @@ pub(crate) fn defect() -> RpcError {
 fn log(payload: &(dyn Any + Send)) -> Panicked {
     let text = payload.downcast_ref::<&str>().copied();
     let error = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(error = error.unwrap_or("unknown"), "a task panicked: this is a defect of the server");
+    tracing::error!(
+        target: LOG_TARGET,
+        error = error.unwrap_or("unknown"),
+        "a task panicked: this is a defect of the server"
+    );
     Panicked
 }
 
 /// Panics if `name` contains `mark` followed by a path, as soon as a file with that path exists.
-#[cfg(test)]
-pub(crate) async fn break_once(mark: &str, name: &str) {
+#[cfg(any(test, feature = "testing"))]
+pub async fn break_once(mark: &str, name: &str) {
     let Some((_, path)) = name.split_once(mark) else { return };
     while !std::path::Path::new(path).exists() {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -60,7 +66,7 @@ pub(crate) async fn break_once(mark: &str, name: &str) {
 }
 
 /// Panics if `name` contains `mark`, so that tests can trigger a panic at a named point.
-#[cfg(test)]
-pub(crate) fn break_at(mark: &str, name: &str) {
+#[cfg(any(test, feature = "testing"))]
+pub fn break_at(mark: &str, name: &str) {
     assert!(!name.contains(mark), "a test asked for it");
 }

@@ -6,7 +6,7 @@ use remex_proto::{ErrorKind, RpcError};
 use rustix::io::Errno;
 
 /// Converts the error of an operation on `path`: the message is the system's own, and the path is in the hint.
-pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
+pub fn io_error(error: &io::Error, path: &Path) -> RpcError {
     let errno = Errno::from_io_error(error);
     let kind = match errno {
         Some(Errno::NOENT) => ErrorKind::NotFound,
@@ -62,7 +62,7 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
 }
 
 /// Converts the error of an operation that creates `path`: if something is missing, it is the parent directory.
-pub(crate) fn create_error(error: &io::Error, path: &Path) -> RpcError {
+pub fn create_error(error: &io::Error, path: &Path) -> RpcError {
     let converted = io_error(error, path);
     match converted.kind {
         ErrorKind::NotFound => {

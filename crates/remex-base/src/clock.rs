@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Returns milliseconds since the Unix epoch.
-pub(crate) fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
@@ -16,7 +16,7 @@ pub(crate) fn now_ms() -> u64 {
 /// Returns milliseconds since the Unix epoch, unaffected by changes to the clock since the server started.
 ///
 /// Setting the clock must not expire every detached session.
-pub(crate) fn steady_ms() -> u64 {
+pub fn steady_ms() -> u64 {
     static BEGIN: OnceLock<(Instant, u64)> = OnceLock::new();
     let (begin, begin_ms) = BEGIN.get_or_init(|| (Instant::now(), now_ms()));
     begin_ms.saturating_add(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX))

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::base::limits::Limits;
+use crate::{limits::Limits, trace::LOG_TARGET};
 
 /// Where the kernel shows cgroups.
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -23,10 +23,11 @@ struct Bound {
 /// Lowers the limits on memory to what the host allows, read once when a server is created.
 ///
 /// Without that, an allocation would fail before a limit is reached, which ends the program.
-pub(crate) fn fit(limits: &mut Limits) {
+pub fn fit(limits: &mut Limits) {
     let Some(bound) = bounds().into_iter().min_by_key(|bound| bound.bytes / bound.divisor) else { return };
     if fit_into(limits, bound) {
         tracing::info!(
+            target: LOG_TARGET,
             limit = bound.what,
             available = bound.bytes,
             bytes = limits.server_memory_bytes,
@@ -40,7 +41,7 @@ pub(crate) fn fit(limits: &mut Limits) {
 const STACK_BYTES: u64 = 2 << 20;
 
 /// Returns how many threads may hang at once: their stacks take a quarter of the address space.
-pub(crate) fn fit_threads() -> usize {
+pub fn fit_threads() -> usize {
     getrlimit(Resource::As).current.map_or(usize::MAX, threads_within)
 }
 

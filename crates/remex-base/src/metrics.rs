@@ -7,14 +7,16 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use crate::lock;
+
 /// The content type of the text format.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Upper bounds of the buckets for the latency of starts, in microseconds.
 const START_BUCKETS_US: [u64; 10] =
@@ -24,8 +26,8 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident $name:literal $help:literal;)*) => {
         /// Everything that is counted.
         #[derive(Debug, Default)]
-        pub(crate) struct Metrics {
-            $($(#[$doc])* pub(crate) $field: Counter,)*
+        pub struct Metrics {
+            $(#[doc = $help] $(#[$doc])* pub $field: Counter,)*
             starts: Histogram,
             /// Answers that were errors, by method and kind; held briefly.
             errors: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
@@ -53,10 +55,11 @@ counters! {
 
 /// A number that only grows.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub struct Counter(AtomicU64);
 
 impl Counter {
-    pub(crate) fn add(&self, count: u64) {
+    /// Counts so many more.
+    pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
@@ -99,10 +102,10 @@ impl Histogram {
 
 impl Metrics {
     /// Counts an answer.
-    pub(crate) fn on_answer(&self, method: &'static str, error: Option<&'static str>, duration: Duration) {
+    pub fn on_answer(&self, method: &'static str, error: Option<&'static str>, duration: Duration) {
         self.requests.add(1);
         if let Some(kind) = error {
-            let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut errors = lock(&self.errors);
             *errors.entry((method, kind)).or_default() += 1;
         } else if method == "process/start" {
             self.starts.observe(duration);
@@ -110,7 +113,7 @@ impl Metrics {
     }
 
     /// Returns the text, followed by what `gauges` appends.
-    pub(crate) fn render(&self, gauges: impl FnOnce(&mut Gauges<'_>)) -> String {
+    pub fn render(&self, gauges: impl FnOnce(&mut Gauges<'_>)) -> String {
         let mut out = String::with_capacity(4096);
         self.write_counters(&mut out);
         self.starts.write(
@@ -124,7 +127,7 @@ impl Metrics {
             "counter",
             "Requests that were answered with an error.",
         );
-        for ((method, kind), count) in &*self.errors.lock().unwrap_or_else(PoisonError::into_inner) {
+        for ((method, kind), count) in &*lock(&self.errors) {
             line(
                 &mut out,
                 &format!("remex_request_errors_total{{method=\"{method}\",kind=\"{kind}\"}} {count}"),
@@ -135,26 +138,28 @@ impl Metrics {
     }
 }
 
-/// Appends numbers that go up and down.
+/// Appends numbers that are read off the state of the server.
 #[derive(Debug)]
-pub(crate) struct Gauges<'a> {
+pub struct Gauges<'a> {
     out: &'a mut String,
 }
 
 impl Gauges<'_> {
-    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: u64) {
+    /// Appends a number that goes up and down.
+    pub fn gauge(&mut self, name: &str, help: &str, value: u64) {
         simple(self.out, name, "gauge", help, value);
     }
 
     /// Appends one value per label; the values of labels need no escapes.
-    pub(crate) fn gauge_by(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
+    pub fn gauge_by(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
         header(self.out, name, "gauge", help);
         for (word, value) in values {
             line(self.out, &format!("{name}{{{label}=\"{word}\"}} {value}"));
         }
     }
 
-    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) {
+    /// Appends a number that only grows.
+    pub fn counter(&mut self, name: &str, help: &str, value: u64) {
         simple(self.out, name, "counter", help, value);
     }
 }

@@ -300,7 +300,7 @@ limits! {
 
 impl Limits {
     /// Returns how much of the output of one process is kept unless the client chooses another amount.
-    pub(crate) fn retain(&self) -> output_log::Limits {
+    pub fn retain(&self) -> output_log::Limits {
         output_log::Limits {
             retain_bytes: self.retain_bytes,
             retain_events: self.retain_events,
@@ -311,7 +311,7 @@ impl Limits {
     }
 
     /// Rejects an id, name or label longer than [`id_bytes`](Self::id_bytes).
-    pub(crate) fn check_id(&self, what: &str, text: &str) -> Result<(), RpcError> {
+    pub fn check_id(&self, what: &str, text: &str) -> Result<(), RpcError> {
         if text.len() <= self.id_bytes {
             return Ok(());
         }

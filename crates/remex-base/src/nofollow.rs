@@ -15,17 +15,18 @@ use rustix::{
 
 /// An open parent directory and the name of an entry in it.
 #[derive(Debug)]
-pub(crate) struct OpenParent {
-    pub(crate) directory: OwnedFd,
+pub struct OpenParent {
+    /// The directory.
+    pub directory: OwnedFd,
     /// `.` for the root.
-    pub(crate) name: OsString,
+    pub name: OsString,
 }
 
 /// Opens the directory that contains the last component of `path`.
 ///
 /// Search permission on the parents suffices. A link among them fails with "not a directory", like anything
 /// else that is not a directory.
-pub(crate) fn find(path: &Path) -> io::Result<OpenParent> {
+pub fn find(path: &Path) -> io::Result<OpenParent> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = openat(CWD, "/", flags, Mode::empty())?;
     let mut names = path.components().filter_map(|component| match component {
@@ -43,7 +44,7 @@ pub(crate) fn find(path: &Path) -> io::Result<OpenParent> {
 
 /// Opens what `path` names; a link anywhere in it fails with "too many levels of symbolic links" or "not a
 /// directory".
-pub(crate) fn open(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+pub fn open(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         // An old kernel, or a filter on system calls that does not know this one.
@@ -57,7 +58,7 @@ pub(crate) fn open(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
 
 /// Returns the metadata of what `path` names, which may itself be a link; links among its parents are not
 /// followed.
-pub(crate) fn stat(path: &Path) -> io::Result<Stat> {
+pub fn stat(path: &Path) -> io::Result<Stat> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?);
     };
@@ -66,7 +67,7 @@ pub(crate) fn stat(path: &Path) -> io::Result<Stat> {
 }
 
 /// Returns the error for a link as the last component, for which the base dialect has its own message.
-pub(crate) fn refusal(path: &Path) -> RpcError {
+pub fn refusal(path: &Path) -> RpcError {
     RpcError::new(ErrorKind::SymbolicLink, "path contains a symbolic link")
         .with_code(ErrorKind::InvalidInput.code())
         .with_hint(format!("`{}` is a symbolic link; name its target, or follow links", path.display()))

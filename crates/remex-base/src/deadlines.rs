@@ -5,14 +5,15 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Instant,
 };
 
+use crate::lock;
 use tokio::sync::Notify;
 
 /// A value that expires at a deadline.
-pub(crate) trait Expire: Send + Sync {
+pub trait Expire: Send + Sync {
     /// Called once after the deadline.
     fn expire(self: Arc<Self>);
 
@@ -25,7 +26,7 @@ pub(crate) trait Expire: Send + Sync {
 
 /// The deadlines of a server. An entry keeps nothing alive; dropping its [`Deadline`] removes it.
 #[derive(Debug, Default)]
-pub(crate) struct Deadlines {
+pub struct Deadlines {
     /// Shared by process tasks, the task that watches the deadlines and each [`Deadline`]; held briefly.
     entries: Arc<Mutex<Entries>>,
     /// Wakes the task that watches the deadlines.
@@ -49,14 +50,14 @@ type Key = (Instant, u64);
 
 /// One entry, removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Deadline {
+pub struct Deadline {
     key: Key,
     entries: Weak<Mutex<Entries>>,
 }
 
 impl Deadlines {
     /// Expires `what` at `at`, as long as the returned entry exists.
-    pub(crate) fn add<T: Expire + 'static>(&self, what: &Arc<T>, at: Instant) -> Deadline {
+    pub fn add<T: Expire + 'static>(&self, what: &Arc<T>, at: Instant) -> Deadline {
         let mut entries = lock(&self.entries);
         entries.count += 1;
         let key = (at, entries.count);
@@ -71,12 +72,12 @@ impl Deadlines {
     }
 
     /// Wakes the task that watches the deadlines: another deadline may have become earlier.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         self.changed.notify_one();
     }
 
     /// Waits until `next`, or until a deadline may have become earlier.
-    pub(crate) async fn wait(&self, next: Option<Instant>) {
+    pub async fn wait(&self, next: Option<Instant>) {
         match [next, self.first()].into_iter().flatten().min() {
             None => self.changed.notified().await,
             Some(at) => {
@@ -86,7 +87,7 @@ impl Deadlines {
     }
 
     /// Expires every entry that is due by `now`.
-    pub(crate) fn expire(&self, now: Instant) {
+    pub fn expire(&self, now: Instant) {
         while let Some(due) = self.take_due(now) {
             due.expire();
         }
@@ -118,10 +119,6 @@ impl Drop for Deadline {
             drop(entry);
         }
     }
-}
-
-fn lock(entries: &Mutex<Entries>) -> MutexGuard<'_, Entries> {
-    entries.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 //! Start at [`LogLimit`].
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
+use crate::lock;
+
 /// The messages of one kind: so many in an interval are logged, and the others are counted.
 #[derive(Debug)]
-pub(crate) struct LogLimit {
+pub struct LogLimit {
     allowance: u32,
     interval: Duration,
     /// Shared by everything that logs messages of this kind; held briefly.
@@ -25,14 +27,14 @@ struct Count {
 
 impl LogLimit {
     /// Allows `allowance` messages within `interval`.
-    pub(crate) const fn new(allowance: u32, interval: Duration) -> Self {
+    pub const fn new(allowance: u32, interval: Duration) -> Self {
         let count = Mutex::new(Count { began: None, logged: 0, suppressed: 0 });
         LogLimit { allowance, interval, count }
     }
 
     /// Counts a message. If it is to be logged, returns how many were not logged before it.
-    pub(crate) fn count(&self, now: Instant) -> Option<u64> {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn count(&self, now: Instant) -> Option<u64> {
+        let mut count = lock(&self.count);
         if count.began.is_none_or(|began| now.duration_since(began) >= self.interval) {
             (count.began, count.logged) = (Some(now), 0);
         }
