@@ -12,6 +12,11 @@ mod target;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
+use remex_access::{
+    audit::PeerInfo,
+    identity::{Credential, Identity},
+    scope::Scopes,
+};
 use remex_base::{
     limits::Limits,
     trace::{self, RequestFacts, RequestTrace},
@@ -31,12 +36,6 @@ use tracing::Instrument as _;
 use target::ProcessTarget;
 
 use crate::{
-    access::{
-        audit::PeerInfo,
-        identity::{Credential, Identity},
-        scope::Scopes,
-        ssh_login::SshLogin,
-    },
     areas::{
         context::CallContext,
         environment,
@@ -46,6 +45,7 @@ use crate::{
     },
     engine::{Owner as _, Request},
     outbox::{Observation, Outbox, Responder, close_code::POLICY},
+    peers::ssh_login::SshLogin,
     sessions::{
         process::{Process, StartAt},
         session::{Session, SessionRegistry, Subscriber},

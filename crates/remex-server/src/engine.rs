@@ -47,6 +47,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_access::account::{Account, Charge, Kind};
 use remex_base::{clock::now_ms, limits::Limits, lock};
 use remex_process::{Attempt, Leader, Pid, Tag, tree};
 use remex_proto::{
@@ -56,11 +57,7 @@ use remex_proto::{
 use tokio::sync::Notify;
 
 use crate::{
-    shared::{
-        account::{Account, Charge, Kind},
-        host::Host,
-        proxy::Denials,
-    },
+    shared::{host::Host, proxy::Denials},
     state::keeper_link::{
         KeeperLink,
         message::{ExitRecord, Key},

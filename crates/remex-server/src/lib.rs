@@ -6,7 +6,9 @@
 
 // From bottom to top: each room uses only those above it in this list. `tests/architecture.rs` in the package `remex`
 // checks that, and has the order of the modules in each room.
-mod access;
+mod config;
+
+mod peers;
 
 mod state;
 
@@ -33,18 +35,17 @@ pub use remex_process::{
     spare_address_space, spawn_own, take_kept, take_signals,
 };
 
-pub use access::audit::AuditConfig;
-pub use access::config::{
-    Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies,
-    SandboxFloor, StartPolicy, StateConfig, Trust, UserGrant,
+pub use config::{
+    CgroupUse, Config, HostInfo, MetricsAccess, Proxies, SandboxFloor, StartPolicy, StateConfig, Trust,
 };
-pub use access::scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
-pub use access::socket_owner::check_unconfined;
-pub use access::token;
-pub use access::token::TokenGrant;
 pub use edge::collect::{CollectError, collect_state};
 pub use edge::keeper::{KeeperError, keep, knows_tables};
 pub use edge::server::{CreateError, Server};
+pub use peers::socket_owner::check_unconfined;
+pub use remex_access::audit::AuditConfig;
+pub use remex_access::grants::{Auth, CertificateGrant, CertificatePolicy, UserGrant};
+pub use remex_access::scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
+pub use remex_access::token::{self, TokenGrant};
 pub use remex_base::limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use remex_base::trace::SetParent;
 pub use shared::confinement::CredentialRecord;

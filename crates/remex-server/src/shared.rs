@@ -1,7 +1,5 @@
-//! What everything on this host shares: memory, confinement, the proxy, watchers, HTTP clients.
+//! What everything on this host shares: confinement, the proxy, watchers, HTTP clients.
 
-pub(crate) mod account;
-pub(crate) mod budget;
 pub(crate) mod confinement;
 pub(crate) mod host;
 pub(crate) mod jail_support;

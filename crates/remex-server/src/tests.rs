@@ -14,6 +14,7 @@ mod searches;
 
 use std::{sync::Arc, time::Duration};
 
+use remex_access::identity::{Credential, Identity};
 use remex_proto::message::Source;
 use remex_rpc::{FrameReader, Framing, Listener};
 use serde_json::{Value, json};
@@ -31,7 +32,6 @@ use tokio::{
 use crate::{
     Auth, CgroupUse, Config, HostInfo, Limits, MetricsAccess, Proxies, SandboxFloor, Server, StartPolicy,
     Trust,
-    access::identity::{Credential, Identity},
     edge::connection::{self, Link, Transport, Validity},
 };
 

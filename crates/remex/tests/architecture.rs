@@ -16,7 +16,7 @@ use layers::LAYERS;
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 33] = [
+const ARROWS: [(&str, &str); 36] = [
     // Errors, requests and the limits of a log, in the types of the wire; only where there is a server.
     ("remex-base", "remex-proto"),
     ("remex-rpc", "remex-proto"),
@@ -28,6 +28,11 @@ const ARROWS: [(&str, &str); 33] = [
     ("remex-process", "remex-sandbox"),
     // How a mutex is locked.
     ("remex-process", "remex-base"),
+    // What clients call, and errors.
+    ("remex-access", "remex-proto"),
+    // Names in certificates, limits, files that may be trusted.
+    ("remex-access", "remex-base"),
+    ("remex-server", "remex-access"),
     ("remex-server", "remex-base"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),

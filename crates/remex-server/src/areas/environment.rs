@@ -19,11 +19,11 @@ use rustix::fs::OFlags;
 use toml::{Table, Value};
 
 use crate::{
-    access::config::HostInfo,
     areas::{
         context::CallContext,
         fs::{FileCalls, file_slot},
     },
+    config::HostInfo,
     outbox::Responder,
 };
 

@@ -26,6 +26,10 @@ mod walk;
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
+use remex_access::{
+    account::{Charge, Kind},
+    budget::{self, PATIENCE},
+};
 use remex_base::{
     io_error::{create_error, io_error},
     limits::Limits,
@@ -37,11 +41,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{
     areas::context::CallContext,
     outbox::{CancelCheck, Encoding, Outbox, Reply, Responder},
-    shared::{
-        account::{Charge, Kind},
-        budget::{self, PATIENCE},
-        host::Host,
-    },
+    shared::host::Host,
 };
 use answer_memory::AnswerMemory;
 use answer_slot::{AnswerSlot, AnswerSlotWatch};

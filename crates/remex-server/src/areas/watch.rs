@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use remex_access::account::{self, Account, Charge, Kind};
 use remex_base::threads::ClientThreads;
 use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
 use tokio::{
@@ -29,7 +30,6 @@ use crate::{
     },
     outbox::{Outbox, Responder},
     shared::{
-        account::{self, Account, Charge, Kind},
         host::Host,
         watcher::{ChangeBatch, Depth, Subscription, WatchScope},
     },

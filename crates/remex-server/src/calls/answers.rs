@@ -2,17 +2,17 @@
 
 use std::{future::Future, sync::Arc};
 
+use remex_access::{
+    account::FLOOR,
+    budget::{self, SHORT, Share},
+};
 use remex_proto::RpcError;
 
 use crate::{
     engine::{NotRead, unknown_process},
     outbox::{Encoding, Responder},
     sessions::process::Process,
-    shared::{
-        account::FLOOR,
-        budget::{self, SHORT, Share},
-        host::Host,
-    },
+    shared::host::Host,
 };
 
 /// Hint for output that does not fit.

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
+use remex_access::budget::SHORT;
 use remex_process::{Tag, tree::Member};
 use remex_proto::{RequestId, message, process as wire};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
@@ -10,7 +11,6 @@ use crate::{
     engine::NotRead,
     outbox::Fallible,
     sessions::{process::Process, session::Session},
-    shared::budget::SHORT,
 };
 
 /// The processes of some sessions, oldest first.

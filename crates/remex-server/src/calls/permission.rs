@@ -1,11 +1,10 @@
 //! Which permission each call needs.
 
+use remex_access::scope::{Permission, Scopes};
 use remex_proto::{
     Call, ErrorKind, RpcError,
     fs::{IfMatch, OpenMode},
 };
-
-use crate::access::scope::{Permission, Scopes};
 
 /// Refuses a call that the scopes of a credential do not allow.
 pub(super) fn check(call: &Call, scopes: &Scopes) -> Result<(), RpcError> {

@@ -5,6 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_access::{
+    account::{self, Kind},
+    budget,
+};
 use remex_base::{compute::LARGE_MESSAGE, threads::ClientThreads};
 use remex_process::{Signal, tree};
 use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
@@ -21,10 +25,6 @@ use crate::{
     sessions::{
         process::Process,
         session::{Session, StartBounds},
-    },
-    shared::{
-        account::{self, Kind},
-        budget,
     },
 };
 

@@ -1,14 +1,10 @@
 //! What the audit file says about a call.
 
+use remex_access::audit::{self, Attached, Audited, Entry, Outcome, Target};
 use remex_proto::{Call, RpcError};
 
 use super::{Calls, target::ProcessTarget};
-use crate::{
-    access::audit::{self, Attached, Audited, Entry, Outcome, Target},
-    outbox::Responder,
-    sessions::session::OpenedSession,
-    shared::host::Host,
-};
+use crate::{outbox::Responder, sessions::session::OpenedSession, shared::host::Host};
 
 /// Whose session a call reaches.
 enum Reached {

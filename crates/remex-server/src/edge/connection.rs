@@ -13,6 +13,11 @@ mod writing;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use remex_access::{
+    account::FLOOR,
+    audit::{self, PeerInfo},
+    rate::Rate,
+};
 use remex_base::{compute::LARGE_MESSAGE, supervise::supervise};
 use remex_proto::{ClientNote, ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
@@ -22,10 +27,6 @@ use remex_rpc::{
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
-    access::{
-        audit::{self, PeerInfo},
-        rate::Rate,
-    },
     areas::context::FAILED,
     calls::Calls,
     outbox::{
@@ -33,7 +34,6 @@ use crate::{
         close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
     },
     sessions::session::SessionRegistry,
-    shared::account::FLOOR,
 };
 
 use parsed::Parsed;

@@ -24,6 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_access::{account::Account, audit::Audit};
 use remex_base::{clock::now_ms, lock};
 use remex_log::{Quota, Space as _};
 use remex_process::{Scope, Signal, Tags, tree};
@@ -32,13 +33,10 @@ use remex_rpc::PeerProcess;
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, sync::Notify, task::JoinSet};
 
 use crate::{
-    access::{
-        audit::Audit,
-        config::{CgroupUse, Config},
-        unix_peer,
-    },
+    config::{CgroupUse, Config},
     engine::{Engine, Owner},
-    shared::{account::Account, host::Host, resource_limits::LimitEnforcer},
+    peers::unix_peer,
+    shared::{host::Host, resource_limits::LimitEnforcer},
     state::{
         keeper_link::message::{
             FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, ProgramFile, Progress, Purpose, Rules,

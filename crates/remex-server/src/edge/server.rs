@@ -20,6 +20,13 @@ use std::{
     time::Duration,
 };
 
+use remex_access::{
+    admission::AdmissionControl,
+    audit::{Audit, NotOpened},
+    auth::Authenticator,
+    grants::Auth,
+    identity::Credential,
+};
 use remex_base::{limits::Limits, lock, supervise::supervise, threads::OwnWork};
 use remex_process::{CgroupError, Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
@@ -31,13 +38,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    access::{
-        admission::AdmissionControl,
-        audit::{Audit, NotOpened},
-        auth::Authenticator,
-        config::{Auth, Config, MetricsAccess},
-        identity::Credential,
-    },
+    config::{Config, MetricsAccess},
     edge::{
         connection::{self, Link, Transport, Validity},
         tls::TlsListener,

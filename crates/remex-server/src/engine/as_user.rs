@@ -8,7 +8,7 @@ use remex_process::{CannotSwitchUser, Start, can_switch_user};
 use remex_proto::{ErrorKind, HostPath, RpcError, process as wire};
 
 use super::{Audience, Engine, Owner as _};
-use crate::{access::user_account::UserAccount, shared::host::Host};
+use crate::{peers::user_account::UserAccount, shared::host::Host};
 
 /// The user as whom a command is to run.
 #[derive(Clone, Debug)]

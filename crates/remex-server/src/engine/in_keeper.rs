@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use remex_access::account::Account;
 use remex_base::{clock::now_ms, limits::Limits};
 use remex_process::{Attempt, Child, Tag};
 use remex_proto::{
@@ -19,7 +20,7 @@ use super::{
     task, terminate,
 };
 use crate::{
-    shared::{account::Account, host::Host},
+    shared::host::Host,
     state::keeper_link::message::{Progress, Rules},
 };
 

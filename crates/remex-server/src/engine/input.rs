@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use remex_access::account::{Account, FLOOR, Kind};
 use remex_base::limits::Limits;
 use remex_proto::{
     Blob, ErrorKind, RpcError,
@@ -14,7 +15,6 @@ use remex_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::Caller;
-use crate::shared::account::{Account, FLOOR, Kind};
 
 /// A `process/write` that has not been answered.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 
 use std::{ffi::OsString, sync::Arc, time::Duration};
 
+use remex_access::audit::Denial;
 use remex_process::{PROXY_PORT, ProxySocket};
 use remex_proto::{
     ErrorKind, RpcError,
@@ -13,13 +14,10 @@ use remex_proto::{
 use remex_sandbox::{HostList, Hosts};
 
 use super::{Audience, Engine, Owner as _};
-use crate::{
-    access::audit::Denial,
-    shared::{
-        confinement::unavailable,
-        host::Phase,
-        proxy::{Ask, Decider, Denials, Exits, OnDenial, Review, Socks, Tell},
-    },
+use crate::shared::{
+    confinement::unavailable,
+    host::Phase,
+    proxy::{Ask, Decider, Denials, Exits, OnDenial, Review, Socks, Tell},
 };
 
 /// Where programs look for a proxy; some in lower case, some in upper case.

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_access::budget::{SHORT, has_memory};
 use remex_proto::{
     Blob, ErrorKind, RpcError, process as wire,
     state::output_log::{Cursor, Gap, Next, Seq},
@@ -17,10 +18,7 @@ use super::{
     load::warn_unreadable,
     log::{LogReader, StoredLog, Unread},
 };
-use crate::shared::{
-    budget::{SHORT, has_memory},
-    proxy::Denials,
-};
+use crate::shared::proxy::Denials;
 
 /// The most output that one answer carries, whatever `maxBytes` says.
 const READ_BYTES: u64 = 16 << 20;

@@ -17,6 +17,10 @@ use std::{
     time::Duration,
 };
 
+use remex_access::{
+    account::{Account, Charge, Kind},
+    scope::Floor,
+};
 use remex_base::lock;
 use remex_process::{Spawner, Start, Tag};
 use remex_proto::{
@@ -27,10 +31,6 @@ use remex_proto::{
 };
 use tokio::sync::OnceCell;
 
-use crate::{
-    access::scope::Floor,
-    shared::account::{Account, Charge, Kind},
-};
 use capture::{Capture, Failed, Found};
 use shell::{Files, Shell};
 

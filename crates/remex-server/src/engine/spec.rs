@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
+use remex_access::scope::Floor;
 use remex_base::{clock::now_ms, limits::Limits};
 use remex_proto::{ErrorKind, HostPath, RpcError, process as wire};
 
 use super::{Place, as_user, footprint::Texts, incarnation, start_request::StartRequest};
-use crate::access::scope::Floor;
 
 /// The total length of all labels of a process.
 const LABEL_BYTES: usize = 64 << 10;

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_access::scope::Floor;
 use remex_base::clock::now_ms;
 use remex_process::{
     Attempt, Child, Jail, Leader, Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
@@ -35,7 +36,6 @@ use super::{
     supervised::Supervisor,
 };
 use crate::{
-    access::scope::Floor,
     shared::{confinement::unavailable, host::Host},
     state::keeper_link::message::{Key, NewProcess, Progress, Rules, StartFailure, ToKeeper},
 };

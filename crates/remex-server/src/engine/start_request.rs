@@ -2,11 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
+use remex_access::scope::Floor;
 use remex_proto::{ErrorKind, RpcError, environment, process::Start};
 use serde::{Deserialize, Serialize};
 
 use super::{as_user::AsUser, managed};
-use crate::{access::scope::Floor, shared::host::Host};
+use crate::shared::host::Host;
 
 /// The longest request that is kept.
 const MOST_BYTES: usize = 256 << 10;

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_access::account::Kind;
 use remex_process::{Cgroup, Child, Exit as ChildExit, ExitStatus};
 use remex_proto::{
     ErrorKind, RpcError,
@@ -27,7 +28,6 @@ use super::{
     terminate,
     watched::Watched,
 };
-use crate::shared::account::Kind;
 
 /// How long continuous output is gathered before readers are notified again.
 pub(crate) const GATHER: Duration = Duration::from_millis(1);

@@ -8,10 +8,10 @@ use std::{
     },
 };
 
+use remex_access::{account::Account, budget::RequestLoad};
 use remex_base::lock;
 
 use super::{ConnectionId, Outbox, throttle::BulkThrottle};
-use crate::shared::{account::Account, budget::RequestLoad};
 
 /// State that all connections of a server share.
 #[derive(Clone, Debug, Default)]

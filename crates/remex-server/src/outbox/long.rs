@@ -5,14 +5,14 @@
 
 use std::{collections::VecDeque, io, sync::Arc};
 
+use remex_access::{
+    account::{Account, Charge, FLOOR, Kind},
+    budget::Share,
+};
 use remex_proto::{Blob, RequestId, blob, http::HttpResponse, message, process};
 use remex_rpc::SendBuffer;
 
 use super::Reply;
-use crate::shared::{
-    account::{Account, Charge, FLOOR, Kind},
-    budget::Share,
-};
 
 /// Bytes encoded at a time: whole groups of three, so that only the last piece of a blob is padded.
 const PIECE_LEN: usize = 48 << 10;

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
+use remex_access::account::Kind;
 use remex_proto::RequestId;
 
 use super::{Outbox, Queue, Source, responder::cancelled};
-use crate::shared::account::Kind;
 
 /// About what a request needs besides its message, with a task.
 const REQUEST_BYTES: usize = 2 << 10;

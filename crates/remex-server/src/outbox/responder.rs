@@ -7,6 +7,11 @@ use std::{
     time::Instant,
 };
 
+use remex_access::{
+    account::{FLOOR, Kind},
+    audit::{Entry, Outcome},
+    budget::{self, Budget, PATIENCE, SHORT, Share},
+};
 use remex_base::{supervise::defect, trace::RequestTrace};
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message, process::Started};
 use tokio::sync::oneshot;
@@ -15,14 +20,7 @@ use super::{
     AfterSend, ConnectionId, Encoding, LongMessage, LongReply, Outbox, QueuedMessage, Reply, RequestNumber,
     Source, long::json_of,
 };
-use crate::{
-    access::audit::{Entry, Outcome},
-    shared::{
-        account::{FLOOR, Kind},
-        budget::{self, Budget, PATIENCE, SHORT, Share},
-        host::Host,
-    },
-};
+use crate::shared::host::Host;
 
 /// The obligation to answer one request exactly once.
 ///

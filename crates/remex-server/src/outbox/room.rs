@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use remex_access::account::{Account, FLOOR, Kind};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Outbox, Queue};
-use crate::shared::account::{Account, FLOOR, Kind};
 
 impl Outbox {
     /// Returns the account of the connection's identity.

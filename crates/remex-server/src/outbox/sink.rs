@@ -4,6 +4,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use remex_access::account::{Account, Charge, Kind};
 use remex_proto::{
     RequestId, RpcError, ServerNote,
     call::Note,
@@ -17,7 +18,6 @@ use remex_rpc::{
 use tokio::{io::AsyncWriteExt, sync::mpsc};
 
 use super::{CloseReason, LongMessage, SEND_BYTES, size};
-use crate::shared::account::{Account, Charge, Kind};
 
 /// How a connection represents messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

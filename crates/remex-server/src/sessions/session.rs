@@ -18,6 +18,10 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
+use remex_access::{
+    account::{Account, Charge, Kind},
+    scope::Floor,
+};
 use remex_base::{lock, trace};
 use remex_process::Tag;
 use remex_proto::{
@@ -30,17 +34,14 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
 
 use crate::{
-    access::{scope::Floor, ssh_login::SshLogin},
     areas::fs::PathLockQueue,
     engine::{
         Command, Owner, PendingDecision, Placement, Snapshots, StartFloor, Starting, broken, unknown_process,
     },
     outbox::{AfterSend, ConnectionId, Responder},
+    peers::ssh_login::SshLogin,
     sessions::process::{Followers, Process, ProcessOwner, Standing, StartAt, Viewer},
-    shared::{
-        account::{Account, Charge, Kind},
-        host::Host,
-    },
+    shared::host::Host,
 };
 pub(crate) use ending::PendingStarts;
 use owner::{OwnerShared, SessionOwner};

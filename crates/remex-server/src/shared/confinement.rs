@@ -22,6 +22,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
+use remex_access::scope::Floor;
 use remex_base::lock;
 use remex_proto::{
     ErrorKind, RpcError,
@@ -34,7 +35,7 @@ use remex_sandbox::{
 pub use records::CredentialRecord;
 use records::Records;
 
-use crate::access::{config::SandboxFloor, scope::Floor};
+use crate::config::SandboxFloor;
 
 /// Policies that are kept; clients use few profiles at a time, and compiled patterns may be large.
 const KEPT: usize = 8;

@@ -15,6 +15,11 @@ use std::{
     time::Duration,
 };
 
+use remex_access::{
+    account::{Accounts, Kind},
+    audit::Audit,
+    budget::Budget,
+};
 use remex_base::{
     available_memory,
     compute::ComputePool,
@@ -34,13 +39,8 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    access::{
-        audit::Audit,
-        config::{Config, HostInfo, StartPolicy},
-    },
+    config::{Config, HostInfo, StartPolicy},
     shared::{
-        account::{Accounts, Kind},
-        budget::Budget,
         confinement::{Confinement, Hidden},
         jail_support::SupportProbe,
         proxy::Proxy,

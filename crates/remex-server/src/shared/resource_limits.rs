@@ -11,7 +11,7 @@ use remex_proto::{
     process::ResourceLimits,
 };
 
-use crate::access::config::CgroupUse;
+use crate::config::CgroupUse;
 
 /// The least memory that a process may be limited to. With less, programs crash before they can say why.
 const LEAST_MEMORY: u64 = 4 << 20;

@@ -17,6 +17,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use remex_access::account::Account;
 use remex_base::{io_error::io_error, lock, nofollow, supervise::catch_panic};
 use remex_proto::{ErrorKind, RpcError, fs::ChangeKind};
 use rustix::{
@@ -24,7 +25,6 @@ use rustix::{
     io::Errno,
 };
 
-use crate::shared::account::Account;
 use inotify::{Notice, Watcher};
 pub(crate) use pending::ChangeBatch;
 use subscription::Event;

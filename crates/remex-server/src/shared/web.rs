@@ -15,9 +15,9 @@ use reqwest::{
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::sync::OnceCell;
 
-use crate::access::{
+use crate::{
     config::{Proxies, Trust},
-    socket_owner,
+    peers::socket_owner,
 };
 
 /// How long an idle connection to a web server is kept.

@@ -27,7 +27,7 @@ use remex_proto::{ErrorKind, HostPath, RpcError, environment};
 use tokio::sync::watch;
 
 use crate::{
-    access::config::StateConfig,
+    config::StateConfig,
     state::{
         keeper_link::{
             self, KeeperLink, LinkError,

@@ -3,8 +3,9 @@
 
 use std::{sync::Arc, time::Instant};
 
+use remex_access::account::{Account, Kind};
+
 use super::*;
-use crate::shared::account::{Account, Kind};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;

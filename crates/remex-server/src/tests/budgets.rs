@@ -8,6 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_access::{
+    account::Kind,
+    budget::Budget,
+    identity::{Credential, Identity},
+};
 use remex_proto::message::Source;
 use remex_rpc::{FrameReader, Framing, Role};
 use serde_json::{Value, json};
@@ -19,9 +24,7 @@ use tokio::{
 use super::{Client, PATIENCE, TestServer, start_params};
 use crate::{
     Limits,
-    access::identity::{Credential, Identity},
     edge::connection::{self, Link, Transport, Validity},
-    shared::{account::Kind, budget::Budget},
 };
 
 const MIB: usize = 1 << 20;

@@ -20,25 +20,20 @@ const BASE_LAYERS: [&str; 16] = [
     "writers",
 ];
 
+/// The modules of the access crate from the bottom to the top: each uses only those before it.
+const ACCESS_LAYERS: [&str; 10] =
+    ["scope", "audit", "token", "grants", "identity", "auth", "admission", "rate", "account", "budget"];
+
 /// The rooms of the server from the bottom to the top, and the modules within: each uses only those before it.
-const SERVER_LAYERS: [&str; 39] = [
-    "access/scope",
-    "access/audit",
-    "access/token",
-    "access/config",
-    "access/identity",
-    "access/auth",
-    "access/admission",
-    "access/rate",
-    "access/socket_owner",
-    "access/unix_peer",
-    "access/ssh_login",
-    "access/user_account",
+const SERVER_LAYERS: [&str; 30] = [
+    "config",
+    "peers/socket_owner",
+    "peers/unix_peer",
+    "peers/ssh_login",
+    "peers/user_account",
     "state/state_dir",
     "state/keeper_link",
     "state/durable",
-    "shared/account",
-    "shared/budget",
     "shared/resource_limits",
     "shared/confinement",
     "shared/jail_support",
@@ -218,8 +213,9 @@ const LOG_LAYERS: [&str; 11] = [
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
 
 /// The layers of each crate that has them.
-pub(crate) const LAYERS: [(&str, &[&str]); 9] = [
+pub(crate) const LAYERS: [(&str, &[&str]); 10] = [
     ("remex-base", &BASE_LAYERS),
+    ("remex-access", &ACCESS_LAYERS),
     ("remex-server", &SERVER_LAYERS),
     ("remex-client", &CLIENT_LAYERS),
     ("remex-proto", &PROTO_LAYERS),

@@ -30,7 +30,7 @@ struct Issuer {
 impl Issuer {
     fn new() -> Self {
         let random = SystemRandom::new();
-        let pem = include_bytes!("../../../../remex-server/src/access/token/test_rsa_key.pem");
+        let pem = include_bytes!("../../../../remex-access/src/token/test_rsa_key.pem");
         let pem = PrivatePkcs8KeyDer::from_pem_slice(pem).expect("a key in PEM format");
         let rsa = rsa::KeyPair::from_pkcs8(pem.secret_pkcs8_der()).expect("an RSA key");
         Issuer { ec: Self::ec_key(&random), rsa, random }

@@ -11,18 +11,16 @@ use std::{
 };
 
 use bytes::Bytes;
+use remex_access::{
+    account::{Account, Kind},
+    budget::{self, Budget, MIN_PROGRESS, PATIENCE, Share},
+};
 use remex_base::lock;
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MIB;
-use crate::{
-    outbox::Outbox,
-    shared::{
-        account::{Account, Kind},
-        budget::{self, Budget, MIN_PROGRESS, PATIENCE, Share},
-    },
-};
+use crate::outbox::Outbox;
 
 /// A read is abandoned if the file returns nothing for this long, or less than [`MIN_PROGRESS`] while others wait
 /// for memory.

@@ -8,6 +8,7 @@ use std::{
     path::Path,
 };
 
+use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire};
 use remex_sandbox::Action;
 use rustix::{
@@ -25,7 +26,6 @@ use super::{
     io_error, names, native,
     open::{Links, file_type, not_a_file, readable, reopen},
 };
-use crate::access::scope::FileAccess;
 
 impl FileWork for wire::Copy {
     fn access(&self) -> Result<PathAccess, RpcError> {

@@ -8,6 +8,7 @@ use std::{
     path::{Component, Path},
 };
 
+use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
 use remex_sandbox::Action;
 use rustix::{
@@ -23,7 +24,6 @@ use super::{
     native,
     open::Links,
 };
-use crate::access::scope::FileAccess;
 
 /// The most entries in one answer.
 const MAX_ENTRIES: usize = 50_000;

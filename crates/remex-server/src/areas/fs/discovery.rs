@@ -14,8 +14,8 @@ use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, discovery as wire, s
 
 use super::{CancelCheck, FileCalls, JobGuards, MIB, PathAccess, PathGuard, native};
 use crate::{
-    access::config::HostInfo,
     areas::context::CallContext,
+    config::HostInfo,
     outbox::{Reply, Responder},
 };
 use scan::{Budget, Scan};

@@ -9,6 +9,7 @@ use std::{
     path::Path,
 };
 
+use remex_access::scope::FileAccess;
 use remex_base::nofollow;
 use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
 use remex_sandbox::Action;
@@ -27,7 +28,6 @@ use super::{
     io_error, native,
     open::{Links, file_type},
 };
-use crate::access::scope::FileAccess;
 
 impl FileWork for wire::Canonicalize {
     fn access(&self) -> Result<PathAccess, RpcError> {

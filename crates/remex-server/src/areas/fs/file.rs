@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use remex_access::{budget, scope::FileAccess};
 use remex_proto::{
     Blob, ErrorKind, RequestId, RpcError,
     blob::DecodeError,
@@ -27,7 +28,7 @@ use super::{
     open::{self, Links},
     replace::Replacement,
 };
-use crate::{access::scope::FileAccess, areas::context::CallContext, outbox::Responder, shared::budget};
+use crate::{areas::context::CallContext, outbox::Responder};
 
 /// The largest file that can be read whole.
 const MAX_FILE_LEN: u64 = 512 << 20;
@@ -429,7 +430,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::shared::{account::Kind, budget::Budget};
+    use remex_access::{account::Kind, budget::Budget};
 
     #[test]
     fn a_slow_file_shows_progress() {

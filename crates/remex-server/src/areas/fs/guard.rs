@@ -21,6 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use remex_access::scope::{FileAccess, Floor, Permission, Scopes};
 use remex_base::nofollow::{self, OpenParent};
 use remex_proto::{ErrorKind, RpcError, sandbox::Sandbox};
 use remex_sandbox::{Action, Policy};
@@ -30,10 +31,7 @@ use rustix::{
 };
 
 use super::{io_error, open::Links};
-use crate::{
-    access::scope::{FileAccess, Floor, Permission, Scopes},
-    shared::confinement::Confinement,
-};
+use crate::shared::confinement::Confinement;
 use limits::{Judgement, PathLimits};
 use resolve::{Arrival, Judge, Rules, Stop};
 pub(super) use tree::{TreeGuard, check_removal};
@@ -274,9 +272,9 @@ impl Both<'_> {
     /// Returns the error for a real path that the walk may not look at.
     fn refusal(&self, path: &Path, real: &Path, access: FileAccess) -> RpcError {
         match (self.limits, self.policy) {
-            (None, Some(policy)) => profile::refusal(policy, path, real, access.into()),
+            (None, Some(policy)) => profile::refusal(policy, path, real, profile::action(access)),
             (Some(limits), Some(policy)) if limits.may_pass(real) => {
-                profile::refusal(policy, path, real, access.into())
+                profile::refusal(policy, path, real, profile::action(access))
             }
             _ => denied(path, access),
         }

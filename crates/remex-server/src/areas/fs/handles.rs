@@ -12,6 +12,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock},
 };
 
+use remex_access::{
+    account::{self, Account, Charge, Kind},
+    scope::FileAccess,
+};
 use remex_base::{lock, threads::ClientThreads};
 use remex_proto::{
     Blob, ErrorKind, HostPath, RequestId, RpcError,
@@ -30,10 +34,8 @@ use super::{
     replace::Replacement,
 };
 use crate::{
-    access::scope::FileAccess,
     areas::context::CallContext,
     outbox::{ConnectionId, Responder},
-    shared::account::{self, Account, Charge, Kind},
 };
 
 /// The longest id of a handle, in bytes.

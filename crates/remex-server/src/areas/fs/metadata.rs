@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use remex_access::scope::FileAccess;
 use remex_base::nofollow;
 use remex_proto::{RpcError, fs as wire};
 use rustix::{
@@ -11,7 +12,6 @@ use rustix::{
 };
 
 use super::{FileWork, PathAccess, PathGuard, io_error, native, open::Links};
-use crate::access::scope::FileAccess;
 
 impl FileWork for wire::GetMetadata {
     fn access(&self) -> Result<PathAccess, RpcError> {

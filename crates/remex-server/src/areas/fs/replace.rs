@@ -195,7 +195,8 @@ mod tests {
     use std::{fs, io::Write as _};
 
     use super::{super::guard::PathGuard, *};
-    use crate::{access::scope::FileAccess, areas::fs::open::Links};
+    use crate::areas::fs::open::Links;
+    use remex_access::scope::FileAccess;
 
     #[test]
     fn a_new_file_never_replaces_an_existing_one() {

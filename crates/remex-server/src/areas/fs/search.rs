@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
 use remex_sandbox::Action;
 use rustix::{
@@ -35,7 +36,6 @@ use super::{
     native, open,
     open::Links,
 };
-use crate::access::scope::FileAccess;
 
 /// How many entries one search visits.
 const MAX_VISITED: u64 = 2_000_000;

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
 use rustix::{
     fs::{AtFlags, FileType, statat},
@@ -21,7 +22,6 @@ use super::{
     native,
     open::Links,
 };
-use crate::access::scope::FileAccess;
 
 const MAX_DEPTH: u64 = 64;
 const MAX_DIRECTORIES: u64 = 10_000;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use remex_access::budget::{self, Share};
 use remex_proto::{ErrorKind, RpcError, error::INTERNAL_ERROR};
 use reqwest::Response;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,11 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::unreadable;
 use crate::{
     outbox::Responder,
-    shared::{
-        budget::{self, Share},
-        host::Host,
-        web::causes,
-    },
+    shared::{host::Host, web::causes},
 };
 
 /// The longest part of a stream: as much as bulk output may send in one turn.

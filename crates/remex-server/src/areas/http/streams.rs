@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use remex_access::account::{self, Account, Charge, Kind};
 use remex_base::{limits::Limits, lock};
 use remex_proto::{
     Blob, ErrorKind, RequestId, RpcError, error::INVALID_PARAMS, flow, http as wire, message::BodyFrame,
@@ -14,13 +15,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::body::Body;
-use crate::{
-    outbox::Outbox,
-    shared::{
-        account::{self, Account, Charge, Kind},
-        web::causes,
-    },
-};
+use crate::{outbox::Outbox, shared::web::causes};
 
 /// Buffered bodies of one connection that may be large at once; others wait while they are still small.
 const LARGE_BODIES: usize = 4;

@@ -1,12 +1,11 @@
 //! What a connection makes of the bytes of a message.
 
+use remex_access::budget;
 use remex_base::compute::LARGE_MESSAGE;
 use remex_proto::{
     Call, ClientNote, InvalidTrace, Malformed, Message, MessageLimits, ParseError, RequestId, TraceContext,
     network::{Decision, PolicyReply},
 };
-
-use crate::shared::budget;
 
 /// The longest decision of a client that is read, in bytes; its reason is much shorter.
 const MAX_DECISION: usize = 16 << 10;

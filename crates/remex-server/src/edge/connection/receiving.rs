@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
+use remex_access::{
+    account::Kind,
+    budget::{MIN_PROGRESS, SHORT, Share},
+};
 use remex_rpc::FrameReader;
 use tokio::time::Instant;
 
-use crate::{
-    outbox::Outbox,
-    shared::{
-        account::Kind,
-        budget::{MIN_PROGRESS, SHORT, Share},
-        host::Host,
-    },
-};
+use crate::{outbox::Outbox, shared::host::Host};
 
 /// A message that is being received and is not tiny, with the memory reserved for it.
 pub(super) struct Receiving {

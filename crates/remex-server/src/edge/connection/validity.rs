@@ -5,13 +5,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::sync::watch;
-
-use crate::access::{
+use remex_access::{
     auth::{Authenticator, Proof, Revoked},
     identity::Credential,
-    ssh_login::SshLogin,
 };
+use tokio::sync::watch;
+
+use crate::peers::ssh_login::SshLogin;
 
 /// The longest wait until the clock is read again: it may be set, and does not advance timers while a host is
 /// suspended.

@@ -2,16 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use remex_access::budget::{Budget, MIN_PROGRESS, SHORT};
 use remex_base::limits::Limits;
 use tokio::time::Instant;
 
 use super::CLOSE_GRACE;
-use crate::{
-    outbox::{
-        CloseReason, Outbox, Sink,
-        close_code::{POLICY, TRY_AGAIN},
-    },
-    shared::budget::{Budget, MIN_PROGRESS, SHORT},
+use crate::outbox::{
+    CloseReason, Outbox, Sink,
+    close_code::{POLICY, TRY_AGAIN},
 };
 
 /// Checks from time to time whether a client reads the long answers it requested.

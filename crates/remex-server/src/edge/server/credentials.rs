@@ -5,11 +5,12 @@ use std::{
     time::Duration,
 };
 
+use remex_access::token::CredentialError;
 use remex_base::threads::OwnWork;
 use tokio::time::timeout;
 
 use super::Server;
-use crate::{access::token::CredentialError, shared::host::Phase};
+use crate::shared::host::Phase;
 
 /// How long a decision waits for a file system that hangs; then the contents known so far count.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);

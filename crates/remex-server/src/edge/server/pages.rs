@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
+use remex_access::{
+    account::Kind,
+    admission::{HalfOpenPermit, Origin},
+    auth::SocketOwner,
+};
 use remex_rpc::{Accepted, ListenAddress, Listener, Received, Refusal, receive};
 use tokio::net::TcpStream;
 
 use super::{ACCEPT_PAUSE, Server, welcome::TcpEnds};
-use crate::{
-    access::{
-        admission::{HalfOpenPermit, Origin},
-        auth::SocketOwner,
-        socket_owner,
-    },
-    shared::{account::Kind, host::Phase},
-};
+use crate::{peers::socket_owner, shared::host::Phase};
 
 impl Server {
     /// Serves `/metrics` and the health checks, and nothing else.

@@ -8,6 +8,13 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+use remex_access::{
+    admission::{Crowded, HalfOpenPermit, Origin, Permit, Refused},
+    audit::Login,
+    auth::{Denied, Proof, SocketHolder, SocketOwner, TcpPeer},
+    identity::{Credential, Identity},
+    scope::Permission,
+};
 use remex_base::{certificate::PeerCertificate, metrics::CONTENT_TYPE, threads::OwnWork};
 use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
@@ -21,21 +28,12 @@ use tokio::{
 
 use super::{CLOSE_GRACE, Server};
 use crate::{
-    access::{
-        admission::{Crowded, HalfOpenPermit, Origin, Permit, Refused},
-        audit::Login,
-        auth::{Denied, Proof, SocketHolder, SocketOwner, TcpPeer},
-        config::MetricsAccess,
-        identity::{Credential, Identity},
-        scope::Permission,
-        socket_owner,
-        ssh_login::SshLogin,
-        unix_peer,
-    },
+    config::MetricsAccess,
     edge::{
         connection::{self, Link, Transport, Validity},
         tls::{NotSecured, TlsListener},
     },
+    peers::{socket_owner, ssh_login::SshLogin, unix_peer},
     shared::host::{Host, Phase},
 };
 
@@ -163,7 +161,7 @@ impl Server {
         let admitted = admitted.map(|credential| (Proof::of_tcp(&credential, &presented), credential));
         match admitted {
             Err(denied) => {
-                upgrade.refuse(denied.refusal()).await;
+                upgrade.refuse(refusal(&denied)).await;
                 Err(denied.into())
             }
             Ok(_) if self.host.is_stopping() => Err(upgrade.refuse(Refusal::ShuttingDown).await.into()),
@@ -197,7 +195,7 @@ impl Server {
             let holder = self.holder(ends, owner).await;
             let presented = TcpPeer { bearer: page.bearer(), certificate, owner, holder };
             match self.log_in(&presented, ends.peer, half_open).await {
-                Err(denied) => return page.refuse(denied.refusal()).await.into(),
+                Err(denied) => return page.refuse(refusal(&denied)).await.into(),
                 Ok(credential) if !credential.scopes.allow(Permission::Metrics) => {
                     return page.refuse(Refusal::Forbidden).await.into();
                 }
@@ -411,5 +409,24 @@ impl<T> Drop for Noticed<T> {
     fn drop(&mut self) {
         drop(self.permit.take());
         self.host.notify_activity();
+    }
+}
+
+/// Returns how to answer an HTTP request.
+fn refusal(denied: &Denied) -> Refusal {
+    match denied {
+        Denied::NoCredential
+        | Denied::UnknownToken
+        | Denied::Expired
+        // Nobody learns which tokens exist or once existed.
+        | Denied::InvalidToken(_) => Refusal::Unauthenticated,
+        Denied::UnknownOwner => Refusal::UnknownUser,
+        Denied::UnknownProcess => Refusal::UnknownProcess,
+        Denied::EndedProcess => Refusal::EndedProcess,
+        Denied::Confined | Denied::NoProcess => Refusal::Confined,
+        Denied::UnknownCertificate(_) => Refusal::UnlistedCertificate,
+        Denied::CommonName(_) => Refusal::CommonName,
+        Denied::OtherUser(uid) => Refusal::OtherUser { uid: *uid },
+        Denied::Unrecorded { .. } => Refusal::Unrecorded,
     }
 }

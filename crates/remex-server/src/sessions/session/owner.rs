@@ -5,14 +5,12 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use remex_access::account::{self, Account, Kind};
 use remex_base::lock;
 use remex_proto::{ErrorKind, RpcError};
 
 use super::Session;
-use crate::{
-    sessions::process::{Process, ProcessOwner as _},
-    shared::account::{self, Account, Kind},
-};
+use crate::sessions::process::{Process, ProcessOwner as _};
 
 /// How many closed processes of a session are looked at to find one that can be forgotten early.
 const LOOKED_AT: usize = 64;

@@ -8,6 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_access::{
+    identity::{Credential, Identity},
+    rate::Rates,
+};
 use remex_base::{clock::steady_ms, lock, supervise::supervise};
 use remex_process::Tag;
 use remex_proto::{
@@ -22,10 +26,6 @@ use remex_proto::{
 
 use super::{OwnerShared, Session, SessionOwner, Subscriber};
 use crate::{
-    access::{
-        identity::{Credential, Identity},
-        rate::Rates,
-    },
     outbox::{ConnectionId, Connections, Outbox, close_code::POLICY},
     shared::host::{Host, Phase},
 };

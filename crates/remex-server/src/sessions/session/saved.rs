@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use remex_access::identity::Identity;
 use remex_base::clock::steady_ms;
 use remex_process::Tag;
 use remex_proto::{
@@ -25,7 +26,6 @@ use super::{
     starts::{Asked, SavedRecord},
 };
 use crate::{
-    access::identity::Identity,
     engine::{Description, Owner as _, Place, Placement, broken},
     outbox::ConnectionId,
     sessions::process::{Followers, Process, ProcessOwner},

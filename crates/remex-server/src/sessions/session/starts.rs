@@ -6,14 +6,12 @@ use std::{
     sync::MutexGuard,
 };
 
+use remex_access::account::{self, Charge, Kind};
 use remex_base::lock;
 use remex_proto::{ErrorKind, RpcError, process as wire};
 
 use super::Session;
-use crate::{
-    outbox::Responder,
-    shared::account::{self, Charge, Kind},
-};
+use crate::outbox::Responder;
 
 /// How many restarts of a process have their results remembered.
 const KEPT_RESTARTS: usize = 16;

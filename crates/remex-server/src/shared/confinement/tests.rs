@@ -5,7 +5,7 @@ use remex_sandbox::{
 };
 
 use super::*;
-use crate::access::config::StartPolicy;
+use crate::config::StartPolicy;
 
 fn special(access: Access, value: Special) -> Entry {
     Entry { path: EntryPath::Special { value }, access, missing_path_behavior: None }

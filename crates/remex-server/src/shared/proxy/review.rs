@@ -4,6 +4,7 @@
 
 use std::{borrow::Cow, fmt, pin::Pin, time::SystemTime};
 
+use remex_access::audit::timestamp;
 use remex_proto::{
     network::{Decision, NOT_ALLOWED, PolicyDecision, Protocol, Target},
     process::NetworkMode,
@@ -12,7 +13,6 @@ use remex_sandbox::{HostDenial, HostList, HostName, Hosts};
 use tokio::sync::Semaphore;
 
 use super::{Exits, outgoing::Refusal};
-use crate::access::audit::timestamp;
 
 /// Connections of one process that wait for a decision of its client; further ones are refused.
 const MAX_ASKED: usize = 32;

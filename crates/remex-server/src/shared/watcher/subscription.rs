@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use remex_access::account::{Account, Charge, Kind};
 use remex_base::lock;
 use remex_proto::fs::ChangeKind;
 use tokio::sync::Notify;
 
 use super::pending::{ChangeBatch, PendingChanges, UnverifiedRemoval};
-use crate::shared::account::{Account, Charge, Kind};
 
 /// New directories that wait for a scan; beyond it, everything is scanned again.
 const FRESH: usize = 4096;

@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use crate::{
-    access::config::StateConfig,
+    config::StateConfig,
     state::state_dir::{StateDir, open_regular},
 };
 

@@ -6,15 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use remex_access::identity::Identity;
 use remex_base::certificate::CertificateName;
 use remex_proto::{ErrorKind, RpcError, process::Started, state::session_table::OnDetach};
 use serde::{Deserialize, Serialize};
 
 use super::session_files;
-use crate::{
-    access::identity::Identity,
-    state::state_dir::{Survival, read as read_file},
-};
+use crate::state::state_dir::{Survival, read as read_file};
 
 /// A session as a later server finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, HostPath, RpcError, discovery as wire};
 use rustix::{fs::FileType, io::Errno};
 use serde_json::Value;
@@ -15,13 +16,10 @@ use super::{
     scan::{Budget, Scan},
     skill,
 };
-use crate::{
-    access::scope::FileAccess,
-    areas::fs::{
-        descent, io_error,
-        names::{self, Smallest},
-        open::Links,
-    },
+use crate::areas::fs::{
+    descent, io_error,
+    names::{self, Smallest},
+    open::Links,
 };
 
 /// The most names that are looked at in one directory of the plugins.

@@ -7,19 +7,17 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, HostPath, RpcError, discovery as wire};
 use rustix::{fs::FileType, io::Errno};
 use serde_json::Value;
 
 use super::{ANSWER, CancelCheck, PathGuard};
-use crate::{
-    access::scope::FileAccess,
-    areas::fs::{
-        descent::{self, Identity},
-        io_error,
-        names::{self, Smallest},
-        open::{self, Links},
-    },
+use crate::areas::fs::{
+    descent::{self, Identity},
+    io_error,
+    names::{self, Smallest},
+    open::{self, Links},
 };
 
 /// How far below a root files are found.

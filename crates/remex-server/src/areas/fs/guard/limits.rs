@@ -7,11 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use remex_access::scope::{FileAccess, Permission, Scopes};
+
 use super::resolve::{Judge, Rules, Walk};
-use crate::{
-    access::scope::{FileAccess, Permission, Scopes},
-    areas::fs::open::Links,
-};
+use crate::areas::fs::open::Links;
 
 /// Where files may be read and written, with all links resolved.
 #[derive(Debug)]

@@ -4,19 +4,19 @@
 
 use std::path::Path;
 
+use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, RpcError};
 use remex_sandbox::{Access, Action, Policy};
 use rustix::fs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::resolve::Arrival;
-use crate::{access::scope::FileAccess, areas::fs::io_error};
+use crate::areas::fs::io_error;
 
-impl From<FileAccess> for Action {
-    fn from(access: FileAccess) -> Self {
-        match access {
-            FileAccess::Read => Action::Read,
-            FileAccess::Write => Action::Write,
-        }
+/// Returns what an access does as far as policies are concerned.
+pub(super) fn action(access: FileAccess) -> Action {
+    match access {
+        FileAccess::Read => Action::Read,
+        FileAccess::Write => Action::Write,
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) fn check(
     arrival: &Arrival,
     access: FileAccess,
 ) -> Result<(), RpcError> {
-    let action = Action::from(access);
+    let action = action(access);
     if !allows(policy, &arrival.real, action) {
         return Err(refusal(policy, path, &arrival.real, action));
     }

@@ -14,15 +14,13 @@ use ignore::{
     Match,
     gitignore::{Gitignore, GitignoreBuilder},
 };
+use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, RpcError};
 
 use super::shown;
-use crate::{
-    access::scope::FileAccess,
-    areas::fs::{
-        guard::PathGuard,
-        open::{self, Links},
-    },
+use crate::areas::fs::{
+    guard::PathGuard,
+    open::{self, Links},
 };
 
 /// The files of a directory with rules for it and for those below; the last one decides.

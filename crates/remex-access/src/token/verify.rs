@@ -9,7 +9,7 @@ use super::{
     json,
     key::{Algorithm, Key},
 };
-use crate::access::scope::{ScopeError, Scopes};
+use crate::scope::{ScopeError, Scopes};
 
 /// The longest signed token, in bytes.
 pub const MAX_TOKEN_LEN: usize = 8 << 10;

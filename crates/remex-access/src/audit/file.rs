@@ -7,6 +7,7 @@ use std::{
     path::PathBuf,
 };
 
+use remex_base::trace::LOG_TARGET;
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     io::Errno,
@@ -44,14 +45,14 @@ impl AuditFile {
             Ok(()) => {
                 self.len += line.len() as u64;
                 if std::mem::take(&mut self.is_failing) {
-                    tracing::warn!(path = %self.config.path.display(), "the audit file can be written again");
+                    tracing::warn!(target: LOG_TARGET, path = %self.config.path.display(), "the audit file can be written again");
                 }
             }
             Err(error) => {
                 // A part of the line may have been written.
                 let _ = self.file.set_len(self.len);
                 if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::error!(path = %self.config.path.display(), %error, "cannot write the audit file");
+                    tracing::error!(target: LOG_TARGET, path = %self.config.path.display(), %error, "cannot write the audit file");
                 }
             }
         }
@@ -63,7 +64,7 @@ impl AuditFile {
         match append_to(&self.config).and_then(|file| Ok((file.metadata()?.len(), file))) {
             Ok((len, file)) => (self.len, self.file) = (len, file),
             Err(error) => {
-                tracing::error!(path = %self.config.path.display(), %error, "cannot reopen the audit file");
+                tracing::error!(target: LOG_TARGET, path = %self.config.path.display(), %error, "cannot reopen the audit file");
             }
         }
     }
@@ -83,7 +84,7 @@ impl AuditFile {
         match moved {
             Ok(()) => self.reopen(),
             Err(error) => {
-                tracing::error!(path = %self.config.path.display(), %error, "cannot rotate the audit file");
+                tracing::error!(target: LOG_TARGET, path = %self.config.path.display(), %error, "cannot rotate the audit file");
             }
         }
     }
@@ -91,18 +92,31 @@ impl AuditFile {
 
 /// Why an audit file is not used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotOpened {
+pub enum NotOpened {
+    /// The file cannot be opened or created.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// Other users can write to it.
     #[error("other users can write to it, and could forge or remove lines")]
-    Writable { path: PathBuf },
+    Writable {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It belongs to another user.
     #[error("it belongs to the user {uid}, who could forge or remove lines")]
-    OtherOwner { path: PathBuf, uid: u32, own_uid: u32 },
+    OtherOwner {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+        /// The user of the server.
+        own_uid: u32,
+    },
 }
 
 impl NotOpened {
     /// Returns what to do about it.
-    pub(crate) fn hint(&self) -> String {
+    pub fn hint(&self) -> String {
         match self {
             NotOpened::Io(_) => "create the directory, or check the path and its permissions".to_owned(),
             NotOpened::Writable { path } => {

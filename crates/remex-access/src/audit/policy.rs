@@ -7,9 +7,10 @@ use remex_proto::{Call, fs::OpenMode, process, session};
 
 /// When a call is recorded; the word is the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Audited {
+pub enum Audited {
     /// Only if it is refused.
     Never,
+    /// Always, with this word.
     Always(&'static str),
     /// If it reaches a session of another identity.
     WhenForeign(&'static str),
@@ -19,7 +20,7 @@ pub(crate) enum Audited {
 
 /// Whose sessions a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target<'a> {
+pub enum Target<'a> {
     /// The session of its connection, those of its identity, or none.
     Own,
     /// The session with this id or name.
@@ -29,7 +30,7 @@ pub(crate) enum Target<'a> {
 }
 
 /// Returns when a call is recorded.
-pub(crate) fn audited(call: &Call) -> Audited {
+pub fn audited(call: &Call) -> Audited {
     use Audited::{Always, First, Never, WhenForeign};
     match call {
         Call::Initialize(_) => Always("attach"),
@@ -91,7 +92,7 @@ fn named(session: &Option<String>) -> Target<'_> {
 }
 
 /// Returns whose sessions a call is about.
-pub(crate) fn target(call: &Call) -> Target<'_> {
+pub fn target(call: &Call) -> Target<'_> {
     match call {
         Call::ProcessRead(request) => named(&request.session_id),
         Call::ProcessWrite(request) => named(&request.session_id),

@@ -16,15 +16,15 @@ use remex_base::{limits::Limits, lock};
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::access::identity::Identity;
+use crate::identity::Identity;
 
 /// How much a connection or process may use although its account is full, so that whoever filled it can still
 /// read, list, kill and forget.
-pub(crate) const FLOOR: usize = 64 << 10;
+pub const FLOOR: usize = 64 << 10;
 
 /// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Output of processes.
     Output,
     /// Processes, open and closed: ids, command lines, labels.
@@ -44,7 +44,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 8] = [
+    /// All kinds.
+    pub const ALL: [Kind; 8] = [
         Kind::Output,
         Kind::Processes,
         Kind::Sessions,
@@ -61,7 +62,7 @@ impl Kind {
     }
 
     /// Returns its label in the metrics.
-    pub(crate) fn label(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Kind::Output => "retained_output",
             Kind::Processes => "processes",
@@ -81,7 +82,7 @@ const PASSING_PART: usize = 8;
 
 /// Counts bytes against a limit, and against its parent account.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub struct Account {
     total: Gauge,
     kinds: [Gauge; Kind::ALL.len()],
     parent: Option<Arc<Account>>,
@@ -129,7 +130,7 @@ impl Default for Account {
 
 impl Account {
     /// Creates the account of a server; `caps` limit some kinds.
-    pub(crate) fn new(limit: usize, caps: &[(Kind, usize)]) -> Self {
+    pub fn new(limit: usize, caps: &[(Kind, usize)]) -> Self {
         let cap =
             |kind: Kind| caps.iter().find(|(capped, _)| *capped == kind).map_or(usize::MAX, |cap| cap.1);
         Account {
@@ -142,36 +143,37 @@ impl Account {
     }
 
     /// Creates an account within `parent`.
-    pub(crate) fn within(parent: &Arc<Self>, limit: usize, caps: &[(Kind, usize)]) -> Self {
+    pub fn within(parent: &Arc<Self>, limit: usize, caps: &[(Kind, usize)]) -> Self {
         Account { parent: Some(Arc::clone(parent)), ..Account::new(limit, caps) }
     }
 
-    pub(crate) fn limit(&self) -> usize {
+    /// Returns how many bytes may be in use.
+    pub fn limit(&self) -> usize {
         self.total.limit
     }
 
     /// Returns the limit on one kind.
-    pub(crate) fn cap(&self, kind: Kind) -> usize {
+    pub fn cap(&self, kind: Kind) -> usize {
         self.kinds[kind as usize].limit
     }
 
     /// Returns how many bytes are in use.
-    pub(crate) fn used(&self) -> usize {
+    pub fn used(&self) -> usize {
         self.total.used.load(Ordering::SeqCst)
     }
 
     /// Returns how many bytes are in use for one kind.
-    pub(crate) fn used_for(&self, kind: Kind) -> usize {
+    pub fn used_for(&self, kind: Kind) -> usize {
         self.kinds[kind as usize].used.load(Ordering::SeqCst)
     }
 
     /// Returns how many more bytes may be used.
-    pub(crate) fn left(&self, kind: Kind) -> usize {
+    pub fn left(&self, kind: Kind) -> usize {
         self.chain().map(|account| account.own_left(kind)).min().unwrap_or(0)
     }
 
     /// Returns the most that one holder can ever get.
-    pub(crate) fn most(&self, kind: Kind) -> usize {
+    pub fn most(&self, kind: Kind) -> usize {
         let most = |account: &Account| account.limit_for(kind).min(account.cap(kind));
         self.chain().map(most).min().unwrap_or(0)
     }
@@ -187,7 +189,7 @@ impl Account {
     }
 
     /// Changes the charge of one holder from `before` to `after` bytes, whether or not they fit.
-    pub(crate) fn charge(&self, kind: Kind, before: usize, after: usize) {
+    pub fn charge(&self, kind: Kind, before: usize, after: usize) {
         if before == after {
             return;
         }
@@ -201,19 +203,19 @@ impl Account {
     }
 
     /// Charges `bytes` until the result is dropped, whether or not they fit.
-    pub(crate) fn take(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
+    pub fn take(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
         self.charge(kind, 0, bytes);
         Charge { account: Arc::clone(self), kind, bytes: AtomicUsize::new(bytes) }
     }
 
     /// Charges `bytes` until the result is dropped, if they fit.
-    pub(crate) fn try_take(self: &Arc<Self>, kind: Kind, bytes: usize) -> Option<Charge> {
+    pub fn try_take(self: &Arc<Self>, kind: Kind, bytes: usize) -> Option<Charge> {
         self.try_add(kind, bytes).ok()?;
         Some(Charge { account: Arc::clone(self), kind, bytes: AtomicUsize::new(bytes) })
     }
 
     /// Waits until `bytes` fit, or as many as can ever fit, and charges them.
-    pub(crate) async fn taken(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
+    pub async fn taken(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
         let bytes = bytes.min(self.most(kind));
         loop {
             match self.try_take(kind, bytes) {
@@ -240,7 +242,7 @@ impl Account {
     }
 
     /// Waits until `bytes` fit, or as many as can ever fit.
-    pub(crate) async fn room(&self, kind: Kind, bytes: usize) {
+    pub async fn room(&self, kind: Kind, bytes: usize) {
         let bytes = bytes.min(self.most(kind));
         while let Some(full) = self.full_for(kind, bytes) {
             full.wait_for(kind, bytes).await;
@@ -259,7 +261,7 @@ impl Account {
     }
 
     /// Returns whether a task waits for room in this account or one above it.
-    pub(crate) fn has_waiters(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
         self.chain().any(|account| account.waiting.load(Ordering::SeqCst) > 0)
     }
 
@@ -334,23 +336,25 @@ impl Drop for Waiting<'_> {
 
 /// Bytes charged to an account until dropped.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     account: Arc<Account>,
     kind: Kind,
     bytes: AtomicUsize,
 }
 
 impl Charge {
-    pub(crate) fn account(&self) -> &Arc<Account> {
+    /// Returns the account that is charged.
+    pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Returns how many bytes are charged.
+    pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Changes the charge, whether or not it fits.
-    pub(crate) fn set(&self, bytes: usize) {
+    pub fn set(&self, bytes: usize) {
         if self.bytes.load(Ordering::Relaxed) == bytes {
             return;
         }
@@ -359,7 +363,7 @@ impl Charge {
     }
 
     /// Adds to the charge if that fits.
-    pub(crate) fn try_grow(&self, bytes: usize) -> bool {
+    pub fn try_grow(&self, bytes: usize) -> bool {
         let is_added = self.account.try_add(self.kind, bytes).is_ok();
         if is_added {
             self.bytes.fetch_add(bytes, Ordering::SeqCst);
@@ -376,7 +380,7 @@ impl Drop for Charge {
 
 /// The accounts of a server and of its identities.
 #[derive(Debug)]
-pub(crate) struct Accounts {
+pub struct Accounts {
     server: Arc<Account>,
     /// How much one identity may use.
     identity_limit: usize,
@@ -391,7 +395,7 @@ const REMEMBERED: usize = 64;
 
 impl Accounts {
     /// Creates the accounts of a server with these limits.
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub fn new(limits: &Limits) -> Self {
         let server_limit = limits.server_memory_bytes;
         let identity_limit = limits.identity_memory_bytes.min(server_limit);
         let caps = [
@@ -415,17 +419,17 @@ impl Accounts {
     }
 
     /// Returns the account of the server.
-    pub(crate) fn server(&self) -> &Arc<Account> {
+    pub fn server(&self) -> &Arc<Account> {
         &self.server
     }
 
     /// Returns how much one identity may use.
-    pub(crate) fn identity_limit(&self) -> usize {
+    pub fn identity_limit(&self) -> usize {
         self.identity_limit
     }
 
     /// Returns the account of an identity, which its sessions and connections share.
-    pub(crate) fn of(&self, identity: &Identity) -> Arc<Account> {
+    pub fn of(&self, identity: &Identity) -> Arc<Account> {
         let mut accounts = lock(&self.by_identity);
         if let Some(account) = accounts.get(identity).and_then(Weak::upgrade) {
             return account;
@@ -439,14 +443,14 @@ impl Accounts {
     }
 
     /// Returns how much the identity uses that uses the most.
-    pub(crate) fn largest(&self) -> usize {
+    pub fn largest(&self) -> usize {
         let accounts = lock(&self.by_identity);
         accounts.values().filter_map(Weak::upgrade).map(|account| account.used()).max().unwrap_or(0)
     }
 }
 
 /// Returns the error for something that does not fit into its account; `what` cannot be done.
-pub(crate) fn full(what: &str, account: &Account, kind: Kind, bytes: usize) -> RpcError {
+pub fn full(what: &str, account: &Account, kind: Kind, bytes: usize) -> RpcError {
     let is_server = account.own_left(kind) >= bytes;
     let (whose, limit) = if is_server {
         ("the server", "server_memory_bytes")

@@ -17,8 +17,8 @@ use std::{
 use remex_base::{limits::Limits, lock};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{auth::SocketOwner, identity::Identity};
-pub(crate) use reports::Refused;
+use crate::{auth::SocketOwner, identity::Identity};
+pub use reports::Refused;
 use reports::Reports;
 
 /// Origins whose wrong tokens are remembered.
@@ -26,7 +26,7 @@ const FAILED_ORIGINS: usize = 4096;
 
 /// Where a TCP connection comes from, as far as limits are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// The server's own user, counted apart from other users so that they cannot exhaust its share.
     Own(IpAddr),
     /// Another user of this host, whatever loopback address it uses.
@@ -38,7 +38,8 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    pub(crate) fn new(peer: IpAddr, owner: SocketOwner, own_uid: u32) -> Self {
+    /// Returns the origin of a peer whose socket has this owner.
+    pub fn new(peer: IpAddr, owner: SocketOwner, own_uid: u32) -> Self {
         match (owner, peer.to_canonical()) {
             (SocketOwner::User(uid), peer) if uid == own_uid => Origin::Own(peer),
             (SocketOwner::User(uid), _) => Origin::User(uid),
@@ -53,9 +54,12 @@ impl Origin {
 /// Why a connection is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.reason().trim_end())]
-pub(crate) enum Crowded {
+pub enum Crowded {
+    /// The server has too many connections.
     Server,
+    /// The identity has too many.
     Identity,
+    /// The origin has too many.
     Address,
     /// Too many half-open connections from one address.
     HalfOpenAddress,
@@ -65,7 +69,7 @@ pub(crate) enum Crowded {
 
 impl Crowded {
     /// Returns the limit that was reached and what to do, as a line.
-    pub(crate) fn reason(self) -> &'static str {
+    pub fn reason(self) -> &'static str {
         match self {
             Crowded::Server => "the server has too many connections (limit `connections`); try again later\n",
             Crowded::Identity => {
@@ -86,7 +90,7 @@ impl Crowded {
 
 /// Decides which connections are admitted.
 #[derive(Debug, Default)]
-pub(crate) struct AdmissionControl {
+pub struct AdmissionControl {
     /// Shared by all connections; held briefly.
     state: Mutex<State>,
 }
@@ -122,11 +126,7 @@ impl AdmissionControl {
     ///
     /// If the server has too many half-open connections, the origin with the most of them loses its oldest one,
     /// unless this origin has as many.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        origin: Origin,
-        limits: &Limits,
-    ) -> Result<HalfOpenPermit, Crowded> {
+    pub fn begin(self: &Arc<Self>, origin: Origin, limits: &Limits) -> Result<HalfOpenPermit, Crowded> {
         let mut state = self.state();
         let of_origin = state.half_open.get(&origin).map_or(0, VecDeque::len);
         if of_origin >= limits.half_open_per_address {
@@ -144,7 +144,7 @@ impl AdmissionControl {
     }
 
     /// Admits an authenticated connection; `origin` is where it comes from if that is a TCP connection.
-    pub(crate) fn admit(
+    pub fn admit(
         self: &Arc<Self>,
         identity: &Identity,
         origin: Option<Origin>,
@@ -173,7 +173,7 @@ impl AdmissionControl {
     }
 
     /// Records a wrong token and returns how long to delay its answer.
-    pub(crate) fn on_failed_login(&self, origin: Origin, limits: &Limits, now: Instant) -> Duration {
+    pub fn on_failed_login(&self, origin: Origin, limits: &Limits, now: Instant) -> Duration {
         let mut state = self.state();
         let is_over = |failures: &Failures| now.duration_since(failures.last) >= limits.failed_login_ttl;
         if state.failures.len() >= FAILED_ORIGINS && !state.failures.contains_key(&origin) {
@@ -195,12 +195,12 @@ impl AdmissionControl {
     }
 
     /// Counts a refusal. If it is to be logged, returns how many of its kind were not logged before it.
-    pub(crate) fn report(&self, kind: Refused, now: Instant) -> Option<u64> {
+    pub fn report(&self, kind: Refused, now: Instant) -> Option<u64> {
         self.state().reports.count(kind, now)
     }
 
     /// Returns whether there is any connection, including half-open ones.
-    pub(crate) fn has_connections(&self) -> bool {
+    pub fn has_connections(&self) -> bool {
         let state = self.state();
         state.connections > 0 || state.half_open_count > 0
     }
@@ -224,7 +224,7 @@ impl State {
 
 /// The right to complete a handshake.
 #[derive(Debug)]
-pub(crate) struct HalfOpenPermit {
+pub struct HalfOpenPermit {
     admission: Arc<AdmissionControl>,
     origin: Origin,
     number: u64,
@@ -232,12 +232,13 @@ pub(crate) struct HalfOpenPermit {
 }
 
 impl HalfOpenPermit {
-    pub(crate) fn origin(&self) -> Origin {
+    /// Returns where the connection comes from.
+    pub fn origin(&self) -> Origin {
         self.origin
     }
 
     /// Waits until the connection has to make room for that of another origin.
-    pub(crate) async fn evicted(&self) {
+    pub async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
 }
@@ -258,7 +259,7 @@ impl Drop for HalfOpenPermit {
 
 /// The right to be connected.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub struct Permit {
     admission: Arc<AdmissionControl>,
     identity: Identity,
     origin: Option<Origin>,

@@ -17,24 +17,24 @@ use remex_base::lock;
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::shared::account::{Account, Charge, Kind};
+use crate::account::{Account, Charge, Kind};
 
 /// Answers and messages up to this length need no part of a budget.
-pub(crate) const SHORT: u64 = 1 << 20;
+pub const SHORT: u64 = 1 << 20;
 
 /// How long an answer waits for its share. By then, the server has disconnected any client that reads nothing.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How much the holder of a share for incoming data must receive per
-/// [`slow_transfer`](crate::Limits::slow_transfer) while others wait.
-pub(crate) const MIN_PROGRESS: u64 = 1 << 20;
+/// [`slow_transfer`](remex_base::limits::Limits::slow_transfer) while others wait.
+pub const MIN_PROGRESS: u64 = 1 << 20;
 
 /// A number of bytes that the whole server may use for one purpose.
 ///
 /// There is no queue: a long request that waits must not block a shorter one that fits into what is free.
 /// Whoever takes a share also charges it to the account of its identity, which may have only a part of the budget.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     kind: Kind,
     total: u64,
     /// Shared by threads that hold shares and tasks that wait for one; held briefly.
@@ -51,7 +51,8 @@ struct BudgetState {
 }
 
 impl Budget {
-    pub(crate) fn new(kind: Kind, bytes: u64) -> Self {
+    /// Creates a budget of so many bytes.
+    pub fn new(kind: Kind, bytes: u64) -> Self {
         Budget {
             kind,
             total: bytes,
@@ -61,18 +62,18 @@ impl Budget {
     }
 
     /// Returns the size of the whole budget.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.total
     }
 
     /// Takes a share of `bytes` if they are free and the account has room for them.
-    pub(crate) fn try_take(self: &Arc<Self>, bytes: u64, account: &Arc<Account>) -> Option<Share> {
+    pub fn try_take(self: &Arc<Self>, bytes: u64, account: &Arc<Account>) -> Option<Share> {
         let charge = account.try_take(self.kind, usize::try_from(bytes).ok()?)?;
         self.share(bytes, charge)
     }
 
     /// Waits for a share of `bytes`, or of everything that the account may have of the budget if that is less.
-    pub(crate) async fn take(self: &Arc<Self>, bytes: u64, account: &Arc<Account>) -> Share {
+    pub async fn take(self: &Arc<Self>, bytes: u64, account: &Arc<Account>) -> Share {
         let bytes = bytes.min(self.whole(account));
         loop {
             // An account that is full concerns only its own identity, which must not wait here as if the budget were
@@ -89,7 +90,7 @@ impl Budget {
     }
 
     /// Waits for a share of `bytes`, or of as many as the account can have once nothing else of it is on its way.
-    pub(crate) async fn take_in_turn(self: &Arc<Self>, bytes: u64, account: &Arc<Account>) -> Share {
+    pub async fn take_in_turn(self: &Arc<Self>, bytes: u64, account: &Arc<Account>) -> Share {
         let bytes = usize::try_from(bytes.min(self.total)).unwrap_or(usize::MAX);
         loop {
             let charge = account.taken_in_turn(self.kind, bytes).await;
@@ -103,7 +104,7 @@ impl Budget {
     }
 
     /// Returns the most that a task with this account can get.
-    pub(crate) fn whole(&self, account: &Account) -> u64 {
+    pub fn whole(&self, account: &Account) -> u64 {
         self.total.min(account.most(self.kind) as u64)
     }
 
@@ -115,19 +116,14 @@ impl Budget {
     }
 
     /// Returns whether a task waits for a share.
-    pub(crate) fn has_waiters(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
         self.state().waiting > 0
     }
 
     /// Completes when the holder of a share has received too little while others wait.
     ///
     /// `received` returns the number of bytes received so far, or `None` while there is no share yet.
-    pub(crate) async fn too_slow(
-        &self,
-        period: Duration,
-        account: &Account,
-        received: impl Fn() -> Option<u64>,
-    ) {
+    pub async fn too_slow(&self, period: Duration, account: &Account, received: impl Fn() -> Option<u64>) {
         loop {
             let before = received();
             tokio::time::sleep(period).await;
@@ -138,13 +134,15 @@ impl Budget {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn free(&self) -> u64 {
+    /// Returns how many bytes nobody has.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn free(&self) -> u64 {
         self.state().free
     }
 
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
+    /// Returns how many tasks wait for a share.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn waiting(&self) -> usize {
         self.state().waiting
     }
 
@@ -171,7 +169,7 @@ impl Drop for WaitGuard<'_> {
 
 /// Memory for one answer or message, returned when dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     /// `None` for a short one, which is only charged to its account.
     budget: Option<Arc<Budget>>,
     /// The most that its holder could have got.
@@ -182,41 +180,42 @@ pub(crate) struct Share {
 
 impl Share {
     /// Waits until the account has room for `bytes` of a short answer or message.
-    pub(crate) async fn short(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
+    pub async fn short(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
         let charge = account.taken(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
         Share { budget: None, whole: u64::MAX, bytes, charge }
     }
 
     /// Waits until the account has room for `bytes` of a short message, or as many as it can have once nothing else of it is
     /// on its way.
-    pub(crate) async fn short_in_turn(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
+    pub async fn short_in_turn(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
         let charge = account.taken_in_turn(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
         Share { budget: None, whole: u64::MAX, bytes: charge.bytes() as u64, charge }
     }
 
     /// Charges `bytes` of a short answer if the account has room for them.
-    pub(crate) fn try_short(bytes: u64, account: &Arc<Account>) -> Option<Self> {
+    pub fn try_short(bytes: u64, account: &Arc<Account>) -> Option<Self> {
         let charge = account.try_take(Kind::Answers, usize::try_from(bytes).ok()?)?;
         Some(Share { budget: None, whole: u64::MAX, bytes, charge })
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Returns how many bytes it has.
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Returns how many bytes may be built with this share; the holder of the whole budget may exceed it.
-    pub(crate) fn room(&self) -> u64 {
+    pub fn room(&self) -> u64 {
         if self.bytes == self.whole { u64::MAX } else { self.bytes }
     }
 
     /// Returns whether a task waits for a share of the same budget, or for room in the same account.
-    pub(crate) fn has_waiters(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
         let budget = self.budget.as_ref().is_some_and(|budget| budget.has_waiters());
         budget || self.charge.account().has_waiters()
     }
 
     /// Takes more; returns `false` if too little is free.
-    pub(crate) fn grow(&mut self, bytes: u64) -> bool {
+    pub fn grow(&mut self, bytes: u64) -> bool {
         let more = usize::try_from(bytes).is_ok_and(|bytes| self.charge.try_grow(bytes));
         if !more {
             return false;
@@ -237,7 +236,7 @@ impl Share {
     }
 
     /// Returns all but `bytes`.
-    pub(crate) fn shrink(&mut self, bytes: u64) {
+    pub fn shrink(&mut self, bytes: u64) {
         let returned = self.bytes.saturating_sub(bytes);
         self.bytes -= returned;
         self.charge.set(usize::try_from(self.bytes).unwrap_or(usize::MAX));
@@ -259,19 +258,20 @@ impl Drop for Share {
 /// This is not a [`Budget`], because a request that was read already takes its memory. At the limit, the server
 /// stops reading from connections.
 #[derive(Debug, Default)]
-pub(crate) struct RequestLoad {
+pub struct RequestLoad {
     limit: u64,
     bytes: AtomicU64,
     relieved: Notify,
 }
 
 impl RequestLoad {
-    pub(crate) fn new(limit: u64) -> Self {
+    /// Creates the load of nothing, up to this many bytes.
+    pub fn new(limit: u64) -> Self {
         RequestLoad { limit, ..RequestLoad::default() }
     }
 
     /// Records that the requests in progress on a connection changed from `before` to `now` bytes.
-    pub(crate) fn change(&self, before: usize, now: usize) {
+    pub fn change(&self, before: usize, now: usize) {
         let [before, now] = [before, now].map(|bytes| (bytes as u64).saturating_sub(SHORT));
         if now >= before {
             self.bytes.fetch_add(now - before, Ordering::SeqCst);
@@ -282,31 +282,31 @@ impl RequestLoad {
     }
 
     /// Returns whether a connection with `bytes` in progress may be read.
-    pub(crate) fn admits(&self, bytes: usize) -> bool {
+    pub fn admits(&self, bytes: usize) -> bool {
         (bytes as u64) < SHORT || self.bytes.load(Ordering::SeqCst) < self.limit
     }
 
     /// Notified when the load may have decreased.
-    pub(crate) fn relieved(&self) -> Notified<'_> {
+    pub fn relieved(&self) -> Notified<'_> {
         self.relieved.notified()
     }
 }
 
 /// Returns whether a single allocation of `len` bytes succeeds, before much of the memory is used for parts.
-pub(crate) fn has_memory(len: usize) -> bool {
+pub fn has_memory(len: usize) -> bool {
     let mut piece = Vec::<u8>::new();
     // Inspected, because the compiler may remove an unused allocation.
     piece.try_reserve_exact(len).is_ok() && std::hint::black_box(&piece).capacity() >= len
 }
 
 /// Returns the error for an answer that does not fit into the server's budget.
-pub(crate) fn no_room(hint: &str) -> RpcError {
+pub fn no_room(hint: &str) -> RpcError {
     RpcError::new(ErrorKind::LimitExceeded, "the server has no memory free for such a long answer now")
         .with_hint(hint)
 }
 
 /// Returns the error for an answer that the host has no memory for.
-pub(crate) fn no_memory(hint: &str) -> RpcError {
+pub fn no_memory(hint: &str) -> RpcError {
     RpcError::new(ErrorKind::LimitExceeded, "the server has no memory for such a long answer").with_hint(hint)
 }
 

@@ -10,7 +10,7 @@ use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 use serde_json::json;
 
 use super::*;
-use crate::access::token::SigningKey;
+use crate::token::SigningKey;
 
 const SECRET: &[u8] = b"Jf8zQ1m0Vt6rXc3LbH9wYd2KsN7pEaGu";
 const NOW: u64 = 1_800_000_000;

@@ -22,14 +22,15 @@ use std::{
     time::Duration,
 };
 
+use remex_base::trace::LOG_TARGET;
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::oneshot;
 
-pub(crate) use entry::{Attached, Claims, Denial, Entry, Login, Outcome, PeerInfo, connection};
+pub use entry::{Attached, Claims, Denial, Entry, Login, Outcome, PeerInfo, connection};
 use file::AuditFile;
-pub(crate) use file::NotOpened;
-pub(crate) use policy::{Audited, Target, audited, target};
-pub(crate) use timestamp::timestamp;
+pub use file::NotOpened;
+pub use policy::{Audited, Target, audited, target};
+pub use timestamp::timestamp;
 
 /// Lines that may wait for the disk.
 const WAITING_LINES: usize = 8192;
@@ -81,7 +82,7 @@ impl AuditConfig {
 
 /// Records what clients do.
 #[derive(Debug, Default)]
-pub(crate) struct Audit {
+pub struct Audit {
     log: Option<Log>,
 }
 
@@ -141,7 +142,7 @@ impl Audit {
     /// # Errors
     ///
     /// If the file cannot be opened or trusted, or the thread cannot be created.
-    pub(crate) fn start(config: Option<&AuditConfig>) -> Result<Self, NotOpened> {
+    pub fn start(config: Option<&AuditConfig>) -> Result<Self, NotOpened> {
         let Some(config) = config else { return Ok(Audit::default()) };
         let file = AuditFile::open(config)?;
         let (jobs, queue) = channel();
@@ -152,17 +153,18 @@ impl Audit {
         Ok(Audit { log: Some(Log { jobs, is_required: config.is_required, waiting, dropped }) })
     }
 
-    pub(crate) fn is_on(&self) -> bool {
+    /// Returns whether anything is recorded.
+    pub fn is_on(&self) -> bool {
         self.log.is_some()
     }
 
     /// Returns whether actions must be recorded before they happen.
-    pub(crate) fn is_required(&self) -> bool {
+    pub fn is_required(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.is_required)
     }
 
     /// Queues a line; if the disk is too slow, it is counted and discarded.
-    pub(crate) fn record(&self, line: Vec<u8>) {
+    pub fn record(&self, line: Vec<u8>) {
         let Some(log) = &self.log else { return };
         if log.send(line.len(), Job::Line(line)).is_err() {
             log.dropped.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +176,7 @@ impl Audit {
     /// # Errors
     ///
     /// If the line could not be written; the action must not happen then.
-    pub(crate) async fn record_first(&self, line: Vec<u8>) -> Result<(), RpcError> {
+    pub async fn record_first(&self, line: Vec<u8>) -> Result<(), RpcError> {
         self.write(line).await.map_err(|reason| unrecorded(&reason))
     }
 
@@ -183,7 +185,7 @@ impl Audit {
     /// # Errors
     ///
     /// Why the line could not be written, where it is required; the client must not get in then.
-    pub(crate) async fn record_login(&self, line: Vec<u8>) -> Result<(), String> {
+    pub async fn record_login(&self, line: Vec<u8>) -> Result<(), String> {
         if self.is_required() {
             return self.write(line).await;
         }
@@ -204,14 +206,14 @@ impl Audit {
     }
 
     /// Opens the file again, after another program has moved it.
-    pub(crate) fn reopen(&self) {
+    pub fn reopen(&self) {
         if let Some(log) = &self.log {
             let _ = log.jobs.send(Job::Reopen);
         }
     }
 
     /// Waits until the lines so far are written, a few seconds at most; what is left then is counted and logged.
-    pub(crate) async fn flush(&self) {
+    pub async fn flush(&self) {
         let Some(log) = &self.log else { return };
         let (done, flushed) = oneshot::channel();
         // An error means that the thread has ended; what waits says what that cost.
@@ -220,12 +222,12 @@ impl Audit {
         let lost = log.waiting.lines.load(Ordering::Relaxed);
         if lost > 0 {
             log.dropped.fetch_add(lost as u64, Ordering::Relaxed);
-            tracing::error!(lost, "the server ends before the audit file took its last lines");
+            tracing::error!(target: LOG_TARGET, lost, "the server ends before the audit file took its last lines");
         }
     }
 
     /// Returns how many lines were discarded.
-    pub(crate) fn dropped(&self) -> u64 {
+    pub fn dropped(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.dropped.load(Ordering::Relaxed))
     }
 }

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{TokenGrant, Weakness, check_strength, parse_digest};
-use crate::access::scope::{ScopeError, Scopes};
+use crate::scope::{ScopeError, Scopes};
 
 /// The longest name of a token.
 const MAX_NAME_LEN: usize = 64;

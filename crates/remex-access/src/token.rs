@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
-use crate::access::scope::Scopes;
+use crate::scope::Scopes;
 
 pub use credential_files::{CredentialError, CredentialFiles, CredentialPaths, Reloaded};
 pub use file::{FileError, FileProblem, TokenFile};

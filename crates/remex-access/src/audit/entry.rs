@@ -17,28 +17,34 @@ use super::{
 
 /// Where a connection comes from, as lines show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PeerInfo {
-    pub(crate) connection: u64,
+pub struct PeerInfo {
+    /// The number of the connection.
+    pub connection: u64,
     /// The address of the peer, `unix`, `stdio` or `memory`.
-    pub(crate) peer: Arc<str>,
-    pub(crate) identity: Arc<str>,
+    pub peer: Arc<str>,
+    /// On whose behalf it acts.
+    pub identity: Arc<str>,
     /// Who issued a signed token, and about whom.
-    pub(crate) claims: Option<Claims>,
+    pub claims: Option<Claims>,
 }
 
 /// What a signed token says about its bearer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Claims {
-    pub(crate) issuer: Arc<str>,
-    pub(crate) subject: Arc<str>,
+pub struct Claims {
+    /// Who issued it.
+    pub issuer: Arc<str>,
+    /// Whom it is about.
+    pub subject: Arc<str>,
 }
 
 /// How an action ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// Written before the action, where recording is required.
     Begun,
+    /// It succeeded.
     Ok,
+    /// It failed in this way.
     Failed(ErrorKind),
 }
 
@@ -135,7 +141,7 @@ impl<'a> Line<'a> {
 
 /// A request in progress.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     event: Event,
     method: &'static str,
     subject: Subject,
@@ -154,28 +160,29 @@ enum Event {
 
 /// A session that a client has attached to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attached<'a> {
-    pub(crate) session: &'a str,
+pub struct Attached<'a> {
+    /// The session.
+    pub session: &'a str,
     /// Whether it existed before.
-    pub(crate) is_resumed: bool,
+    pub is_resumed: bool,
     /// The connection that lost it.
-    pub(crate) previous: Option<u64>,
+    pub previous: Option<u64>,
 }
 
 impl Entry {
     /// Returns the entry of a call that is recorded with this word.
-    pub(crate) fn action(word: &'static str, call: &Call, peer: &Arc<PeerInfo>) -> Self {
+    pub fn action(word: &'static str, call: &Call, peer: &Arc<PeerInfo>) -> Self {
         Entry { event: Event::Action(word), ..Entry::refusal(call, peer) }
     }
 
     /// Returns the entry of a call that is recorded only if it is refused.
-    pub(crate) fn refusal(call: &Call, peer: &Arc<PeerInfo>) -> Self {
+    pub fn refusal(call: &Call, peer: &Arc<PeerInfo>) -> Self {
         let (subject, peer) = (Subject::of(call), Arc::clone(peer));
         Entry { event: Event::Refusal, method: call.method(), subject, peer, started: Instant::now() }
     }
 
     /// Names the session of the connection, where the call is about a process and names none.
-    pub(crate) fn within(mut self, session: &str) -> Self {
+    pub fn within(mut self, session: &str) -> Self {
         if self.subject.process.is_some() && self.subject.session.is_none() {
             self.subject.session = Some(cut(session).into_owned());
         }
@@ -183,31 +190,26 @@ impl Entry {
     }
 
     /// Names the identity that the session belongs to.
-    pub(crate) fn owned_by(mut self, identity: &str) -> Self {
+    pub fn owned_by(mut self, identity: &str) -> Self {
         self.subject.owner = Some(cut(identity).into_owned());
         self
     }
 
     /// Adds the command that a restart starts again.
-    pub(crate) fn starting(mut self, argv: &[String], cwd: &HostPath, user: Option<&str>) -> Self {
+    pub fn starting(mut self, argv: &[String], cwd: &HostPath, user: Option<&str>) -> Self {
         self.subject.starts(argv, cwd, user);
         self
     }
 
     /// Adds the session that the client has attached to.
-    pub(crate) fn set_attached(&mut self, attached: Attached<'_>) {
+    pub fn set_attached(&mut self, attached: Attached<'_>) {
         self.subject.session = Some(cut(attached.session).into_owned());
         self.subject.resumed = Some(attached.is_resumed);
         self.subject.previous_connection = attached.previous;
     }
 
     /// Returns the line, if an entry with this outcome becomes one.
-    pub(crate) fn line(
-        &self,
-        outcome: Outcome,
-        request_bytes: usize,
-        answer_bytes: usize,
-    ) -> Option<Vec<u8>> {
+    pub fn line(&self, outcome: Outcome, request_bytes: usize, answer_bytes: usize) -> Option<Vec<u8>> {
         let event = match self.event {
             Event::Action(word) => word,
             Event::Refusal if outcome.is_refusal() => "refusal",
@@ -229,18 +231,20 @@ impl Entry {
 
 /// An attempt to authenticate.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Login<'a> {
-    pub(crate) peer: &'a str,
+pub struct Login<'a> {
+    /// The address of the peer, as in [`PeerInfo`].
+    pub peer: &'a str,
     /// Who it is, if it succeeded.
-    pub(crate) identity: Option<&'a str>,
+    pub identity: Option<&'a str>,
     /// What a signed token says about that.
-    pub(crate) claims: Option<&'a Claims>,
+    pub claims: Option<&'a Claims>,
     /// `ok`, or why it failed.
-    pub(crate) outcome: &'a str,
+    pub outcome: &'a str,
 }
 
 impl Login<'_> {
-    pub(crate) fn line(&self) -> Vec<u8> {
+    /// Returns the line.
+    pub fn line(&self) -> Vec<u8> {
         let line = Line {
             peer: Some(cut(self.peer)),
             identity: self.identity.map(cut),
@@ -253,16 +257,22 @@ impl Login<'_> {
 
 /// A host that the sandbox of a process has refused.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Denial<'a> {
-    pub(crate) session: &'a str,
-    pub(crate) identity: &'a str,
-    pub(crate) process: &'a str,
-    pub(crate) host: &'a str,
-    pub(crate) port: u16,
+pub struct Denial<'a> {
+    /// The session of the process.
+    pub session: &'a str,
+    /// Whom the session belongs to.
+    pub identity: &'a str,
+    /// The process.
+    pub process: &'a str,
+    /// The host that it asked for.
+    pub host: &'a str,
+    /// The port there.
+    pub port: u16,
 }
 
 impl Denial<'_> {
-    pub(crate) fn line(&self) -> Vec<u8> {
+    /// Returns the line.
+    pub fn line(&self) -> Vec<u8> {
         let subject = Subject {
             process: Some(cut(self.process).into_owned()),
             host: Some(format!("{}:{}", cut(self.host), self.port)),
@@ -279,7 +289,7 @@ impl Denial<'_> {
 }
 
 /// Returns the line of a connection that has ended.
-pub(crate) fn connection(peer: &PeerInfo, duration: Duration, sent_bytes: u64) -> Vec<u8> {
+pub fn connection(peer: &PeerInfo, duration: Duration, sent_bytes: u64) -> Vec<u8> {
     let line = Line {
         duration_ms: Some(milliseconds(duration)),
         answer_bytes: Some(sent_bytes),

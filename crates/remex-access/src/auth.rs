@@ -5,12 +5,11 @@
 use std::{fmt, sync::Arc, time::SystemTime};
 
 use remex_base::certificate::{CertificateName, PeerCertificate};
-use remex_rpc::Refusal;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::access::{
-    config::{Auth, CertificatePolicy},
+use crate::{
+    grants::{Auth, CertificatePolicy},
     identity::{Credential, Identity},
     scope::Scopes,
     token::{CredentialFiles, Invalid, TokenGrant},
@@ -18,25 +17,27 @@ use crate::access::{
 
 /// Checks what peers present.
 #[derive(Debug)]
-pub(crate) struct Authenticator {
+pub struct Authenticator {
     auth: Auth,
     own_uid: u32,
 }
 
 /// What is known about a peer on a TCP port.
 #[derive(Debug)]
-pub(crate) struct TcpPeer<'a> {
+pub struct TcpPeer<'a> {
     /// The bearer token that it presented.
-    pub(crate) bearer: Option<&'a str>,
+    pub bearer: Option<&'a str>,
     /// Its certificate, which TLS has verified.
-    pub(crate) certificate: Option<&'a PeerCertificate>,
-    pub(crate) owner: SocketOwner,
-    pub(crate) holder: SocketHolder,
+    pub certificate: Option<&'a PeerCertificate>,
+    /// The user at the other end.
+    pub owner: SocketOwner,
+    /// The process at the other end.
+    pub holder: SocketHolder,
 }
 
 /// The process at the other end of a TCP connection within this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SocketHolder {
+pub enum SocketHolder {
     /// In no jail; or on another host, where nobody here can look.
     Unconfined,
     /// In a jail.
@@ -48,9 +49,20 @@ pub(crate) enum SocketHolder {
     Nobody,
 }
 
+impl SocketHolder {
+    /// Returns why its connection is refused, whatever it presents.
+    pub fn refusal(self) -> Option<Denied> {
+        match self {
+            SocketHolder::Jailed => Some(Denied::Confined),
+            SocketHolder::Nobody => Some(Denied::NoProcess),
+            SocketHolder::Unconfined | SocketHolder::Hidden => None,
+        }
+    }
+}
+
 /// The user at the other end of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SocketOwner {
+pub enum SocketOwner {
     /// A user of this host, as the kernel knows it.
     User(u32),
     /// The peer is on this host, but in another network namespace, so the kernel does not tell; or it is this program,
@@ -62,47 +74,65 @@ pub(crate) enum SocketOwner {
 
 /// What a reload has done to the credential of a connected peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Revoked {
+pub enum Revoked {
+    /// It is not accepted any more.
     #[error("the credential of this connection is no longer valid; connect with another one")]
     Invalid,
+    /// It allows something else now.
     #[error("the scopes or the expiry of this credential have changed; connect again")]
     Changed,
 }
 
 /// Why a peer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Denied {
+pub enum Denied {
+    /// Nothing was presented, and the connection alone is not enough.
     #[error("no credential presented")]
     NoCredential,
+    /// No token is known that has this digest, or signed by a known key.
     #[error("unknown token")]
     UnknownToken,
+    /// The token is known, and was valid.
     #[error("the token has expired")]
     Expired,
+    /// A signed token does not hold.
     #[error(transparent)]
     InvalidToken(#[from] Invalid),
+    /// The certificate is not among those listed.
     #[error("the certificate `{}` is not listed", .0.to_string().escape_debug())]
     UnknownCertificate(CertificateName),
+    /// The certificate has no name that counts.
     #[error(
         "the certificate has only the common name `{}`; give it a SPIFFE URI or a DNS name, or set `auth.certificate_common_names`",
         .0.escape_debug()
     )]
     CommonName(Arc<str>),
+    /// The user is not among those listed.
     #[error("user {0} may not connect")]
     OtherUser(u32),
+    /// The kernel does not say whose connection it is.
     #[error("the user at the other end is unknown, so a token is required")]
     UnknownOwner,
+    /// The login must be recorded and cannot be.
     #[error(
         "the login cannot be recorded in the audit file: {reason}; ask the administrator of the server to make room for it"
     )]
-    Unrecorded { reason: String },
+    Unrecorded {
+        /// Why not.
+        reason: String,
+    },
+    /// A sandbox confines the process at the other end.
     #[error(
         "a process in a remex sandbox may not use a server of its own host, which would run things outside of the sandbox"
     )]
     Confined,
+    /// A sandbox may confine it.
     #[error("the process at the other end is unknown and may be in a remex sandbox, so a token is required")]
     UnknownProcess,
+    /// A sandbox may have confined it.
     #[error("the process that made the connection has ended, so nobody knows whether a sandbox confined it")]
     EndedProcess,
+    /// No process holds the other end.
     #[error(
         "no process has the other end of the connection open, so nobody knows whether a remex sandbox confined it; connect again and keep the connection open"
     )]
@@ -111,7 +141,7 @@ pub(crate) enum Denied {
 
 /// How a connection was authenticated, to check it again after a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub enum Proof {
     /// The user at the other end of a unix socket.
     Unix(u32),
     /// The user at the other end of a loopback connection.
@@ -120,6 +150,7 @@ pub(crate) enum Proof {
     Token([u8; 32]),
     /// A signed token, because keys and required claims may change.
     Signed(SignedToken),
+    /// A certificate, because those listed may change.
     Certificate(PeerCertificate),
     /// Nothing that a reload can change.
     Lasting,
@@ -127,7 +158,7 @@ pub(crate) enum Proof {
 
 /// The text of a signed token, which no log shows.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct SignedToken(Box<str>);
+pub struct SignedToken(Box<str>);
 
 impl fmt::Debug for SignedToken {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,7 +168,7 @@ impl fmt::Debug for SignedToken {
 
 impl Proof {
     /// Returns how a TCP peer with this credential was authenticated.
-    pub(crate) fn of_tcp(credential: &Credential, peer: &TcpPeer<'_>) -> Self {
+    pub fn of_tcp(credential: &Credential, peer: &TcpPeer<'_>) -> Self {
         match (&credential.identity, peer) {
             (Identity::Token { .. }, TcpPeer { bearer: Some(token), .. }) => {
                 Proof::Token(Sha256::digest(token.as_bytes()).into())
@@ -158,52 +189,34 @@ impl Proof {
 
 impl Denied {
     /// Returns whether a token was presented and is wrong, which may be a guess.
-    pub(crate) fn is_wrong_token(&self) -> bool {
+    pub fn is_wrong_token(&self) -> bool {
         matches!(self, Denied::UnknownToken | Denied::Expired | Denied::InvalidToken(_))
-    }
-
-    /// Returns how to answer an HTTP request.
-    pub(crate) fn refusal(&self) -> Refusal {
-        match self {
-            Denied::NoCredential
-            | Denied::UnknownToken
-            | Denied::Expired
-            // Nobody learns which tokens exist or once existed.
-            | Denied::InvalidToken(_) => Refusal::Unauthenticated,
-            Denied::UnknownOwner => Refusal::UnknownUser,
-            Denied::UnknownProcess => Refusal::UnknownProcess,
-            Denied::EndedProcess => Refusal::EndedProcess,
-            Denied::Confined | Denied::NoProcess => Refusal::Confined,
-            Denied::UnknownCertificate(_) => Refusal::UnlistedCertificate,
-            Denied::CommonName(_) => Refusal::CommonName,
-            Denied::OtherUser(uid) => Refusal::OtherUser { uid: *uid },
-            Denied::Unrecorded { .. } => Refusal::Unrecorded,
-        }
     }
 }
 
 impl Authenticator {
-    pub(crate) fn new(auth: Auth, own_uid: u32) -> Self {
+    /// Creates one for the server of this user.
+    pub fn new(auth: Auth, own_uid: u32) -> Self {
         Authenticator { auth, own_uid }
     }
 
     /// Returns the browser origins that may connect.
-    pub(crate) fn origins(&self) -> Arc<[String]> {
+    pub fn origins(&self) -> Arc<[String]> {
         Arc::clone(&self.auth.origins)
     }
 
     /// Returns the files that tokens are checked against.
-    pub(crate) fn files(&self) -> Option<&Arc<CredentialFiles>> {
+    pub fn files(&self) -> Option<&Arc<CredentialFiles>> {
         self.auth.files.as_ref()
     }
 
     /// Returns the names that were configured for the `Host` header.
-    pub(crate) fn host_names(&self) -> Vec<String> {
+    pub fn host_names(&self) -> Vec<String> {
         self.auth.hosts.clone()
     }
 
     /// Authenticates the user at the other end of a unix socket.
-    pub(crate) fn user(&self, uid: u32) -> Result<Credential, Denied> {
+    pub fn user(&self, uid: u32) -> Result<Credential, Denied> {
         if uid == self.own_uid {
             return Ok(credential(Identity::Owner, &self.auth.owner));
         }
@@ -215,7 +228,7 @@ impl Authenticator {
     ///
     /// A bearer token decides where one is presented; otherwise the certificate; otherwise, while the server
     /// knows no tokens, the user at the other end of a loopback connection.
-    pub(crate) fn tcp(&self, peer: &TcpPeer<'_>, now: SystemTime) -> Result<Credential, Denied> {
+    pub fn tcp(&self, peer: &TcpPeer<'_>, now: SystemTime) -> Result<Credential, Denied> {
         if let Some(denied) = peer.holder.refusal() {
             return Err(denied);
         }
@@ -234,12 +247,7 @@ impl Authenticator {
     }
 
     /// Authenticates a connected peer again; returns `None` if its credential is the same as before.
-    pub(crate) fn check_again(
-        &self,
-        credential: &Credential,
-        proof: &Proof,
-        now: SystemTime,
-    ) -> Option<Revoked> {
+    pub fn check_again(&self, credential: &Credential, proof: &Proof, now: SystemTime) -> Option<Revoked> {
         let again = match proof {
             Proof::Unix(uid) => self.user(*uid),
             Proof::Loopback(_) if self.auth.requires_bearer() => Err(Denied::NoCredential),
@@ -317,7 +325,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::access::config::{CertificateGrant, UserGrant};
+    use crate::grants::{CertificateGrant, UserGrant};
 
     const ME: u32 = 1000;
 

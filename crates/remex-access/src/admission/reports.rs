@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 ///
 /// The audit file has a line for each of [`Refused::Login`] and [`Refused::Tls`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// Too many half-open connections.
     HalfOpen,
     /// A wrong credential, or none.

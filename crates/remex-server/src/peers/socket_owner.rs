@@ -12,12 +12,12 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use remex_access::auth::SocketOwner;
 use remex_base::writers::is_unmapped;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with,
 };
 
-use crate::access::auth::SocketOwner;
 pub use holder::check_unconfined;
 pub(crate) use holder::find_holder;
 pub(crate) use own::will_connect_to;

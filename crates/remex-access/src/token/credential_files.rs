@@ -14,6 +14,7 @@ use std::{
 use remex_base::{
     lock,
     regular_file::{open_given, open_regular},
+    trace::LOG_TARGET,
     writers::{OthersCanWrite, check_writers},
 };
 
@@ -83,8 +84,8 @@ pub struct Reloaded {
 
 /// The tokens and keys in the files.
 #[derive(Debug)]
-pub(crate) struct Loaded {
-    pub(crate) tokens: Vec<TokenGrant>,
+pub struct Loaded {
+    pub tokens: Vec<TokenGrant>,
     pub(crate) verifier: Option<Verifier>,
 }
 
@@ -132,9 +133,9 @@ impl CredentialError {
     }
 
     /// Logs that a file which a server uses cannot be read again.
-    pub(crate) fn report(&self) {
+    pub fn report(&self) {
         let hint = self.hint();
-        tracing::error!(error = %self, hint, "cannot use a credential file; its previous contents stay valid");
+        tracing::error!(target: LOG_TARGET, error = %self, hint, "cannot use a credential file; its previous contents stay valid");
     }
 
     fn path(&self) -> &Path {
@@ -218,7 +219,7 @@ impl CredentialFiles {
     }
 
     /// Returns the newest usable contents.
-    pub(crate) fn loaded(&self) -> Arc<Loaded> {
+    pub fn loaded(&self) -> Arc<Loaded> {
         Arc::clone(&self.state().loaded)
     }
 
@@ -343,7 +344,7 @@ fn warn_if_others_can_read(path: &Path) {
     let Ok(metadata) = path.metadata() else { return };
     if metadata.permissions().mode() & 0o044 != 0 {
         tracing::warn!(
-            path = %path.display(),
+            target: LOG_TARGET, path = %path.display(),
             "other users can read this file with secrets; run `chmod 600` on it, or store `sha256:` digests"
         );
     }

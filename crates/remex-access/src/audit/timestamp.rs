@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 /// Formats a time as RFC 3339 in UTC with milliseconds.
-pub(crate) fn timestamp(time: SystemTime) -> String {
+pub fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days);

@@ -10,10 +10,10 @@ use std::{
     os::unix::ffi::OsStrExt as _,
 };
 
+use remex_access::auth::{SocketHolder, SocketOwner};
 use remex_rpc::{PeerProcess, jailed_on_own_network, processes};
 
 use super::{DIAGNOSIS, OwnedSocket, ask_kernel, canonical, find, search_table};
-use crate::access::auth::{Denied, SocketHolder, SocketOwner};
 
 /// The pid namespace of the system itself, whose number is part of the kernel's interface.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -48,17 +48,6 @@ pub fn check_unconfined(local: SocketAddr, peer: SocketAddr) -> Result<(), Strin
     match find_holder(local, peer, find(local, peer)).refusal() {
         Some(denied) => Err(denied.to_string()),
         None => Ok(()),
-    }
-}
-
-impl SocketHolder {
-    /// Returns why its connection is refused, whatever it presents.
-    pub(crate) fn refusal(self) -> Option<Denied> {
-        match self {
-            SocketHolder::Jailed => Some(Denied::Confined),
-            SocketHolder::Nobody => Some(Denied::NoProcess),
-            SocketHolder::Unconfined | SocketHolder::Hidden => None,
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use remex_base::lock;
 
-use crate::access::identity::Identity;
+use crate::identity::Identity;
 
 /// How many identities are remembered before those are forgotten that have no connection and have sent nothing for a
 /// second.
@@ -18,21 +18,21 @@ const REMEMBERED: usize = 1024;
 
 /// The rates of all identities.
 #[derive(Debug, Default)]
-pub(crate) struct Rates {
+pub struct Rates {
     /// Shared by all connections; held briefly.
     by_identity: Mutex<HashMap<Identity, Arc<Rate>>>,
 }
 
 /// The rate of one identity, which its connections share.
 #[derive(Debug, Default)]
-pub(crate) struct Rate {
+pub struct Rate {
     /// When the next request would be due if all requests were spaced evenly.
     next: Mutex<Option<Instant>>,
 }
 
 impl Rates {
     /// Returns the rate of an identity.
-    pub(crate) fn of(&self, identity: &Identity) -> Arc<Rate> {
+    pub fn of(&self, identity: &Identity) -> Arc<Rate> {
         let mut rates = lock(&self.by_identity);
         if rates.len() >= REMEMBERED {
             // From then on, a new bucket is as full as theirs.
@@ -45,7 +45,7 @@ impl Rates {
 
 impl Rate {
     /// Takes the turn of one request; returns how long it has to wait for it.
-    pub(crate) fn take(&self, per_second: usize, now: Instant) -> Duration {
+    pub fn take(&self, per_second: usize, now: Instant) -> Duration {
         let spacing = Duration::from_secs(1) / u32::try_from(per_second).unwrap_or(u32::MAX).max(1);
         let burst = Duration::from_secs(1).saturating_sub(spacing);
         let earliest = now.checked_sub(burst).unwrap_or(now);

@@ -8,7 +8,7 @@ use std::{
 
 use remex_base::certificate::CertificateName;
 
-use crate::access::{
+use crate::{
     audit::Claims,
     scope::{Permission, Scopes},
     token::TokenGrant,
@@ -16,17 +16,32 @@ use crate::access::{
 
 /// On whose behalf a connection acts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Identity {
+pub enum Identity {
     /// The user that the server runs as, over a unix socket or loopback.
     Owner,
     /// Another user of this host, over a unix socket or loopback.
-    User { uid: u32, name: Arc<str> },
-    /// Clients with a token of this name, whichever it is; `digest` tells tokens apart that were given no name.
-    Token { name: Arc<str>, digest: Option<[u8; 32]> },
+    User {
+        /// Its user id.
+        uid: u32,
+        /// Its user name, for logs.
+        name: Arc<str>,
+    },
+    /// Clients with a token of this name, whichever it is.
+    Token {
+        /// The name of the token.
+        name: Arc<str>,
+        /// Tells tokens apart that were given no name.
+        digest: Option<[u8; 32]>,
+    },
     /// Clients with a certificate that has this name.
     Certificate(CertificateName),
     /// Clients with a signed token about this subject.
-    Subject { issuer: Arc<str>, subject: Arc<str> },
+    Subject {
+        /// Who issued the token.
+        issuer: Arc<str>,
+        /// Whom it is about.
+        subject: Arc<str>,
+    },
     /// The program that the server is a part of, over memory.
     Program,
     /// A connection that no one else can make, on stdio, is its own identity.
@@ -35,7 +50,7 @@ pub(crate) enum Identity {
 
 impl Identity {
     /// Returns the identity of a token: that of its name, so that a rotated token finds its sessions.
-    pub(crate) fn token(name: &str, sha256: &[u8; 32]) -> Self {
+    pub fn token(name: &str, sha256: &[u8; 32]) -> Self {
         let is_unnamed = name == TokenGrant::default_name(sha256);
         Identity::Token { name: name.into(), digest: is_unnamed.then_some(*sha256) }
     }
@@ -64,7 +79,7 @@ impl fmt::Display for Identity {
 
 impl Identity {
     /// Returns what a signed token says about its bearer.
-    pub(crate) fn claims(&self) -> Option<Claims> {
+    pub fn claims(&self) -> Option<Claims> {
         match self {
             Identity::Subject { issuer, subject } => {
                 Some(Claims { issuer: Arc::clone(issuer), subject: Arc::clone(subject) })
@@ -94,25 +109,28 @@ impl fmt::Write for OneWord<'_, '_> {
 
 /// An authenticated identity, with what it may do and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Credential {
-    pub(crate) identity: Identity,
-    pub(crate) scopes: Arc<Scopes>,
-    pub(crate) expires_at: Option<SystemTime>,
+pub struct Credential {
+    /// On whose behalf it acts.
+    pub identity: Identity,
+    /// What it may do.
+    pub scopes: Arc<Scopes>,
+    /// When it becomes invalid.
+    pub expires_at: Option<SystemTime>,
 }
 
 impl Credential {
     /// Returns whether it gives access to the sessions of other identities.
-    pub(crate) fn is_admin(&self) -> bool {
+    pub fn is_admin(&self) -> bool {
         self.scopes.allow(Permission::Admin)
     }
 
     /// Returns the credential of a connection that no one else can make.
-    pub(crate) fn own(number: u64) -> Self {
+    pub fn own(number: u64) -> Self {
         Self::unlimited(Identity::Own(number))
     }
 
     /// Returns the credential of the program that the server is a part of.
-    pub(crate) fn program() -> Self {
+    pub fn program() -> Self {
         Self::unlimited(Identity::Program)
     }
 
