@@ -6,12 +6,13 @@ use std::{
     net::{Shutdown, TcpListener, TcpStream},
     os::unix::net::{UnixListener, UnixStream},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
 };
 
+use remex_base::lock;
 use tempfile::TempDir;
 
 /// A proxy in front of a server, of the same kind: each connection ends after as many bytes as the plan says.
@@ -167,8 +168,4 @@ impl Clone for Socket {
             Self::Unix(stream) => Self::Unix(stream.try_clone().expect("a socket can be cloned")),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
