@@ -479,7 +479,7 @@ impl Calls {
         }
     }
 
-    fn find(&self, own: &Arc<Session>, target: ProcessTarget<'_>) -> Result<Arc<Process>, RpcError> {
+    fn find(&self, own: &Arc<Session>, target: ProcessTarget<'_>) -> Result<Process, RpcError> {
         self.session(own, target.session)?.process_of(target.process, target.incarnation)
     }
 

@@ -2,19 +2,24 @@
 //!
 //! The task in [`task`] owns the child and is the only writer of the log. Everything else reads the log with a
 //! cursor or queues a [`Request`]. The engine knows no session, no connection and no outbox: its [`Audience`]
-//! reads the log, a [`Caller`] sends requests, and an [`Owner`] owns it. Start at [`Engine`].
+//! reads the log, a [`Caller`] sends requests, and an [`Owner`] owns it.
+//!
+//! There are three types of processes: a [`LocalProcess`] of a server, a [`KeeperProcess`], and a [`RemoteProcess`], which
+//! is what the server sees of the second. Start at [`Engine`], and at [`ServerProcess`] for what sessions use.
 
 mod as_user;
 mod audience;
 pub(crate) mod broken;
+mod child;
 mod coalesce;
 mod denied;
-mod draining;
 mod eviction;
 mod footprint;
 mod in_keeper;
 mod incarnation;
 mod input;
+mod kind;
+mod launch;
 mod leaving;
 mod listing;
 mod load;
@@ -27,6 +32,7 @@ mod remote_process;
 mod request;
 mod searches;
 mod seek;
+mod server_process;
 mod snapshot;
 mod spec;
 mod start;
@@ -44,33 +50,26 @@ use std::{
         Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use remex_access::account::{Account, Charge, Kind};
-use remex_base::{clock::now_ms, limits::Limits, lock};
-use remex_process::{Attempt, Leader, Pid, Tag, tree};
+use remex_access::account::{self, Account};
+use remex_base::{limits::Limits, lock};
+use remex_process::{Attempt, Pid, Tag};
 use remex_proto::{
     process::{self as wire, ExitCause},
     state::output::Hold,
 };
 use tokio::sync::Notify;
 
-use crate::{
-    shared::{host::Host, proxy::Denials},
-    state::keeper_link::{
-        KeeperLink,
-        message::{ExitRecord, Key},
-    },
-};
+use crate::{shared::host::Host, state::keeper_link::message::ExitRecord};
 
 pub(crate) use audience::{Audience, Caller, Holding, Outcome};
-use coalesce::ReadCoalescing;
+pub(crate) use child::{ChildState, RunsChild};
 use eviction::Evictions;
-pub(crate) use in_keeper::KeptSpec;
-use input::Input;
+pub(crate) use in_keeper::{InKeeper, KeeperAudience, KeeperProcess, KeeperState, KeptSpec};
 pub(crate) use input::StdinWrite;
-use leaving::Leaving;
+pub(crate) use kind::{Kind, KindState, Local, LocalProcess, Served, ServedKind, ServedState};
 pub(crate) use leaving::ProcessRecord;
 pub(crate) use load::Backoff;
 pub(crate) use log::{
@@ -79,89 +78,59 @@ pub(crate) use log::{
 };
 pub(crate) use owner::{Owner, PendingDecision};
 pub(crate) use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
-pub(crate) use remote_process::Description;
-use remote_process::Forwarded;
+pub(crate) use remote_process::{Description, Remote, RemoteProcess};
 pub(crate) use request::{Request, unknown_process};
 use request::{no_end_of_input, not_a_terminal};
-use searches::Searches;
+pub(crate) use server_process::{Place, ServerAudience, ServerProcess, WeakServerProcess};
 pub(crate) use snapshot::{SnapshotUse, Snapshots};
-pub(crate) use spec::Spec;
+pub(crate) use spec::{ChildRules, Spec};
 pub(crate) use start::{Command, HANG_THRESHOLD, Starting};
 pub(crate) use start_request::{StartFloor, StartRequest};
-pub(crate) use task::GATHER;
 use terminate::GracefulTerminations;
 pub(crate) use wait::Waiter;
 
-/// A handle on one process.
+/// One process: what all three kinds have, and with `K` what only one of them has.
 #[derive(Debug)]
-pub(crate) struct Engine<A: Audience> {
+pub(crate) struct Engine<A: Audience, K: Kind<A>> {
+    core: Core<A>,
+    kind: K,
+    /// Shared by the task, which writes the log, and by readers and callers; held briefly.
+    state: Mutex<ProcessState<A, K::State>>,
+}
+
+/// What a process is, whatever its kind.
+#[derive(Debug)]
+pub(crate) struct Core<A: Audience> {
     pub(crate) id: Box<str>,
     owner: Weak<A::Owner>,
     host: Arc<Host>,
     /// The account that its log and its input are charged to.
     account: Arc<Account>,
-    /// What else it keeps: ids, the command line, labels.
-    kept: Charge,
-    pub(crate) spec: Spec,
     pub(crate) tag: Tag,
-    /// Where the child runs.
-    place: Place,
-    /// Shared by the task, which writes the log, and by readers and callers; held briefly.
-    state: Mutex<ProcessState<A>>,
     /// Graceful terminations in progress. Separate from the state, which is locked when some of them begin;
     /// held briefly.
     graceful_terminations: Mutex<GracefulTerminations>,
     /// Wakes the task: requests were queued, or the log may have room again.
     wake: Notify,
-    /// Wakes reads, searches and waits for silence: the log has new events.
-    output: Notify,
     /// Wakes waits for the start, the exit and the close, which output does not.
     changed: Notify,
     /// Whether the owner counts the process among those that are not closed.
     is_live: AtomicBool,
 }
 
-/// Where a child runs.
-#[derive(Clone, Debug)]
-pub(crate) enum Place {
-    /// In this process.
-    Here,
-    /// In the keeper.
-    Keeper { link: Arc<KeeperLink>, key: Key },
-}
-
-/// The mutable state of a process.
+/// The mutable state of a process; by default as its audience sees it.
 #[derive(Debug)]
-pub(crate) struct ProcessState<A: Audience> {
+pub(crate) struct ProcessState<A: Audience, S: ?Sized = <A as Audience>::State> {
     lifecycle: Lifecycle,
-    /// The child of a start that is not answered yet. If the task panics, it is killed with its tree.
-    unannounced_child: Option<Leader>,
     requests: VecDeque<Request<A::Caller>>,
-    pub(crate) log: A::Log,
     pub(crate) audience: A,
-    input: Input<A::Caller>,
-    /// The memory of `input`.
-    input_charge: Charge,
-    /// Whether another program will go on with it.
-    leaving: Leaving<A>,
-    /// Requests that the keeper has not answered.
-    forwarded: Forwarded<A::Caller>,
-    searches: Searches,
     pub(crate) exit: Option<Exit>,
     ended_at_ms: Option<u64>,
-    /// The hosts that its sandbox refuses, if it reaches any through the proxy.
-    pub(crate) denials: Option<Arc<Denials>>,
     /// Why the server ended it, if it did.
     ended_for: Option<ExitCause>,
     /// When output last arrived, for the idle timeout.
     last_output: Instant,
-    /// Whether the task delays its next read.
-    coalescing: ReadCoalescing,
-    /// When the audience was last notified.
-    last_notified: Instant,
-    /// The client has written since the last notification: the next output answers it and is announced at once.
-    answer_due: bool,
-    /// The task waits for room in the log.
+    /// The process waits for room in the log.
     full: bool,
     /// What is left of the output, once nothing writes to it any more, is to be read even if the log is full.
     reads_rest: bool,
@@ -170,13 +139,15 @@ pub(crate) struct ProcessState<A: Audience> {
     /// The task panicked.
     is_broken: bool,
     evictions: Evictions,
+    /// What only this kind of process has.
+    pub(crate) kind: S,
 }
 
 #[derive(Clone, Debug)]
 enum Lifecycle {
     Starting(Attempt),
     Running {
-        child: Running,
+        pid: Pid,
         started_at_ms: u64,
     },
     /// The process has closed and its task has ended.
@@ -186,22 +157,6 @@ enum Lifecycle {
         started_at_ms: u64,
     },
     Failed,
-}
-
-/// A child that runs.
-#[derive(Clone, Debug)]
-enum Running {
-    Here(Leader),
-    Keeper(Pid),
-}
-
-impl Running {
-    fn pid(&self) -> Pid {
-        match self {
-            Running::Here(leader) => leader.pid(),
-            Running::Keeper(pid) => *pid,
-        }
-    }
 }
 
 /// How the direct child exited.
@@ -229,56 +184,63 @@ pub(crate) struct Placement<'a, A: Audience> {
     pub(crate) host: &'a Arc<Host>,
     pub(crate) account: &'a Arc<Account>,
     pub(crate) tag: Tag,
-    pub(crate) place: Place,
 }
 
-impl<A: Audience> Engine<A> {
-    fn new(id: String, spec: Spec, placement: Placement<'_, A>, log: A::Log, audience: A) -> Self {
-        let (now, limits) = (Instant::now(), placement.host.limits());
-        let charge = |kind| placement.account.take(kind, 0);
-        Engine {
-            kept: charge(Kind::Processes),
+impl<A: Audience, K: Kind<A>> Deref for Engine<A, K> {
+    type Target = Core<A>;
+
+    fn deref(&self) -> &Core<A> {
+        &self.core
+    }
+}
+
+impl<A: Audience, K: Kind<A>> Engine<A, K> {
+    fn new(id: String, placement: Placement<'_, A>, audience: A, kind: K, state: K::State) -> Self {
+        let Placement { owner, host, account, tag } = placement;
+        let core = Core {
             id: id.into(),
-            owner: placement.owner,
-            host: Arc::clone(placement.host),
-            account: Arc::clone(placement.account),
-            tag: placement.tag,
-            place: placement.place,
-            state: Mutex::new(ProcessState {
-                lifecycle: Lifecycle::Starting(Attempt::default()),
-                unannounced_child: None,
-                requests: VecDeque::new(),
-                log,
-                audience,
-                input: Input::new(&limits, placement.account),
-                input_charge: charge(Kind::Input),
-                leaving: Leaving::No,
-                forwarded: Forwarded::default(),
-                searches: Searches::default(),
-                exit: None,
-                ended_at_ms: None,
-                denials: None,
-                ended_for: None,
-                last_output: now,
-                coalescing: ReadCoalescing::default(),
-                last_notified: now.checked_sub(GATHER).unwrap_or(now),
-                answer_due: true,
-                full: false,
-                reads_rest: false,
-                charged: 0,
-                is_broken: false,
-                evictions: Evictions::default(),
-            }),
-            spec,
+            owner,
+            host: Arc::clone(host),
+            account: Arc::clone(account),
+            tag,
             graceful_terminations: Mutex::default(),
             wake: Notify::new(),
-            output: Notify::new(),
             changed: Notify::new(),
             is_live: AtomicBool::new(false),
+        };
+        let state = Mutex::new(ProcessState {
+            lifecycle: Lifecycle::Starting(Attempt::default()),
+            requests: VecDeque::new(),
+            audience,
+            exit: None,
+            ended_at_ms: None,
+            ended_for: None,
+            last_output: Instant::now(),
+            full: false,
+            reads_rest: false,
+            charged: 0,
+            is_broken: false,
+            evictions: Evictions::default(),
+            kind: state,
+        });
+        Engine { core, kind, state }
+    }
+
+    /// Notifies the audience, reads and waits of new events in the log.
+    fn notify(self: &Arc<Self>, state: &mut ProcessState<A, K::State>) {
+        self.notify_of(&K::handle(self), K::view(state));
+    }
+
+    fn notify_of(&self, handle: &A::Handle, state: &mut ProcessState<A>) {
+        A::on_events(handle, state);
+        state.kind.on_notified(Instant::now());
+        self.kind.on_output();
+        if state.exit.is_some() || state.kind.log_state().is_closed() {
+            self.changed.notify_waiters();
         }
     }
 
-    /// Queues a request, which the task handles after the start. Answers it directly if the task has ended.
+    /// Carries out a request, or queues it until the process has started. Answers it directly if the task has ended.
     pub(crate) fn request(self: &Arc<Self>, request: Request<A::Caller>) {
         let mut state = self.state();
         // The client sends unanswered input again after it reconnects. If the process took it now, it would
@@ -288,17 +250,13 @@ impl<A: Audience> Engine<A> {
             return;
         }
         match state.lifecycle {
-            Lifecycle::Running { child: Running::Keeper(_), .. } => self.forward(&mut state, request),
-            Lifecycle::Starting(_) | Lifecycle::Running { .. } => {
+            Lifecycle::Starting(_) => {
                 state.requests.push_back(request);
                 drop(state);
                 self.wake.notify_one();
             }
-            // The keeper knows whether it accepted the write earlier.
-            Lifecycle::Over { .. } if matches!(request, Request::Write(_)) && self.has_keeper() => {
-                self.forward(&mut state, request);
-            }
-            Lifecycle::Over { .. } => request.answer_closed(self, &mut state.input),
+            Lifecycle::Running { .. } => K::request(self, &mut state, request),
+            Lifecycle::Over { .. } => request.answer_closed(self, &mut state),
             Lifecycle::Failed => {
                 drop(state);
                 request.answer_unknown();
@@ -307,78 +265,35 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Cancels all pending input that `is_cancelled` selects; returns whether there was any.
-    ///
-    /// What the keeper has not accepted is cancelled there, and answered when that is certain.
     pub(crate) fn cancel_input(&self, is_cancelled: impl Fn(&A::Caller) -> bool) -> bool {
         let mut state = self.state();
-        let (is_asked, withdrawn) = self.cancel_forwarded(&mut state, &is_cancelled);
-        let cancelled = state.cancel_input(is_cancelled);
+        let is_found = K::cancel_input(self, &mut state, &is_cancelled);
+        let cancelled = state.cancel_queued(is_cancelled);
         drop(state);
-        is_asked || !withdrawn.is_empty() || !cancelled.is_empty()
+        is_found || !cancelled.is_empty()
     }
 
-    /// Wakes the task: the log may have room again.
-    pub(crate) fn wake(&self) {
-        self.wake.notify_one();
-    }
-
-    pub(crate) fn owner(&self) -> Option<Arc<A::Owner>> {
-        self.owner.upgrade()
-    }
-
-    pub(crate) fn host(&self) -> &Arc<Host> {
-        &self.host
-    }
-
-    /// Notifies the audience, reads and waits of new events in the log.
-    pub(crate) fn notify(self: &Arc<Self>, state: &mut ProcessState<A>) {
-        A::on_events(self, state);
-        state.last_notified = Instant::now();
-        state.answer_due = false;
-        self.output.notify_waiters();
-        if state.exit.is_some() || state.log.is_closed() {
-            self.changed.notify_waiters();
-        }
-    }
-
-    /// Announces output at once after a quiet period or after input, and gathers it while output continues.
-    ///
-    /// Returns the latest time for the notification if it was deferred.
-    fn announce(self: &Arc<Self>, state: &mut ProcessState<A>, now: Instant) -> Option<Instant> {
-        let is_due = state.answer_due
-            || now >= state.last_notified + GATHER
-            || state.audience.has_large_backlog(&state.log);
-        if is_due {
-            self.notify(state);
-            return None;
-        }
-        Some(state.last_notified + GATHER)
+    /// Has what is left read into the log, whether or not there is room for it, as soon as nothing writes to it any more.
+    pub(crate) fn read_rest(&self) {
+        self.state().reads_rest = true;
+        K::read_rest(self);
     }
 
     /// Returns whether the log is closed: no further event follows.
     pub(crate) fn is_closed(&self) -> bool {
-        self.state().log.is_closed()
-    }
-
-    /// Records whether the process counts as not closed; returns whether that changed.
-    pub(crate) fn set_live(&self, is_live: bool) -> bool {
-        self.is_live.swap(is_live, Ordering::Relaxed) != is_live
-    }
-
-    /// Returns whether the owner counts the process as not closed.
-    pub(crate) fn is_live(&self) -> bool {
-        self.is_live.load(Ordering::Relaxed)
+        self.state().kind.log_state().is_closed()
     }
 
     /// Ends the task: from now on, requests are answered without it.
     fn retire(self: &Arc<Self>) {
         let mut state = self.state();
-        if let Lifecycle::Running { child, started_at_ms } = &state.lifecycle {
-            state.lifecycle = Lifecycle::Over { pid: Some(child.pid()), started_at_ms: *started_at_ms };
+        if let Lifecycle::Running { pid, started_at_ms } = state.lifecycle {
+            state.lifecycle = Lifecycle::Over { pid: Some(pid), started_at_ms };
         }
         while let Some(request) = state.requests.pop_front() {
-            request.answer_closed(self, &mut state.input);
+            request.answer_closed(self, &mut state);
         }
+        K::on_retired(&mut state.kind);
         drop(state);
         self.changed.notify_waiters();
     }
@@ -421,12 +336,7 @@ impl<A: Audience> Engine<A> {
         state.audience.on_abandoned();
         match &state.lifecycle {
             Lifecycle::Starting(attempt) => attempt.abort(),
-            // Ending the session kills everything with its tag and reports failures; this also kills processes
-            // that have lost the tag.
-            Lifecycle::Running { child: Running::Here(leader), .. } => {
-                drop(tree::kill_start(self.tag, leader));
-            }
-            Lifecycle::Running { child: Running::Keeper(_), .. } => self.abandon_kept(),
+            Lifecycle::Running { .. } => K::kill(self, &state.kind),
             _ => {}
         }
         let is_starting = matches!(state.lifecycle, Lifecycle::Starting(_));
@@ -442,71 +352,113 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Returns how much the log may hold now, given what session and server have left.
-    fn budget(&self, state: &ProcessState<A>) -> usize {
-        let chunk = self.host.limits().chunk_bytes;
-        state.log.footprint().saturating_add(self.account.left(Kind::Output)).max(chunk)
+    /// Waits until the direct child has exited.
+    pub(crate) async fn exited(&self) {
+        self.until(|state| state.exit.is_some()).await;
+    }
+
+    /// Waits until the log is closed.
+    async fn closed(&self) {
+        self.until(|state| state.kind.log_state().is_closed()).await;
+    }
+
+    async fn until(&self, holds: impl Fn(&ProcessState<A, K::State>) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if holds(&self.state()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn state(&self) -> StateGuard<'_, A, K> {
+        StateGuard(lock(&self.state))
+    }
+}
+
+impl<A: Audience> Core<A> {
+    /// Wakes the task: the log may have room again.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn owner(&self) -> Option<Arc<A::Owner>> {
+        self.owner.upgrade()
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// Records whether the process counts as not closed; returns whether that changed.
+    pub(crate) fn set_live(&self, is_live: bool) -> bool {
+        self.is_live.swap(is_live, Ordering::Relaxed) != is_live
+    }
+
+    /// Returns whether the owner counts the process as not closed.
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_live.load(Ordering::Relaxed)
     }
 
     /// Charges the account with what the log needs now.
-    pub(crate) fn charge(&self, state: &mut ProcessState<A>) {
-        let memory = state.log.memory();
-        self.account.charge(Kind::Output, state.charged, memory);
+    pub(crate) fn charge<S: KindState + ?Sized>(&self, state: &mut ProcessState<A, S>) {
+        let memory = state.kind.log_state().memory();
+        self.account.charge(account::Kind::Output, state.charged, memory);
         state.charged = memory;
-    }
-
-    pub(crate) fn state(&self) -> StateGuard<'_, A> {
-        StateGuard(lock(&self.state))
     }
 }
 
 /// The locked state of a process; when the lock is released, its log frees what readers have taken, and its input is
 /// charged.
 #[derive(Debug)]
-pub(crate) struct StateGuard<'a, A: Audience>(MutexGuard<'a, ProcessState<A>>);
+pub(crate) struct StateGuard<'a, A: Audience, K: Kind<A>>(MutexGuard<'a, ProcessState<A, K::State>>);
 
-impl<A: Audience> Deref for StateGuard<'_, A> {
-    type Target = ProcessState<A>;
+impl<A: Audience, K: Kind<A>> Deref for StateGuard<'_, A, K> {
+    type Target = ProcessState<A, K::State>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-impl<A: Audience> DerefMut for StateGuard<'_, A> {
+impl<A: Audience, K: Kind<A>> DerefMut for StateGuard<'_, A, K> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
 }
 
-impl<A: Audience> Drop for StateGuard<'_, A> {
+impl<A: Audience, K: Kind<A>> Drop for StateGuard<'_, A, K> {
     fn drop(&mut self) {
-        self.0.log.release();
-        self.0.input_charge.set(self.0.input.memory());
+        self.0.kind.on_unlock();
     }
 }
 
-impl<A: Audience> Drop for Engine<A> {
+impl<A: Audience, K: Kind<A>> Drop for Engine<A, K> {
     fn drop(&mut self) {
         let charged = self.state().charged;
-        self.account.charge(Kind::Output, charged, 0);
+        self.account.charge(account::Kind::Output, charged, 0);
     }
 }
 
 impl<A: Audience> ProcessState<A> {
     /// Returns what must stay in the log.
-    fn hold(&mut self, spec: &Spec, limits: &Limits, holding: Holding, now: Instant) -> Hold {
-        match (self.audience.hold(&self.log, spec, limits, holding, now), self.searches.oldest()) {
-            (Hold::After(seq), Some(searched)) if spec.overflow != wire::Overflow::Evict => {
+    fn hold(&mut self, rules: &ChildRules, limits: &Limits, holding: Holding, now: Instant) -> Hold {
+        match (self.audience.hold(&self.kind, rules, limits, holding, now), self.kind.oldest_search()) {
+            (Hold::After(seq), Some(searched)) if rules.overflow != wire::Overflow::Evict => {
                 Hold::After(seq.min(searched))
             }
             (hold, _) => hold,
         }
     }
+}
 
+impl<A: Audience, S: ?Sized> ProcessState<A, S> {
     /// Returns when to check a full log again even if no acknowledgement arrives.
-    fn recheck_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
-        self.full.then(|| self.audience.hold_changes_at(spec, limits)).flatten()
+    fn recheck_at(&self, rules: &ChildRules, limits: &Limits) -> Option<Instant> {
+        self.full.then(|| self.audience.hold_changes_at(rules, limits)).flatten()
     }
 
     /// Returns whether the task waits for room in the log.
@@ -514,54 +466,12 @@ impl<A: Audience> ProcessState<A> {
         self.full
     }
 
-    /// Removes all pending input that `is_cancelled` selects and returns its callers.
-    fn cancel_input(&mut self, is_cancelled: impl Fn(&A::Caller) -> bool) -> Vec<A::Caller> {
+    /// Removes all queued input that `is_cancelled` selects and returns its callers.
+    fn cancel_queued(&mut self, is_cancelled: impl Fn(&A::Caller) -> bool) -> Vec<A::Caller> {
         let (cancelled, kept) = std::mem::take(&mut self.requests)
             .into_iter()
             .partition::<VecDeque<_>, _>(|request| request.is_input() && is_cancelled(request.caller()));
         self.requests = kept;
-        let mut cancelled: Vec<_> = cancelled.into_iter().map(Request::into_caller).collect();
-        cancelled.extend(self.input.cancel(is_cancelled));
-        cancelled
-    }
-
-    /// Returns when the process will have been idle for `time`; `None` while its output is not being read.
-    fn idle_at(&self, time: Duration) -> Option<Instant> {
-        if self.full { None } else { self.coalescing.idle_at(self.last_output, time) }
-    }
-
-    fn exited(&mut self, exit: Exit) {
-        self.ended_at_ms = Some(now_ms());
-        if let Some(log) = self.log.writer() {
-            log.note_exit(exit.record(now_ms()));
-        }
-        self.exit = Some(exit);
-    }
-
-    /// Evicts what exceeds the limits, and returns how many bytes that was.
-    fn evict(&mut self, hold: Hold, budget: usize) -> u64 {
-        let before = self.log.evicted_bytes();
-        if let Some(log) = self.log.writer() {
-            log.evict(hold, budget);
-        }
-        self.log.evicted_bytes() - before
-    }
-
-    /// Records the exit in the log.
-    fn push_exited(&mut self) {
-        let now = now_ms();
-        let at_ms = self.ended_at_ms.unwrap_or(now);
-        let record = self.exit.as_ref().map_or_else(|| ExitRecord::lost(at_ms), |exit| exit.record(at_ms));
-        if let Some(log) = self.log.writer() {
-            log.push_exited(now, &record);
-        }
-    }
-
-    /// Records in the log that no more events will follow.
-    fn push_closed(&mut self) {
-        if let Some(log) = self.log.writer() {
-            log.push_closed(now_ms());
-        }
-        self.full = false;
+        cancelled.into_iter().map(Request::into_caller).collect()
     }
 }

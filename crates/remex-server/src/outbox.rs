@@ -325,7 +325,7 @@ impl Outbox {
     }
 
     /// Removes a source from that list.
-    pub(crate) fn withdraw<S: Source>(&self, source: &Arc<S>) {
+    pub(crate) fn withdraw<S: Source + ?Sized>(&self, source: &Arc<S>) {
         self.queue().ready.withdraw(source);
     }
 

@@ -1,6 +1,6 @@
 //! Answers that may be long: built when there is room for them, and replaced by an error if memory runs out.
 
-use std::{future::Future, sync::Arc};
+use std::future::Future;
 
 use remex_access::{
     account::FLOOR,
@@ -25,7 +25,7 @@ pub(crate) const LIST_LESS: &str = "list one session at a time with `sessionId`,
 pub(crate) const FORGET_SOME: &str = "forget what has ended with `process/forget`, or try again later";
 
 /// Returns the error of a request about a process; if that was forgotten meanwhile, its log is gone, and that is why.
-pub(crate) fn unless_forgotten(process: &Arc<Process>, error: RpcError) -> RpcError {
+pub(crate) fn unless_forgotten(process: &Process, error: RpcError) -> RpcError {
     if process.is_forgotten() { unknown_process(&process.id) } else { error }
 }
 

@@ -21,7 +21,7 @@ const SOON_MS: u64 = 60 * 60 * 1000;
 /// A closed durable process.
 struct Candidate {
     session: Arc<Session>,
-    process: Arc<Process>,
+    process: Process,
     dir: PathBuf,
     log: ClosedLog,
     /// Whether a client may still want its output.
@@ -79,7 +79,8 @@ fn candidates(sessions: &[Arc<Session>], returning: &HashSet<String>) -> Vec<Can
     for session in sessions {
         let may_return = returning.contains(&session.id);
         for process in session.all_processes() {
-            let Some((dir, ended_at_ms)) = process.closed_log() else { continue };
+            let Process::Remote(remote) = &process else { continue };
+            let Some((dir, ended_at_ms)) = remote.closed_log() else { continue };
             let is_wanted = may_return || !process.is_settled();
             let log = ClosedLog { ended_at_ms, bytes: disk_space(&dir) };
             found.push(Candidate { session: Arc::clone(session), process, dir, log, is_wanted });

@@ -15,7 +15,7 @@ use crate::{
 
 /// The processes of some sessions, oldest first.
 pub(crate) struct ProcessList {
-    processes: Vec<(Arc<Session>, Arc<Process>)>,
+    processes: Vec<(Arc<Session>, Process)>,
     living: HashMap<Tag, TreeUsage>,
     identities: Identities,
 }

@@ -246,7 +246,7 @@ impl Calls {
                     let snapshot = stored_snapshot(&process, &threads, max_bytes, room.bytes).await;
                     return snapshot.map(|snapshot| (snapshot, room));
                 }
-                let (process, making) = (Arc::clone(&process), Arc::clone(&making));
+                let (process, making) = (process.clone(), Arc::clone(&making));
                 let snapshot = move || {
                     let snapshot = process.snapshot(max_bytes, room.bytes);
                     drop(making);
@@ -354,7 +354,7 @@ impl Calls {
 /// What is in memory is read here: output that is streamed and acknowledged in the meantime may be evicted and would
 /// become a gap.
 async fn read_within(
-    process: &Arc<Process>,
+    process: &Process,
     threads: &ClientThreads,
     request: &Arc<wire::Read>,
     reader: Option<ConnectionId>,
@@ -385,14 +385,14 @@ async fn read_within(
 
 /// Returns the beginning and end of the output of a durable process, which is on the disk.
 async fn stored_snapshot(
-    process: &Arc<Process>,
+    process: &Process,
     threads: &ClientThreads,
     max_bytes: Option<u64>,
     room: u64,
 ) -> Result<wire::SnapshotReply, NotRead> {
     let mut backoff = Backoff::default();
     loop {
-        let asked = Arc::clone(process);
+        let asked = process.clone();
         let snapshot = threads.run(move || asked.snapshot(max_bytes, room)).await;
         match snapshot.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&process.id, None)))) {
             Err(NotRead::Unreadable(_)) if !process.is_forgotten() && backoff.brief().await => {}

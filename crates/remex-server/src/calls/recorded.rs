@@ -32,7 +32,7 @@ impl Calls {
         let Call::ProcessRestart(restart) = call else { return entry };
         match self.find(&ready.session, ProcessTarget::of(restart)) {
             Ok(process) => {
-                let spec = &process.spec;
+                let spec = process.spec();
                 entry.starting(&spec.argv, spec.cwd(), spec.user.as_deref())
             }
             Err(_) => entry,

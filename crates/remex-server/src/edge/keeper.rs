@@ -34,7 +34,7 @@ use tokio::{io::AsyncWriteExt as _, net::UnixListener, sync::Notify, task::JoinS
 
 use crate::{
     config::{CgroupUse, Config},
-    engine::{Engine, Owner},
+    engine::{KeeperProcess, Owner},
     peers::unix_peer,
     shared::{host::Host, resource_limits::LimitEnforcer},
     state::{
@@ -75,7 +75,7 @@ const REPLACED_PATIENCE: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A process of the keeper.
-type Kept = Engine<Announcer>;
+type Kept = KeeperProcess<Announcer>;
 
 /// Everything that the keeper runs.
 #[derive(Debug)]
@@ -559,7 +559,7 @@ impl Owner<Announcer> for Keeper {
         self.on_broken(process);
     }
 
-    fn announce_failure(&self, _process: &Kept, _error: &RpcError) {}
+    fn announce_failure(&self, _process: &Arc<Kept>, _error: &RpcError) {}
 
     fn on_broken(&self, process: &Arc<Kept>) {
         self.ended(process);

@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc};
 use remex_process::{CannotSwitchUser, Start, can_switch_user};
 use remex_proto::{ErrorKind, HostPath, RpcError, process as wire};
 
-use super::{Audience, Engine, Owner as _};
+use super::{Engine, Owner as _, ServedKind, ServerAudience};
 use crate::{peers::user_account::UserAccount, shared::host::Host};
 
 /// The user as whom a command is to run.
@@ -92,7 +92,7 @@ impl AsUser {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience, K: ServedKind<A>> Engine<A, K> {
     /// Lets a command run as another user, whom it looks up on a thread that may block.
     pub(super) async fn apply_user(
         &self,
@@ -103,7 +103,7 @@ impl<A: Audience> Engine<A> {
         let wanted = user.clone();
         let looking_up = self.host.threads_of(&owner.identity().into()).run(move || wanted.find());
         if let Some(home) = user.apply(start, looking_up.await??) {
-            _ = self.spec.home.set(home);
+            _ = self.kind.served().spec.home.set(home);
         }
         Ok(())
     }

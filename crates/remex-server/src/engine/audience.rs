@@ -1,6 +1,6 @@
 //! Traits for the readers of a process's log and for those that send it requests.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{fmt, time::Instant};
 
 use remex_base::limits::Limits;
 use remex_proto::{
@@ -10,22 +10,31 @@ use remex_proto::{
     state::output_log::{Hold, Seq},
 };
 
-use super::{Engine, Owner, ProcessLog, ProcessState, Spec};
+use super::{ChildRules, KindState, Owner, ProcessState};
 
 /// Readers of a process's log. Part of the engine's state, so its methods run while that is locked.
 pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
     /// Sends requests to the process.
     type Caller: Caller;
 
-    /// What its output is recorded in.
-    type Log: ProcessLog;
+    /// What it sees of the state that only some kinds of processes have.
+    type State: KindState + ?Sized;
+
+    /// How it and the owner refer to a process.
+    type Handle: Clone + fmt::Debug + Send + Sync + 'static;
 
     /// Owns the process.
     type Owner: Owner<Self> + ?Sized;
 
     /// Returns what must stay in the log for the audience.
-    fn hold(&mut self, log: &Self::Log, spec: &Spec, limits: &Limits, holding: Holding, now: Instant)
-    -> Hold;
+    fn hold(
+        &mut self,
+        state: &Self::State,
+        rules: &ChildRules,
+        limits: &Limits,
+        holding: Holding,
+        now: Instant,
+    ) -> Hold;
 
     /// Called when the log has no room, so that the audience says what it has received.
     fn on_full(&self) {}
@@ -36,16 +45,16 @@ pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
     }
 
     /// Returns when [`hold`](Self::hold) may change without any event.
-    fn hold_changes_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant>;
+    fn hold_changes_at(&self, rules: &ChildRules, limits: &Limits) -> Option<Instant>;
 
     /// Called when the log has new events.
-    fn on_events(engine: &Arc<Engine<Self>>, state: &mut ProcessState<Self>);
+    fn on_events(process: &Self::Handle, state: &mut ProcessState<Self>);
 
     /// Called after a change of the process that is no event, which most audiences see themselves.
-    fn on_change(_engine: &Arc<Engine<Self>>, _state: &mut ProcessState<Self>) {}
+    fn on_change(_process: &Self::Handle, _state: &mut ProcessState<Self>) {}
 
     /// Returns whether so much output is pending that the audience must be notified at once.
-    fn has_large_backlog(&self, log: &Self::Log) -> bool;
+    fn has_large_backlog(&self, state: &Self::State) -> bool;
 
     /// Called when no client will return: nothing must be held any more.
     fn on_abandoned(&mut self);

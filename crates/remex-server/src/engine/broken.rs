@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use remex_base::supervise::{catch_panic, defect, supervise};
-use remex_process::{Leader, Scope};
+use remex_base::{
+    clock::now_ms,
+    supervise::{catch_panic, defect, supervise},
+};
+use remex_process::Scope;
 use remex_proto::process::{self as wire, ExitCause};
 use tracing::Instrument as _;
 
 use super::{
-    Audience, Engine, Exit, Lifecycle, LogState as _, Owner as _, ProcessState, Request, Running, ServerLog,
-    Starting, task, terminate,
+    Audience, Engine, Exit, Kind, Lifecycle, Owner as _, Request, ServerAudience, ServerProcess, Starting,
+    launch, terminate,
 };
 use crate::state::keeper_link::message::UNKNOWN_CODE;
 
@@ -18,15 +21,18 @@ pub(crate) const FAILURE: &str =
     "the server's task for this process panicked, so the process was killed; see the server's log";
 
 /// Runs the task of a process; if it panics, ends the process.
-pub(crate) async fn run<A: Audience<Log = ServerLog>>(starting: Starting<A>, owner: Arc<A::Owner>) {
-    let (process, start_id) = (Arc::clone(&starting.process), starting.start_id.clone());
-    let running = task::run(starting, Arc::clone(&owner));
-    guard(process, owner, start_id, running).await;
+pub(crate) async fn run<A: ServerAudience>(starting: Starting<A>, owner: Arc<A::Owner>) {
+    let (process, start_id) = (starting.process.clone(), starting.start_id.clone());
+    let running = launch::run(starting, Arc::clone(&owner));
+    match process {
+        ServerProcess::Local(process) => guard(process, owner, start_id, running).await,
+        ServerProcess::Remote(process) => guard(process, owner, start_id, running).await,
+    }
 }
 
 /// Runs something for a process; if it panics, ends the process.
-pub(crate) async fn guard<A: Audience>(
-    process: Arc<Engine<A>>,
+pub(crate) async fn guard<A: Audience, K: Kind<A>>(
+    process: Arc<Engine<A, K>>,
     owner: Arc<A::Owner>,
     start_id: Option<String>,
     running: impl Future<Output = ()> + Send,
@@ -35,7 +41,8 @@ pub(crate) async fn guard<A: Audience>(
         return;
     }
     // The child died with the task, which held its descriptor; this kills its remaining descendants.
-    if let Some(leader) = process.state().leader() {
+    let leader = K::leader(&process.state().kind);
+    if let Some(leader) = leader {
         let scope = Scope::Process(process.tag, leader);
         let killing = async move {
             if let Err(error) = terminate::kill(&scope).await {
@@ -46,31 +53,18 @@ pub(crate) async fn guard<A: Audience>(
     }
     let answered = catch_panic(|| process.give_up(&*owner, start_id.as_deref()));
     if answered.is_err() {
-        owner.on_broken(&process);
+        owner.on_broken(&K::handle(&process));
     }
 }
 
-impl<A: Audience> ProcessState<A> {
-    /// Returns the child, if there is one and its task has not ended.
-    fn leader(&self) -> Option<Leader> {
-        match &self.lifecycle {
-            Lifecycle::Running { child: Running::Here(leader), .. } => Some(leader.clone()),
-            Lifecycle::Running { child: Running::Keeper(_), .. } => None,
-            Lifecycle::Starting(_) | Lifecycle::Over { .. } | Lifecycle::Failed => {
-                self.unannounced_child.clone()
-            }
-        }
-    }
-}
-
-impl<A: Audience> Engine<A> {
+impl<A: Audience, K: Kind<A>> Engine<A, K> {
     fn give_up(self: &Arc<Self>, owner: &A::Owner, start_id: Option<&str>) {
         let mut state = self.state();
         if let Lifecycle::Starting(_) | Lifecycle::Failed = state.lifecycle {
             state.lifecycle = Lifecycle::Failed;
             let requests = std::mem::take(&mut state.requests);
             drop(state);
-            owner.on_start_failed(self, start_id, &defect());
+            owner.on_start_failed(&K::handle(self), start_id, &defect());
             requests.into_iter().for_each(Request::answer_unknown);
             self.changed.notify_waiters();
             return;
@@ -78,21 +72,16 @@ impl<A: Audience> Engine<A> {
         state.is_broken = true;
         if state.exit.is_none() {
             let (code, cause, usage) = (UNKNOWN_CODE, ExitCause::ServerLost, wire::Usage::default());
-            state.exited(Exit { code, signal: None, cause, usage, sandbox_denied: false });
+            state.exit = Some(Exit { code, signal: None, cause, usage, sandbox_denied: false });
+            state.ended_at_ms = Some(now_ms());
         }
-        state.input.closed();
-        if state.log.exited().is_none() {
-            state.push_exited();
-        }
-        if !state.log.is_closed() {
-            state.push_closed();
-        }
+        K::end_log(&mut state);
         state.full = false;
         self.charge(&mut state);
         self.notify(&mut state);
         drop(state);
         self.retire();
         self.changed.notify_waiters();
-        owner.on_closed(self);
+        owner.on_closed(&K::handle(self));
     }
 }

@@ -3,8 +3,10 @@
 use remex_proto::state::output_log::Snapshot;
 
 use super::{
-    Audience, Exit, ProcessLog as _, ProcessState,
+    Exit, ProcessState, ServerAudience,
+    kind::LocalState,
     log::{StoredLog, Unread},
+    remote_process::RemoteState,
     start::Confined,
 };
 use crate::shared::proxy::Denials;
@@ -48,23 +50,25 @@ pub(super) fn judge_stored(log: &mut StoredLog, confined: Confined) -> Result<bo
     Ok(mentions_denial(&log.snapshot(JUDGED_BYTES)?, confined))
 }
 
-impl<A: Audience> ProcessState<A> {
+impl<A: ServerAudience> ProcessState<A, LocalState<A::Caller>> {
     /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log in
     /// memory.
     pub(super) fn judge_failure(&mut self, confined: Confined) {
-        let log = &self.log;
+        let LocalState { log, denials, .. } = &self.kind;
         let from_output =
             || log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, confined));
         if let Some(exit) = &mut self.exit {
-            let judged = judge_exit(exit, confined, self.denials.as_deref());
+            let judged = judge_exit(exit, confined, denials.as_deref());
             exit.sandbox_denied = judged.unwrap_or_else(from_output);
         }
     }
+}
 
+impl<A: ServerAudience> ProcessState<A, RemoteState<A::Caller>> {
     /// Records whether the sandbox caused a failure; returns false if only the output can tell, which is in files.
     pub(super) fn judge_kept(&mut self, confined: Confined) -> bool {
         let Some(exit) = &mut self.exit else { return true };
-        let judged = judge_exit(exit, confined, self.denials.as_deref());
+        let judged = judge_exit(exit, confined, None);
         exit.sandbox_denied = judged.unwrap_or(false);
         judged.is_some()
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Audience, Engine, Holding, LogState as _, ProcessLog as _, ProcessState};
+use super::{Audience, Engine, Holding, Kind, ProcessState, ServerAudience, ServerProcess};
 
 /// How often the log says it of one process.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -27,26 +27,29 @@ impl Evictions {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     /// Evicts output that is not held, to make room for other processes.
     pub(crate) fn reclaim(&self) {
         let mut state = self.state();
-        let hold = state.hold(&self.spec, &self.host.limits(), Holding::Least, Instant::now());
-        state.log.give_up(hold);
-        if state.log.first_seq() < state.log.next_seq() {
+        let hold = state.hold(&self.spec().rules, &self.host().limits(), Holding::Least, Instant::now());
+        let log = state.kind.log_mut();
+        log.give_up(hold);
+        if log.first_seq() < log.next_seq() {
             state.audience.on_full();
         }
         self.charge(&mut state);
     }
+}
 
+impl<A: Audience, K: Kind<A>> Engine<A, K> {
     /// Counts output that was evicted to make room.
-    pub(super) fn count_evicted(&self, state: &mut ProcessState<A>, bytes: u64, now: Instant) {
+    pub(super) fn count_evicted(&self, state: &mut ProcessState<A, K::State>, bytes: u64, now: Instant) {
         if bytes == 0 {
             return;
         }
         self.host.metrics().evicted_bytes.add(bytes);
         if let Some(bytes) = state.evictions.count(bytes, now) {
-            let cap = self.spec.retain_bytes;
+            let cap = self.kind.rules().retain_bytes;
             tracing::info!(process = %self.id, bytes, cap, "the cap on retained output dropped the oldest output");
         }
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use remex_proto::{HostPath, state::output_log::Hold};
 
-use super::{Audience, Engine, Holding, LogState as _};
+use super::{Holding, ServerAudience, ServerProcess};
 
 /// About what a process needs without the texts that its client has chosen.
 const ENGINE_BYTES: usize = 8 << 10;
@@ -35,22 +35,22 @@ impl Texts<'_> {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     /// Charges what an open process keeps, if there is room for it besides what the process that it replaces hands over.
     pub(crate) fn try_keep_open(&self, replaced: Option<&Self>) -> bool {
         /// By so much the ids of the two may differ.
         const IDS: usize = 16 << 10;
 
-        let Some(replaced) = replaced else { return self.kept.try_grow(self.open_bytes()) };
-        let handed_over = replaced.kept.bytes();
-        replaced.kept.set(0);
-        self.kept.set(handed_over.min(self.open_bytes()));
-        let lacking = self.open_bytes() - self.kept.bytes();
+        let Some(replaced) = replaced else { return self.served().kept.try_grow(self.open_bytes()) };
+        let handed_over = replaced.served().kept.bytes();
+        replaced.served().kept.set(0);
+        self.served().kept.set(handed_over.min(self.open_bytes()));
+        let lacking = self.open_bytes() - self.served().kept.bytes();
         if lacking <= IDS {
             self.keep_open();
-        } else if !self.kept.try_grow(lacking) {
-            self.kept.set(0);
-            replaced.kept.set(handed_over);
+        } else if !self.served().kept.try_grow(lacking) {
+            self.served().kept.set(0);
+            replaced.served().kept.set(handed_over);
             return false;
         }
         true
@@ -58,22 +58,24 @@ impl<A: Audience> Engine<A> {
 
     /// Charges what an open process keeps, whether or not there is room for it.
     pub(crate) fn keep_open(&self) {
-        self.kept.set(self.open_bytes());
+        self.served().kept.set(self.open_bytes());
     }
 
     /// Charges what a closed process keeps.
     pub(crate) fn keep_closed(&self) {
-        self.kept.set(self.spec.weight + ENGINE_BYTES);
+        self.served().kept.set(self.spec().weight + ENGINE_BYTES);
     }
 
     /// Charges what a closed process keeps that has handed over its charge, if there is room for it.
     pub(crate) fn try_keep_closed(&self) -> bool {
-        self.kept.try_grow((self.spec.weight + ENGINE_BYTES).saturating_sub(self.kept.bytes()))
+        self.served()
+            .kept
+            .try_grow((self.spec().weight + ENGINE_BYTES).saturating_sub(self.served().kept.bytes()))
     }
 
     /// Returns how many bytes an open process keeps, with one chunk of output, which its log may always have.
     pub(crate) fn open_bytes(&self) -> usize {
-        self.spec.weight + ENGINE_BYTES + self.host.limits().chunk_bytes
+        self.spec().weight + ENGINE_BYTES + self.host().limits().chunk_bytes
     }
 
     /// Returns when its child exited, or 0 if it has not.
@@ -81,10 +83,15 @@ impl<A: Audience> Engine<A> {
         self.state().ended_at_ms.unwrap_or(0)
     }
 
+    /// Returns whether output waits for room in the log.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.state().full
+    }
+
     /// Returns whether its log holds output that a client has not received and will come for.
     pub(crate) fn is_held(&self) -> bool {
         let mut state = self.state();
-        let hold = state.hold(&self.spec, &self.host.limits(), Holding::Least, Instant::now());
-        matches!(hold, Hold::After(seq) if seq.saturating_add(1) < state.log.next_seq())
+        let hold = state.hold(&self.spec().rules, &self.host().limits(), Holding::Least, Instant::now());
+        matches!(hold, Hold::After(seq) if seq.saturating_add(1) < state.kind.log().next_seq())
     }
 }

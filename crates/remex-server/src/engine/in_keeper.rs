@@ -1,28 +1,57 @@
 //! What only the keeper does with an engine: it has a log on disk, and its start and requests come from a server.
 
 use std::{
-    path::PathBuf,
-    sync::{Arc, OnceLock, Weak},
-    time::Duration,
+    io,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
 };
 
 use remex_access::account::Account;
-use remex_base::{clock::now_ms, limits::Limits};
-use remex_process::{Attempt, Child, Tag};
+use remex_base::limits::Limits;
+use remex_process::{Attempt, Child, Leader, Tag};
 use remex_proto::{
-    HostPath, process as wire,
-    state::output::{Hold, Point},
+    process as wire,
+    state::output::{Hold, Point, Seq},
 };
 
 use super::{
-    Audience, DiskLogWriter, Engine, Input, Lifecycle, Place, Placement, Request, Spec,
+    Audience, ChildRules, ChildState, DiskLogWriter, Engine, Kind, KindState, Lifecycle, LogWriter,
+    Placement, ProcessLog, ProcessState, Request, RunsChild, StdinWrite,
+    child::{self, ChildLimits, HasChild},
+    input::Input,
+    launch,
+    leaving::Leaving,
     start::{Announce, Confined},
-    task, terminate,
+    task::Runner,
+    terminate,
 };
 use crate::{
     shared::host::Host,
     state::keeper_link::message::{Progress, Rules},
 };
+
+/// The server, as the audience of processes in its keeper.
+pub(crate) trait KeeperAudience:
+    Audience<State = KeeperState<Self>, Handle = Arc<KeeperProcess<Self>>>
+{
+}
+
+/// A child in the keeper, with its output on disk. Only the server knows who reads it.
+#[derive(Debug)]
+pub(crate) struct InKeeper {
+    rules: ChildRules,
+}
+
+pub(crate) type KeeperProcess<A> = Engine<A, InKeeper>;
+
+/// What changes of a child in the keeper.
+#[derive(Debug)]
+pub(crate) struct KeeperState<A: KeeperAudience> {
+    pub(crate) log: DiskLogWriter,
+    pub(super) child: ChildState<A::Caller>,
+    /// Whether another program will go on with it.
+    pub(super) leaving: Leaving<A>,
+}
 
 /// What the keeper knows about a process.
 #[derive(Debug)]
@@ -31,7 +60,7 @@ pub(crate) struct KeptSpec {
     pub(crate) tag: Tag,
 }
 
-impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
+impl<A: KeeperAudience> KeeperProcess<A> {
     /// Creates the handle of a process that starts in the keeper, and what aborts its start.
     pub(crate) fn kept(
         spec: KeptSpec,
@@ -42,17 +71,23 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
         audience: A,
     ) -> (Arc<Self>, Attempt) {
         let KeptSpec { rules, tag } = spec;
-        let limits = limits_of(&rules, host);
-        let (id, spec) = (rules.id.clone(), spec_of(&rules));
-        let placement = Placement { owner, host, account, tag, place: Place::Here };
-        let process = Engine::new(id, spec, placement, log, audience);
+        let input = Input::new(&limits_of(&rules, host), account);
+        let process = Self::with_input(&rules, Placement { owner, host, account, tag }, log, input, audience);
         let attempt = Attempt::default();
-        {
-            let mut state = process.state();
-            state.input = Input::new(&limits, account);
-            state.lifecycle = Lifecycle::Starting(attempt.clone());
-        }
+        process.state().lifecycle = Lifecycle::Starting(attempt.clone());
         (Arc::new(process), attempt)
+    }
+
+    pub(super) fn with_input(
+        rules: &Rules,
+        placement: Placement<'_, A>,
+        log: DiskLogWriter,
+        input: Input<A::Caller>,
+        audience: A,
+    ) -> Self {
+        let state =
+            KeeperState { log, child: ChildState::new(input, placement.account), leaving: Leaving::No };
+        Engine::new(rules.id.clone(), placement, audience, InKeeper { rules: rules_of(rules) }, state)
     }
 
     /// Runs until all output of a new child, whose start is recorded, is in the log.
@@ -64,8 +99,7 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
         caller: A::Caller,
     ) {
         let announce = Announce { start_id: None, caller: Some(caller), started_at_ms: Some(started_at_ms) };
-        // What it is kept from matters only to the server.
-        task::run_child(self, owner, child, (Confined::No, None), announce).await;
+        launch::run_child(self, owner, child, |_| KnownToServer, announce, |_| {}).await;
     }
 
     /// Kills a child whose start cannot be recorded.
@@ -85,7 +119,7 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
 
     /// Uses the log on disk.
     pub(crate) fn with_log<R>(&self, work: impl FnOnce(&mut DiskLogWriter) -> R) -> R {
-        work(&mut self.state().log)
+        work(&mut self.state().kind.log)
     }
 
     pub(crate) fn with_audience<R>(&self, work: impl FnOnce(&mut A) -> R) -> R {
@@ -96,8 +130,141 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
     pub(crate) fn progress_and_hold(&self) -> (Progress, Hold<Point>) {
         let mut state = self.state();
         let is_full = state.full;
-        (state.log.take_progress(is_full), state.log.hold())
+        (state.kind.log.take_progress(is_full), state.kind.log.hold())
     }
+}
+
+impl<A: KeeperAudience> Kind<A> for InKeeper {
+    type State = KeeperState<A>;
+
+    fn rules(&self) -> &ChildRules {
+        &self.rules
+    }
+
+    fn handle(process: &Arc<KeeperProcess<A>>) -> Arc<KeeperProcess<A>> {
+        Arc::clone(process)
+    }
+
+    fn view(state: &mut ProcessState<A, KeeperState<A>>) -> &mut ProcessState<A> {
+        state
+    }
+
+    fn on_output(&self) {}
+
+    fn request(
+        process: &Arc<KeeperProcess<A>>,
+        state: &mut ProcessState<A, KeeperState<A>>,
+        request: Request<A::Caller>,
+    ) {
+        child::queue(process, state, request);
+    }
+
+    fn cancel_input(
+        _process: &KeeperProcess<A>,
+        state: &mut ProcessState<A, KeeperState<A>>,
+        is_cancelled: &dyn Fn(&A::Caller) -> bool,
+    ) -> bool {
+        !state.kind.child.input.cancel(is_cancelled).is_empty()
+    }
+
+    fn read_rest(process: &KeeperProcess<A>) {
+        process.wake();
+    }
+
+    fn on_retired(state: &mut KeeperState<A>) {
+        state.child.leader = None;
+    }
+
+    fn kill(process: &KeeperProcess<A>, state: &KeeperState<A>) {
+        child::kill(process, &state.child);
+    }
+
+    fn write_closed(
+        _process: &Arc<KeeperProcess<A>>,
+        state: &mut ProcessState<A, KeeperState<A>>,
+        write: StdinWrite<A::Caller>,
+    ) {
+        state.kind.child.input.write(write);
+    }
+
+    fn kill_remaining(process: &Arc<KeeperProcess<A>>, caller: A::Caller) {
+        terminate::kill_remaining(process, caller);
+    }
+
+    fn leader(state: &KeeperState<A>) -> Option<Leader> {
+        state.child.leader.clone()
+    }
+
+    fn end_log(state: &mut ProcessState<A, KeeperState<A>>) {
+        child::end_log(state);
+    }
+}
+
+impl<A: KeeperAudience> RunsChild<A> for InKeeper {
+    type Limits = KnownToServer;
+
+    fn incarnation(&self) -> Option<u64> {
+        // The server knows.
+        None
+    }
+
+    fn judge_failure(_state: &mut ProcessState<A, KeeperState<A>>, _limits: &KnownToServer) {}
+
+    fn pause_if_asked(runner: Runner<A, Self>) -> Option<Runner<A, Self>> {
+        runner.leave_if_asked()
+    }
+}
+
+impl<A: KeeperAudience> KindState for KeeperState<A> {
+    fn log_state(&self) -> &dyn ProcessLog {
+        &self.log
+    }
+
+    fn oldest_search(&self) -> Option<Seq> {
+        None
+    }
+
+    fn on_notified(&mut self, now: Instant) {
+        self.child.on_notified(now);
+    }
+
+    fn on_unlock(&mut self) {
+        self.child.charge_input();
+    }
+}
+
+impl<A: KeeperAudience> HasChild<A::Caller> for KeeperState<A> {
+    fn child(&self) -> &ChildState<A::Caller> {
+        &self.child
+    }
+
+    fn child_mut(&mut self) -> &mut ChildState<A::Caller> {
+        &mut self.child
+    }
+
+    fn writer(&mut self) -> &mut dyn LogWriter {
+        &mut self.log
+    }
+}
+
+/// What a child in the keeper is kept from matters only to the server, and it has no cgroup.
+#[derive(Debug)]
+pub(crate) struct KnownToServer;
+
+impl ChildLimits for KnownToServer {
+    fn level(&self) -> Confined {
+        Confined::No
+    }
+
+    fn oom_kills(&self) -> Option<u64> {
+        None
+    }
+
+    fn kill(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn on_closed(self, _host: &Arc<Host>) {}
 }
 
 /// Returns the limits on the input of a process.
@@ -110,27 +277,14 @@ pub(super) fn limits_of(rules: &Rules, host: &Host) -> Limits {
     }
 }
 
-pub(super) fn spec_of(rules: &Rules) -> Spec {
-    Spec {
-        argv: Vec::new(),
-        cwd: HostPath::from(PathBuf::from("/")),
-        home: OnceLock::new(),
-        user: None,
+fn rules_of(rules: &Rules) -> ChildRules {
+    ChildRules {
         tty: rules.tty,
-        labels: std::collections::BTreeMap::new(),
-        asked_at_ms: now_ms(),
         overflow: if rules.evicts { wire::Overflow::Evict } else { wire::Overflow::Pause },
-        closed_ttl: Duration::MAX,
         linger: rules.linger_ms.map(Duration::from_millis),
         timeout: rules.timeout_ms.map(Duration::from_millis),
         idle_timeout: rules.idle_timeout_ms.map(Duration::from_millis),
         timeout_grace: rules.timeout_grace_ms.map(Duration::from_millis),
         retain_bytes: usize::try_from(rules.retain_bytes).unwrap_or(usize::MAX),
-        start_id: None,
-        // The server knows.
-        incarnation: None,
-        request: None,
-        sync: rules.sync,
-        weight: 0,
     }
 }

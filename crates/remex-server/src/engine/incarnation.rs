@@ -1,10 +1,8 @@
 //! Tells a process from the one that was started again under its id. Start at [`new`].
 
-use std::sync::Arc;
-
 use remex_proto::{ErrorKind, RpcError};
 
-use super::{Audience, Engine};
+use super::{ServerAudience, ServerProcess};
 
 /// Clients may read numbers as floating-point ones, which have 53 bits.
 const UNUSED_BITS: u32 = 64 - 53;
@@ -17,10 +15,10 @@ pub(super) fn new() -> Option<u64> {
     Some((random >> UNUSED_BITS).max(1))
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     /// Refuses a request for another process with this id, one from before a restart.
-    pub(crate) fn check_incarnation(self: &Arc<Self>, asked_for: Option<u64>) -> Result<(), RpcError> {
-        if asked_for.is_none() || asked_for == self.spec.incarnation {
+    pub(crate) fn check_incarnation(&self, asked_for: Option<u64>) -> Result<(), RpcError> {
+        if asked_for.is_none() || asked_for == self.spec().incarnation {
             return Ok(());
         }
         let message = format!(

@@ -1,7 +1,8 @@
 //! A process of the keeper on its way to the program that the keeper executes in its own place.
 //!
 //! Its task stops between two steps and is described as plain data; the new program makes it again from that and from the
-//! descriptors, which keep their numbers. Start at [`Engine::leave`] and [`Engine::resume_left`].
+//! descriptors, which keep their numbers. Start at [`KeeperProcess::leave`] and
+//! [`KeeperProcess::resume_left`].
 
 use std::{
     fmt, io,
@@ -15,27 +16,27 @@ use remex_proto::process::ExitCause;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Audience, DiskLogWriter, Engine, Exit, Input, Lifecycle, Placement, ProcessState, Running, StateGuard,
-    in_keeper::{limits_of, spec_of},
-    input::InputRecord,
+    DiskLogWriter, Exit, InKeeper, KeeperAudience, KeeperProcess, Lifecycle, Placement, ProcessState,
+    StateGuard,
+    in_keeper::{KnownToServer, limits_of},
+    input::{Input, InputRecord},
     log::LogRecord,
     pipes::{Pipes, PipesRecord},
-    start::Confined,
     task::{Ending, Runner},
     terminate::{self, GraceRecord},
 };
 use crate::state::keeper_link::message::{ExitRecord, Rules};
 
 /// Whether another program will go on with a process.
-pub(super) enum Leaving<A: Audience> {
+pub(crate) enum Leaving<A: KeeperAudience> {
     No,
     /// The task stops as soon as it can.
     Asked,
     /// The task has stopped here.
-    Left(Box<Runner<A>>),
+    Left(Box<Runner<A, InKeeper>>),
 }
 
-impl<A: Audience> fmt::Debug for Leaving<A> {
+impl<A: KeeperAudience> fmt::Debug for Leaving<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Leaving::No => "No",
@@ -84,12 +85,18 @@ enum EndRecord {
     Closed,
 }
 
-impl<A: Audience> Runner<A> {
-    /// Stops here, until the process stays or another program goes on.
-    pub(super) fn leave(self) {
+impl<A: KeeperAudience> Runner<A, InKeeper> {
+    /// Stops here if asked to, until the process stays or another program goes on; returns the task otherwise.
+    pub(super) fn leave_if_asked(self) -> Option<Self> {
         let process = Arc::clone(&self.process);
-        process.state().leaving = Leaving::Left(Box::new(self));
+        let mut state = process.state();
+        if !matches!(state.kind.leaving, Leaving::Asked) {
+            return Some(self);
+        }
+        state.kind.leaving = Leaving::Left(Box::new(self));
+        drop(state);
         process.changed.notify_waiters();
+        None
     }
 
     fn record(&self, quiet: Duration) -> TaskRecord {
@@ -116,34 +123,29 @@ impl<A: Audience> Runner<A> {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: KeeperAudience> KeeperProcess<A> {
     /// Asks the task to stop between two steps.
     pub(crate) fn leave(&self) {
-        self.state().leaving = Leaving::Asked;
+        self.state().kind.leaving = Leaving::Asked;
         self.wake.notify_one();
-    }
-
-    pub(super) fn is_leaving(&self) -> bool {
-        matches!(self.state().leaving, Leaving::Asked)
     }
 
     /// Waits until the task has stopped or ended.
     pub(crate) async fn left(&self) {
         let has_no_task =
             |lifecycle: &Lifecycle| matches!(lifecycle, Lifecycle::Over { .. } | Lifecycle::Failed);
-        self.until(|state| matches!(state.leaving, Leaving::Left(_)) || has_no_task(&state.lifecycle)).await;
+        self.until(|state| matches!(state.kind.leaving, Leaving::Left(_)) || has_no_task(&state.lifecycle))
+            .await;
     }
 
     /// Returns what goes on with a task that was asked to leave, if it has stopped.
     pub(crate) fn stay(&self) -> Option<impl Future<Output = ()> + Send + use<A>> {
-        match std::mem::replace(&mut self.state().leaving, Leaving::No) {
+        match std::mem::replace(&mut self.state().kind.leaving, Leaving::No) {
             Leaving::Left(runner) => Some(runner.run()),
             Leaving::No | Leaving::Asked => None,
         }
     }
-}
 
-impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
     /// Describes a process that has left.
     ///
     /// # Errors
@@ -153,23 +155,24 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
         let mut state = self.state();
         let state = &mut *state;
         let (pid, started_at_ms) = match &state.lifecycle {
-            Lifecycle::Running { child, started_at_ms } => (child.pid(), *started_at_ms),
-            Lifecycle::Over { pid: Some(pid), started_at_ms } => (*pid, *started_at_ms),
-            Lifecycle::Over { .. } | Lifecycle::Starting(_) | Lifecycle::Failed => {
+            Lifecycle::Running { pid, started_at_ms } | Lifecycle::Over { pid: Some(pid), started_at_ms } => {
+                (*pid, *started_at_ms)
+            }
+            Lifecycle::Over { pid: None, .. } | Lifecycle::Starting(_) | Lifecycle::Failed => {
                 return Err(io::Error::other(format!("process `{}` is not running", self.id)));
             }
         };
-        let task = match &state.leaving {
+        let task = match &state.kind.leaving {
             Leaving::Left(runner) => Some(runner.record(state.last_output.elapsed())),
             Leaving::No | Leaving::Asked => None,
         };
         Ok(ProcessRecord {
             rules,
             tag: self.tag,
-            log: state.log.record()?,
+            log: state.kind.log.record()?,
             pid,
             started_at_ms,
-            input: state.input.record(),
+            input: state.kind.child.input.record(),
             exit: state.exit.as_ref().map(|exit| exit.record(state.ended_at_ms.unwrap_or_default())),
             ended_for: state.ended_for,
             task,
@@ -177,7 +180,7 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
     }
 
     /// Holds a process that has left as it is.
-    pub(crate) fn hold_still(&self) -> StateGuard<'_, A> {
+    pub(crate) fn hold_still(&self) -> StateGuard<'_, A, InKeeper> {
         self.state()
     }
 
@@ -195,12 +198,11 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
         let ProcessRecord { rules, pid, started_at_ms, input, exit, ended_for, task, .. } = record;
         let owner = placement.owner.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let limits = limits_of(&rules, placement.host);
-        let process = Engine::new(rules.id.clone(), spec_of(&rules), placement, log, audience);
-        let process = Arc::new(process);
+        let input = Input::resume(&limits, placement.account, &input);
+        let process = Arc::new(Self::with_input(&rules, placement, log, input, audience));
         resume_start(process.tag);
         {
             let mut state = process.state();
-            state.input = Input::resume(&limits, &process.account, &input);
             state.ended_for = ended_for;
             state.ended_at_ms = exit.as_ref().map(|exit| exit.at_ms);
             state.exit = exit.map(|ExitRecord { code, signal, cause, usage, .. }| Exit {
@@ -222,7 +224,8 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
         {
             let mut state = process.state();
             state.last_output = ago(task.quiet_ms);
-            state.lifecycle = Lifecycle::Running { child: Running::Here(leader.clone()), started_at_ms };
+            state.kind.child.leader = Some(leader.clone());
+            state.lifecycle = Lifecycle::Running { pid, started_at_ms };
         }
         let end = match task.end {
             EndRecord::Running => Ending::Running,
@@ -241,7 +244,7 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
             process: Arc::clone(&process),
             owner,
             exit,
-            cgroup: None,
+            limits: KnownToServer,
             pipes,
             started: ago(task.ran_ms),
             end,
@@ -249,17 +252,15 @@ impl<A: Audience<Log = DiskLogWriter>> Engine<A> {
             turn_over: false,
             killed: task.killed,
             timed_out: task.timed_out,
-            // What it is kept from matters only to the server.
-            confined: Confined::No,
         };
         Ok((process, Some(runner.run())))
     }
 }
 
-impl<A: Audience> ProcessState<A> {
+impl<A: KeeperAudience> ProcessState<A> {
     /// Returns the descriptors of a process that has left.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        match &self.leaving {
+        match &self.kind.leaving {
             Leaving::Left(runner) => {
                 let mut descriptors = runner.pipes.descriptors();
                 descriptors.extend(runner.exit.jail());
@@ -272,7 +273,7 @@ impl<A: Audience> ProcessState<A> {
     /// Returns the child of a process, until it is reaped.
     pub(crate) fn child(&self) -> Option<Pid> {
         match &self.lifecycle {
-            Lifecycle::Running { child, .. } => Some(child.pid()),
+            Lifecycle::Running { pid, .. } => Some(*pid),
             Lifecycle::Starting(_) | Lifecycle::Over { .. } | Lifecycle::Failed => None,
         }
     }

@@ -1,15 +1,15 @@
-//! The entry of a process in lists. Start at [`Engine::entry`].
+//! The entry of a process in lists. Start at [`ServerProcess::entry`].
 
 use remex_proto::process as wire;
 
-use super::{Audience, Engine, Lifecycle, LogState as _};
+use super::{Lifecycle, ServerAudience, ServerProcess};
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     /// Returns when it started to run, or else when the start was requested.
     pub(crate) fn started_at_ms(&self) -> u64 {
         match self.state().lifecycle {
             Lifecycle::Running { started_at_ms, .. } | Lifecycle::Over { started_at_ms, .. } => started_at_ms,
-            Lifecycle::Starting(_) | Lifecycle::Failed => self.spec.asked_at_ms,
+            Lifecycle::Starting(_) | Lifecycle::Failed => self.spec().asked_at_ms,
         }
     }
 
@@ -17,21 +17,21 @@ impl<A: Audience> Engine<A> {
     pub(crate) fn entry(&self, session_id: &str) -> wire::Entry {
         let state = self.state();
         let (pid, started_at_ms) = match &state.lifecycle {
-            Lifecycle::Running { child, started_at_ms } => (Some(child.pid()), *started_at_ms),
+            Lifecycle::Running { pid, started_at_ms } => (Some(*pid), *started_at_ms),
             Lifecycle::Over { pid, started_at_ms } => (*pid, *started_at_ms),
-            Lifecycle::Starting(_) | Lifecycle::Failed => (None, self.spec.asked_at_ms),
+            Lifecycle::Starting(_) | Lifecycle::Failed => (None, self.spec().asked_at_ms),
         };
-        let mut entry = wire::Entry::new(self.id.to_string(), session_id, self.spec.cwd().clone());
-        entry.incarnation = self.spec.incarnation;
-        entry.argv.clone_from(&self.spec.argv);
+        let mut entry = wire::Entry::new(self.id.to_string(), session_id, self.spec().cwd().clone());
+        entry.incarnation = self.spec().incarnation;
+        entry.argv.clone_from(&self.spec().argv);
         entry.pid = pid.map(|pid| pid.as_raw().unsigned_abs());
-        entry.tty = self.spec.tty;
-        entry.user.clone_from(&self.spec.user);
+        entry.tty = self.spec().rules.tty;
+        entry.user.clone_from(&self.spec().user);
         entry.durable = self.is_durable();
-        entry.labels.clone_from(&self.spec.labels);
+        entry.labels.clone_from(&self.spec().labels);
         entry.state = match (&state.lifecycle, &state.exit) {
             (Lifecycle::Starting(_), _) => wire::State::Starting,
-            _ if state.log.is_closed() => wire::State::Closed,
+            _ if state.kind.log().is_closed() => wire::State::Closed,
             (_, Some(_)) => wire::State::Exited,
             _ => wire::State::Running,
         };
@@ -40,8 +40,8 @@ impl<A: Audience> Engine<A> {
         entry.exit_code = state.exit.as_ref().map(|exit| exit.code);
         entry.signal = state.exit.as_ref().and_then(|exit| exit.signal.clone());
         entry.cause = state.exit.as_ref().map(|exit| exit.cause);
-        entry.produced = state.log.produced();
-        entry.retained_bytes = state.log.held_bytes();
+        entry.produced = state.kind.log().produced();
+        entry.retained_bytes = state.kind.log().held_bytes();
         entry
     }
 }

@@ -1,7 +1,7 @@
 //! Reads output from the files of a log, off the threads of the runtime and without the lock of the process.
 //!
 //! Errors that may pass, such as a lack of descriptors, are retried and logged at a bounded rate. Start at
-//! [`Engine::load`].
+//! [`ServerProcess::load`].
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use std::{
 use remex_base::{log_limit::LogLimit, supervise::Panicked, threads::ClientThreads};
 use remex_proto::state::output_log::Cursor;
 
-use super::{Audience, Engine, Owner as _, ServerLog, log::Loaded};
+use super::{Audience, Core, Owner as _, ServerAudience, ServerProcess, log::Loaded};
 use crate::shared::host::{Host, Phase};
 
 /// The delays between attempts to read files.
@@ -44,17 +44,19 @@ impl Backoff {
     }
 }
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: Audience> Core<A> {
     /// Returns the threads that read the files of its log: those of the identity that it belongs to.
     pub(super) fn log_threads(&self) -> ClientThreads {
-        let owner = self.owner.upgrade();
+        let owner = self.owner();
         let identity = owner.map(|owner| owner.identity().to_string()).unwrap_or_default();
         self.host.threads_of(&identity.into())
     }
+}
 
+impl<A: ServerAudience> ServerProcess<A> {
     /// Reads the output after `cursor` from the files, once. `None` for a log that is not on disk.
     pub(crate) async fn load(&self, cursor: Cursor) -> Option<io::Result<Loaded>> {
-        let load = self.state().log.disk()?.load(cursor);
+        let load = self.state().kind.log_mut().disk()?.load(cursor);
         let loaded = self.log_threads().run(move || load.run()).await;
         let loaded = loaded.unwrap_or_else(|_| Err(io::Error::other(Panicked)));
         if let Err(error) = &loaded {
@@ -74,7 +76,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         while is_wanted() {
             match self.load(cursor).await? {
                 Ok(loaded) => return Some(loaded),
-                Err(_) => pause(&self.host, backoff.next()).await?,
+                Err(_) => pause(self.host(), backoff.next()).await?,
             }
         }
         None

@@ -18,7 +18,7 @@ use remex_proto::{
     process::{Produced, SeekTo, Sought},
     state::{
         output::{Cursor, Gap, Hold, Point, Seq, Stream},
-        output_log::{Next, OutputLog, Snapshot},
+        output_log::{Next, Snapshot},
     },
 };
 
@@ -148,216 +148,50 @@ pub(crate) trait LogWriter: LogState {
 /// Writes output into a slice, and returns how much.
 pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut [u8]) -> io::Result<usize>;
 
-/// The log of a process: with a writer where the child runs, and with readers in a server.
+/// The log of a process, wherever that runs.
 pub(crate) trait ProcessLog: LogState + std::fmt::Debug + Send + 'static {
-    /// Returns what the task appends to; `None` if the child runs elsewhere.
-    fn writer(&mut self) -> Option<&mut dyn LogWriter>;
+    /// Returns the bytes of memory allocated.
+    fn memory(&self) -> usize;
+
+    /// Returns the memory that output and its index need.
+    fn footprint(&self) -> usize {
+        self.memory()
+    }
+}
+
+/// A log in a server, for its readers: in memory, or on disk, written by the keeper.
+pub(crate) trait ServerLog: LogReader + ProcessLog {
+    /// Returns what the server knows of a log on disk.
+    fn disk(&mut self) -> Option<&mut DiskLogView>;
+
+    /// Returns the files of a log on disk.
+    fn stored(&self) -> Option<StoredLog>;
 
     /// Returns head and tail of everything produced, at most `max_bytes` of it.
     fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, Unread>;
+
+    /// Returns why what was announced may not survive a power failure, if that was promised.
+    fn sync_failure(&self) -> Option<&String>;
+
+    /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap, or if it has to be
+    /// read.
+    fn known_len(&self, cursor: &Cursor) -> Option<usize>;
+
+    /// Returns the newest event whose output ends at or before `offset`, or 0 if none is retained.
+    fn seq_ending_by(&self, offset: u64) -> Seq;
+
+    /// Returns whether there is output, or a gap, after event `seq`.
+    fn has_output_after(&mut self, seq: Seq) -> bool;
+
+    /// Remembers where an event ends that a reader was given, if the log does not know that itself when it is evicted.
+    fn note_end(&mut self, end: Point);
+
+    /// Returns the bytes of output before the oldest retained event.
+    fn first_offset(&self) -> u64;
 
     /// Frees memory: evicts what `hold` does not protect, unless it is on disk as well.
     fn give_up(&mut self, hold: Hold);
 
     /// Frees what readers have taken.
     fn release(&mut self);
-
-    /// Returns the bytes of memory allocated.
-    fn memory(&self) -> usize;
-
-    /// Returns the memory that output and its index need.
-    fn footprint(&self) -> usize;
-}
-
-/// A log in a server.
-#[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "most logs are in memory, and each read would follow one more pointer"
-)]
-pub(crate) enum ServerLog {
-    /// In memory.
-    Memory(OutputLog),
-    /// On disk, written by the keeper: what the server knows of it.
-    Disk(Box<DiskLogView>),
-}
-
-impl ServerLog {
-    fn reader(&self) -> &dyn LogReader {
-        match self {
-            Self::Memory(log) => log,
-            Self::Disk(view) => &**view,
-        }
-    }
-
-    fn reader_mut(&mut self) -> &mut dyn LogReader {
-        match self {
-            Self::Memory(log) => log,
-            Self::Disk(view) => &mut **view,
-        }
-    }
-
-    /// Returns what the server knows of a log on disk.
-    pub(crate) fn disk(&mut self) -> Option<&mut DiskLogView> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Disk(view) => Some(view),
-        }
-    }
-
-    /// Returns the files of a log on disk.
-    pub(crate) fn stored(&self) -> Option<StoredLog> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Disk(view) => Some(view.stored()),
-        }
-    }
-
-    /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap, or if it has to be
-    /// read.
-    pub(crate) fn known_len(&self, cursor: &Cursor) -> Option<usize> {
-        match self {
-            Self::Memory(log) => log.peek_len(cursor),
-            Self::Disk(view) => view.known_len(cursor),
-        }
-    }
-
-    /// Returns the newest event whose output ends at or before `offset`, or 0 if none is retained.
-    pub(crate) fn seq_ending_by(&self, offset: u64) -> Seq {
-        match self {
-            Self::Memory(log) => log.seq_ending_by(offset),
-            Self::Disk(view) => view.seq_ending_by(offset),
-        }
-    }
-
-    /// Returns whether there is output, or a gap, after event `seq`.
-    pub(crate) fn has_output_after(&mut self, seq: Seq) -> bool {
-        let log = match self {
-            Self::Memory(log) => log,
-            Self::Disk(view) => return view.has_output_after(seq),
-        };
-        let mut cursor = log.cursor_after(seq);
-        loop {
-            if log.gap(&cursor).is_some() || OutputLog::peek_len(log, &cursor).is_some_and(|len| len > 0) {
-                return true;
-            }
-            if log.next(&mut cursor).is_none() {
-                return false;
-            }
-        }
-    }
-
-    /// Remembers where an event ends that a reader was given, if the log does not know that itself when it is evicted.
-    pub(crate) fn note_end(&mut self, end: Point) {
-        if let Self::Disk(view) = self {
-            view.learn_ends([(end.seq, end.offset)].into_iter());
-        }
-    }
-
-    /// Returns the bytes of output before the oldest retained event.
-    pub(crate) fn first_offset(&self) -> u64 {
-        match self {
-            Self::Memory(log) => log.evicted_bytes(),
-            Self::Disk(view) => view.first_offset(),
-        }
-    }
-}
-
-impl LogState for ServerLog {
-    fn next_seq(&self) -> Seq {
-        self.reader().next_seq()
-    }
-
-    fn first_seq(&self) -> Seq {
-        self.reader().first_seq()
-    }
-
-    fn exited(&self) -> Option<Seq> {
-        self.reader().exited()
-    }
-
-    fn is_closed(&self) -> bool {
-        self.reader().is_closed()
-    }
-
-    fn produced(&self) -> Produced {
-        self.reader().produced()
-    }
-
-    fn evicted_bytes(&self) -> u64 {
-        self.reader().evicted_bytes()
-    }
-
-    fn held_bytes(&self) -> u64 {
-        self.reader().held_bytes()
-    }
-}
-
-impl LogReader for ServerLog {
-    fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
-        self.reader_mut().next(cursor)
-    }
-
-    fn peek_len(&mut self, cursor: &Cursor) -> Result<Option<usize>, Unread> {
-        self.reader_mut().peek_len(cursor)
-    }
-
-    fn seek(&mut self, to: SeekTo) -> Result<Sought, Unread> {
-        self.reader_mut().seek(to)
-    }
-
-    fn cursor_after(&mut self, seq: Seq) -> Cursor {
-        self.reader_mut().cursor_after(seq)
-    }
-
-    fn behind(&self, cursor: &Cursor) -> u64 {
-        self.reader().behind(cursor)
-    }
-
-    fn gap(&self, cursor: &Cursor) -> Option<Gap> {
-        self.reader().gap(cursor)
-    }
-}
-
-impl ProcessLog for ServerLog {
-    fn writer(&mut self) -> Option<&mut dyn LogWriter> {
-        match self {
-            Self::Memory(log) => Some(log),
-            Self::Disk(_) => None,
-        }
-    }
-
-    fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, Unread> {
-        match self {
-            Self::Memory(log) => Ok(log.snapshot(max_bytes)?),
-            Self::Disk(_) => Err(Unread::OnDisk),
-        }
-    }
-
-    fn give_up(&mut self, hold: Hold) {
-        match self {
-            Self::Memory(log) => log.give_up(hold),
-            Self::Disk(view) => view.free_memory(),
-        }
-    }
-
-    fn release(&mut self) {
-        if let Self::Disk(view) = self {
-            view.release();
-        }
-    }
-
-    fn memory(&self) -> usize {
-        match self {
-            Self::Memory(log) => log.memory(),
-            Self::Disk(view) => view.memory(),
-        }
-    }
-
-    fn footprint(&self) -> usize {
-        match self {
-            Self::Memory(log) => log.footprint(),
-            Self::Disk(view) => view.memory(),
-        }
-    }
 }

@@ -13,7 +13,7 @@ use remex_proto::{
 };
 use remex_sandbox::{HostList, Hosts};
 
-use super::{Audience, Engine, Owner as _};
+use super::{LocalProcess, Owner as _, ServerAudience};
 use crate::shared::{
     confinement::unavailable,
     host::Phase,
@@ -35,7 +35,7 @@ const TRAVEL_TIME: Duration = Duration::from_secs(5);
 
 /// What the proxy of a process does.
 #[derive(Debug)]
-pub(super) struct ProxyRules {
+pub(crate) struct ProxyRules {
     pub(super) hosts: Hosts,
     pub(super) managed: Option<Managed>,
 }
@@ -146,13 +146,13 @@ pub(super) fn point_to_proxy(env: &mut Vec<(OsString, OsString)>, hosts: &Hosts)
     env.extend(DIRECT_VARIABLES.map(|name| (name.into(), direct.into())));
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> LocalProcess<A> {
     /// Serves the jail of the process until it has ended.
     pub(super) fn serve_proxy(self: &Arc<Self>, owner: &A::Owner, socket: ProxySocket, rules: ProxyRules) {
         let ProxyRules { hosts, managed } = rules;
         let review = managed.map(|managed| self.review(managed));
         let denials = Arc::new(Denials::new(self.on_denial(owner)));
-        self.state().denials = Some(Arc::clone(&denials));
+        self.state().kind.denials = Some(Arc::clone(&denials));
         let exits = Exits::new(hosts, denials, owner.identity().into()).with_review(review);
         let (proxy, mut phase) = (Arc::clone(self.host.proxy()), self.host.phase().subscribe());
         self.host.spawn(async move {

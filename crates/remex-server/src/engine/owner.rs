@@ -1,6 +1,6 @@
 //! The trait for the owner of a process: a session, or a fake in tests.
 
-use std::{fmt, pin::Pin, sync::Arc};
+use std::{fmt, pin::Pin};
 
 use remex_proto::{
     RpcError,
@@ -8,7 +8,7 @@ use remex_proto::{
     process as wire,
 };
 
-use super::{Audience, Engine};
+use super::Audience;
 
 /// The future decision of a client; `None` if it decides nothing.
 pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Option<Decision>> + Send>>;
@@ -30,23 +30,23 @@ pub(crate) trait Owner<A: Audience>: fmt::Debug + Send + Sync {
     /// Answers a successful start and notifies all listeners; without a caller, an earlier server was asked for it.
     fn on_started(
         &self,
-        process: &Arc<Engine<A>>,
+        process: &A::Handle,
         start_id: Option<&str>,
         started: wire::Started,
         caller: Option<A::Caller>,
     );
 
     /// Frees the id of a process that could not be started.
-    fn on_start_failed(&self, process: &Arc<Engine<A>>, start_id: Option<&str>, error: &RpcError);
+    fn on_start_failed(&self, process: &A::Handle, start_id: Option<&str>, error: &RpcError);
 
     /// Notifies all listeners that a process could not be started.
-    fn announce_failure(&self, process: &Engine<A>, error: &RpcError);
+    fn announce_failure(&self, process: &A::Handle, error: &RpcError);
 
     /// Forgets a process whose task failed before it was counted as closed.
-    fn on_broken(&self, process: &Arc<Engine<A>>);
+    fn on_broken(&self, process: &A::Handle);
 
     /// Keeps a closed process readable for its retention time.
-    fn on_closed(&self, process: &Arc<Engine<A>>);
+    fn on_closed(&self, process: &A::Handle);
 
     /// Asks the client whether a process may reach a host; `None` if there is no client that can be asked.
     fn ask(&self, _request: &PolicyRequest) -> Option<PendingDecision> {

@@ -13,10 +13,10 @@ use remex_proto::{
 };
 
 use super::{
-    Audience, Engine, LogState as _, ProcessLog as _, ProcessState, ServerLog,
+    ProcessState, ServerAudience, ServerProcess,
     broken::FAILURE,
     load::warn_unreadable,
-    log::{LogReader, StoredLog, Unread},
+    log::{LogReader, ServerLog, StoredLog, Unread},
 };
 use crate::shared::proxy::Denials;
 
@@ -64,7 +64,7 @@ pub(crate) struct ReadExtent {
     pub(crate) sent: Range<u64>,
 }
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     /// Waits for events as long as the request asks, counted from `asked`; calls `on_look` at each check.
     pub(crate) async fn until_readable(
         &self,
@@ -75,15 +75,20 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let after = read.after_seq.unwrap_or(0);
         let deadline = asked.checked_add(Duration::from_millis(read.wait_ms.unwrap_or(0)));
         loop {
-            let output = self.output.notified();
+            let output = self.served().output.notified();
             tokio::pin!(output);
             output.as_mut().enable();
             {
                 let mut state = self.state();
                 on_look(&mut state);
-                let exit_beyond = state.log.exited().is_some() && after < state.log.next_seq() - 1;
+                let exit_beyond =
+                    state.kind.log().exited().is_some() && after < state.kind.log().next_seq() - 1;
                 let is_due = deadline.is_some_and(|at| Instant::now() >= at);
-                if state.log.is_closed() || exit_beyond || is_due || state.log.has_output_after(after) {
+                if state.kind.log().is_closed()
+                    || exit_beyond
+                    || is_due
+                    || state.kind.log_mut().has_output_after(after)
+                {
                     return;
                 }
             }
@@ -100,7 +105,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     pub(crate) fn stored(&self, read: &wire::Read) -> Option<StoredOutput> {
         let (mut state, after) = (self.state(), read.after_seq.unwrap_or(0));
         let known_end = state.audience.end_of(after);
-        let log = state.log.disk().filter(|view| view.is_on_disk_only(after))?.stored_after(after);
+        let log = state.kind.log_mut().disk().filter(|view| view.is_on_disk_only(after))?.stored_after(after);
         Some(StoredOutput { process: self.id.clone(), log, known_end })
     }
 
@@ -111,11 +116,11 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let max_len = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let (state, snapshot) = {
             let state = self.state();
-            let cost = max_bytes.min(state.log.held_bytes());
+            let cost = max_bytes.min(state.kind.log().held_bytes());
             if cost > room {
                 return Err(NotRead::TooLong(cost));
             }
-            match (state.log.snapshot(max_len), state.log.stored()) {
+            match (state.kind.log().snapshot(max_len), state.kind.log().stored()) {
                 (Err(Unread::OnDisk), Some(mut log)) => {
                     drop(state);
                     let snapshot = log.snapshot(max_len);
@@ -137,7 +142,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     }
 }
 
-impl<A: Audience<Log = ServerLog>> ProcessState<A> {
+impl<A: ServerAudience> ProcessState<A> {
     /// Returns the available output, unless the answer may need more than `room`; `stored` is what was read from files.
     pub(crate) fn read(
         &mut self,
@@ -162,16 +167,16 @@ impl<A: Audience<Log = ServerLog>> ProcessState<A> {
         let mut gathered = match stored {
             None => {
                 let known_end = self.audience.end_of(read.after_seq.unwrap_or(0));
-                Gathered::begin(&mut self.log, read, known_end, room)?
+                Gathered::begin(self.kind.log_mut(), read, known_end, room)?
             }
             Some(StoredRead { gathered }) => {
-                if let Some(own) = self.log.disk() {
+                if let Some(own) = self.kind.log_mut().disk() {
                     own.learn_ends(gathered.ends.iter().copied());
                 }
                 gathered
             }
         };
-        gathered.catch_up(&mut self.log, limit_of(read.max_bytes))?;
+        gathered.catch_up(self.kind.log_mut(), limit_of(read.max_bytes))?;
         Ok(gathered)
     }
 }
@@ -252,7 +257,7 @@ struct Extent {
 }
 
 impl Extent {
-    fn of(log: &mut impl LogReader, after: Seq, max_bytes: Option<u64>) -> Result<Self, Unread> {
+    fn of(log: &mut (impl LogReader + ?Sized), after: Seq, max_bytes: Option<u64>) -> Result<Self, Unread> {
         let cursor = log.cursor_after(after);
         let events = log.next_seq().saturating_sub(after.max(log.first_seq() - 1).saturating_add(1));
         let most = Extent { bytes: log.behind(&cursor), chunks: events };
@@ -304,7 +309,7 @@ struct Gathered {
 
 impl Gathered {
     fn begin(
-        log: &mut impl LogReader,
+        log: &mut (impl LogReader + ?Sized),
         read: &wire::Read,
         known_end: Option<u64>,
         room: u64,
@@ -346,7 +351,7 @@ impl Gathered {
     }
 
     /// Adds what is in memory, and came after files were read if they were; `log` is the process's own.
-    fn catch_up(&mut self, log: &mut ServerLog, limit: u64) -> Result<(), Stopped> {
+    fn catch_up(&mut self, log: &mut dyn ServerLog, limit: u64) -> Result<(), Stopped> {
         match self.go_on(log, limit) {
             // The rest is for the next request.
             Err(Stopped::Unread(Unread::OnDisk)) if !self.chunks.is_empty() || !self.gaps.is_empty() => {
@@ -358,7 +363,7 @@ impl Gathered {
     }
 
     /// Adds what is available, up to `limit` bytes in all.
-    fn go_on(&mut self, log: &mut impl LogReader, limit: u64) -> Result<(), Stopped> {
+    fn go_on(&mut self, log: &mut (impl LogReader + ?Sized), limit: u64) -> Result<(), Stopped> {
         while !self.is_cut {
             if let Some(len) = log.peek_len(&self.cursor)?
                 && len > 0
@@ -390,14 +395,12 @@ impl Gathered {
     }
 }
 
-fn reply<A: Audience<Log = ServerLog>>(
-    state: &ProcessState<A>,
-    read: &wire::Read,
-    gathered: Gathered,
-) -> Read {
+fn reply<A: ServerAudience>(state: &mut ProcessState<A>, read: &wire::Read, gathered: Gathered) -> Read {
     let extent = gathered.extent();
     let Gathered { chunks, gaps, covered, is_cut, is_early, .. } = gathered;
-    let past_newest = state.log.next_seq();
+    let failure = state.failure();
+    let (log, denials) = state.kind.log_and_denials();
+    let past_newest = log.next_seq();
     let next_seq = match chunks.last() {
         // The base dialect reports this whenever the client set a limit, whether or not something was left out.
         Some(last) if read.max_bytes.is_some() => last.seq + 1,
@@ -405,9 +408,9 @@ fn reply<A: Audience<Log = ServerLog>>(
         _ => past_newest,
     };
     let read_up_to = if is_cut { next_seq - 1 } else { past_newest - 1 };
-    let has_exited = state.log.exited().is_some() && !is_early;
+    let has_exited = log.exited().is_some() && !is_early;
     let exit = state.exit.as_ref().filter(|_| has_exited);
-    let is_closed = state.log.is_closed() && !is_early;
+    let is_closed = log.is_closed() && !is_early;
     let reply = wire::ReadReply {
         chunks,
         next_seq,
@@ -415,7 +418,7 @@ fn reply<A: Audience<Log = ServerLog>>(
         exited: has_exited,
         exit_code: exit.map(|exit| exit.code),
         closed: is_closed,
-        failure: state.failure(),
+        failure,
         sandbox_denied: exit.is_some_and(|exit| exit.sandbox_denied),
         gap: gaps.last().map(|gap| wire::GapRange {
             from_seq: gap.from_seq,
@@ -426,21 +429,17 @@ fn reply<A: Audience<Log = ServerLog>>(
         signal: exit.and_then(|exit| exit.signal.clone()),
         cause: exit.map(|exit| exit.cause),
         usage: exit.map(|exit| exit.usage),
-        network_denied: Denials::list_of(state.denials.as_deref()),
-        produced: is_closed.then(|| state.log.produced()),
+        network_denied: Denials::list_of(denials),
+        produced: is_closed.then(|| log.produced()),
         evicted_bytes: None,
     };
     Read { reply, up_to: read_up_to, extent }
 }
 
-impl<A: Audience<Log = ServerLog>> ProcessState<A> {
+impl<A: ServerAudience> ProcessState<A> {
     /// Returns why the server could not follow the process, or not keep what it promised about its output.
     fn failure(&self) -> Option<String> {
-        match &self.log {
-            _ if self.is_broken => Some(FAILURE.to_owned()),
-            ServerLog::Disk(view) => view.sync_failure().cloned(),
-            ServerLog::Memory(_) => None,
-        }
+        if self.is_broken { Some(FAILURE.to_owned()) } else { self.kind.log().sync_failure().cloned() }
     }
 }
 
@@ -478,9 +477,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { retain_bytes: 1 << 20, segment_bytes: None };
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
-        let view = Box::new(DiskLogView::new(dir.path().to_owned(), append(&mut writer)));
-        let stored = StoredOutput { process: "p".into(), log: view.stored(), known_end: None };
-        let mut own = ServerLog::Disk(view);
+        let mut own = DiskLogView::new(dir.path().to_owned(), append(&mut writer));
+        let stored = StoredOutput { process: "p".into(), log: own.files(), known_end: None };
         let read = wire::Read {
             process_id: "p".to_owned(),
             session_id: None,
@@ -493,7 +491,7 @@ mod tests {
         // Then the process writes on and ends, before the answer is complete.
         let mut known = append(&mut writer);
         (known.newest, known.exited, known.is_closed) = (known.newest + 2, Some(known.newest + 1), true);
-        own.disk().unwrap().advance(known);
+        own.advance(known);
         gathered.catch_up(&mut own, READ_BYTES).unwrap();
         assert_eq!((gathered.chunks.len(), gathered.is_cut, gathered.is_early), (3, true, true));
     }

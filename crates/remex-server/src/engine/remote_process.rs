@@ -1,11 +1,12 @@
 //! Processes that run in the keeper, as the server sees them: requests go there, and events come from there.
 //!
 //! What the keeper says is applied at once by the task that reads the link. The task of the process only tells the
-//! keeper what its log must hold, and retires the process at its end. Start at [`Forwarded`].
+//! keeper what its log must hold, and retires the process at its end. Start at [`RemoteProcess`].
 
 mod description;
 mod insisting;
 mod judging;
+mod kind;
 mod relinking;
 mod space;
 mod starting;
@@ -29,8 +30,8 @@ use remex_proto::{
 use tokio::sync::oneshot;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, Holding, Lifecycle, LogState as _, Owner as _, Place, Placement,
-    ProcessState, Request, Running, ServerLog,
+    Caller, Engine, Exit, Holding, Kind, Lifecycle, LogState as _, Owner as _, Placement, ProcessState,
+    Request, Served, ServerAudience, ServerLog, Spec,
     denied::judge_stored,
     log::DiskLogView,
     start::{Announce, Confined, started_reply},
@@ -41,7 +42,7 @@ use crate::{
     state::{
         durable::close_lost,
         keeper_link::{
-            Epoch, KeptListener, Sent,
+            Epoch, KeeperLink, KeptListener, Sent,
             message::{
                 ExitRecord, FromKeeper, KeptAnswer, KeptProcess, KeptRequest, Progress, RequestNumber,
                 StartFailure, ToKeeper,
@@ -50,10 +51,14 @@ use crate::{
     },
 };
 pub(crate) use description::Description;
+pub(crate) use kind::{Remote, RemoteState};
+
+/// A process whose child runs in the keeper, as the server sees it.
+pub(crate) type RemoteProcess<A> = Engine<A, Remote>;
 
 /// Requests and the start that the keeper has not answered, and what it was told to hold.
 #[derive(Debug)]
-pub(super) struct Forwarded<C> {
+struct Forwarded<C> {
     requests: BTreeMap<RequestNumber, Unanswered<C>>,
     /// The connection to the keeper that knows the process as it is here; nothing is sent over another one.
     epoch: Epoch,
@@ -103,47 +108,44 @@ enum Telling {
     All,
 }
 
-impl<A: Audience> Engine<A> {
-    /// Returns whether the process runs in the keeper and outlives the server.
-    pub(crate) fn is_durable(&self) -> bool {
-        matches!(self.place, Place::Keeper { .. })
+impl<A: ServerAudience> RemoteProcess<A> {
+    pub(crate) fn spec(&self) -> &Spec {
+        &self.kind.served.spec
     }
 
-    pub(super) fn has_keeper(&self) -> bool {
-        matches!(&self.place, Place::Keeper { link, .. } if !link.is_lost())
+    fn has_keeper(&self) -> bool {
+        !self.kind.link.is_lost()
     }
-}
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Creates the handle of a process that an earlier server started.
     pub(crate) fn restore(
         description: &Description,
+        link: Arc<KeeperLink>,
         kept: KeptProcess,
         placement: Placement<'_, A>,
         audience: A,
     ) -> Option<Arc<Self>> {
-        let Place::Keeper { link, key } = &placement.place else { return None };
-        let KeptProcess { started, mut progress, hold, request, .. } = kept;
-        let (dir, spec) = (link.dir_of(*key), description.spec(StartRequest::kept(request)));
-        let (link, key) = (Arc::clone(link), *key);
+        let KeptProcess { key, started, mut progress, hold, request, .. } = kept;
+        let spec = description.spec(StartRequest::kept(request));
         progress.fresh = Vec::new();
         let (exit, is_full, is_over) = (progress.exit.take(), progress.is_full, progress.is_closed);
-        let log = ServerLog::Disk(Box::new(DiskLogView::new(dir, progress)));
+        let log = DiskLogView::new(link.dir_of(key), progress);
         let has_output = log.produced() != wire::Produced::default();
-        let process = Arc::new(Engine::new(description.id.clone(), spec, placement, log, audience));
+        let kind = Remote { served: Served::new(spec, placement.account), link, key };
+        let state = RemoteState::new(log);
+        let process = Arc::new(Engine::new(description.id.clone(), placement, audience, kind, state));
         {
             let mut state = process.state();
-            state.forwarded.confined = description.confined;
-            state.forwarded.hold = hold;
-            state.forwarded.epoch = link.epoch();
-            state.input.closed();
+            state.kind.forwarded.confined = description.confined;
+            state.kind.forwarded.hold = hold;
+            state.kind.forwarded.epoch = process.kind.link.epoch();
             state.full = is_full;
             match started.and_then(|(pid, started_at_ms)| Some((to_pid(pid)?, started_at_ms))) {
                 Some((pid, started_at_ms)) if is_over => {
                     state.lifecycle = Lifecycle::Over { pid: Some(pid), started_at_ms };
                 }
                 Some((pid, started_at_ms)) => {
-                    state.lifecycle = Lifecycle::Running { child: Running::Keeper(pid), started_at_ms };
+                    state.lifecycle = Lifecycle::Running { pid, started_at_ms };
                 }
                 // It was lost before it ran.
                 None if is_over && !has_output => return None,
@@ -153,30 +155,28 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
                 }
                 None => {
                     let (sender, answer) = oneshot::channel();
-                    state.forwarded.start = Some(sender);
-                    state.forwarded.restored_start = Some(answer);
+                    state.kind.forwarded.start = Some(sender);
+                    state.kind.forwarded.restored_start = Some(answer);
                 }
             }
             if let Some(exit) = exit {
                 process.apply_exit(&mut state, exit);
-                if !state.judge_kept(description.confined)
-                    && let Some(mut stored) = state.log.stored()
-                {
+                if !state.judge_kept(description.confined) {
                     // The server does not serve yet, so nobody waits.
-                    let is_denied = judge_stored(&mut stored, description.confined);
+                    let is_denied = judge_stored(&mut state.kind.log.files(), description.confined);
                     state.set_denied(is_denied.unwrap_or(false));
                 }
             }
         }
-        link.listen(key, &process);
+        process.kind.link.listen(key, &process);
         Some(process)
     }
 
     /// Waits until a process whose start an earlier server was asked for runs, and then until it has closed.
     pub(crate) async fn run_restored(self: Arc<Self>, owner: Arc<A::Owner>) {
-        let start = self.state().forwarded.restored_start.take();
+        let start = self.state().kind.forwarded.restored_start.take();
         if let Some(answer) = start {
-            let start_id = self.spec.start_id.clone();
+            let start_id = self.spec().start_id.clone();
             let announce = Announce { start_id, caller: None, started_at_ms: None };
             match answer.await.unwrap_or_else(|_| Err(lost_start())) {
                 Ok(started) => self.announce_kept(&*owner, started, announce),
@@ -194,9 +194,9 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
 
     /// Returns the directory of its log and when it ended, once it has closed.
     pub(crate) fn closed_log(&self) -> Option<(PathBuf, u64)> {
-        let mut state = self.state();
-        let ended_at_ms = state.ended_at_ms.unwrap_or(self.spec.asked_at_ms);
-        let log = state.log.disk().filter(|log| log.is_closed())?;
+        let state = self.state();
+        let ended_at_ms = state.ended_at_ms.unwrap_or(self.spec().asked_at_ms);
+        let log = Some(&state.kind.log).filter(|log| log.is_closed())?;
         Some((log.dir().to_owned(), ended_at_ms))
     }
 
@@ -210,12 +210,12 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     pub(crate) fn started_before(&self) -> Option<wire::Started> {
         let state = self.state();
         let (pid, started_at_ms) = match &state.lifecycle {
-            Lifecycle::Running { child, started_at_ms } => (child.pid(), *started_at_ms),
+            Lifecycle::Running { pid, started_at_ms } => (*pid, *started_at_ms),
             Lifecycle::Over { pid, started_at_ms } => ((*pid)?, *started_at_ms),
             Lifecycle::Starting(_) | Lifecycle::Failed => return None,
         };
-        let (pid, incarnation) = (pid.as_raw().unsigned_abs(), self.spec.incarnation);
-        Some(started_reply(&self.id, pid, started_at_ms, state.forwarded.confined, incarnation))
+        let (pid, incarnation) = (pid.as_raw().unsigned_abs(), self.spec().incarnation);
+        Some(started_reply(&self.id, pid, started_at_ms, state.kind.forwarded.confined, incarnation))
     }
 
     /// Records that the child runs in the keeper, answers the start, and passes on what was asked meanwhile.
@@ -228,13 +228,15 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let Some(pid) = to_pid(pid) else { return };
         let confined = {
             let mut state = self.state();
-            state.lifecycle = Lifecycle::Running { child: Running::Keeper(pid), started_at_ms };
+            state.lifecycle = Lifecycle::Running { pid, started_at_ms };
             while let Some(request) = state.requests.pop_front() {
                 self.forward(&mut state, request);
             }
-            state.forwarded.confined
+            state.kind.forwarded.confined
         };
-        self.answer_start(owner, pid, started_at_ms, confined, announce);
+        let (pid, incarnation) = (pid.as_raw().unsigned_abs(), self.spec().incarnation);
+        let started = started_reply(&self.id, pid, started_at_ms, confined, incarnation);
+        self.answer_start(owner, started, announce);
     }
 
     /// Runs until the process has closed or the server leaves it to the next one: tells the keeper what its log must hold.
@@ -245,7 +247,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
             _ = phase.wait_for(|phase| *phase == Phase::Disconnecting) => return,
         }
         self.retire();
-        owner.on_closed(self);
+        owner.on_closed(&<Remote as Kind<A>>::handle(self));
         tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, "process closed");
     }
 
@@ -253,11 +255,11 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         loop {
             let again_at = {
                 let mut state = self.state();
-                if state.log.is_closed() {
+                if state.kind.log.is_closed() {
                     return;
                 }
                 self.tell_hold(&mut state, Telling::All);
-                state.recheck_at(&self.spec, &self.host.limits())
+                state.recheck_at(&self.spec().rules, &self.host.limits())
             };
             match again_at {
                 None => self.wake.notified().await,
@@ -269,13 +271,17 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
     /// Passes a request on to the keeper; without a connection, as soon as there is one.
-    pub(super) fn forward(self: &Arc<Self>, state: &mut ProcessState<A>, mut request: Request<A::Caller>) {
-        let Place::Keeper { link, key } = &self.place else { return };
+    pub(super) fn forward(
+        self: &Arc<Self>,
+        state: &mut ProcessState<A, RemoteState<A::Caller>>,
+        mut request: Request<A::Caller>,
+    ) {
+        let Remote { link, key, .. } = &self.kind;
         let number = link.new_number();
         let message = ToKeeper::Request { key: *key, number, request: asked(&request) };
-        let is_sent = match link.send_in(state.forwarded.epoch, &message) {
+        let is_sent = match link.send_in(state.kind.forwarded.epoch, &message) {
             Sent::Yes => {
                 forget_unrepeatable(&mut request);
                 true
@@ -285,32 +291,28 @@ impl<A: Audience> Engine<A> {
             Sent::TooLong => return request.into_caller().error(&too_long("request")),
         };
         let insisting = insisting::can_do_without_keeper(&request).then(|| self.insist(number));
-        state.forwarded.requests.insert(number, Unanswered { request, is_sent, _insisting: insisting });
+        state.kind.forwarded.requests.insert(number, Unanswered { request, is_sent, _insisting: insisting });
     }
 
     /// Deletes the log of a closed process.
     pub(crate) fn discard(&self) {
-        if let Place::Keeper { link, key } = &self.place {
-            link.unlisten(*key);
-            link.forget(*key);
-        }
+        self.kind.link.unlisten(self.kind.key);
+        self.kind.link.forget(self.kind.key);
     }
 
     pub(super) fn abandon_kept(&self) {
-        if let Place::Keeper { link, key } = &self.place {
-            link.abandon(*key);
-        }
+        self.kind.link.abandon(self.kind.key);
     }
 
     /// Cancels forwarded input that `is_cancelled` selects; returns whether the keeper was asked to, and what is cancelled
     /// without it, because it drops its input at the end of a connection.
     pub(super) fn cancel_forwarded(
         &self,
-        state: &mut ProcessState<A>,
+        state: &mut ProcessState<A, RemoteState<A::Caller>>,
         is_cancelled: impl Fn(&A::Caller) -> bool,
     ) -> (bool, Vec<Request<A::Caller>>) {
-        let Place::Keeper { link, key } = &self.place else { return (false, Vec::new()) };
-        let requests = &mut state.forwarded.requests;
+        let Remote { link, key, .. } = &self.kind;
+        let requests = &mut state.kind.forwarded.requests;
         let input = requests.iter().filter(|(_, unanswered)| {
             unanswered.request.is_input() && is_cancelled(unanswered.request.caller())
         });
@@ -319,7 +321,7 @@ impl<A: Audience> Engine<A> {
             return (false, Vec::new());
         }
         let cancel = ToKeeper::Cancel { key: *key, numbers: numbers.clone() };
-        if link.send_in(state.forwarded.epoch, &cancel) == Sent::Yes {
+        if link.send_in(state.kind.forwarded.epoch, &cancel) == Sent::Yes {
             return (true, Vec::new());
         }
         let cancelled = numbers.iter().filter_map(|number| requests.remove(number));
@@ -327,10 +329,10 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
     /// Records how far the process has come.
-    fn apply(self: &Arc<Self>, state: &mut ProcessState<A>, progress: Progress) {
-        let Some(view) = state.log.disk() else { return };
+    fn apply(self: &Arc<Self>, state: &mut ProcessState<A, RemoteState<A::Caller>>, progress: Progress) {
+        let view = &mut state.kind.log;
         let (before, evicted) = (view.newest(), view.lost());
         let (newest, is_full, exit) = (progress.newest, progress.is_full, progress.exit.clone());
         let lacks = progress.lacks;
@@ -364,7 +366,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         if newest > before.seq {
             self.notify(state);
         }
-        if state.log.is_closed() {
+        if state.kind.log.is_closed() {
             self.wake.notify_one();
         }
         if let (Some(lack), Some(durable)) = (lacks, self.host.durable()) {
@@ -375,7 +377,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         }
     }
 
-    fn apply_exit(&self, state: &mut ProcessState<A>, exit: ExitRecord) {
+    fn apply_exit(&self, state: &mut ProcessState<A, RemoteState<A::Caller>>, exit: ExitRecord) {
         let ExitRecord { code, signal, cause, usage, at_ms } = exit;
         // The end of a session may kill a process before the keeper learns why.
         let cause = match (cause, state.ended_for) {
@@ -389,46 +391,48 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     }
 
     /// Tells the keeper what the log must hold, if that has changed.
-    fn tell_hold(&self, state: &mut ProcessState<A>, telling: Telling) {
-        let Place::Keeper { link, key } = &self.place else { return };
+    fn tell_hold(&self, state: &mut ProcessState<A, RemoteState<A::Caller>>, telling: Telling) {
+        let Remote { link, key, .. } = &self.kind;
         let holding = if state.full { Holding::Least } else { Holding::Generous };
-        let hold = match state.hold(&self.spec, &self.host.limits(), holding, Instant::now()) {
+        let hold = match <Remote as Kind<A>>::view(state).hold(
+            &self.spec().rules,
+            &self.host.limits(),
+            holding,
+            Instant::now(),
+        ) {
             Hold::Nothing => Hold::Nothing,
-            Hold::After(seq) => {
-                let Some(view) = state.log.disk() else { return };
-                Hold::After(view.known_end_by(seq))
-            }
+            Hold::After(seq) => Hold::After(state.kind.log.known_end_by(seq)),
         };
-        let is_due = match (state.forwarded.hold, hold) {
+        let is_due = match (state.kind.forwarded.hold, hold) {
             (known, hold) if known == hold => false,
             (Hold::After(Point { offset: known, .. }), Hold::After(Point { offset, .. })) => {
-                let step = self.spec.retain_bytes as u64 / 4;
+                let step = self.spec().rules.retain_bytes as u64 / 4;
                 // A hold never goes back.
                 offset > known && (telling == Telling::All || state.full || offset >= known + step)
             }
             _ => true,
         };
-        let epoch = state.forwarded.epoch;
+        let epoch = state.kind.forwarded.epoch;
         if is_due && link.send_in(epoch, &ToKeeper::Hold { key: *key, hold }) == Sent::Yes {
-            state.forwarded.hold = hold;
+            state.kind.forwarded.hold = hold;
         }
     }
 }
 
-impl<A: Audience<Log = ServerLog>> KeptListener for Engine<A> {
+impl<A: ServerAudience> KeptListener for RemoteProcess<A> {
     fn on_message(self: Arc<Self>, message: FromKeeper) {
         let mut state = self.state();
         match message {
             FromKeeper::Progress { progress, .. } => self.on_progress(&mut state, progress),
             FromKeeper::Answer { number, answer, .. } => {
-                let Some(unanswered) = state.forwarded.requests.remove(&number) else { return };
+                let Some(unanswered) = state.kind.forwarded.requests.remove(&number) else { return };
                 drop(state);
                 reply(unanswered.request, answer);
             }
             FromKeeper::Started { pid, started_at_ms, .. } => {
-                state.forwarded.finish_start(Ok((pid, started_at_ms)));
+                state.kind.forwarded.finish_start(Ok((pid, started_at_ms)));
             }
-            FromKeeper::NotStarted { failure, .. } => state.forwarded.finish_start(Err(failure)),
+            FromKeeper::NotStarted { failure, .. } => state.kind.forwarded.finish_start(Err(failure)),
             FromKeeper::Kept(_)
             | FromKeeper::Status(_)
             | FromKeeper::Deleted(_)
@@ -443,9 +447,9 @@ impl<A: Audience<Log = ServerLog>> KeptListener for Engine<A> {
     fn on_keeper_lost(self: Arc<Self>) {
         let (requests, start, dir) = {
             let mut state = self.state();
-            let Some(dir) = state.log.disk().map(|view| view.dir().to_owned()) else { return };
-            let start = state.forwarded.start.take();
-            (std::mem::take(&mut state.forwarded.requests), start, dir)
+            let dir = state.kind.log.dir().to_owned();
+            let start = state.kind.forwarded.start.take();
+            (std::mem::take(&mut state.kind.forwarded.requests), start, dir)
         };
         drop(start);
         requests.into_values().for_each(|unanswered| unanswered.request.into_caller().error(&lost()));
@@ -460,8 +464,7 @@ impl<A: Audience<Log = ServerLog>> KeptListener for Engine<A> {
                 Ok(Ok(progress)) => progress,
                 // The end exists only for the clients of this server.
                 _ => {
-                    let ProcessState { log, forwarded, .. } = &mut *state;
-                    let Some(view) = log.disk() else { return };
+                    let RemoteState { log: view, forwarded, .. } = &state.kind;
                     let exit = ExitRecord::lost(now_ms());
                     match &forwarded.judged {
                         None => view.closed_now(exit),
@@ -510,7 +513,7 @@ fn forget_unrepeatable<C>(request: &mut Request<C>) {
     }
 }
 
-fn reply<C: super::Caller>(request: Request<C>, answer: KeptAnswer) {
+fn reply<C: Caller>(request: Request<C>, answer: KeptAnswer) {
     match (request, answer) {
         (Request::Write(write), KeptAnswer::Written(status)) => write.answer(status),
         (request, KeptAnswer::Terminated { running }) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use remex_process::{Signal, Size};
 use remex_proto::{ErrorKind, RpcError, call::Empty, process as wire};
 
-use super::{Audience, Caller, Engine, StdinWrite, input::Input, start::StartAbort};
+use super::{Audience, Caller, Engine, Kind, ProcessState, StdinWrite, start::StartAbort};
 
 /// A request to the task; handled in order of arrival.
 #[derive(Debug)]
@@ -54,23 +54,23 @@ impl<C: Caller> Request<C> {
     }
 
     /// Answers a request to a process that has closed.
-    pub(super) fn answer_closed<A: Audience<Caller = C>>(
+    pub(super) fn answer_closed<A: Audience<Caller = C>, K: Kind<A>>(
         self,
-        process: &Arc<Engine<A>>,
-        input: &mut Input<C>,
+        process: &Arc<Engine<A, K>>,
+        state: &mut ProcessState<A, K::State>,
     ) {
-        let spec = &process.spec;
+        let rules = process.kind.rules();
         match self {
             // Reports whether the write was accepted earlier.
-            Request::Write(write) => input.write(write),
+            Request::Write(write) => K::write_closed(process, state, write),
             Request::Terminate(mode, wire::TerminateScope::Tree, caller) => {
                 process.terminate_remaining(mode, caller);
             }
             Request::Terminate(_, wire::TerminateScope::Usual, caller) => {
                 caller.ok(wire::Terminated { running: false });
             }
-            Request::Resize(_, caller, id) if !spec.tty => caller.error(&not_a_terminal(&id)),
-            Request::CloseStdin(caller, id) if spec.tty => caller.error(&no_end_of_input(&id)),
+            Request::Resize(_, caller, id) if !rules.tty => caller.error(&not_a_terminal(&id)),
+            Request::CloseStdin(caller, id) if rules.tty => caller.error(&no_end_of_input(&id)),
             Request::Signal(_, caller) | Request::Resize(_, caller, _) | Request::CloseStdin(caller, _) => {
                 caller.ok(Empty {});
             }

@@ -2,7 +2,7 @@
 //!
 //! One task searches for all waits on a log: it reads each part once, and matches it on the threads for computing, a
 //! little at a time. So waits cost the threads of the runtime nothing, however many there are. Start at
-//! [`Engine::find_output`].
+//! [`ServerProcess::find_output`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,9 +25,9 @@ use remex_proto::{
 use tokio::sync::oneshot;
 
 use super::{
-    Audience, Engine, LogReader as _, LogState as _, ProcessState, ServerLog, Waiter,
+    ProcessState, ServerAudience, ServerProcess, Waiter,
     load::{Backoff, pause},
-    log::{Block, Unread},
+    log::{Block, ServerLog, Unread},
     unreadable,
 };
 
@@ -42,7 +42,7 @@ const FIRST_LOOK_BYTES: u64 = 1 << 20;
 
 /// The searches that are in progress; output that they have not seen is held for some of them.
 #[derive(Debug, Default)]
-pub(super) struct Searches {
+pub(crate) struct Searches {
     /// How far each has read, by its number. Bounded by the number of waits that are permitted.
     looked_at: BTreeMap<u64, LookedAt>,
     /// Those that the task has not taken yet.
@@ -85,16 +85,16 @@ pub(super) struct Wanted {
     pub(super) deadline: Option<Instant>,
 }
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     /// Searches the output for a text.
     ///
     /// # Errors
     ///
     /// If the expression is invalid, or if the log cannot be read until the deadline.
-    pub(super) async fn find_output(self: &Arc<Self>, wanted: Wanted) -> Result<Outcome, RpcError> {
+    pub(super) async fn find_output(&self, wanted: Wanted) -> Result<Outcome, RpcError> {
         let Wanted { regex, after, waiter, deadline } = wanted;
         let searching = Searching::begin(self, after, waiter);
-        let text = self.host.compute().run(move || matcher::Search::new(&regex)).await?;
+        let text = self.host().compute().run(move || matcher::Search::new(&regex)).await?;
         let (mut answer, status) = self.begin_search(searching.number, text, after, deadline);
         let outcome = match deadline {
             None => answer.await,
@@ -112,7 +112,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     }
 
     fn begin_search(
-        self: &Arc<Self>,
+        &self,
         number: u64,
         text: matcher::Search,
         after: Seq,
@@ -121,8 +121,8 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let (sender, answer) = oneshot::channel();
         let status = Arc::<Status>::default();
         let mut state = self.state();
-        let (cursor, until) = (state.log.cursor_after(after), state.log.next_seq() - 1);
-        let searches = &mut state.searches;
+        let (cursor, until) = (state.kind.log_mut().cursor_after(after), state.kind.log().next_seq() - 1);
+        let searches = state.kind.searches();
         searches.new.push(Search {
             number,
             cursor,
@@ -135,38 +135,38 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
             answer: sender,
         });
         if !std::mem::replace(&mut searches.is_running, true) {
-            self.host.spawn(Arc::clone(self).search());
+            self.host().spawn(self.clone().search());
         }
         drop(state);
-        self.output.notify_waiters();
+        self.served().output.notify_waiters();
         (answer, status)
     }
 
     /// Searches for all waits until there are none.
-    async fn search(self: Arc<Self>) {
+    async fn search(self) {
         let mut running = Running { process: &self, is_done: false };
         let (mut searches, mut backoff) = (VecDeque::new(), Backoff::default());
         loop {
-            let output = self.output.notified();
+            let output = self.served().output.notified();
             tokio::pin!(output);
             output.as_mut().enable();
             let turn = {
                 let mut state = self.state();
-                searches.extend(state.searches.new.drain(..));
+                searches.extend(state.kind.searches().new.drain(..));
                 searches.retain(|search: &Search| !search.answer.is_closed());
                 if searches.is_empty() {
-                    state.searches.is_running = false;
+                    state.kind.searches().is_running = false;
                     running.is_done = true;
                     return;
                 }
-                next_turn(&mut state.log, &mut searches, SLICE_BYTES)
+                next_turn(state.kind.log_mut(), &mut searches, SLICE_BYTES)
             };
             match turn {
                 Turn::Wait(_) if searches.is_empty() => {}
                 Turn::Wait(None) => output.await,
                 Turn::Wait(Some(at)) => tokio::select! {
                     () = output => {}
-                    paused = pause(&self.host, at.saturating_duration_since(Instant::now())) => {
+                    paused = pause(self.host(), at.saturating_duration_since(Instant::now())) => {
                         if paused.is_none() {
                             return;
                         }
@@ -177,7 +177,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
                     None => return,
                     Some(Ok(loaded)) => {
                         backoff = Backoff::default();
-                        if let Some(view) = self.state().log.disk() {
+                        if let Some(view) = self.state().kind.log_mut().disk() {
                             view.learn(&loaded);
                         }
                         self.match_all(&mut searches, loaded.block).await;
@@ -196,7 +196,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         while !due.is_empty() {
             let turn: Vec<_> = due.drain(..due.len().min(at_once)).collect();
             let block = Arc::clone(&block);
-            let matched = self.host.compute().run_aside(move || {
+            let matched = self.host().compute().run_aside(move || {
                 let mut turn = turn;
                 turn.iter_mut().for_each(|search| search.look_at(&block));
                 turn
@@ -211,7 +211,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     fn note_looked_at(&self, searches: &[Search]) {
         let mut state = self.state();
         for search in searches {
-            if let Some(looked_at) = state.searches.looked_at.get_mut(&search.number) {
+            if let Some(looked_at) = state.kind.searches().looked_at.get_mut(&search.number) {
                 looked_at.seq = search.cursor.seq;
             }
         }
@@ -219,7 +219,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     fn wake_if_full(&self, state: &ProcessState<A>) {
         if state.full {
             self.wake.notify_one();
@@ -240,7 +240,7 @@ enum Turn {
 }
 
 /// Returns what to do for the search that has waited longest; those that have seen everything are answered, or wait.
-fn next_turn(log: &mut ServerLog, searches: &mut VecDeque<Search>, slice_bytes: usize) -> Turn {
+fn next_turn(log: &mut dyn ServerLog, searches: &mut VecDeque<Search>, slice_bytes: usize) -> Turn {
     let now = Instant::now();
     let seen_all = |search: Search| {
         if log.has_next(&search.cursor) {
@@ -282,7 +282,7 @@ fn fail_all(searches: &mut VecDeque<Search>, cursor: Cursor, error: &io::Error, 
 }
 
 /// Copies a part of the log, unless it is only on disk.
-fn slice(log: &mut ServerLog, start: Cursor, slice_bytes: usize) -> Turn {
+fn slice(log: &mut dyn ServerLog, start: Cursor, slice_bytes: usize) -> Turn {
     let (mut block, mut cursor) = (Block::new(start), start);
     while block.len() < slice_bytes {
         let read = match log.next(&mut cursor) {
@@ -394,17 +394,17 @@ impl Search {
 }
 
 /// The task that searches; if it ends early, so do its searches.
-struct Running<'a, A: Audience> {
-    process: &'a Engine<A>,
+struct Running<'a, A: ServerAudience> {
+    process: &'a ServerProcess<A>,
     is_done: bool,
 }
 
-impl<A: Audience> Drop for Running<'_, A> {
+impl<A: ServerAudience> Drop for Running<'_, A> {
     fn drop(&mut self) {
         if !self.is_done {
             let mut state = self.process.state();
-            state.searches.is_running = false;
-            let new = std::mem::take(&mut state.searches.new);
+            state.kind.searches().is_running = false;
+            let new = std::mem::take(&mut state.kind.searches().new);
             drop(state);
             drop(new);
         }
@@ -413,14 +413,15 @@ impl<A: Audience> Drop for Running<'_, A> {
 
 /// Holds output for one search until dropped.
 #[derive(Debug)]
-struct Searching<'a, A: Audience> {
-    process: &'a Engine<A>,
+struct Searching<'a, A: ServerAudience> {
+    process: &'a ServerProcess<A>,
     number: u64,
 }
 
-impl<'a, A: Audience> Searching<'a, A> {
-    fn begin(process: &'a Engine<A>, after: Seq, waiter: Waiter) -> Self {
-        let searches = &mut process.state().searches;
+impl<'a, A: ServerAudience> Searching<'a, A> {
+    fn begin(process: &'a ServerProcess<A>, after: Seq, waiter: Waiter) -> Self {
+        let mut state = process.state();
+        let searches = state.kind.searches();
         searches.last += 1;
         let number = searches.last;
         searches.looked_at.insert(number, LookedAt { seq: after, waiter });
@@ -428,16 +429,16 @@ impl<'a, A: Audience> Searching<'a, A> {
     }
 }
 
-impl<A: Audience> Drop for Searching<'_, A> {
+impl<A: ServerAudience> Drop for Searching<'_, A> {
     fn drop(&mut self) {
         let mut state = self.process.state();
-        state.searches.looked_at.remove(&self.number);
+        state.kind.searches().looked_at.remove(&self.number);
         self.process.wake_if_full(&state);
-        let is_last = state.searches.looked_at.is_empty();
+        let is_last = state.kind.searches().looked_at.is_empty();
         drop(state);
         if is_last {
             // Ends the task.
-            self.process.output.notify_waiters();
+            self.process.served().output.notify_waiters();
         }
     }
 }
@@ -451,7 +452,7 @@ mod tests {
     const CHUNK: usize = 64;
 
     /// Returns a log with chunks that begin with these texts.
-    fn log(texts: &[&str]) -> ServerLog {
+    fn log(texts: &[&str]) -> OutputLog {
         let mut log = OutputLog::new(Limits { retain_bytes: 16 << 20, ..Limits::default() });
         for text in texts {
             log.newest();
@@ -462,11 +463,11 @@ mod tests {
             });
             assert_eq!(len, CHUNK);
         }
-        ServerLog::Memory(log)
+        log
     }
 
     fn search(
-        log: &mut ServerLog,
+        log: &mut dyn ServerLog,
         number: u64,
         regex: &str,
         after: Seq,

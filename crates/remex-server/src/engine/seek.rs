@@ -10,20 +10,23 @@ use remex_proto::{
 };
 
 use super::{
-    Audience, Engine, LogReader as _, ServerLog,
+    LogReader as _, ServerAudience, ServerProcess,
     load::{Backoff, warn_unreadable},
     log::Unread,
     read::unreadable,
 };
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     /// Finds a position in the output.
     pub(crate) async fn seek(&self, to: SeekTo, threads: &ClientThreads) -> Result<Sought, RpcError> {
         let mut backoff = Backoff::default();
         loop {
             let (mut sought, stored) = {
                 let mut state = self.state();
-                (state.log.seek(to), state.log.stored())
+                {
+                    let log = state.kind.log_mut();
+                    (log.seek(to), log.stored())
+                }
             };
             if let (Err(Unread::OnDisk), Some(mut stored)) = (&sought, stored) {
                 sought = threads.run(move || stored.seek(to)).await.map_err(|_| defect())?;

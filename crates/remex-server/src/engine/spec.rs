@@ -20,27 +20,33 @@ const SHOWN_ARGV_BYTES: usize = 32 << 10;
 /// The log needs some room for output to pass through, even if it is not read later.
 const SMALLEST_RETENTION: usize = 4 << 10;
 
-/// What the client asked for.
-#[derive(Debug)]
-pub(crate) struct Spec {
-    pub(crate) argv: Vec<String>,
-    pub(crate) cwd: HostPath,
-    /// The working directory of a start that names none, once it is known.
-    pub(crate) home: OnceLock<HostPath>,
-    /// The user as whom it runs, if not that of the server.
-    pub(crate) user: Option<String>,
+/// What a running child has to keep to.
+#[derive(Clone, Debug)]
+pub(crate) struct ChildRules {
     pub(crate) tty: bool,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) asked_at_ms: u64,
     pub(crate) overflow: wire::Overflow,
-    /// How long the output stays readable after close.
-    pub(crate) closed_ttl: Duration,
     pub(crate) linger: Option<Duration>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
     /// How long the tree may take to end after a timeout; without it, the tree is killed at once.
     pub(crate) timeout_grace: Option<Duration>,
     pub(crate) retain_bytes: usize,
+}
+
+/// What the client asked for.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) rules: ChildRules,
+    pub(crate) argv: Vec<String>,
+    pub(crate) cwd: HostPath,
+    /// The working directory of a start that names none, once it is known.
+    pub(crate) home: OnceLock<HostPath>,
+    /// The user as whom it runs, if not that of the server.
+    pub(crate) user: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) asked_at_ms: u64,
+    /// How long the output stays readable after close.
+    pub(crate) closed_ttl: Duration,
     pub(crate) start_id: Option<String>,
     /// Tells this start of the process from all others under its id; `None` for one of a server that gave it none.
     pub(crate) incarnation: Option<u64>,
@@ -83,20 +89,22 @@ impl Spec {
             cwd: as_user::shown_cwd(request),
             home: OnceLock::new(),
             user: request.user.clone(),
-            tty: request.tty,
             labels: request.labels.clone(),
             asked_at_ms: now_ms(),
-            overflow: output.overflow,
             closed_ttl: output
                 .retain_ms
                 .map_or(limits.closed_ttl, |ms| Duration::from_millis(ms).min(closed_ttl_max)),
-            linger: request.linger_ms.map(Duration::from_millis),
-            timeout: request.timeout_ms.map(Duration::from_millis),
-            idle_timeout: request.idle_timeout_ms.map(Duration::from_millis),
-            timeout_grace: request.timeout_grace_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
-            retain_bytes: output
-                .retain_bytes
-                .map_or(retain_bytes, |wanted| bytes(wanted).clamp(SMALLEST_RETENTION, retain_bytes_max)),
+            rules: ChildRules {
+                tty: request.tty,
+                overflow: output.overflow,
+                linger: request.linger_ms.map(Duration::from_millis),
+                timeout: request.timeout_ms.map(Duration::from_millis),
+                idle_timeout: request.idle_timeout_ms.map(Duration::from_millis),
+                timeout_grace: request.timeout_grace_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
+                retain_bytes: output
+                    .retain_bytes
+                    .map_or(retain_bytes, |wanted| bytes(wanted).clamp(SMALLEST_RETENTION, retain_bytes_max)),
+            },
         }
     }
 

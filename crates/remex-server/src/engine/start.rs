@@ -11,9 +11,7 @@ use std::{
 
 use remex_access::scope::Floor;
 use remex_base::clock::now_ms;
-use remex_process::{
-    Attempt, Child, Jail, Leader, Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
-};
+use remex_process::{Attempt, Jail, Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag};
 use remex_proto::{
     ErrorKind, RpcError, environment,
     error::INTERNAL_ERROR,
@@ -26,24 +24,30 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, DiskLogView, Engine, Lifecycle, Owner as _, Place, Placement, Request, Running,
-    ServerLog, SnapshotUse, Spec,
+    Audience, Caller as _, ChildState, DiskLogView, Engine, Kind, Lifecycle, Local, Owner as _, Place,
+    Placement, Remote, RemoteProcess, Request, RunsChild, Served, ServerAudience, ServerProcess, SnapshotUse,
+    Spec,
     as_user::AsUser,
+    input::Input,
+    kind::LocalState,
+    launch::Starts,
     managed,
     managed::{Managed, ProxyRules},
+    remote_process::RemoteState,
+    searches::Searches,
     spec::{check_lengths, words},
     start_request::StartFloor,
     supervised::Supervisor,
 };
 use crate::{
     shared::{confinement::unavailable, host::Host},
-    state::keeper_link::message::{Key, NewProcess, Progress, Rules, StartFailure, ToKeeper},
+    state::keeper_link::message::{NewProcess, Progress, Rules, ToKeeper},
 };
 
 /// A start that has been checked and admitted by the session.
 #[derive(Debug)]
-pub(crate) struct Starting<A: Audience> {
-    pub(crate) process: Arc<Engine<A>>,
+pub(crate) struct Starting<A: ServerAudience> {
+    pub(crate) process: ServerProcess<A>,
     pub(crate) command: Command,
     pub(crate) start_id: Option<String>,
     pub(crate) caller: A::Caller,
@@ -51,11 +55,14 @@ pub(crate) struct Starting<A: Audience> {
     pub(crate) slots: Arc<Semaphore>,
 }
 
-impl<A: Audience> Starting<A> {
+impl<A: ServerAudience> Starting<A> {
     /// Fails the start before the attempt.
     pub(crate) fn refuse(self, owner: &A::Owner, error: &RpcError) {
         let announce = Announce { start_id: self.start_id, caller: Some(self.caller), started_at_ms: None };
-        self.process.fail(owner, announce, error);
+        match self.process {
+            ServerProcess::Local(process) => process.fail(owner, announce, error),
+            ServerProcess::Remote(process) => process.fail(owner, announce, error),
+        }
     }
 }
 
@@ -86,18 +93,10 @@ impl Command {
 /// What a process is kept from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Confined {
+pub(crate) enum Confined {
     No,
     Files,
     FilesAndNetwork,
-}
-
-/// A child that was made.
-pub(super) enum Made {
-    /// Here, with what it is kept from and the proxy that it has nevertheless.
-    Here(Box<Child>, Confined, Option<ProxyRules>),
-    /// In the keeper: its pid, and when it started.
-    Kept((u32, u64)),
 }
 
 /// A start that takes longer than this hangs, for example on a file system that does not respond. Until then,
@@ -108,14 +107,15 @@ pub(crate) const HANG_THRESHOLD: Duration = Duration::from_secs(1);
 /// The size of a terminal if the client does not specify one.
 const DEFAULT_SIZE: Size = Size { rows: 24, cols: 80 };
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     /// Checks everything that needs no system call and creates the handle.
     pub(crate) fn prepare(
         request: wire::Start,
         floor: StartFloor,
         placement: Placement<'_, A>,
+        place: Place,
         audience: A,
-    ) -> Result<(Arc<Self>, Command), RpcError> {
+    ) -> Result<(Self, Command), RpcError> {
         let host = placement.host;
         let limits = host.limits();
         check_lengths(&request, &limits)?;
@@ -125,35 +125,45 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         let (sandbox, managed) = managed::sandbox(&request)?;
         let start = command(&request, placement.tag, host)?;
         let supervisor = Supervisor::find(request.restart.as_ref(), host)?;
-        let spec = Spec::of(&request, floor.first, &limits, &placement.place);
-        let log = match &placement.place {
+        if matches!(place, Place::Keeper { .. }) && start.cgroup.is_some() {
+            return Err(not_durable("its limits need a cgroup, which belongs to the server"));
+        }
+        let served = Served::new(Spec::of(&request, floor.first, &limits, &place), placement.account);
+        let command = Command { start, sandbox, managed, floor: floor.now, snapshot: None, supervisor, user };
+        let process = match place {
             Place::Here => {
-                let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain() };
-                ServerLog::Memory(OutputLog::new(retain))
-            }
-            Place::Keeper { .. } if start.cgroup.is_some() => {
-                return Err(not_durable("its limits need a cgroup, which belongs to the server"));
+                let retain =
+                    output_log::Limits { retain_bytes: served.spec.rules.retain_bytes, ..limits.retain() };
+                let input = Input::new(&limits, placement.account);
+                let state = LocalState {
+                    log: OutputLog::new(retain),
+                    child: ChildState::new(input, placement.account),
+                    searches: Searches::default(),
+                    denials: None,
+                };
+                let process = Engine::new(request.process_id, placement, audience, Local(served), state);
+                ServerProcess::Local(Arc::new(process))
             }
             Place::Keeper { link, key } => {
-                ServerLog::Disk(Box::new(DiskLogView::new(link.dir_of(*key), Progress::start())))
+                let log = DiskLogView::new(link.dir_of(key), Progress::start());
+                let kind = Remote { served, link, key };
+                let process =
+                    Engine::new(request.process_id, placement, audience, kind, RemoteState::new(log));
+                ServerProcess::Remote(Arc::new(process))
             }
         };
-        let command = Command { start, sandbox, managed, floor: floor.now, snapshot: None, supervisor, user };
-        let process = Engine::new(request.process_id, spec, placement, log, audience);
-        if process.is_durable() {
-            // The keeper answers for its input.
-            process.state().input.closed();
-        }
-        Ok((Arc::new(process), command))
+        Ok((process, command))
     }
+}
 
+impl<A: ServerAudience, K: Starts<A>> Engine<A, K> {
     /// Creates the child, unless the start is aborted first.
     pub(super) async fn attempt(
         self: &Arc<Self>,
         owner: &A::Owner,
         command: Command,
         slots: &Semaphore,
-    ) -> Result<Made, RpcError> {
+    ) -> Result<K::Started, RpcError> {
         let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "the process was already started"));
         };
@@ -171,7 +181,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         command: Command,
         attempt: &Attempt,
         slots: &Semaphore,
-    ) -> Result<Made, RpcError> {
+    ) -> Result<K::Started, RpcError> {
         let slot = slots.acquire().await;
         // A start that hangs releases its slot.
         let hangs = async {
@@ -192,7 +202,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         owner: &A::Owner,
         mut command: Command,
         attempt: &Attempt,
-    ) -> Result<Made, RpcError> {
+    ) -> Result<K::Started, RpcError> {
         let (snapshot, spawner) = (command.snapshot.take(), self.host.spawner());
         let user = command.user.take();
         if let Some(user) = &user {
@@ -214,55 +224,13 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         if let Some(supervisor) = supervisor {
             start = supervisor.wrap(start);
         }
-        if let Place::Keeper { key, .. } = &self.place {
-            if rules.is_some() {
-                return Err(not_durable("its network is limited to some hosts"));
-            }
-            let message = self.start_message(owner, *key, start, confined);
-            let started = self.start_in_keeper(message, confined).await;
-            return started.map(Made::Kept).map_err(|failure| match failure {
-                StartFailure::Refused(error) => self.start_error(&error),
-                StartFailure::Other(failure) => failure.into(),
-            });
-        }
-        let made = spawner.attempt(start, attempt).await;
-        let child = made.map_err(|error| self.start_error(&error))?;
-        Ok(Made::Here(Box::new(child), confined, rules))
-    }
-
-    /// Returns what the keeper has to know to start the process.
-    fn start_message(&self, owner: &A::Owner, key: Key, mut start: Start, confined: Confined) -> ToKeeper {
-        // The parent is the keeper, and its end is handled by the server.
-        start.parent_death = None;
-        let (spec, limits) = (&self.spec, self.host.limits());
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let description = self.describe(owner, confined);
-        ToKeeper::Start(Box::new(NewProcess {
-            key,
-            session: owner.id().to_owned(),
-            description: serde_json::to_vec(&description).unwrap_or_default(),
-            request: spec.request.as_ref().map(|request| request.bytes().to_vec()).unwrap_or_default(),
-            start: start.to_spec(),
-            rules: Rules {
-                id: self.id.to_string(),
-                tty: spec.tty,
-                retain_bytes: spec.retain_bytes as u64,
-                evicts: spec.overflow == wire::Overflow::Evict,
-                timeout_ms: spec.timeout.map(ms),
-                idle_timeout_ms: spec.idle_timeout.map(ms),
-                timeout_grace_ms: spec.timeout_grace.map(ms),
-                linger_ms: spec.linger.map(ms),
-                write_ids: limits.write_ids as u64,
-                stdin_bytes: limits.stdin_bytes as u64,
-                sync: spec.sync,
-            },
-        }))
+        K::launch(self, owner, start, confined, rules, attempt).await
     }
 
     pub(super) fn start_error(&self, error: &StartError) -> RpcError {
         match error.kind() {
             StartErrorKind::Aborted => StartAbort::SessionEnded.error(&self.id),
-            _ => start_error(error, self.spec.argv.first().map_or("", String::as_str)),
+            _ => start_error(error, self.kind.served().spec.argv.first().map_or("", String::as_str)),
         }
     }
 
@@ -324,8 +292,8 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     /// Waits until a start that hangs must be aborted, by a request or a timeout.
     async fn start_abort(&self) -> StartAbort {
         let begun = Instant::now();
-        let spec = &self.spec;
-        let timeouts = [(spec.timeout, StartAbort::Timeout), (spec.idle_timeout, StartAbort::IdleTimeout)];
+        let rules = self.kind.rules();
+        let timeouts = [(rules.timeout, StartAbort::Timeout), (rules.idle_timeout, StartAbort::IdleTimeout)];
         let in_time =
             timeouts.into_iter().filter_map(|(time, why)| Some((time?.max(HANG_THRESHOLD), why))).min();
         loop {
@@ -345,39 +313,52 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
+    /// Returns what the keeper has to know to start the process.
+    pub(super) fn start_message(&self, owner: &A::Owner, mut start: Start, confined: Confined) -> ToKeeper {
+        // The parent is the keeper, and its end is handled by the server.
+        start.parent_death = None;
+        let (spec, limits) = (&self.kind.served.spec, self.host.limits());
+        let rules = &spec.rules;
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let description = self.describe(owner, confined);
+        ToKeeper::Start(Box::new(NewProcess {
+            key: self.kind.key,
+            session: owner.id().to_owned(),
+            description: serde_json::to_vec(&description).unwrap_or_default(),
+            request: spec.request.as_ref().map(|request| request.bytes().to_vec()).unwrap_or_default(),
+            start: start.to_spec(),
+            rules: Rules {
+                id: self.id.to_string(),
+                tty: rules.tty,
+                retain_bytes: rules.retain_bytes as u64,
+                evicts: rules.overflow == wire::Overflow::Evict,
+                timeout_ms: rules.timeout.map(ms),
+                idle_timeout_ms: rules.idle_timeout.map(ms),
+                timeout_grace_ms: rules.timeout_grace.map(ms),
+                linger_ms: rules.linger.map(ms),
+                write_ids: limits.write_ids as u64,
+                stdin_bytes: limits.stdin_bytes as u64,
+                sync: spec.sync,
+            },
+        }))
+    }
+}
+
+impl<A: Audience, K: RunsChild<A>> Engine<A, K> {
     /// Records that the child runs, and informs the owner, which answers the start.
     pub(super) fn announce_start(
         self: &Arc<Self>,
         owner: &A::Owner,
-        leader: &Leader,
+        pid: Pid,
         confined: Confined,
         starting: Announce<A::Caller>,
     ) {
         let started_at_ms = starting.started_at_ms.unwrap_or_else(now_ms);
-        {
-            let mut state = self.state();
-            state.lifecycle = Lifecycle::Running { child: Running::Here(leader.clone()), started_at_ms };
-            state.unannounced_child = None;
-        }
-        self.answer_start(owner, leader.pid(), started_at_ms, confined, starting);
-    }
-
-    /// Lets the owner answer the start of a child that runs.
-    pub(super) fn answer_start(
-        self: &Arc<Self>,
-        owner: &A::Owner,
-        pid: Pid,
-        started_at_ms: u64,
-        confined: Confined,
-        starting: Announce<A::Caller>,
-    ) {
+        self.state().lifecycle = Lifecycle::Running { pid, started_at_ms };
         let pid = pid.as_raw().unsigned_abs();
-        let started = started_reply(&self.id, pid, started_at_ms, confined, self.spec.incarnation);
-        owner.on_started(self, starting.start_id.as_deref(), started, starting.caller);
-        self.changed.notify_waiters();
-        Span::current().record("pid", pid);
-        tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, pid, "process started");
+        let started = started_reply(&self.id, pid, started_at_ms, confined, self.kind.incarnation());
+        self.answer_start(owner, started, starting);
     }
 
     /// Fails the start of a child that runs but whose output cannot be watched.
@@ -393,10 +374,27 @@ impl<A: Audience> Engine<A> {
             .with_hint("free descriptors and start it again");
         self.fail(owner, starting, &error);
     }
+}
+
+impl<A: Audience, K: Kind<A>> Engine<A, K> {
+    /// Lets the owner answer the start of a child that runs.
+    pub(super) fn answer_start(
+        self: &Arc<Self>,
+        owner: &A::Owner,
+        started: wire::Started,
+        starting: Announce<A::Caller>,
+    ) {
+        let pid = started.pid;
+        owner.on_started(&K::handle(self), starting.start_id.as_deref(), started, starting.caller);
+        self.changed.notify_waiters();
+        Span::current().record("pid", pid);
+        tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, pid, "process started");
+    }
 
     /// Frees the id and answers all pending requests.
     pub(super) fn fail(self: &Arc<Self>, owner: &A::Owner, starting: Announce<A::Caller>, error: &RpcError) {
-        owner.on_start_failed(self, starting.start_id.as_deref(), error);
+        let handle = K::handle(self);
+        owner.on_start_failed(&handle, starting.start_id.as_deref(), error);
         let requests = {
             let mut state = self.state();
             state.lifecycle = Lifecycle::Failed;
@@ -404,7 +402,7 @@ impl<A: Audience> Engine<A> {
         };
         Span::current().record("error", error.kind.word());
         tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, error = %error.text(), "process did not start");
-        owner.announce_failure(self, error);
+        owner.announce_failure(&handle, error);
         if let Some(caller) = starting.caller {
             caller.error(error);
         }
@@ -509,7 +507,7 @@ fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcErr
 }
 
 /// Returns the error for a process that the keeper cannot run.
-fn not_durable(why: &str) -> RpcError {
+pub(super) fn not_durable(why: &str) -> RpcError {
     let message = format!("this process cannot outlive the server: {why}");
     RpcError::new(ErrorKind::NotSupported, message).with_hint("start it with `durable: false`")
 }

@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_access::account::Kind;
-use remex_process::{Cgroup, Child, Exit as ChildExit, ExitStatus};
+use remex_access::account;
+use remex_process::{Exit as ChildExit, ExitStatus};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
@@ -19,12 +19,10 @@ use tokio::io::Interest;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, Engine, Exit, LogWriter, Owner as _, ProcessLog as _, Request, ServerLog,
-    Starting,
-    managed::ProxyRules,
+    Audience, Caller as _, Engine, Exit, Owner as _, Request, RunsChild,
+    child::{ChildLimits as _, HasChild as _},
     no_end_of_input,
     pipes::{IoOutcome, Pipes},
-    start::{Announce, Confined, Made},
     terminate,
     watched::Watched,
 };
@@ -38,80 +36,12 @@ const TURN_BYTES: usize = 128 << 10;
 /// A disk that has refused the end of a log has room again without notice.
 const UNWRITTEN_RETRY: Duration = Duration::from_millis(100);
 
-/// Starts the child and runs until all its output is in the log.
-pub(super) async fn run<A: Audience<Log = ServerLog>>(starting: Starting<A>, owner: Arc<A::Owner>) {
-    let Starting { process, command, start_id, caller, slots } = starting;
-    let announce = Announce { start_id, caller: Some(caller), started_at_ms: None };
-    let (child, confined, rules) = match process.attempt(&*owner, command, &slots).await {
-        Ok(Made::Here(child, confined, rules)) => (*child, confined, rules),
-        Ok(Made::Kept(started)) => {
-            process.announce_kept(&*owner, started, announce);
-            return process.follow_keeper(owner).await;
-        }
-        Err(error) => return process.fail(&*owner, announce, &error),
-    };
-    run_child(process, owner, child, (confined, rules), announce).await;
-}
-
-/// Runs until all output of a new child is in the log.
-pub(crate) async fn run_child<A: Audience>(
-    process: Arc<Engine<A>>,
-    owner: Arc<A::Owner>,
-    child: Child,
-    (confined, rules): (Confined, Option<ProxyRules>),
-    announce: Announce<A::Caller>,
-) {
-    let leader = child.exit.leader().clone();
-    process.state().unannounced_child = Some(leader.clone());
-    #[cfg(test)]
-    {
-        remex_base::supervise::break_at("!start", &process.id);
-        remex_base::supervise::break_once("!once ", &process.id).await;
-    }
-    let pipes = match Pipes::new(child.io) {
-        Ok(pipes) => pipes,
-        Err(error) => {
-            terminate::unwatched(&process, child.exit).await;
-            return process.fail_watch(&*owner, announce, &error);
-        }
-    };
-    if !pipes.has_input() {
-        process.state().input.closed();
-    }
-    process.announce_start(&*owner, &leader, confined, announce);
-    // The client hears of hosts only after the answer to its start.
-    if let Some((socket, rules)) = child.proxy.zip(rules) {
-        process.serve_proxy(&*owner, socket, rules);
-    }
-    if owner.has_ended() {
-        // The owner may have killed its processes before this one existed.
-        terminate::force(&process, &leader, None);
-    }
-    let now = Instant::now();
-    let runner = Runner {
-        exit: child.exit,
-        cgroup: child.cgroup,
-        pipes,
-        started: now,
-        end: Ending::Running,
-        gather_until: None,
-        turn_over: false,
-        killed: false,
-        timed_out: false,
-        confined,
-        process,
-        owner,
-    };
-    runner.process.state().last_output = now;
-    runner.run().await;
-}
-
-pub(super) struct Runner<A: Audience> {
-    pub(super) process: Arc<Engine<A>>,
+pub(crate) struct Runner<A: Audience, K: RunsChild<A>> {
+    pub(super) process: Arc<Engine<A, K>>,
     pub(super) owner: Arc<A::Owner>,
     pub(super) exit: ChildExit,
-    /// Its own cgroup, if it has one.
-    pub(super) cgroup: Option<Cgroup>,
+    /// What keeps it within its limits.
+    pub(super) limits: K::Limits,
     pub(super) pipes: Pipes,
     pub(super) started: Instant,
     pub(super) end: Ending,
@@ -123,7 +53,6 @@ pub(super) struct Runner<A: Audience> {
     pub(super) killed: bool,
     /// A timeout has passed, and the tree has time to end.
     pub(super) timed_out: bool,
-    pub(super) confined: Confined,
 }
 
 /// The stages of the end of a process.
@@ -144,21 +73,20 @@ pub(super) enum Ending {
     Closed,
 }
 
-impl<A: Audience> Runner<A> {
+impl<A: Audience, K: RunsChild<A>> Runner<A, K> {
     pub(super) async fn run(mut self) {
         loop {
             self.take_requests();
             self.pump();
             #[cfg(test)]
-            if super::LogState::total(&self.process.state().log) > 0 {
+            if self.process.state().kind.writer().total() > 0 {
                 remex_base::supervise::break_at("!task", &self.process.id);
             }
             if matches!(self.end, Ending::Closed) {
                 break;
             }
-            if self.process.is_leaving() {
-                return self.leave();
-            }
+            let Some(going_on) = K::pause_if_asked(self) else { return };
+            self = going_on;
             if std::mem::take(&mut self.turn_over) {
                 tokio::task::yield_now().await;
                 continue;
@@ -170,18 +98,16 @@ impl<A: Audience> Runner<A> {
         self.settle().await;
         // Close the descriptors before the retention time begins.
         drop(self.pipes);
-        if self.cgroup.take().is_some() {
-            self.process.host.remove_empty_cgroups();
-        }
+        self.limits.on_closed(&self.process.host);
         self.process.retire();
-        self.owner.on_closed(&self.process);
+        self.owner.on_closed(&K::handle(&self.process));
         tracing::info!(session = self.owner.id(), identity = %self.owner.identity(), process = %self.process.id, "process closed");
     }
 
     /// Waits until all events are readable, and announces them if that was not at once.
     async fn settle(&self) {
         let mut was_refused = false;
-        while !self.process.state().log.writer().is_none_or(LogWriter::settle) {
+        while !self.process.state().kind.writer().settle() {
             was_refused = true;
             tokio::time::sleep(UNWRITTEN_RETRY).await;
         }
@@ -194,16 +120,15 @@ impl<A: Audience> Runner<A> {
     async fn wait(&mut self) {
         let (full, has_input, is_delayed) = {
             let mut state = self.process.state();
-            let has_input = state.input.next().is_some();
+            let full = state.full;
+            let child = state.kind.child_mut();
+            let has_input = child.input.next().is_some();
             let may_delay = self.pipes.is_roomy()
                 && !has_input
-                && !state.answer_due
+                && !child.answer_due
                 && matches!(self.end, Ending::Running | Ending::Exited { .. });
-            (
-                state.full,
-                has_input,
-                state.coalescing.starts_delay(Instant::now(), may_delay, self.pipes.buffer()),
-            )
+            let is_delayed = child.coalescing.starts_delay(Instant::now(), may_delay, self.pipes.buffer());
+            (full, has_input, is_delayed)
         };
         let running = matches!(self.end, Ending::Running);
         if is_delayed {
@@ -238,21 +163,21 @@ impl<A: Audience> Runner<A> {
 
     fn deadline(&self) -> Option<Instant> {
         let state = self.process.state();
-        let spec = &self.process.spec;
+        let rules = self.process.kind.rules();
         let running = matches!(self.end, Ending::Running) && !self.killed && !self.timed_out;
-        let timeout = spec.timeout.and_then(|time| self.started.checked_add(time));
-        let idle_timeout = spec.idle_timeout.and_then(|time| state.idle_at(time));
+        let timeout = rules.timeout.and_then(|time| self.started.checked_add(time));
+        let idle_timeout = rules.idle_timeout.and_then(|time| state.idle_at(time));
         let linger = match self.end {
             Ending::Exited { linger_until } => linger_until,
             _ => None,
         };
         [
             self.gather_until,
-            state.coalescing.until(),
+            state.kind.child().coalescing.until(),
             linger,
             timeout.filter(|_| running),
             idle_timeout.filter(|_| running),
-            state.recheck_at(spec, &self.process.host.limits()),
+            state.recheck_at(rules, &self.process.host.limits()),
             self.pipes.recheck_at().filter(|_| state.full),
         ]
         .into_iter()
@@ -269,11 +194,11 @@ impl<A: Audience> Runner<A> {
             self.end = Ending::Closing { owed: self.pipes.available() };
         }
         if matches!(self.end, Ending::Running) {
-            let spec = &self.process.spec;
+            let rules = self.process.kind.rules();
             let mut state = self.process.state();
-            let cause = if due(spec.timeout.and_then(|time| self.started.checked_add(time))) {
+            let cause = if due(rules.timeout.and_then(|time| self.started.checked_add(time))) {
                 ExitCause::Timeout
-            } else if due(spec.idle_timeout.and_then(|time| state.idle_at(time))) {
+            } else if due(rules.idle_timeout.and_then(|time| state.idle_at(time))) {
                 ExitCause::IdleTimeout
             } else {
                 return;
@@ -283,7 +208,7 @@ impl<A: Audience> Runner<A> {
             }
             state.ended_for.get_or_insert(cause);
             drop(state);
-            if let Some(grace) = spec.timeout_grace {
+            if let Some(grace) = rules.timeout_grace {
                 self.timed_out = true;
                 terminate::graceful(&self.process, self.exit.leader(), grace);
             } else {
@@ -303,10 +228,10 @@ impl<A: Audience> Runner<A> {
         self.pipes.child_ended();
         self.end = Ending::Exiting { owed: self.pipes.available() };
         let mut state = self.process.state();
-        state.coalescing.end();
+        state.kind.child_mut().coalescing.end();
         state.exited(exit);
-        state.input.closed();
-        A::on_change(&self.process, &mut state);
+        state.kind.child_mut().input.closed();
+        A::on_change(&K::handle(&self.process), K::view(&mut state));
         drop(state);
         // Waits and lists must see the exit at once, even if a full log delays the event.
         self.process.changed.notify_waiters();
@@ -341,8 +266,7 @@ impl<A: Audience> Runner<A> {
     fn ran_out_of_memory(&self) -> bool {
         // Always asked, so that a kill in this cgroup is not taken for the end of another process.
         let on_host = self.process.host.ran_out_of_memory();
-        let in_cgroup = self.cgroup.as_ref().and_then(Cgroup::oom_kills);
-        in_cgroup.map_or(on_host, |kills| kills > 0)
+        self.limits.oom_kills().map_or(on_host, |kills| kills > 0)
     }
 
     /// Moves bytes in both directions as far as possible without waiting.
@@ -380,7 +304,7 @@ impl<A: Audience> Runner<A> {
                 self.turn_over = true;
                 return;
             }
-            if process.account.left(Kind::Output) < limits.chunk_bytes {
+            if process.account.left(account::Kind::Output) < limits.chunk_bytes {
                 self.owner.reclaim(limits.chunk_bytes);
             }
             let now = Instant::now();
@@ -388,7 +312,7 @@ impl<A: Audience> Runner<A> {
             let budget = process.budget(&state);
             let rest = self.pipes.rest(index);
             let draining = draining || rest > 0;
-            let (hold, room) = state.room(&process.spec, &limits, budget, rest, now);
+            let (hold, room) = process.room(&mut state, &limits, budget, rest, now);
             if state.full && room > 0 {
                 // A child that was paused was not idle.
                 state.last_output = now;
@@ -397,25 +321,25 @@ impl<A: Audience> Runner<A> {
                 process.host.metrics().pauses.add(1);
             }
             let was_full = std::mem::replace(&mut state.full, room == 0);
-            let lacks_space = state.log.writer().is_some_and(|log| log.lacks_space());
+            let lacks_space = state.kind.writer().lacks_space();
             if state.full != was_full || lacks_space {
-                A::on_change(&process, &mut state);
+                A::on_change(&K::handle(&process), K::view(&mut state));
             }
             if state.full {
                 state.audience.on_full();
                 return;
             }
-            let Some(log) = state.log.writer() else { return };
-            match self.pipes.read(index, log, room.min(limit), draining) {
+            match self.pipes.read(index, state.kind.writer(), room.min(limit), draining) {
                 IoOutcome::Bytes(len) => {
                     process.host.metrics().output_bytes.add(len as u64);
                     let evicted = state.evict(hold, budget);
                     process.count_evicted(&mut state, evicted, now);
                     process.charge(&mut state);
                     let pause = now.saturating_duration_since(state.last_output);
-                    let without_pause = pause < GATHER && !state.answer_due;
-                    state.coalescing.on_read(len, self.pipes.last_read(), without_pause);
-                    let is_enough = state.coalescing.is_enough(self.pipes.last_read());
+                    let child = state.kind.child_mut();
+                    let without_pause = pause < GATHER && !child.answer_due;
+                    child.coalescing.on_read(len, self.pipes.last_read(), without_pause);
+                    let is_enough = child.coalescing.is_enough(self.pipes.last_read());
                     state.last_output = now;
                     self.gather_until = process.announce(&mut state, now);
                     drop(state);
@@ -449,10 +373,11 @@ impl<A: Audience> Runner<A> {
         };
         let closed = match &self.end {
             Ending::Exiting { owed } if is_drained(owed, &self.pipes) => {
-                let linger_until = self.process.spec.linger.and_then(|time| Instant::now().checked_add(time));
+                let linger_until =
+                    self.process.kind.rules().linger.and_then(|time| Instant::now().checked_add(time));
                 self.end = Ending::Exited { linger_until };
                 let mut state = self.process.state();
-                state.judge_failure(self.confined);
+                K::judge_failure(&mut state, &self.limits);
                 state.push_exited();
                 if self.pipes.is_open() {
                     self.process.notify(&mut state);
@@ -477,21 +402,22 @@ impl<A: Audience> Runner<A> {
         let process = Arc::clone(&self.process);
         loop {
             let mut state = process.state();
-            if state.input.is_done() {
+            let child = state.kind.child_mut();
+            if child.input.is_done() {
                 self.pipes.stdin = None;
-                state.input.closed();
+                child.input.closed();
                 return;
             }
-            let Some(bytes) = state.input.next() else { return };
+            let Some(bytes) = child.input.next() else { return };
             match self.pipes.write(bytes) {
                 IoOutcome::Bytes(len) => {
-                    state.input.delivered(len);
-                    state.answer_due = true;
+                    child.input.delivered(len);
+                    child.answer_due = true;
                 }
                 IoOutcome::WouldBlock => return,
                 IoOutcome::End => {
                     self.pipes.stdin = None;
-                    state.input.closed();
+                    child.input.closed();
                     return;
                 }
             }
@@ -513,12 +439,12 @@ impl<A: Audience> Runner<A> {
                         .caller
                         .error(&RpcError::new(ErrorKind::Internal, "failed to write to process stdin"));
                 }
-                Request::Write(write) => state.input.write(write),
-                Request::CloseStdin(caller, id) if self.process.spec.tty => {
+                Request::Write(write) => state.kind.child_mut().input.write(write),
+                Request::CloseStdin(caller, id) if self.process.kind.rules().tty => {
                     drop(state);
                     caller.error(&no_end_of_input(&id));
                 }
-                Request::CloseStdin(caller, _) => state.input.close(caller),
+                Request::CloseStdin(caller, _) => state.kind.child_mut().input.close(caller),
                 Request::Resize(size, caller, id) => {
                     drop(state);
                     caller.answer(self.pipes.resize(size, &id).map(|()| Empty {}.into()));
@@ -549,7 +475,7 @@ impl<A: Audience> Runner<A> {
 
     /// Kills the process with its tree: through its cgroup, if it has one, which nothing in it can flee from.
     fn force(&self, caller: Option<A::Caller>) {
-        if let Some(Err(error)) = self.cgroup.as_ref().map(Cgroup::kill) {
+        if let Err(error) = self.limits.kill() {
             tracing::debug!(process = %self.process.id, %error, "cannot kill the cgroup: killing one process after the other");
         }
         terminate::force(&self.process, self.exit.leader(), caller);

@@ -13,7 +13,7 @@ use remex_base::lock;
 use remex_process::{Exit, Leader, Pid, Scope, Signal, tree};
 use remex_proto::{
     ErrorKind, RpcError,
-    process::{TerminateMode, TerminateScope, Terminated},
+    process::{TerminateMode, Terminated},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -23,13 +23,17 @@ use tokio::{
 
 use tracing::Instrument as _;
 
-use super::{Audience, Caller, Engine, LogState as _, ProcessState, Request};
+use super::{Audience, Caller, Engine, Kind};
 
 /// Longer than any machine runs, yet short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Kills the whole tree, then answers.
-pub(super) fn force<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, caller: Option<A::Caller>) {
+pub(super) fn force<A: Audience, K: Kind<A>>(
+    process: &Arc<Engine<A, K>>,
+    leader: &Leader,
+    caller: Option<A::Caller>,
+) {
     let (process, killed) = (Arc::clone(process), tree::kill_start(process.tag, leader));
     let host = Arc::clone(&process.host);
     let killing = async move {
@@ -46,20 +50,24 @@ pub(super) fn force<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, call
 }
 
 /// Kills the tree of a child that cannot be watched, and waits until it has ended.
-pub(super) async fn unwatched<A: Audience>(process: &Engine<A>, exit: Exit) {
+pub(super) async fn unwatched<A: Audience, K: Kind<A>>(process: &Engine<A, K>, exit: Exit) {
     if let Err(error) = kill(&Scope::Process(process.tag, exit.leader().clone())).await {
         tracing::error!(process = %process.id, error = %error.message, "process tree is still alive after SIGKILL");
     }
 }
 
 /// Sends TERM to the whole tree, and kills the processes that remain after `time`.
-pub(super) fn graceful<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, time: Duration) {
+pub(super) fn graceful<A: Audience, K: Kind<A>>(
+    process: &Arc<Engine<A, K>>,
+    leader: &Leader,
+    time: Duration,
+) {
     terminate_gracefully(Scope::Process(process.tag, leader.clone()), process, time);
 }
 
 /// Terminates the remaining process group of an exited process, so that its streams end.
-pub(super) fn remaining_group<A: Audience>(
-    process: &Arc<Engine<A>>,
+pub(super) fn remaining_group<A: Audience, K: Kind<A>>(
+    process: &Arc<Engine<A, K>>,
     pid: Pid,
     mode: TerminateMode,
     caller: A::Caller,
@@ -67,10 +75,15 @@ pub(super) fn remaining_group<A: Audience>(
     terminate_rest(Scope::Group(process.tag, pid), process, mode, caller);
 }
 
+/// Kills everything that is left of an exited process, and answers.
+pub(super) fn kill_remaining<A: Audience, K: Kind<A>>(process: &Arc<Engine<A, K>>, caller: A::Caller) {
+    terminate_rest(Scope::Start(process.tag), process, TerminateMode::Force, caller);
+}
+
 /// Terminates the remaining processes of an exited process, and answers.
-fn terminate_rest<A: Audience>(
+fn terminate_rest<A: Audience, K: Kind<A>>(
     scope: Scope,
-    process: &Arc<Engine<A>>,
+    process: &Arc<Engine<A, K>>,
     mode: TerminateMode,
     caller: A::Caller,
 ) {
@@ -87,11 +100,20 @@ fn terminate_rest<A: Audience>(
 
 /// Starts a graceful termination. One that is already in progress sends its signals again and uses the earlier
 /// deadline.
-pub(super) fn terminate_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration) {
+pub(super) fn terminate_gracefully<A: Audience, K: Kind<A>>(
+    scope: Scope,
+    process: &Arc<Engine<A, K>>,
+    time: Duration,
+) {
     begin_gracefully(scope, process, time, false);
 }
 
-fn begin_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration, is_signalled: bool) {
+fn begin_gracefully<A: Audience, K: Kind<A>>(
+    scope: Scope,
+    process: &Arc<Engine<A, K>>,
+    time: Duration,
+    is_signalled: bool,
+) {
     let deadline = Instant::now() + time.min(LONGEST_GRACE);
     let breadth = mem::discriminant(&scope);
     let mut graceful_terminations = process.graceful_terminations();
@@ -115,16 +137,16 @@ fn begin_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: D
 pub(super) type GracefulTerminations = Vec<(mem::Discriminant<Scope>, watch::Sender<Instant>)>;
 
 /// A graceful termination in progress.
-struct GracefulTermination<'a, A: Audience> {
+struct GracefulTermination<'a, A: Audience, K: Kind<A>> {
     scope: Scope,
-    process: &'a Arc<Engine<A>>,
+    process: &'a Arc<Engine<A, K>>,
     /// When it turns into a kill; further requests change it.
     deadlines: watch::Receiver<Instant>,
     /// Whether the program before this one has sent the signals.
     is_signalled: bool,
 }
 
-impl<A: Audience> GracefulTermination<'_, A> {
+impl<A: Audience, K: Kind<A>> GracefulTermination<'_, A, K> {
     async fn run(mut self) {
         loop {
             let deadline = *self.deadlines.borrow_and_update();
@@ -156,7 +178,7 @@ impl<A: Audience> GracefulTermination<'_, A> {
 }
 
 /// Waits until everything in `scope` has ended; pending for good if something outlives the output of the process.
-async fn ended<A: Audience>(scope: &Scope, process: &Engine<A>) {
+async fn ended<A: Audience, K: Kind<A>>(scope: &Scope, process: &Engine<A, K>) {
     process.exited().await;
     if has_ended(scope).await {
         return;
@@ -197,7 +219,7 @@ enum Breadth {
 impl Breadth {
     const ALL: [Self; 3] = [Breadth::Process, Breadth::Group, Breadth::Start];
 
-    fn scope<A: Audience>(self, process: &Engine<A>, leader: &Leader) -> Scope {
+    fn scope<A: Audience, K: Kind<A>>(self, process: &Engine<A, K>, leader: &Leader) -> Scope {
         match self {
             Breadth::Process => Scope::Process(process.tag, leader.clone()),
             Breadth::Group => Scope::Group(process.tag, leader.pid()),
@@ -206,7 +228,7 @@ impl Breadth {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: Audience, K: Kind<A>> Engine<A, K> {
     /// Describes the graceful terminations in progress.
     pub(super) fn graces(&self, leader: &Leader) -> Vec<GraceRecord> {
         let under_way = self.graceful_terminations();
@@ -232,43 +254,13 @@ impl<A: Audience> Engine<A> {
             // Everything ended with the owner, and the tag may have been reused.
             return caller.ok(Terminated { running: false });
         }
-        if mode == TerminateMode::Force && self.has_keeper() {
-            return self.kill_remaining_in_keeper(caller);
+        match mode {
+            TerminateMode::Force => K::kill_remaining(self, caller),
+            TerminateMode::Graceful { .. } => terminate_rest(Scope::Start(self.tag), self, mode, caller),
         }
-        terminate_rest(Scope::Start(self.tag), self, mode, caller);
-    }
-
-    /// Kills everything that is left of an exited process of the keeper.
-    fn kill_remaining_in_keeper(self: &Arc<Self>, caller: A::Caller) {
-        let process = Arc::clone(self);
-        self.host.spawn(async move {
-            if let Err(error) = kill(&Scope::Start(process.tag)).await {
-                return caller.answer(Err(error));
-            }
-            // What has cleared its tag is a child of the keeper, which alone can tell whose it is.
-            let request = Request::Terminate(TerminateMode::Force, TerminateScope::Tree, caller);
-            process.forward(&mut process.state(), request);
-        });
     }
 
     fn graceful_terminations(&self) -> MutexGuard<'_, GracefulTerminations> {
         lock(&self.graceful_terminations)
-    }
-
-    /// Waits until the log is closed.
-    pub(super) async fn closed(&self) {
-        self.until(|state| state.log.is_closed()).await;
-    }
-
-    pub(super) async fn until(&self, holds: impl Fn(&ProcessState<A>) -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if holds(&self.state()) {
-                return;
-            }
-            changed.await;
-        }
     }
 }

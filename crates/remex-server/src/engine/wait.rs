@@ -1,9 +1,6 @@
 //! `process/wait`: waits for the exit, the close, text in the output, or silence.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use remex_proto::{
     Blob, RpcError,
@@ -12,17 +9,17 @@ use remex_proto::{
 };
 
 use super::{
-    Audience, Engine, LogState as _, ProcessState, ServerLog,
+    ProcessState, ServerAudience, ServerProcess,
     searches::{Outcome, Wanted},
     task::GATHER,
 };
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> ServerProcess<A> {
     /// Answers a wait when its condition holds, can no longer hold, or the timeout expires.
     ///
     /// If `waiter` says so, output that a search has not seen is held for it.
     pub(crate) async fn wait(
-        self: &Arc<Self>,
+        &self,
         wait: &wire::Wait,
         waiter: Waiter,
         asked: Instant,
@@ -38,7 +35,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
                 let (regex, after) = (regex.clone(), after_seq.unwrap_or(0));
                 let outcome = self.find_output(Wanted { regex, after, waiter, deadline }).await?;
                 let state = self.state();
-                let newest = state.log.next_seq() - 1;
+                let newest = state.kind.log().next_seq() - 1;
                 let (reason, seq, matched) = match outcome {
                     Outcome::Found(seq, text) => (WaitReason::Output, seq, Some(Blob::from(text))),
                     Outcome::Closed => (WaitReason::Closed, newest, None),
@@ -50,7 +47,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         loop {
             let changed = match condition {
                 Condition::Exit | Condition::Closed => self.changed.notified(),
-                Condition::Idle { .. } => self.output.notified(),
+                Condition::Idle { .. } => self.served().output.notified(),
             };
             tokio::pin!(changed);
             changed.as_mut().enable();
@@ -60,7 +57,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
                 match condition.check(&state, now) {
                     Check::Met(reason, seq) => return Ok(waited(&state, reason, seq, None)),
                     Check::NotYet(_) if deadline.is_some_and(|at| now >= at) => {
-                        let newest = state.log.next_seq() - 1;
+                        let newest = state.kind.log().next_seq() - 1;
                         return Ok(waited(&state, WaitReason::Timeout, newest, None));
                     }
                     Check::NotYet(again_at) => again_at,
@@ -98,22 +95,20 @@ enum Check {
 }
 
 impl Condition {
-    fn check<A: Audience>(&self, state: &ProcessState<A>, now: Instant) -> Check {
-        let newest = state.log.next_seq() - 1;
+    fn check<A: ServerAudience>(&self, state: &ProcessState<A>, now: Instant) -> Check {
+        let newest = state.kind.log().next_seq() - 1;
         match self {
             // A closed process has exited, so report the exit to a wait for the exit.
-            Condition::Exit if state.exit.is_some() || state.log.is_closed() => {
+            Condition::Exit if state.exit.is_some() || state.kind.log().is_closed() => {
                 Check::Met(WaitReason::Exit, newest)
             }
-            _ if state.log.is_closed() => Check::Met(WaitReason::Closed, newest),
+            _ if state.kind.log().is_closed() => Check::Met(WaitReason::Closed, newest),
             Condition::Exit | Condition::Closed => Check::NotYet(None),
             // A child that is paused by backpressure is not idle.
             Condition::Idle { .. } if state.full => Check::NotYet(None),
             Condition::Idle { since, silence } => match state.last_output.max(*since).checked_add(*silence) {
                 // Output written during a read delay is only seen at its end.
-                Some(at) if now >= at && state.coalescing.until().is_some() => {
-                    Check::NotYet(Some(now + GATHER))
-                }
+                Some(at) if now >= at && state.kind.delays_reads() => Check::NotYet(Some(now + GATHER)),
                 Some(at) if now >= at => Check::Met(WaitReason::Idle, newest),
                 at => Check::NotYet(at),
             },
@@ -121,7 +116,7 @@ impl Condition {
     }
 }
 
-fn waited<A: Audience>(
+fn waited<A: ServerAudience>(
     state: &ProcessState<A>,
     reason: WaitReason,
     seq: Seq,

@@ -28,7 +28,10 @@ use remex_proto::{
 use tokio::sync::Notify;
 
 use crate::{
-    engine::{Audience, Caller, Engine, Holding, Outcome, Owner, ProcessState, ServerLog, Spec},
+    engine::{
+        Audience, Caller, ChildRules, Engine, Holding, Outcome, Owner, ProcessState, ServedKind, ServedState,
+        ServerAudience, ServerProcess, WeakServerProcess,
+    },
     outbox::{ConnectionId, Responder},
 };
 use control::Control;
@@ -39,7 +42,9 @@ pub(crate) use succession::Standing;
 use succession::Succession;
 
 /// A process that connections can follow.
-pub(crate) type Process = Engine<Followers>;
+pub(crate) type Process = ServerProcess<Followers>;
+
+pub(crate) type WeakProcess = WeakServerProcess<Followers>;
 
 /// The connections that follow a process, and what is held for the one that controls it.
 #[derive(Debug)]
@@ -66,10 +71,10 @@ pub(crate) trait ProcessOwner: Owner<Followers> {
     fn controller(&self, connection: ConnectionId) -> Option<Viewer>;
 
     /// Returns whether it still has a process.
-    fn has(&self, process: &Arc<Process>) -> bool;
+    fn has(&self, process: &Process) -> bool;
 
     /// Forgets a closed process: frees its id and drops its output.
-    fn forget(&self, process: &Arc<Process>);
+    fn forget(&self, process: &Process);
 }
 
 impl Followers {
@@ -99,20 +104,21 @@ impl Followers {
 
 impl Audience for Followers {
     type Caller = Responder;
-    type Log = ServerLog;
+    type State = dyn ServedState;
+    type Handle = Process;
     type Owner = dyn ProcessOwner;
 
     fn hold(
         &mut self,
-        log: &ServerLog,
-        spec: &Spec,
+        state: &Self::State,
+        rules: &ChildRules,
         limits: &Limits,
         holding: Holding,
         now: Instant,
     ) -> Hold {
-        match spec.overflow {
+        match rules.overflow {
             Overflow::Evict => Hold::Nothing,
-            Overflow::Pause | Overflow::Hold => self.control.hold(log, spec, limits, holding, now),
+            Overflow::Pause | Overflow::Hold => self.control.hold(state.log(), rules, limits, holding, now),
         }
     }
 
@@ -128,22 +134,24 @@ impl Audience for Followers {
         self.control.end_of(seq)
     }
 
-    fn hold_changes_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
-        self.control.hold_ends_at(spec, limits)
+    fn hold_changes_at(&self, rules: &ChildRules, limits: &Limits) -> Option<Instant> {
+        self.control.hold_ends_at(rules, limits)
     }
 
-    fn on_events(process: &Arc<Process>, state: &mut ProcessState<Self>) {
+    fn on_events(process: &Process, state: &mut ProcessState<Self>) {
         follow::queue(process, state);
     }
 
-    fn has_large_backlog(&self, log: &ServerLog) -> bool {
-        self.follows.iter().any(|follow| follow.has_large_backlog(log))
+    fn has_large_backlog(&self, state: &Self::State) -> bool {
+        self.follows.iter().any(|follow| follow.has_large_backlog(state.log()))
     }
 
     fn on_abandoned(&mut self) {
         self.control.on_abandoned();
     }
 }
+
+impl ServerAudience for Followers {}
 
 impl Caller for Responder {
     fn is_disconnected(&self) -> bool {
@@ -165,25 +173,28 @@ impl Caller for Responder {
 
 impl Process {
     /// Forgets the process after `ttl`; replaces any earlier deadline.
-    pub(crate) fn forget_after(self: &Arc<Self>, ttl: Duration) {
+    pub(crate) fn forget_after(&self, ttl: Duration) {
         let Some(at) = Instant::now().checked_add(ttl) else { return };
-        let deadline = self.host().deadlines().add(self, at);
+        let deadline = match self {
+            Process::Local(process) => self.host().deadlines().add(process, at),
+            Process::Remote(process) => self.host().deadlines().add(process, at),
+        };
         let earlier = self.state().audience.deadline.replace(deadline);
         drop(earlier);
     }
 
     /// Returns whether its session has no longer this process.
-    pub(crate) fn is_forgotten(self: &Arc<Self>) -> bool {
+    pub(crate) fn is_forgotten(&self) -> bool {
         self.owner().is_none_or(|owner| !owner.has(self))
     }
 
     /// Forgets the closed process, unless a connected client has not received everything, or one that holds output has
     /// not acknowledged it; then it is forgotten as soon as the client has.
-    pub(crate) fn forget_if_settled(self: &Arc<Self>) {
+    pub(crate) fn forget_if_settled(&self) {
         let Some(owner) = self.owner() else { return };
         let mut state = self.state();
-        let ProcessState { audience, log, .. } = &mut *state;
-        audience.overdue = audience.is_awaited(log, &self.spec);
+        let ProcessState { audience, kind, .. } = &mut *state;
+        audience.overdue = audience.is_awaited(kind.log(), &self.spec().rules);
         let is_settled = !audience.overdue;
         if !is_settled {
             audience.want_mark();
@@ -197,22 +208,23 @@ impl Process {
     /// Returns whether no connected client still waits for output.
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.state();
-        !state.audience.is_awaited(&state.log, &self.spec)
+        !state.audience.is_awaited(state.kind.log(), &self.spec().rules)
     }
 }
 
-impl Expire for Process {
+impl<K: ServedKind<Followers>> Expire for Engine<Followers, K> {
     fn expire(self: Arc<Self>) {
-        self.forget_if_settled();
+        K::handle(&self).forget_if_settled();
     }
 
     fn make_way(self: Arc<Self>) -> bool {
-        if self.is_spared() {
+        let process = K::handle(&self);
+        if process.is_spared() {
             return false;
         }
-        match (self.standing(), self.owner()) {
-            (Standing::Replaced, Some(owner)) => owner.forget(&self),
-            _ => self.forget_if_settled(),
+        match (process.standing(), process.owner()) {
+            (Standing::Replaced, Some(owner)) => owner.forget(&process),
+            _ => process.forget_if_settled(),
         }
         true
     }

@@ -164,12 +164,12 @@ impl Session {
         self.host.tags().tag(self.number, 0)
     }
 
-    pub(crate) fn process(&self, id: &str) -> Option<Arc<Process>> {
+    pub(crate) fn process(&self, id: &str) -> Option<Process> {
         self.processes().by_id.get(id).cloned()
     }
 
     /// Returns the process that a request is for, unless it was restarted since.
-    pub(crate) fn process_of(&self, id: &str, incarnation: Option<u64>) -> Result<Arc<Process>, RpcError> {
+    pub(crate) fn process_of(&self, id: &str, incarnation: Option<u64>) -> Result<Process, RpcError> {
         let process = self.process(id).ok_or_else(|| unknown_process(id))?;
         process.check_incarnation(incarnation)?;
         Ok(process)
@@ -202,7 +202,7 @@ impl Session {
         Ok(remex_proto::call::Empty {})
     }
 
-    pub(crate) fn all_processes(&self) -> Vec<Arc<Process>> {
+    pub(crate) fn all_processes(&self) -> Vec<Process> {
         self.processes().by_id.values().cloned().collect()
     }
 
@@ -269,7 +269,7 @@ impl Session {
         mut request: wire::Start,
         entry: Entry<'_>,
         bounds: &StartBounds,
-    ) -> Result<(Arc<Process>, Command), RpcError> {
+    ) -> Result<(Process, Command), RpcError> {
         self.host.starts().check_any()?;
         let limits = self.host.limits();
         let place = self.place_of(&request)?;
@@ -282,10 +282,11 @@ impl Session {
             login.apply(&mut request);
         }
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
-        let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
+        let placement = Placement { owner, host: &self.host, account: &self.account, tag };
         let followers = entry.followers(&request.process_id);
-        let (process, command) = Process::prepare(request, bounds.start_floor(), placement, followers)?;
-        self.owner.keep_open(&process, entry.replaced().map(|old| &**old))?;
+        let (process, command) =
+            Process::prepare(request, bounds.start_floor(), placement, place, followers)?;
+        self.owner.keep_open(&process, entry.replaced())?;
         let _changing = self.changing();
         let viewer = match &entry {
             Entry::New(connection) => Some(self.controller(*connection).ok_or_else(not_attached)?),
@@ -298,8 +299,8 @@ impl Session {
         self.check_starts(&processes)?;
         let known = processes.by_id.get(&process.id);
         let replaced = entry.replaced();
-        if let Some(known) = known.filter(|known| replaced.is_none_or(|old| !Arc::ptr_eq(old, known))) {
-            let mismatch = known.spec.start_id.is_some() && process.spec.start_id.is_some();
+        if let Some(known) = known.filter(|known| replaced.is_none_or(|old| !old.is(known))) {
+            let mismatch = known.spec().start_id.is_some() && process.spec().start_id.is_some();
             let kind = if mismatch { ErrorKind::StartIdMismatch } else { ErrorKind::ProcessExists };
             return Err(RpcError::new(kind, format!("process {} already exists", process.id)).with_hint(
                 "choose another `processId`; an ended process keeps its id while its output is retained",
@@ -313,7 +314,7 @@ impl Session {
             }
         }
         process.set_live(true);
-        processes.by_id.insert(process.id.clone(), Arc::clone(&process));
+        processes.by_id.insert(process.id.clone(), process.clone());
         Ok((process, command.with_snapshot(snapshot)))
     }
 
@@ -352,7 +353,7 @@ impl Session {
     /// Returns the closed process that can be forgotten first, if it is among the oldest `looked_at`.
     ///
     /// A connected client has been sent everything; for one that is away, what is held stays.
-    fn oldest_closed(&self, looked_at: usize) -> Option<Arc<Process>> {
+    fn oldest_closed(&self, looked_at: usize) -> Option<Process> {
         let is_attached = self.subscribers().controller.is_some();
         let processes = self.processes();
         processes.oldest_free(looked_at, is_attached)
@@ -398,7 +399,7 @@ impl Owner<Followers> for Session {
 
     fn on_started(
         &self,
-        process: &Arc<Process>,
+        process: &Process,
         start_id: Option<&str>,
         started: wire::Started,
         caller: Option<Responder>,
@@ -408,7 +409,7 @@ impl Owner<Followers> for Session {
         if let Some(mut caller) = caller {
             match caller.take_told() {
                 Some(told) => drop(told.send(Ok(Some(started)))),
-                None => caller.ok_then(started, AfterSend::Follow(Arc::clone(process) as _)),
+                None => caller.ok_then(started, AfterSend::Follow(process.source())),
             }
         }
         self.notify(Capability::ProcessStarted, |session_id| wire::StartedNote {
@@ -422,7 +423,7 @@ impl Owner<Followers> for Session {
         }
     }
 
-    fn on_start_failed(&self, process: &Arc<Process>, start_id: Option<&str>, error: &RpcError) {
+    fn on_start_failed(&self, process: &Process, start_id: Option<&str>, error: &RpcError) {
         self.on_broken(process);
         self.finish_start(start_id, &Err(error.clone()));
     }
@@ -436,7 +437,7 @@ impl Owner<Followers> for Session {
         });
     }
 
-    fn on_broken(&self, process: &Arc<Process>) {
+    fn on_broken(&self, process: &Process) {
         let mut processes = self.processes();
         if process.set_live(false) && process.standing() != Standing::Leaving {
             processes.live -= 1;
@@ -450,7 +451,7 @@ impl Owner<Followers> for Session {
         self.host.notify_activity();
     }
 
-    fn on_closed(&self, process: &Arc<Process>) {
+    fn on_closed(&self, process: &Process) {
         let limits = self.host.limits();
         let mut processes = self.processes();
         if !process.set_live(false) {
@@ -467,15 +468,15 @@ impl Owner<Followers> for Session {
             drop(processes);
             return self.closed_one.notify_waiters();
         }
-        processes.closed.push_back(Arc::clone(process));
-        processes.closed_weight += process.spec.weight;
+        processes.closed.push_back(process.clone());
+        processes.closed_weight += process.spec().weight;
         while let Some(oldest) = processes.excess(&limits) {
             processes.forget(&oldest);
             self.delete_log(oldest);
         }
         drop(processes);
-        process.forget_after(process.spec.closed_ttl.max(process.spared_for()));
-        if let Some(durable) = self.host.durable().filter(|_| process.is_durable()) {
+        process.forget_after(process.spec().closed_ttl.max(process.spared_for()));
+        if let (Some(durable), Process::Remote(process)) = (self.host.durable(), process) {
             durable.add_closed(&self.id, process);
         }
         self.closed_one.notify_waiters();
@@ -503,14 +504,14 @@ impl ProcessOwner for Session {
         Some(subscriber.viewer(None))
     }
 
-    fn has(&self, process: &Arc<Process>) -> bool {
+    fn has(&self, process: &Process) -> bool {
         let processes = self.processes();
-        processes.has(process) || processes.closed.iter().any(|closed| Arc::ptr_eq(closed, process))
+        processes.has(process) || processes.closed.iter().any(|closed| closed.is(process))
     }
 
-    fn forget(&self, process: &Arc<Process>) {
+    fn forget(&self, process: &Process) {
         self.processes().forget(process);
-        self.delete_log(Arc::clone(process));
+        self.delete_log(process.clone());
         self.host.notify_activity();
     }
 }

@@ -3,7 +3,6 @@
 use std::{
     fs,
     mem::MaybeUninit,
-    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -134,7 +133,7 @@ async fn the_oldest_of_many_closed_processes_is_forgotten() {
 async fn a_process_forgotten_early_releases_its_memory_at_once() {
     let test = TestServer::with(Limits { closed_processes: 1, ..Limits::default() }).await;
     let mut client = test.client().await;
-    let mut forgotten = Weak::new();
+    let mut forgotten = None;
     for id in ["a", "b"] {
         let mut start = start_params(id, "echo; read line");
         start["output"] = json!({"retainMs": 3_600_000});
@@ -143,14 +142,14 @@ async fn a_process_forgotten_early_releases_its_memory_at_once() {
             let [session] = &test.server.sessions().all_of(&Identity::Owner)[..] else {
                 panic!("one session")
             };
-            forgotten = Arc::downgrade(&session.process(id).unwrap());
+            forgotten = Some(session.process(id).unwrap().downgrade());
         }
         client.call("process/closeStdin", json!({"processId": id})).await.unwrap();
         client.note("process/closed", id).await;
         client.call("process/read", json!({"processId": id})).await.unwrap();
     }
     let deadline = Instant::now() + PATIENCE;
-    while forgotten.upgrade().is_some() {
+    while forgotten.as_ref().is_some_and(|process| process.upgrade().is_some()) {
         assert!(Instant::now() < deadline, "the forgotten process is still in memory");
         tokio::task::yield_now().await;
     }

@@ -10,7 +10,7 @@ use remex_proto::{process::Overflow, state::output_log::Hold};
 
 use super::{Keeper, Kept, LinkCaller};
 use crate::{
-    engine::{Audience, DiskLogWriter, Engine, Holding, ProcessState, Spec, SyncJob, SyncStep},
+    engine::{Audience, ChildRules, Holding, KeeperAudience, KeeperState, ProcessState, SyncJob, SyncStep},
     state::keeper_link::message::Key,
 };
 
@@ -38,31 +38,32 @@ impl Announcer {
 
 impl Audience for Announcer {
     type Caller = LinkCaller;
-    type Log = DiskLogWriter;
+    type State = KeeperState<Self>;
+    type Handle = Arc<Kept>;
     type Owner = Keeper;
 
     fn hold(
         &mut self,
-        _log: &DiskLogWriter,
-        spec: &Spec,
+        _state: &KeeperState<Self>,
+        rules: &ChildRules,
         _limits: &Limits,
         _holding: Holding,
         _now: Instant,
     ) -> Hold {
         // What exactly is held the log knows from the server.
-        match spec.overflow {
+        match rules.overflow {
             Overflow::Evict => Hold::Nothing,
             _ if self.is_abandoned => Hold::Nothing,
             _ => Hold::After(0),
         }
     }
 
-    fn hold_changes_at(&self, _spec: &Spec, _limits: &Limits) -> Option<Instant> {
+    fn hold_changes_at(&self, _rules: &ChildRules, _limits: &Limits) -> Option<Instant> {
         Some(Instant::now() + RECHECK)
     }
 
-    fn on_events(process: &Arc<Engine<Self>>, state: &mut ProcessState<Self>) {
-        match state.log.begin_sync() {
+    fn on_events(process: &Arc<Kept>, state: &mut ProcessState<Self>) {
+        match state.kind.log.begin_sync() {
             SyncStep::Run(job) => sync(process, state, job),
             // It announces them when it ends.
             SyncStep::Wait => {}
@@ -70,18 +71,20 @@ impl Audience for Announcer {
         }
     }
 
-    fn on_change(process: &Arc<Engine<Self>>, state: &mut ProcessState<Self>) {
+    fn on_change(process: &Arc<Kept>, state: &mut ProcessState<Self>) {
         Self::on_events(process, state);
     }
 
-    fn has_large_backlog(&self, log: &DiskLogWriter) -> bool {
-        log.unannounced() >= GATHER_BYTES
+    fn has_large_backlog(&self, state: &KeeperState<Self>) -> bool {
+        state.log.unannounced() >= GATHER_BYTES
     }
 
     fn on_abandoned(&mut self) {
         self.is_abandoned = true;
     }
 }
+
+impl KeeperAudience for Announcer {}
 
 /// Announces a process when the link has room.
 fn queue(process: &Arc<Kept>, state: &mut ProcessState<Announcer>) {
@@ -108,11 +111,11 @@ fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: Box<SyncJob>)
             let mut state = process.state();
             // Once: after that, every sync fails.
             if let Err(error) = &waited
-                && !state.log.has_sync_failed()
+                && !state.kind.log.has_sync_failed()
             {
                 tracing::error!(%error, process = %process.id, "cannot sync a log: output may not survive a power failure");
             }
-            if let SyncStep::Run(job) = state.log.end_sync(job, &waited) {
+            if let SyncStep::Run(job) = state.kind.log.end_sync(job, &waited) {
                 next = Some(job);
             }
             queue(&process, &mut state);

@@ -25,7 +25,7 @@ use super::{
     space::{log_options, session_of},
 };
 use crate::{
-    engine::{DiskLogWriter, Place, Placement, ProcessRecord, broken},
+    engine::{DiskLogWriter, Placement, ProcessRecord, broken},
     state::{
         durable::DESCRIPTION,
         keeper_link::message::{Key, Quotas},
@@ -237,7 +237,6 @@ impl Keeper {
             host: &self.host,
             account: &self.account,
             tag: process.tag,
-            place: Place::Here,
         };
         let (process, running) = Kept::resume_left(process, placement, log, announcer)?;
         let entry = Entry {

@@ -14,12 +14,14 @@ use remex_log::Bookmark;
 use remex_proto::{
     process::{Produced, SeekTo, Sought},
     state::{
-        output::Point,
-        output_log::{Cursor, Gap, Next, Seq},
+        output::{Hold, Point},
+        output_log::{Cursor, Gap, Next, Seq, Snapshot},
     },
 };
 
-use super::{Block, LogReader, LogState, Unread, ends::Ends, stored::StoredLog, view::View};
+use super::{
+    Block, LogReader, LogState, ProcessLog, ServerLog, Unread, ends::Ends, stored::StoredLog, view::View,
+};
 use crate::state::keeper_link::message::{ExitRecord, FreshChunk, Progress};
 
 /// How much of the newest output is kept in memory.
@@ -97,7 +99,7 @@ impl DiskLogView {
     }
 
     /// Returns the log as it is now, to read its files without holding up anything else.
-    pub(crate) fn stored(&self) -> StoredLog {
+    pub(crate) fn files(&self) -> StoredLog {
         StoredLog::new(&self.dir, self.view.clone())
     }
 
@@ -115,7 +117,7 @@ impl DiskLogView {
     /// Returns what reads the output after `cursor` from the files; then [`keep`](Self::keep) it.
     pub(crate) fn load(&self, cursor: Cursor) -> Load {
         let bookmark = self.bookmarks.iter().find(|bookmark| bookmark.seq() == cursor.seq).copied();
-        Load { log: self.stored(), cursor, bookmark }
+        Load { log: self.files(), cursor, bookmark }
     }
 
     /// Remembers where the output ends that was read, and where its reader goes on.
@@ -137,20 +139,10 @@ impl DiskLogView {
         self.loaded.push(Arc::clone(&loaded.block));
     }
 
-    /// Frees the output that was read for readers that have taken it.
-    pub(crate) fn release(&mut self) {
-        self.loaded.retain(|block| Arc::strong_count(block) > 1);
-    }
-
     /// Returns whether the event after `seq` is not in memory for all readers.
     pub(crate) fn is_on_disk_only(&self, seq: Seq) -> bool {
         let next = seq.saturating_add(1).max(self.view.first_seq());
         next <= self.view.newest() && self.view.end_event(next).is_none() && self.index_of(next).is_none()
-    }
-
-    /// Returns whether there is output, or a gap, after event `seq`.
-    pub(crate) fn has_output_after(&self, seq: Seq) -> bool {
-        self.view.has_output_after(seq)
     }
 
     /// Remembers where events end.
@@ -199,11 +191,6 @@ impl DiskLogView {
         self.evicted_bytes()
     }
 
-    /// Returns why what was announced may not survive a power failure, if that was promised.
-    pub(crate) fn sync_failure(&self) -> Option<&String> {
-        self.view.known.sync_failure.as_ref()
-    }
-
     /// Returns the newest event up to `seq` whose end is known without reading, and the bytes of output up to it.
     pub(crate) fn known_end_by(&self, seq: Seq) -> Point {
         if seq >= self.view.newest() {
@@ -224,24 +211,6 @@ impl DiskLogView {
         self.recent.get(index).is_some_and(|recent| recent.chunk.seq == seq).then_some(index)
     }
 
-    /// Returns the length of the output at `cursor`, as far as that is in memory.
-    pub(super) fn known_len(&self, cursor: &Cursor) -> Option<usize> {
-        if let Some((next, _)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
-            return match next {
-                Next::Output { bytes, .. } => Some(bytes.len()),
-                Next::Gap(_) | Next::Exited(_) | Next::Closed(_) => None,
-            };
-        }
-        match self.view.next(&mut cursor.clone()) {
-            Some(Some(Next::Exited(_) | Next::Closed(_))) => Some(0),
-            Some(_) => None,
-            None => {
-                let recent = self.recent.get(self.index_of(cursor.seq + 1)?)?;
-                Some(recent.chunk.bytes.len())
-            }
-        }
-    }
-
     fn position_after(&self, seq: Seq) -> Cursor {
         let next = || self.index_of(seq + 1).and_then(|index| self.recent.get(index));
         let offset = self
@@ -252,27 +221,8 @@ impl DiskLogView {
         Cursor { seq, offset }
     }
 
-    /// Returns the newest event that is known to end at or before `offset`.
-    pub(super) fn seq_ending_by(&self, offset: u64) -> Seq {
-        if offset >= self.view.total() {
-            return self.view.newest();
-        }
-        let Progress { first_seq, first_offset, .. } = self.view.known;
-        let oldest = if first_offset <= offset { first_seq - 1 } else { 0 };
-        self.ends.by_offset(offset).map_or(oldest, |(seq, _)| seq.max(oldest))
-    }
-
-    pub(super) fn first_offset(&self) -> u64 {
-        self.view.known.first_offset
-    }
-
-    pub(super) fn memory(&self) -> usize {
-        let loaded = self.loaded.iter().map(|block| block.memory()).sum::<usize>();
-        self.recent_bytes + self.recent.capacity() * size_of::<Recent>() + self.ends.memory() + loaded
-    }
-
     /// Forgets what is on disk as well, except what readers are about to take.
-    pub(super) fn free_memory(&mut self) {
+    fn free_memory(&mut self) {
         (self.recent, self.recent_bytes, self.bookmarks) = (VecDeque::new(), 0, VecDeque::new());
         // While the process runs, what was received is found by the ends.
         if self.view.known.is_closed {
@@ -351,6 +301,77 @@ impl LogReader for DiskLogView {
     fn gap(&self, cursor: &Cursor) -> Option<Gap> {
         let gap = self.view.gap(cursor)?;
         self.loaded.iter().all(|block| block.next(cursor).is_none()).then_some(gap)
+    }
+}
+
+impl ProcessLog for DiskLogView {
+    fn memory(&self) -> usize {
+        let loaded = self.loaded.iter().map(|block| block.memory()).sum::<usize>();
+        self.recent_bytes + self.recent.capacity() * size_of::<Recent>() + self.ends.memory() + loaded
+    }
+}
+
+impl ServerLog for DiskLogView {
+    fn disk(&mut self) -> Option<&mut DiskLogView> {
+        Some(self)
+    }
+
+    fn stored(&self) -> Option<StoredLog> {
+        Some(self.files())
+    }
+
+    fn snapshot(&self, _max_bytes: usize) -> Result<Snapshot, Unread> {
+        Err(Unread::OnDisk)
+    }
+
+    fn sync_failure(&self) -> Option<&String> {
+        self.view.known.sync_failure.as_ref()
+    }
+
+    fn known_len(&self, cursor: &Cursor) -> Option<usize> {
+        if let Some((next, _)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
+            return match next {
+                Next::Output { bytes, .. } => Some(bytes.len()),
+                Next::Gap(_) | Next::Exited(_) | Next::Closed(_) => None,
+            };
+        }
+        match self.view.next(&mut cursor.clone()) {
+            Some(Some(Next::Exited(_) | Next::Closed(_))) => Some(0),
+            Some(_) => None,
+            None => {
+                let recent = self.recent.get(self.index_of(cursor.seq + 1)?)?;
+                Some(recent.chunk.bytes.len())
+            }
+        }
+    }
+
+    fn seq_ending_by(&self, offset: u64) -> Seq {
+        if offset >= self.view.total() {
+            return self.view.newest();
+        }
+        let Progress { first_seq, first_offset, .. } = self.view.known;
+        let oldest = if first_offset <= offset { first_seq - 1 } else { 0 };
+        self.ends.by_offset(offset).map_or(oldest, |(seq, _)| seq.max(oldest))
+    }
+
+    fn has_output_after(&mut self, seq: Seq) -> bool {
+        self.view.has_output_after(seq)
+    }
+
+    fn note_end(&mut self, end: Point) {
+        self.learn_ends([(end.seq, end.offset)].into_iter());
+    }
+
+    fn first_offset(&self) -> u64 {
+        self.view.known.first_offset
+    }
+
+    fn give_up(&mut self, _hold: Hold) {
+        self.free_memory();
+    }
+
+    fn release(&mut self) {
+        self.loaded.retain(|block| Arc::strong_count(block) > 1);
     }
 }
 

@@ -6,15 +6,12 @@ use remex_log::{Cause, Options, Quota, Recovered, Room, Writer};
 use remex_proto::{
     Blob,
     process::Produced,
-    state::{
-        output::{Hold, Point, Seq, Stream},
-        output_log::Snapshot,
-    },
+    state::output::{Hold, Point, Seq, Stream},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Fill, LogState, LogWriter, ProcessLog, Unread,
+    Fill, LogState, LogWriter, ProcessLog,
     synced::{Syncing, failure},
 };
 use crate::state::keeper_link::message::{ExitRecord, FreshChunk, Lack, Progress, Rules};
@@ -322,23 +319,7 @@ impl LogState for DiskLogWriter {
 }
 
 impl ProcessLog for DiskLogWriter {
-    fn writer(&mut self) -> Option<&mut dyn LogWriter> {
-        Some(self)
-    }
-
-    fn snapshot(&self, _max_bytes: usize) -> Result<Snapshot, Unread> {
-        Err(Unread::OnDisk)
-    }
-
-    fn give_up(&mut self, _hold: Hold) {}
-
-    fn release(&mut self) {}
-
     fn memory(&self) -> usize {
-        self.fresh.bytes
-    }
-
-    fn footprint(&self) -> usize {
         self.fresh.bytes
     }
 }

@@ -5,12 +5,12 @@ use std::io;
 use remex_proto::{
     process::{Produced, SeekTo, Sought},
     state::{
-        output::{Cursor, Gap, Hold, Seq, Stream},
-        output_log::{Next, OutputLog},
+        output::{Cursor, Gap, Hold, Point, Seq, Stream},
+        output_log::{Next, OutputLog, Snapshot},
     },
 };
 
-use super::{Fill, LogReader, LogState, LogWriter, Unread};
+use super::{DiskLogView, Fill, LogReader, LogState, LogWriter, ProcessLog, ServerLog, StoredLog, Unread};
 use crate::state::keeper_link::message::ExitRecord;
 
 impl LogState for OutputLog {
@@ -124,4 +124,64 @@ impl LogWriter for OutputLog {
     fn lacks_space(&self) -> bool {
         false
     }
+}
+
+impl ProcessLog for OutputLog {
+    fn memory(&self) -> usize {
+        self.memory()
+    }
+
+    fn footprint(&self) -> usize {
+        self.footprint()
+    }
+}
+
+impl ServerLog for OutputLog {
+    fn disk(&mut self) -> Option<&mut DiskLogView> {
+        None
+    }
+
+    fn stored(&self) -> Option<StoredLog> {
+        None
+    }
+
+    fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, Unread> {
+        Ok(self.snapshot(max_bytes)?)
+    }
+
+    fn sync_failure(&self) -> Option<&String> {
+        None
+    }
+
+    fn known_len(&self, cursor: &Cursor) -> Option<usize> {
+        self.peek_len(cursor)
+    }
+
+    fn seq_ending_by(&self, offset: u64) -> Seq {
+        self.seq_ending_by(offset)
+    }
+
+    fn has_output_after(&mut self, seq: Seq) -> bool {
+        let mut cursor = self.cursor_after(seq);
+        loop {
+            if self.gap(&cursor).is_some() || OutputLog::peek_len(self, &cursor).is_some_and(|len| len > 0) {
+                return true;
+            }
+            if self.next(&mut cursor).is_none() {
+                return false;
+            }
+        }
+    }
+
+    fn note_end(&mut self, _end: Point) {}
+
+    fn first_offset(&self) -> u64 {
+        self.evicted_bytes()
+    }
+
+    fn give_up(&mut self, hold: Hold) {
+        self.give_up(hold);
+    }
+
+    fn release(&mut self) {}
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::{
-        Audience, Engine, Owner as _, Spec,
+        ChildRules, Owner as _, RemoteProcess, ServerAudience, Spec,
         footprint::Texts,
         start::{Confined, started_reply},
         start_request::StartRequest,
@@ -64,17 +64,19 @@ impl Description {
             cwd: self.cwd.clone(),
             home: OnceLock::new(),
             user: self.user.clone(),
-            tty: self.tty,
             labels: self.labels.clone(),
             asked_at_ms: self.asked_at_ms,
-            overflow: self.overflow,
             closed_ttl: Duration::from_millis(self.closed_ttl_ms),
-            // The keeper knows.
-            linger: None,
-            timeout: None,
-            idle_timeout: None,
-            timeout_grace: None,
-            retain_bytes: usize::try_from(self.retain_bytes).unwrap_or(usize::MAX),
+            rules: ChildRules {
+                tty: self.tty,
+                overflow: self.overflow,
+                // The keeper knows.
+                linger: None,
+                timeout: None,
+                idle_timeout: None,
+                timeout_grace: None,
+                retain_bytes: usize::try_from(self.retain_bytes).unwrap_or(usize::MAX),
+            },
             start_id: self.start_id.clone(),
             incarnation: self.incarnation,
             // The keeper knows.
@@ -83,22 +85,22 @@ impl Description {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
     /// Describes the process for a later server.
     pub(in crate::engine) fn describe(&self, owner: &A::Owner, confined: Confined) -> Description {
-        let spec = &self.spec;
+        let spec = &self.kind.served.spec;
         Description {
             session: owner.id().to_owned(),
             id: self.id.to_string(),
             argv: spec.argv.clone(),
             cwd: spec.cwd().clone(),
             user: spec.user.clone(),
-            tty: spec.tty,
+            tty: spec.rules.tty,
             labels: spec.labels.clone(),
             asked_at_ms: spec.asked_at_ms,
-            overflow: spec.overflow,
+            overflow: spec.rules.overflow,
             closed_ttl_ms: ms(spec.closed_ttl),
-            retain_bytes: spec.retain_bytes as u64,
+            retain_bytes: spec.rules.retain_bytes as u64,
             start_id: spec.start_id.clone(),
             incarnation: spec.incarnation,
             number: self.tag.process(),

@@ -11,7 +11,7 @@ use remex_proto::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Audience, Engine, Place};
+use super::{Remote, RemoteProcess, ServerAudience};
 use crate::{
     engine::{Caller as _, Lifecycle, Request, terminate},
     shared::host::Phase,
@@ -27,7 +27,7 @@ const LOOKING_PATIENCE: Duration = Duration::from_secs(4);
 /// Nothing announces that a child has started or ended.
 const TIME_BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
     /// Ends the process without the keeper, unless that answers the request in time: then what this returns has to be
     /// dropped. The keeper learns of the end when it goes on.
     pub(super) fn insist(self: &Arc<Self>, number: RequestNumber) -> oneshot::Sender<()> {
@@ -50,15 +50,15 @@ impl<A: Audience> Engine<A> {
     async fn end_without_keeper(self: &Arc<Self>, number: RequestNumber) {
         let (request, running, pid) = {
             let mut state = self.state();
-            let request = state.forwarded.requests.remove(&number).map(|unanswered| unanswered.request);
+            let request = state.kind.forwarded.requests.remove(&number).map(|unanswered| unanswered.request);
             let pid = match &state.lifecycle {
-                Lifecycle::Running { child, .. } => Some(child.pid()),
+                Lifecycle::Running { pid, .. } => Some(*pid),
                 _ => None,
             };
             (request, state.exit.is_none(), pid)
         };
         let Some(request) = request else { return };
-        let Place::Keeper { link, .. } = &self.place else { return };
+        let Remote { link, .. } = &self.kind;
         let keeper = link.pid();
         tracing::warn!(process = %self.id, keeper, "the keeper does not answer; ending a process without it");
         let (mode, scope, caller) = match request {
@@ -96,7 +96,7 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-impl<A: Audience> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
     /// Fails if the keeper has children that hide which process they come from: it alone could tell.
     async fn check_hidden(&self, keeper: u32) -> Result<(), RpcError> {
         let Some(mut children) = HiddenChildren::new(keeper, self.tag) else { return Ok(()) };

@@ -2,26 +2,30 @@
 
 use std::sync::Arc;
 
-use super::{Audience, Engine, ProcessState, ServerLog, judge_stored};
+use super::{ProcessState, RemoteProcess, RemoteState, ServerAudience, judge_stored};
 use crate::{
     engine::{Backoff, LogState as _},
     state::keeper_link::message::Progress,
 };
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
     /// Records how far the process has come; an exit perhaps later, because files are not read here: this is called by
     /// the one task that receives the messages of the keeper.
-    pub(super) fn on_progress(self: &Arc<Self>, state: &mut ProcessState<A>, progress: Progress) {
-        if let Some(judged) = &mut state.forwarded.judged {
+    pub(super) fn on_progress(
+        self: &Arc<Self>,
+        state: &mut ProcessState<A, RemoteState<A::Caller>>,
+        progress: Progress,
+    ) {
+        if let Some(judged) = &mut state.kind.forwarded.judged {
             // It says everything that the earlier one says, except for output, which is in the files.
             **judged = Progress { fresh: Vec::new(), ..progress };
             return;
         }
-        let confined = state.forwarded.confined;
-        if progress.exited.is_none() || state.log.exited().is_some() {
+        let confined = state.kind.forwarded.confined;
+        if progress.exited.is_none() || state.kind.log.exited().is_some() {
             return self.apply(state, progress);
         }
-        let Some(mut log) = state.log.disk().map(|view| view.stored_at(&progress)) else { return };
+        let mut log = state.kind.log.stored_at(&progress);
         if let Some(exit) = progress.exit.clone()
             && state.exit.is_none()
         {
@@ -30,7 +34,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
         if state.judge_kept(confined) {
             return self.apply(state, progress);
         }
-        state.forwarded.judged = Some(Box::new(progress));
+        state.kind.forwarded.judged = Some(Box::new(progress));
         let process = Arc::clone(self);
         self.host.spawn(async move {
             let mut backoff = Backoff::default();
@@ -47,7 +51,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
             };
             let mut state = process.state();
             state.set_denied(is_denied);
-            if let Some(progress) = state.forwarded.judged.take() {
+            if let Some(progress) = state.kind.forwarded.judged.take() {
                 process.apply(&mut state, *progress);
             }
         });

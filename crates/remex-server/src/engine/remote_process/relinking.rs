@@ -7,7 +7,8 @@ use std::sync::Arc;
 use remex_proto::{ErrorKind, RpcError};
 
 use super::{
-    Audience, Engine, Place, ProcessState, ServerLog, Telling, Unanswered, asked, forget_unrepeatable,
+    ProcessState, Remote, RemoteProcess, RemoteState, ServerAudience, Telling, Unanswered, asked,
+    forget_unrepeatable,
 };
 use crate::{
     engine::{Caller as _, Lifecycle, LogState as _, Request},
@@ -17,20 +18,20 @@ use crate::{
     },
 };
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
     /// Goes on over the connection `epoch`, whose keeper has this of the process; `None` if it does not know it.
     pub(super) fn synchronize(self: Arc<Self>, epoch: Epoch, kept: Option<KeptProcess>) {
         let mut state = self.state();
-        if state.forwarded.epoch >= epoch {
+        if state.kind.forwarded.epoch >= epoch {
             // It was started over this connection.
             return;
         }
-        state.forwarded.epoch = epoch;
+        state.kind.forwarded.epoch = epoch;
         let Some(kept) = kept else { return self.on_unknown(state) };
         if let Some(started) = kept.started {
-            state.forwarded.finish_start(Ok(started));
+            state.kind.forwarded.finish_start(Ok(started));
         }
-        state.forwarded.hold = kept.hold;
+        state.kind.forwarded.hold = kept.hold;
         self.on_progress(&mut state, kept.progress);
         let dropped = self.send_again(&mut state);
         self.tell_hold(&mut state, Telling::All);
@@ -43,14 +44,14 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     }
 
     /// The keeper has nothing of the process: its start has not arrived, or it has closed and is forgotten.
-    fn on_unknown(self: &Arc<Self>, mut state: crate::engine::StateGuard<'_, A>) {
+    fn on_unknown(self: &Arc<Self>, mut state: crate::engine::StateGuard<'_, A, Remote>) {
         if matches!(state.lifecycle, Lifecycle::Starting(_)) {
             // Whoever waits for the start sends it again.
-            let start = state.forwarded.start.take();
+            let start = state.kind.forwarded.start.take();
             drop(state);
             return drop(start);
         }
-        if state.log.is_closed() {
+        if state.kind.log.is_closed() {
             let dropped = self.send_again(&mut state);
             drop(state);
             return dropped.into_iter().for_each(Undone::answer);
@@ -60,10 +61,10 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     }
 
     /// Sends all requests again that may have been lost, in their order; returns those that must not be repeated.
-    fn send_again(&self, state: &mut ProcessState<A>) -> Vec<Undone<A::Caller>> {
-        let Place::Keeper { link, key } = &self.place else { return Vec::new() };
-        let (mut undone, epoch) = (Vec::new(), state.forwarded.epoch);
-        for (number, unanswered) in std::mem::take(&mut state.forwarded.requests) {
+    fn send_again(&self, state: &mut ProcessState<A, RemoteState<A::Caller>>) -> Vec<Undone<A::Caller>> {
+        let Remote { link, key, .. } = &self.kind;
+        let (mut undone, epoch) = (Vec::new(), state.kind.forwarded.epoch);
+        for (number, unanswered) in std::mem::take(&mut state.kind.forwarded.requests) {
             let Unanswered { mut request, is_sent, _insisting } = unanswered;
             if request.is_input() && request.caller().is_disconnected() {
                 // Its client sends it again.
@@ -79,7 +80,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
             if is_sent {
                 forget_unrepeatable(&mut request);
             }
-            state.forwarded.requests.insert(number, Unanswered { request, is_sent, _insisting });
+            state.kind.forwarded.requests.insert(number, Unanswered { request, is_sent, _insisting });
         }
         undone
     }

@@ -1,17 +1,17 @@
-//! What has to be there for another start of a process of the keeper. Start at [`Engine::check_space`].
+//! What has to be there for another start of a process of the keeper. Start at [`RemoteProcess::check_space`].
 
 use remex_proto::RpcError;
 
 use super::{
-    Audience, Engine, Place, ServerLog,
+    Remote, RemoteProcess, ServerAudience,
     starting::{LINK_PATIENCE, silent_keeper},
 };
 use crate::state::keeper_link::Trial;
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
     /// Checks that there is space for the log of another start; deletes logs of closed processes for it, as that would.
     pub(crate) async fn check_space(&self) -> Result<(), RpcError> {
-        let Place::Keeper { link, key } = &self.place else { return Ok(()) };
+        let Remote { link, key, .. } = &self.kind;
         while !link.is_lost() {
             match link.try_log(*key).await {
                 Trial::Fits => break,
@@ -29,7 +29,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
 
     /// Checks that the keeper of the process responds; if it is gone, another one will.
     pub(crate) async fn check_keeper(&self) -> Result<(), RpcError> {
-        let Place::Keeper { link, .. } = &self.place else { return Ok(()) };
+        let Remote { link, .. } = &self.kind;
         let responds = link.linked_within(LINK_PATIENCE).await && link.status().await.is_some();
         if responds || link.is_lost() { Ok(()) } else { Err(silent_keeper(link.pid(), "")) }
     }

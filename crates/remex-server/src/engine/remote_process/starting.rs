@@ -1,11 +1,11 @@
-//! The start of a process in the keeper, and space for its log. Start at [`Engine::start_in_keeper`].
+//! The start of a process in the keeper, and space for its log. Start at [`RemoteProcess::start_in_keeper`].
 
 use std::{sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::oneshot;
 
-use super::{Audience, Confined, Engine, Place, ServerLog, StartAnswer, lost_start, too_long};
+use super::{Confined, Remote, RemoteProcess, ServerAudience, StartAnswer, lost_start, too_long};
 use crate::{
     engine::Owner as _,
     state::keeper_link::{
@@ -33,7 +33,7 @@ enum Attempted {
     NotArrived,
 }
 
-impl<A: Audience<Log = ServerLog>> Engine<A> {
+impl<A: ServerAudience> RemoteProcess<A> {
     /// Waits for the answer of the keeper to the start in `message`; makes space on the disk if there is too little.
     pub(in crate::engine) async fn start_in_keeper(
         self: &Arc<Self>,
@@ -48,7 +48,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
                 Attempted::Answered(answer) => return answer,
                 Attempted::NotArrived => {
                     attempts += 1;
-                    let Place::Keeper { link, .. } = &self.place else { return Err(lost_start()) };
+                    let Remote { link, .. } = &self.kind;
                     if attempts == MAX_ATTEMPTS || !link.linked_within(LINK_PATIENCE).await {
                         return Err(if link.is_lost() { lost_start() } else { unreachable_keeper() });
                     }
@@ -59,7 +59,7 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
 
     /// Has the keeper delete the log of a closed process; returns whether there is one.
     pub(super) async fn make_space(&self) -> bool {
-        let Place::Keeper { link, .. } = &self.place else { return false };
+        let Remote { link, .. } = &self.kind;
         let (durable, owner) = (self.host.durable(), self.owner.upgrade());
         let Some((durable, owner)) = durable.zip(owner) else { return false };
         let mut deletions = link.deletions();
@@ -71,18 +71,18 @@ impl<A: Audience<Log = ServerLog>> Engine<A> {
     }
 
     async fn try_start_in_keeper(self: &Arc<Self>, message: &ToKeeper, confined: Confined) -> Attempted {
-        let Place::Keeper { link, key } = &self.place else { return Attempted::Answered(Err(lost_start())) };
+        let Remote { link, key, .. } = &self.kind;
         if !link.listen(*key, self) {
             return Attempted::Answered(Err(lost_start()));
         }
         let (sender, answer) = oneshot::channel();
         let sent = {
             let mut state = self.state();
-            state.forwarded.start = Some(sender);
-            state.forwarded.confined = confined;
+            state.kind.forwarded.start = Some(sender);
+            state.kind.forwarded.confined = confined;
             // The keeper knows of the process from this connection on.
-            state.forwarded.epoch = link.epoch();
-            link.send_in(state.forwarded.epoch, message)
+            state.kind.forwarded.epoch = link.epoch();
+            link.send_in(state.kind.forwarded.epoch, message)
         };
         match sent {
             Sent::Yes => {}
@@ -146,12 +146,12 @@ fn unreachable_keeper() -> StartFailure {
 }
 
 /// Gives up a start in the keeper when dropped before the answer.
-struct GivenUp<'a, A: Audience> {
-    process: &'a Engine<A>,
+struct GivenUp<'a, A: ServerAudience> {
+    process: &'a RemoteProcess<A>,
     is_answered: bool,
 }
 
-impl<A: Audience> Drop for GivenUp<'_, A> {
+impl<A: ServerAudience> Drop for GivenUp<'_, A> {
     fn drop(&mut self) {
         if !self.is_answered {
             self.process.abandon_kept();

@@ -1,6 +1,6 @@
 //! What the controlling client has received, and what is therefore held for it.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{collections::VecDeque, time::Instant};
 
 use remex_base::limits::Limits;
 use remex_proto::{
@@ -10,7 +10,7 @@ use remex_proto::{
 
 use super::{Followers, Process, Standing, Viewer, follow::Follow};
 use crate::{
-    engine::{Holding, LogReader as _, LogState as _, ServerLog, Spec},
+    engine::{ChildRules, Holding, ServerLog},
     outbox::ConnectionId,
 };
 
@@ -108,13 +108,13 @@ impl Control {
     }
 
     /// Returns whether a client that is to get every byte has not acknowledged everything, and may still come for it.
-    pub(super) fn is_owed(&self, log: &ServerLog, spec: &Spec) -> bool {
+    pub(super) fn is_owed(&self, log: &dyn ServerLog, rules: &ChildRules) -> bool {
         let is_expected = match self.holder {
             Holder::Attached { .. } => true,
             Holder::Detached { .. } => !self.released,
             Holder::Gone => false,
         };
-        is_expected && spec.overflow == Overflow::Hold && self.lacks(log.next_seq() - 1)
+        is_expected && rules.overflow == Overflow::Hold && self.lacks(log.next_seq() - 1)
     }
 
     /// Returns whether the client has not acknowledged everything up to `seq`.
@@ -277,24 +277,24 @@ impl Control {
     /// Returns what must stay in the log.
     pub(super) fn hold(
         &mut self,
-        log: &ServerLog,
-        spec: &Spec,
+        log: &dyn ServerLog,
+        rules: &ChildRules,
         limits: &Limits,
         holding: Holding,
         now: Instant,
     ) -> Hold {
-        let expires = spec.overflow != Overflow::Hold;
+        let expires = rules.overflow != Overflow::Hold;
         match &self.holder {
             Holder::Gone => return Hold::Nothing,
             Holder::Detached { .. } if self.released => return Hold::Nothing,
             Holder::Detached { since } if expires && now >= *since + limits.resume_hold => {
                 return Hold::Nothing;
             }
-            Holder::Detached { .. } => return Hold::After(self.kept(log, spec, limits)),
+            Holder::Detached { .. } => return Hold::After(self.kept(log, rules, limits)),
             Holder::Attached { .. } => {}
         }
         if let Some(backlog) = self.backlog()
-            && self.backlog_expires_at(spec, limits).is_some_and(|at| now >= at)
+            && self.backlog_expires_at(rules, limits).is_some_and(|at| now >= at)
         {
             let received = backlog.until.max(backlog.beyond);
             self.end_backlog();
@@ -304,17 +304,17 @@ impl Control {
         Hold::After(match holding {
             // Its consumers may still read back what they have not consumed.
             Holding::Least if has_all && self.receipt != Receipt::Consumed => self.received,
-            Holding::Least | Holding::Generous => self.kept(log, spec, limits),
+            Holding::Least | Holding::Generous => self.kept(log, rules, limits),
         })
     }
 
     /// Returns the event after which the client may ask for everything again.
-    fn kept(&self, log: &ServerLog, spec: &Spec, limits: &Limits) -> Seq {
+    fn kept(&self, log: &dyn ServerLog, rules: &ChildRules, limits: &Limits) -> Seq {
         match self.receipt {
             Receipt::Acknowledged => self.received,
             Receipt::Consumed => self.consumed,
             Receipt::Written => {
-                let in_transit = IN_TRANSIT_BYTES.min(spec.retain_bytes as u64 / 2);
+                let in_transit = IN_TRANSIT_BYTES.min(rules.retain_bytes as u64 / 2);
                 let by_bytes = log.seq_ending_by(self.position.1.saturating_sub(in_transit));
                 let by_events = self.received.saturating_sub(limits.retain_events as u64 / 2);
                 by_bytes.max(by_events).min(self.received)
@@ -323,19 +323,19 @@ impl Control {
     }
 
     /// Returns when the backlog of a resumed client that does not read it is no longer held.
-    fn backlog_expires_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
-        if spec.overflow == Overflow::Hold || self.receipt == Receipt::Consumed {
+    fn backlog_expires_at(&self, rules: &ChildRules, limits: &Limits) -> Option<Instant> {
+        if rules.overflow == Overflow::Hold || self.receipt == Receipt::Consumed {
             return None;
         }
         self.backlog().map(|backlog| backlog.last_read + limits.resume_hold)
     }
 
     /// Returns when the hold ends by itself.
-    pub(super) fn hold_ends_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
+    pub(super) fn hold_ends_at(&self, rules: &ChildRules, limits: &Limits) -> Option<Instant> {
         match &self.holder {
-            Holder::Detached { .. } if spec.overflow == Overflow::Hold => None,
+            Holder::Detached { .. } if rules.overflow == Overflow::Hold => None,
             Holder::Detached { since } => Some(*since + limits.resume_hold),
-            Holder::Attached { .. } => self.backlog_expires_at(spec, limits),
+            Holder::Attached { .. } => self.backlog_expires_at(rules, limits),
             Holder::Gone => None,
         }
     }
@@ -349,10 +349,10 @@ impl Followers {
 
     /// Returns whether a client expects what it has not been sent, or with `overflow: "hold"` has not acknowledged, or a
     /// restart relies on it.
-    pub(super) fn is_awaited(&self, log: &ServerLog, spec: &Spec) -> bool {
+    pub(super) fn is_awaited(&self, log: &dyn ServerLog, rules: &ChildRules) -> bool {
         match self.succession.standing {
             Standing::Current => {
-                self.control.is_owed(log, spec) || self.follows.iter().any(|follow| follow.is_waiting(log))
+                self.control.is_owed(log, rules) || self.follows.iter().any(|follow| follow.is_waiting(log))
             }
             Standing::Leaving => true,
             // Nobody can read it any more, or acknowledge what it reads.
@@ -383,7 +383,7 @@ impl Process {
     }
 
     /// Holds nothing for the controller while it is disconnected.
-    pub(crate) fn release(self: &Arc<Self>) {
+    pub(crate) fn release(&self) {
         let overdue = {
             let audience = &mut self.state().audience;
             audience.control.release();
@@ -398,23 +398,19 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, path::PathBuf, sync::OnceLock, time::Duration};
+    use std::time::Duration;
 
-    use remex_proto::{
-        HostPath,
-        state::output_log::{self, OutputLog, Stream},
-    };
+    use remex_proto::state::output_log::{self, OutputLog, Stream};
 
     use super::*;
-    use crate::engine::ProcessLog as _;
 
     const CHUNK: usize = 64;
 
     /// A process and the client that controls it.
     struct Fixture {
         control: Control,
-        log: ServerLog,
-        spec: Spec,
+        log: OutputLog,
+        rules: ChildRules,
         limits: Limits,
         now: Instant,
     }
@@ -424,17 +420,17 @@ mod tests {
             let (limits, now) = (Limits::default(), Instant::now());
             let mut control = Control::default();
             control.attach(1, receipt, 0, now);
-            let log = ServerLog::Memory(OutputLog::new(output_log::Limits::default()));
-            Fixture { control, log, spec: spec(overflow), limits, now }
+            let log = OutputLog::new(output_log::Limits::default());
+            Fixture { control, log, rules: rules(overflow), limits, now }
         }
 
         /// Prints events of [`CHUNK`] bytes each.
         fn print(&mut self, events: usize) {
             for _ in 0..events {
                 self.log.newest();
-                let log = self.log.writer().unwrap();
-                let fill = &mut |room: &mut [u8]| Ok(room.len());
-                assert_eq!(log.append(Stream::Stdout, 0, CHUNK, fill).unwrap(), CHUNK);
+                let fill = &mut |room: &mut [u8]| Ok::<_, std::convert::Infallible>(room.len());
+                let Ok(len) = self.log.append(Stream::Stdout, 0, CHUNK, fill);
+                assert_eq!(len, CHUNK);
             }
         }
 
@@ -446,7 +442,7 @@ mod tests {
         }
 
         fn hold(&mut self, holding: Holding) -> Hold {
-            self.control.hold(&self.log, &self.spec, &self.limits, holding, self.now)
+            self.control.hold(&self.log, &self.rules, &self.limits, holding, self.now)
         }
 
         /// Returns what is held if there is no room otherwise.
@@ -465,27 +461,15 @@ mod tests {
         }
     }
 
-    fn spec(overflow: Overflow) -> Spec {
-        Spec {
-            argv: Vec::new(),
-            cwd: HostPath::from(PathBuf::from("/")),
-            home: OnceLock::new(),
-            user: None,
+    fn rules(overflow: Overflow) -> ChildRules {
+        ChildRules {
             tty: false,
-            labels: BTreeMap::new(),
-            asked_at_ms: 0,
             overflow,
-            closed_ttl: Duration::ZERO,
             linger: None,
             timeout: None,
             idle_timeout: None,
             timeout_grace: None,
             retain_bytes: 10 * CHUNK,
-            start_id: None,
-            incarnation: None,
-            request: None,
-            sync: false,
-            weight: 0,
         }
     }
 
@@ -555,7 +539,7 @@ mod tests {
     fn many_small_events_in_transit_do_not_use_up_the_log() {
         let mut fixture = Fixture::new(Overflow::Pause, Receipt::Written);
         fixture.limits.retain_events = 10;
-        fixture.spec.retain_bytes = 1 << 20;
+        fixture.rules.retain_bytes = 1 << 20;
         fixture.print(21);
         fixture.send(1..=20);
         fixture.control.acknowledge(20);

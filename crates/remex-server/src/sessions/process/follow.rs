@@ -15,7 +15,7 @@ use remex_proto::{
 
 use super::{Followers, Process, Standing, window::StreamWindow};
 use crate::{
-    engine::{Block, Exit, LogReader as _, LogState as _, ProcessState, ReadExtent, ServerLog},
+    engine::{Block, Engine, Exit, ProcessState, ReadExtent, ServedKind, ServerLog},
     outbox::{ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
     shared::proxy::Denials,
 };
@@ -55,17 +55,17 @@ pub(super) struct Follow {
 
 impl Follow {
     /// Returns whether there are events for this connection and it is not queued yet.
-    fn is_due(&self, log: &ServerLog) -> bool {
+    fn is_due(&self, log: &dyn ServerLog) -> bool {
         !self.queued && !self.waits && log.has_next(&self.cursor) && self.has_room(log)
     }
 
     /// Returns whether the client has consumed enough for the next event.
-    fn has_room(&self, log: &ServerLog) -> bool {
+    fn has_room(&self, log: &dyn ServerLog) -> bool {
         self.window.as_ref().is_none_or(|window| window.has_room(log, &self.cursor))
     }
 
     /// Returns whether the client still expects events of a closed process.
-    pub(super) fn is_waiting(&self, log: &ServerLog) -> bool {
+    pub(super) fn is_waiting(&self, log: &dyn ServerLog) -> bool {
         self.controls && (log.has_next(&self.cursor) || self.is_catching_up())
     }
 
@@ -75,7 +75,7 @@ impl Follow {
     }
 
     /// Returns whether so much is pending that the connection must be notified at once.
-    pub(super) fn has_large_backlog(&self, log: &ServerLog) -> bool {
+    pub(super) fn has_large_backlog(&self, log: &dyn ServerLog) -> bool {
         log.behind(&self.cursor) >= GATHER_BYTES && self.is_due(log)
     }
 
@@ -91,7 +91,7 @@ impl Follow {
     }
 
     /// Skips evicted events that answers to reads have covered: for this connection, they are not a gap.
-    fn pass_over_read(&mut self, log: &mut ServerLog) {
+    fn pass_over_read(&mut self, log: &mut dyn ServerLog) {
         let read_up_to = self.read_up_to;
         if let Some(gap) = log.gap(&self.cursor).filter(|gap| gap.from_seq <= read_up_to) {
             self.cursor = log.cursor_after(read_up_to.min(gap.to_seq));
@@ -118,8 +118,46 @@ pub(crate) enum StartAt {
     After(Seq),
 }
 
-impl Source for Process {
+impl<K: ServedKind<Followers>> Source for Engine<Followers, K> {
     fn open(self: Arc<Self>, outbox: &Outbox) {
+        K::handle(&self).open(outbox);
+    }
+
+    fn deliver(self: Arc<Self>, connection: ConnectionId, sink: &mut Sink, quota: usize) -> Delivery {
+        K::handle(&self).deliver(connection, sink, quota)
+    }
+
+    fn acknowledge(self: Arc<Self>, connection: ConnectionId, seq: Seq) {
+        K::handle(&self).acknowledge(connection, seq);
+    }
+
+    fn on_answered(&self, connection: ConnectionId, seq: Seq, extent: Option<ReadExtent>) {
+        let mut state = self.state();
+        let Followers { follows, control, ledger, .. } = &mut state.audience;
+        if let Some(follow) = follows.iter_mut().find(|follow| follow.connection == connection) {
+            follow.read_up_to = follow.read_up_to.max(seq);
+        }
+        if let Some(extent) = extent.filter(|_| control.is(connection)) {
+            control.on_sent(seq, extent.sent.end);
+            ledger.on_answered(extent);
+        }
+    }
+
+    fn cancel_input(&self, is_cancelled: &dyn Fn(&Responder) -> bool) -> bool {
+        Engine::cancel_input(self, is_cancelled)
+    }
+}
+
+impl Process {
+    /// Returns the process as an outbox knows it.
+    pub(crate) fn source(&self) -> Arc<dyn Source> {
+        match self {
+            Process::Local(process) => Arc::clone(process) as _,
+            Process::Remote(process) => Arc::clone(process) as _,
+        }
+    }
+
+    fn open(&self, outbox: &Outbox) {
         let Some(owner) = self.owner() else { return };
         if !self.state().audience.control.is(outbox.id) {
             return;
@@ -129,7 +167,7 @@ impl Source for Process {
         }
     }
 
-    fn deliver(self: Arc<Self>, connection: ConnectionId, sink: &mut Sink, quota: usize) -> Delivery {
+    fn deliver(&self, connection: ConnectionId, sink: &mut Sink, quota: usize) -> Delivery {
         let mut guard = self.state();
         #[cfg(test)]
         remex_base::supervise::break_at("!deliver", &self.id);
@@ -142,12 +180,12 @@ impl Source for Process {
         loop {
             delivery.sent_bytes = sink.len() - before;
             let ProcessState {
-                log,
+                kind,
                 exit,
-                denials,
                 audience: Followers { id_json, follows, control, ledger, .. },
                 ..
             } = &mut *state;
+            let (log, denials) = kind.log_and_denials();
             let follow = &mut follows[index];
             follow.pass_over_read(log);
             if !follow.has_room(log) {
@@ -211,7 +249,7 @@ impl Source for Process {
                 Some(Next::Exited(seq)) => {
                     follow.streamed(seq, 0);
                     if let Some(exit) = exit {
-                        let note = self.exited_note(follow, seq, exit, denials.as_deref());
+                        let note = self.exited_note(follow, seq, exit, denials);
                         sink.note(300 + 100 * note.network_denied.len(), note);
                     }
                 }
@@ -229,7 +267,8 @@ impl Source for Process {
         self.account(state, index, begins_after, &mut delivery);
         self.release_loaded(state, index);
         let overdue = state.audience.overdue;
-        let has_all = state.log.is_closed() && !state.log.has_next(&state.audience.follows[index].cursor);
+        let has_all =
+            state.kind.log().is_closed() && !state.kind.log().has_next(&state.audience.follows[index].cursor);
         drop(guard);
         if has_all {
             self.pass_on(connection);
@@ -240,7 +279,7 @@ impl Source for Process {
         delivery
     }
 
-    fn acknowledge(self: Arc<Self>, connection: ConnectionId, seq: Seq) {
+    fn acknowledge(&self, connection: ConnectionId, seq: Seq) {
         let mut state = self.state();
         if !state.audience.control.is(connection) {
             return;
@@ -257,37 +296,19 @@ impl Source for Process {
         }
     }
 
-    fn on_answered(&self, connection: ConnectionId, seq: Seq, extent: Option<ReadExtent>) {
-        let mut state = self.state();
-        let Followers { follows, control, ledger, .. } = &mut state.audience;
-        if let Some(follow) = follows.iter_mut().find(|follow| follow.connection == connection) {
-            follow.read_up_to = follow.read_up_to.max(seq);
-        }
-        if let Some(extent) = extent.filter(|_| control.is(connection)) {
-            control.on_sent(seq, extent.sent.end);
-            ledger.on_answered(extent);
-        }
-    }
-
-    fn cancel_input(&self, is_cancelled: &dyn Fn(&Responder) -> bool) -> bool {
-        Process::cancel_input(self, is_cancelled)
-    }
-}
-
-impl Process {
     /// Starts streaming events to a connection.
-    pub(crate) fn follow(self: &Arc<Self>, viewer: &Viewer, from: StartAt) {
+    pub(crate) fn follow(&self, viewer: &Viewer, from: StartAt) {
         self.follow_in(&mut self.state(), viewer, from);
     }
 
-    fn follow_in(self: &Arc<Self>, state: &mut ProcessState<Followers>, viewer: &Viewer, from: StartAt) {
+    fn follow_in(&self, state: &mut ProcessState<Followers>, viewer: &Viewer, from: StartAt) {
         let cursor = match from {
-            StartAt::Now => state.log.newest(),
-            StartAt::After(seq) => state.log.cursor_after(seq),
+            StartAt::Now => state.kind.log_mut().newest(),
+            StartAt::After(seq) => state.kind.log_mut().cursor_after(seq),
         };
         let window = viewer.consumes.then(|| {
-            let consumed = state.log.cursor_after(state.audience.control.consumed());
-            StreamWindow::new(WINDOW_BYTES.min(self.spec.retain_bytes as u64), consumed, cursor)
+            let consumed = state.kind.log_mut().cursor_after(state.audience.control.consumed());
+            StreamWindow::new(WINDOW_BYTES.min(self.spec().rules.retain_bytes as u64), consumed, cursor)
         });
         let waits = state.audience.succession.sent_before(viewer.outbox.id).is_some();
         state.audience.follows.retain(|follow| follow.connection != viewer.outbox.id);
@@ -309,7 +330,7 @@ impl Process {
         self.notify(state);
     }
 
-    pub(crate) fn unfollow(self: &Arc<Self>, connection: ConnectionId) {
+    pub(crate) fn unfollow(&self, connection: ConnectionId) {
         let mut state = self.state();
         state.audience.follows.retain(|follow| follow.connection != connection);
         let overdue = state.audience.overdue;
@@ -321,7 +342,7 @@ impl Process {
     }
 
     /// Called when the session loses its connection.
-    pub(crate) fn detach(self: &Arc<Self>, connection: ConnectionId) {
+    pub(crate) fn detach(&self, connection: ConnectionId) {
         let mut state = self.state();
         state.audience.follows.retain(|follow| follow.connection != connection);
         if state.audience.control.is(connection) {
@@ -343,9 +364,9 @@ impl Process {
     }
 
     /// Called when the session is resumed: the new connection sees events from now on.
-    pub(crate) fn resume(self: &Arc<Self>, viewer: &Viewer) {
+    pub(crate) fn resume(&self, viewer: &Viewer) {
         let mut state = self.state();
-        let newest = state.log.newest();
+        let newest = state.kind.log_mut().newest();
         let Followers { control, ledger, .. } = &mut state.audience;
         ledger.on_resumed(control.surely_received_bytes(), newest.offset.unwrap_or(0));
         control.resume(viewer, newest.seq, Instant::now());
@@ -371,11 +392,11 @@ impl Process {
         // Observers, and the controllers of processes that evict, are also subject to the send window; they
         // just do not hold the log.
         delivery.up_to = Some(follow.cursor.seq);
-        if !follow.controls || self.spec.overflow == Overflow::Evict {
+        if !follow.controls || self.spec().rules.overflow == Overflow::Evict {
             return;
         }
         follow.unmarked += delivery.bytes;
-        let is_much = follow.window.is_none() && follow.unmarked >= self.spec.retain_bytes / 4;
+        let is_much = follow.window.is_none() && follow.unmarked >= self.spec().rules.retain_bytes / 4;
         delivery.wants_mark = is_much || is_full;
         if delivery.wants_mark {
             follow.unmarked = 0;
@@ -385,10 +406,10 @@ impl Process {
     /// Records that the client of `connection` has consumed everything up to `seq`, which opens its window.
     ///
     /// While it is still sent a process from before a restart, that is the one it means, unless it names this one.
-    pub(crate) fn consumed(self: &Arc<Self>, connection: ConnectionId, seq: Seq, incarnation: Option<u64>) {
+    pub(crate) fn consumed(&self, connection: ConnectionId, seq: Seq, incarnation: Option<u64>) {
         let mut guard = self.state();
         let is_its_turn = |follow: &Follow| follow.connection == connection && !follow.waits;
-        let means_this = incarnation.is_some() && incarnation == self.spec.incarnation;
+        let means_this = incarnation.is_some() && incarnation == self.spec().incarnation;
         if !means_this
             && !guard.audience.follows.iter().any(is_its_turn)
             && let Some(before) = guard.audience.succession.sent_before(connection)
@@ -400,7 +421,8 @@ impl Process {
         if self.check_incarnation(incarnation).is_err() {
             return;
         }
-        let ProcessState { log, audience: Followers { follows, control, .. }, .. } = &mut *guard;
+        let ProcessState { kind, audience: Followers { follows, control, .. }, .. } = &mut *guard;
+        let log = kind.log_mut();
         let seq = seq.min(log.next_seq() - 1);
         if !control.is(connection) || !control.consume(seq) {
             return;
@@ -470,7 +492,7 @@ impl Process {
 
     /// Returns what the events of a process name that can be restarted, so that clients can tell them from those after.
     fn told_incarnation(&self) -> Option<u64> {
-        self.spec.request.as_ref().and(self.spec.incarnation)
+        self.spec().request.as_ref().and(self.spec().incarnation)
     }
 
     fn observed(&self, follow: &Follow) -> Option<String> {
@@ -480,11 +502,12 @@ impl Process {
 }
 
 /// Adds the process to the list of each connection that it has events for.
-pub(super) fn queue(process: &Arc<Process>, state: &mut ProcessState<Followers>) {
-    let ProcessState { log, audience, .. } = state;
+pub(super) fn queue(process: &Process, state: &mut ProcessState<Followers>) {
+    let ProcessState { kind, audience, .. } = state;
+    let log = kind.log();
     for follow in audience.follows.iter_mut().filter(|follow| follow.is_due(log)) {
         follow.queued = true;
-        follow.outbox.ready(Arc::clone(process) as _, urgency(log.behind(&follow.cursor)));
+        follow.outbox.ready(process.source(), urgency(log.behind(&follow.cursor)));
     }
 }
 

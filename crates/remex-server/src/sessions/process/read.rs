@@ -6,7 +6,7 @@ use remex_proto::{process as wire, state::output_log::Seq};
 
 use super::{Followers, Process};
 use crate::{
-    engine::{LogState as _, NotRead, ProcessState, Read, StoredRead},
+    engine::{NotRead, ProcessState, Read, StoredRead},
     outbox::{AfterSend, ConnectionId},
 };
 
@@ -22,7 +22,7 @@ impl Process {
     /// `reader` is the controlling connection, whose reads acknowledge; `None` for others. If the answer may
     /// need more than `room`, it is not built, and nothing changes. `stored` is what was read from files before.
     pub(crate) fn read(
-        self: &Arc<Self>,
+        &self,
         read: &wire::Read,
         reader: Option<ConnectionId>,
         room: u64,
@@ -30,9 +30,9 @@ impl Process {
     ) -> Result<(wire::ReadReply, AfterSend), NotRead> {
         let mut state = self.state();
         let Read { mut reply, up_to, extent } = state.read(&self.id, read, room, stored)?;
-        reply.incarnation = self.spec.incarnation;
+        reply.incarnation = self.spec().incarnation;
         self.note_read(&mut state, reader, read.after_seq.unwrap_or(0));
-        let (is_full, first_offset) = (state.is_full(), state.log.first_offset());
+        let (is_full, first_offset) = (state.is_full(), state.kind.log().first_offset());
         let Followers { control, ledger, .. } = &mut state.audience;
         let controls = reader.is_some_and(|connection| control.is(connection));
         reply.evicted_bytes = reply.closed.then(|| {
@@ -51,10 +51,7 @@ impl Process {
         if overdue {
             self.forget_if_settled();
         }
-        Ok((
-            reply,
-            AfterSend::Delivered { source: Arc::clone(self) as _, up_to, extent, acknowledges, wants_mark },
-        ))
+        Ok((reply, AfterSend::Delivered { source: self.source(), up_to, extent, acknowledges, wants_mark }))
     }
 
     /// Waits until a resumed client no longer reads what it missed.
@@ -72,9 +69,10 @@ impl Process {
     }
 
     fn note_read(&self, state: &mut ProcessState<Followers>, reader: Option<ConnectionId>, after: Seq) {
-        let ProcessState { audience: Followers { control, reading, .. }, log, .. } = &mut *state;
+        let newest = state.kind.log().next_seq() - 1;
+        let Followers { control, reading, .. } = &mut state.audience;
         if reader.is_some_and(|connection| control.is(connection)) {
-            control.reads(after, log.next_seq() - 1, Instant::now());
+            control.reads(after, newest, Instant::now());
             reading.notify_waiters();
             if state.is_full() {
                 self.wake();

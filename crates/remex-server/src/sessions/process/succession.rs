@@ -3,22 +3,15 @@
 //! A connection is sent everything of the one before, up to its close, before it is sent anything of the next. Start at
 //! [`Succession`].
 
-use std::{
-    sync::{Arc, Weak},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use remex_proto::process::{self as wire, GapCause};
 
 use super::{
-    Process,
+    Process, WeakProcess,
     follow::{Follow, queue},
 };
-use crate::{
-    engine::{LogReader as _, LogState as _, ProcessState},
-    outbox::ConnectionId,
-    sessions::process::Followers,
-};
+use crate::{engine::ProcessState, outbox::ConnectionId, sessions::process::Followers};
 
 /// What a restart means for a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,14 +30,14 @@ pub(super) struct Succession {
     pub(super) standing: Standing,
     /// Until then, nothing but its client forgets it: a restart of it has failed, and may be tried again.
     spared_until: Option<Instant>,
-    before: Weak<Process>,
-    next: Weak<Process>,
+    before: Option<WeakProcess>,
+    next: Option<WeakProcess>,
 }
 
 impl Succession {
     /// Returns the one before, if it has not been sent completely to a connection that follows it.
-    pub(super) fn sent_before(&self, connection: ConnectionId) -> Option<Arc<Process>> {
-        self.before.upgrade().filter(|before| before.is_sent_to(connection))
+    pub(super) fn sent_before(&self, connection: ConnectionId) -> Option<Process> {
+        self.before.as_ref()?.upgrade().filter(|before| before.is_sent_to(connection))
     }
 }
 
@@ -82,27 +75,27 @@ impl Process {
     }
 
     /// Lets its events come after those of the process that it replaces.
-    pub(crate) fn succeeds(self: &Arc<Self>, old: &Arc<Self>) {
-        self.state().audience.succession.before = Arc::downgrade(old);
-        old.state().audience.succession.next = Arc::downgrade(self);
+    pub(crate) fn succeeds(&self, old: &Self) {
+        self.state().audience.succession.before = Some(old.downgrade());
+        old.state().audience.succession.next = Some(self.downgrade());
     }
 
     /// Returns whether a connection that follows it has not been sent all of it.
     fn is_sent_to(&self, connection: ConnectionId) -> bool {
         let state = self.state();
         let follow = state.audience.follows.iter().find(|follow| follow.connection == connection);
-        follow.is_some_and(|follow| state.log.has_next(&follow.cursor))
+        follow.is_some_and(|follow| state.kind.log().has_next(&follow.cursor))
     }
 
     /// Lets a connection that no longer needs this one follow the next.
     pub(super) fn pass_on(&self, connection: ConnectionId) {
-        let next = self.state().audience.succession.next.upgrade();
-        if let Some(next) = next {
+        let next = self.state().audience.succession.next.clone();
+        if let Some(next) = next.and_then(|next| next.upgrade()) {
             next.go_on(connection);
         }
     }
 
-    fn go_on(self: &Arc<Self>, connection: ConnectionId) {
+    fn go_on(&self, connection: ConnectionId) {
         let mut state = self.state();
         // The lock of a process is taken before that of the one before it, never the other way.
         if state.audience.succession.sent_before(connection).is_some() {
@@ -118,26 +111,27 @@ impl Process {
     /// Removes the forgotten process from the lists of all connections.
     ///
     /// Those that follow it although there is another one in its place are told what they miss, and its end.
-    pub(crate) fn withdraw(self: &Arc<Self>) {
+    pub(crate) fn withdraw(&self) {
         let mut guard = self.state();
         let state = &mut *guard;
         let follows = std::mem::take(&mut state.audience.follows);
-        if state.audience.succession.standing == Standing::Replaced && state.log.is_closed() {
+        if state.audience.succession.standing == Standing::Replaced && state.kind.log().is_closed() {
             for follow in &follows {
                 self.tell_rest(state, follow);
             }
         }
         let Succession { before, next, .. } = std::mem::take(&mut state.audience.succession);
         drop(guard);
-        let next = next.upgrade();
+        let next = next.and_then(|next| next.upgrade());
         if let Some(next) = &next {
-            next.state().audience.succession.before = Weak::clone(&before);
+            next.state().audience.succession.before.clone_from(&before);
         }
-        if let Some(before) = before.upgrade() {
-            before.state().audience.succession.next = next.as_ref().map(Arc::downgrade).unwrap_or_default();
+        if let Some(before) = before.and_then(|before| before.upgrade()) {
+            before.state().audience.succession.next = next.as_ref().map(Process::downgrade);
         }
+        let source = self.source();
         for follow in follows {
-            follow.outbox.withdraw(self);
+            follow.outbox.withdraw(&source);
             if let Some(next) = &next {
                 next.go_on(follow.connection);
             }
@@ -146,7 +140,8 @@ impl Process {
 
     /// Sends what is left of a log without its output: a gap, the exit and the close.
     fn tell_rest(&self, state: &mut ProcessState<Followers>, follow: &Follow) {
-        let ProcessState { log, exit, denials, audience, .. } = state;
+        let ProcessState { kind, exit, audience, .. } = state;
+        let (log, denials) = kind.log_and_denials();
         if !log.has_next(&follow.cursor) {
             return;
         }
@@ -172,7 +167,7 @@ impl Process {
             if end == closed {
                 follow.outbox.push_note(self.closed_note(follow, end, log.produced(), evicted));
             } else if let Some(exit) = exit {
-                follow.outbox.push_note(self.exited_note(follow, end, exit, denials.as_deref()));
+                follow.outbox.push_note(self.exited_note(follow, end, exit, denials));
             }
             seen = end;
         }

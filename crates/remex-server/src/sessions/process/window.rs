@@ -9,7 +9,7 @@ use remex_proto::{
     state::output_log::{Cursor, Seq},
 };
 
-use crate::engine::{LogReader as _, LogState as _, ServerLog};
+use crate::engine::ServerLog;
 
 /// What a connection was sent of a process and has not consumed.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl StreamWindow {
     ///
     /// One more chunk fits as long as a client that reports every quarter of the window has no reason to report, however
     /// long the chunk is.
-    pub(super) fn has_room(&self, log: &ServerLog, cursor: &Cursor) -> bool {
+    pub(super) fn has_room(&self, log: &dyn ServerLog, cursor: &Cursor) -> bool {
         let evicted = log.first_seq() - 1;
         let next = Cursor { seq: cursor.seq.max(evicted), ..*cursor };
         let Some(len) = log.known_len(&next) else { return true };
@@ -75,25 +75,24 @@ mod tests {
     use remex_proto::state::output_log::{Hold, Limits, Next, OutputLog, Stream};
 
     use super::*;
-    use crate::engine::ProcessLog as _;
 
     const CHUNK: usize = 64;
     const WINDOW: u64 = 4 * CHUNK as u64;
 
-    fn log() -> ServerLog {
-        ServerLog::Memory(OutputLog::new(Limits { head_bytes: 0, ..Limits::default() }))
+    fn log() -> OutputLog {
+        OutputLog::new(Limits { head_bytes: 0, ..Limits::default() })
     }
 
-    fn print(log: &mut ServerLog, chunks: usize, len: usize) {
+    fn print(log: &mut OutputLog, chunks: usize, len: usize) {
         for _ in 0..chunks {
             log.newest();
-            let fill = &mut |room: &mut [u8]| Ok(room.len());
-            assert_eq!(log.writer().unwrap().append(Stream::Stdout, 0, len, fill).unwrap(), len);
+            let fill = &mut |room: &mut [u8]| Ok::<_, std::convert::Infallible>(room.len());
+            assert_eq!(log.append(Stream::Stdout, 0, len, fill), Ok(len));
         }
     }
 
     /// Streams as much as fits and returns the last event.
-    fn stream(window: &mut StreamWindow, log: &mut ServerLog, cursor: &mut Cursor) -> Seq {
+    fn stream(window: &mut StreamWindow, log: &mut dyn ServerLog, cursor: &mut Cursor) -> Seq {
         while log.has_next(cursor) && window.has_room(log, cursor) {
             match log.next(cursor) {
                 Ok(Some(Next::Output { seq, bytes, .. })) => window.stream(seq, bytes.len()),
@@ -136,7 +135,7 @@ mod tests {
         let mut window = StreamWindow::new(WINDOW, Cursor::START, Cursor::START);
         stream(&mut window, &mut log, &mut cursor);
         print(&mut log, 40, CHUNK);
-        log.writer().unwrap().evict(Hold::Nothing, 4 * CHUNK);
+        log.evict(Hold::Nothing, 4 * CHUNK);
         assert_eq!(stream(&mut window, &mut log, &mut cursor), 4, "the gap is not reported yet");
         window.consume(log.cursor_after(4));
         assert_eq!(stream(&mut window, &mut log, &mut cursor), 44);

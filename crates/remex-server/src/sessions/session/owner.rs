@@ -111,7 +111,7 @@ impl SessionOwner {
 
     /// Returns the closed process of the identity that closed first, among those that no client has yet to receive
     /// output of.
-    fn oldest_closed(&self) -> Option<(Arc<Session>, Arc<Process>)> {
+    fn oldest_closed(&self) -> Option<(Arc<Session>, Process)> {
         let oldest = |session: Arc<Session>| {
             let process = session.oldest_closed(LOOKED_AT)?;
             Some((process.ended_at_ms(), session, process))

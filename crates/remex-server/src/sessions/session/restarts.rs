@@ -46,7 +46,7 @@ pub(super) enum Entry<'a> {
 }
 
 impl Entry<'_> {
-    pub(super) fn replaced(&self) -> Option<&Arc<Process>> {
+    pub(super) fn replaced(&self) -> Option<&Process> {
         match self {
             Entry::New(_) => None,
             Entry::Again(place) => Some(&place.old),
@@ -65,13 +65,13 @@ impl Entry<'_> {
 /// The place of a process that a restart ends, among those that count: it stays taken until the new one has it.
 pub(super) struct Place {
     session: Arc<Session>,
-    old: Arc<Process>,
+    old: Process,
     is_taken: bool,
     is_replaced: bool,
 }
 
 impl Place {
-    pub(super) fn old(&self) -> &Arc<Process> {
+    pub(super) fn old(&self) -> &Process {
         &self.old
     }
 
@@ -109,12 +109,12 @@ impl Drop for Place {
             processes.live -= 1;
             session.owner.count_end();
         }
-        let is_known = processes.closed.iter().any(|closed| Arc::ptr_eq(closed, old));
+        let is_known = processes.closed.iter().any(|closed| closed.is(old));
         if is_known && !processes.by_id.contains_key(&old.id) {
-            processes.by_id.insert(old.id.clone(), Arc::clone(old));
+            processes.by_id.insert(old.id.clone(), old.clone());
         }
         drop(processes);
-        old.forget_after(old.spec.closed_ttl.max(old.spared_for()));
+        old.forget_after(old.spec().closed_ttl.max(old.spared_for()));
         session.closed_one.notify_waiters();
     }
 }
@@ -129,7 +129,7 @@ struct Prepared {
 
 /// What has become of a restart.
 enum Outcome {
-    Runs(wire::Started, Arc<Process>),
+    Runs(wire::Started, Process),
     /// It was not attempted: a repeated request tries it again.
     Refused(RpcError),
     Failed(RpcError),
@@ -192,7 +192,7 @@ impl Session {
         match outcome {
             Outcome::Runs(started, process) => {
                 self.finish_start(restart_id, &Ok(started.clone()));
-                responder.ok_then(started.clone(), AfterSend::Follow(Arc::clone(process) as _));
+                responder.ok_then(started.clone(), AfterSend::Follow(process.source()));
             }
             Outcome::Refused(error) | Outcome::Failed(error) => {
                 self.finish_start(restart_id, &Err(error.clone()));
@@ -219,7 +219,7 @@ impl Session {
             Ok(prepared) => prepared,
             Err(error) => return refused(error),
         };
-        let old = Arc::clone(&place.old);
+        let old = place.old.clone();
         let admitted = match turn.commit() {
             Ok(()) => self
                 .admit(start, Entry::Again(&mut place), &bounds)
@@ -234,7 +234,7 @@ impl Session {
         let (caller, answer) = Responder::within(responder.outbox());
         let (id, identity) = (&self.id, &self.owner.identity);
         let span = trace::process(&process.id, id, identity, responder.trace(), self.host.set_parent());
-        let starting = Starting { process: Arc::clone(&process), command, start_id: None, caller, slots };
+        let starting = Starting { process: process.clone(), command, start_id: None, caller, slots };
         let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
         let saved = self.save_begun(&process);
         let running = async move {
@@ -277,7 +277,7 @@ impl Session {
         if !old.started(Instant::now().checked_add(HANG_THRESHOLD)).await {
             return Err(unknown_process(id));
         }
-        let Some(kept) = &old.spec.request else { return Err(StartRequest::not_kept(id)) };
+        let Some(kept) = &old.spec().request else { return Err(StartRequest::not_kept(id)) };
         let (mut start, floor) = kept.decode()?;
         start.start_id.clone_from(&request.restart_id);
         (bounds.floor, bounds.first_floor) = (bounds.floor.max(floor), Some(floor));
@@ -311,7 +311,7 @@ impl Session {
     }
 
     /// Keeps the place of a process for the next one; it counts once, whether it runs or has ended.
-    fn place_for_next(self: &Arc<Self>, old: &Arc<Process>, bounds: &StartBounds) -> Result<Place, RpcError> {
+    fn place_for_next(self: &Arc<Self>, old: &Process, bounds: &StartBounds) -> Result<Place, RpcError> {
         let mut processes = self.processes();
         self.check_starts(&processes)?;
         if !processes.has(old) {
@@ -324,13 +324,13 @@ impl Session {
         }
         old.set_standing(Standing::Leaving);
         processes.spare(old);
-        Ok(Place { session: Arc::clone(self), old: Arc::clone(old), is_taken: true, is_replaced: false })
+        Ok(Place { session: Arc::clone(self), old: old.clone(), is_taken: true, is_replaced: false })
     }
 
     /// Ends a process with its whole tree, and waits until all its output is in its log.
     async fn end_process(
         &self,
-        old: &Arc<Process>,
+        old: &Process,
         grace_ms: Option<u64>,
         outbox: &Arc<Outbox>,
         turn: &mut Turn,
@@ -378,13 +378,13 @@ impl Session {
     }
 
     /// Forgets a closed process in whose place there is another one.
-    pub(super) fn forget_replaced(&self, old: &Arc<Process>) {
+    pub(super) fn forget_replaced(&self, old: &Process) {
         self.processes().forget(old);
-        self.delete_log(Arc::clone(old));
+        self.delete_log(old.clone());
     }
 
     /// Streams a new process to the connection that has resumed the session meanwhile.
-    fn show_to_controller(&self, process: &Arc<Process>, asked_on: ConnectionId) {
+    fn show_to_controller(&self, process: &Process, asked_on: ConnectionId) {
         let _changing = self.changing();
         if let Some(viewer) = self.controlling().filter(|viewer| viewer.outbox.id != asked_on) {
             process.follow(&viewer, StartAt::After(0));
@@ -398,11 +398,7 @@ impl Session {
 }
 
 /// Ends a process with its whole tree, as `process/terminate` does, and waits for the answer.
-async fn terminate(
-    process: &Arc<Process>,
-    mode: TerminateMode,
-    outbox: &Arc<Outbox>,
-) -> Result<(), RpcError> {
+async fn terminate(process: &Process, mode: TerminateMode, outbox: &Arc<Outbox>) -> Result<(), RpcError> {
     let (caller, answer) = Responder::within(outbox);
     process.request(Request::Terminate(mode, TerminateScope::Tree, caller));
     answer.await.unwrap_or_else(|_| Err(defect())).map(drop)

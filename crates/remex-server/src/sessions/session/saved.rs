@@ -26,7 +26,7 @@ use super::{
     starts::{Asked, SavedRecord},
 };
 use crate::{
-    engine::{Description, Owner as _, Place, Placement, broken},
+    engine::{Description, Owner as _, Place, Placement, RemoteProcess, broken},
     outbox::ConnectionId,
     sessions::process::{Followers, Process, ProcessOwner},
     state::{
@@ -127,9 +127,9 @@ impl Session {
         let durable = self.host.durable().filter(|_| self.is_saved())?;
         if process.is_durable() {
             // Without its session, the log would be deleted.
-            return process.spec.sync.then(|| durable.files().sync(&self.id));
+            return process.spec().sync.then(|| durable.files().sync(&self.id));
         }
-        let (start_id, process_id) = (process.spec.start_id.clone()?, process.id.to_string());
+        let (start_id, process_id) = (process.spec().start_id.clone()?, process.id.to_string());
         let restarted = self.is_restart(&start_id, &process_id);
         let start = SavedStart { start_id, process_id, restarted, outcome: SavedOutcome::Begun };
         Some(durable.files().append(&self.id, &start))
@@ -148,12 +148,10 @@ impl Session {
     }
 
     /// Deletes the log of a process that was forgotten; its start stays known.
-    pub(super) fn delete_log(&self, process: Arc<Process>) {
-        if !process.is_durable() {
-            return;
-        }
+    pub(super) fn delete_log(&self, process: Process) {
+        let Process::Remote(process) = process else { return };
         let saving = self.host.durable().and_then(|durable| {
-            let start_id = process.spec.start_id.clone()?;
+            let start_id = process.spec().start_id.clone()?;
             let outcome = SavedOutcome::Started(process.started_before()?);
             let (process_id, restarted) = (process.id.to_string(), self.is_restart(&start_id, &process.id));
             let start = SavedStart { start_id, process_id, restarted, outcome };
@@ -175,7 +173,9 @@ impl Session {
     /// Deletes the logs of a session that has ended.
     pub(super) fn delete_logs(&self) {
         for process in self.all_followed() {
-            process.discard();
+            if let Process::Remote(process) = process {
+                process.discard();
+            }
         }
     }
 
@@ -195,13 +195,13 @@ impl Session {
             Hold::After(Point { seq, offset }) => Some((seq, offset)),
             Hold::Nothing => None,
         };
-        let place = Place::Keeper { link, key: kept.key };
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
-        let placement = Placement { owner, host: &self.host, account: &self.account, tag, place };
+        let placement = Placement { owner, host: &self.host, account: &self.account, tag };
         let followers = Followers::restored(&description.id, received);
-        let process = Process::restore(description, kept, placement, followers)?;
+        let restored = RemoteProcess::restore(description, link, kept, placement, followers)?;
+        let process = Process::Remote(Arc::clone(&restored));
         if let Some(start_id) = &description.start_id {
-            let outcome = process.started_before().map(Ok);
+            let outcome = restored.started_before().map(Ok);
             self.restore_start(
                 start_id.clone(),
                 SavedRecord { process_id: description.id.clone(), asked: Asked::Start, outcome },
@@ -213,9 +213,9 @@ impl Session {
                 return None;
             }
             processes.live += 1;
-            let replaced = processes.by_id.insert(process.id.clone(), Arc::clone(&process));
+            let replaced = processes.by_id.insert(process.id.clone(), process.clone());
             drop(processes);
-            if let Some(replaced) = replaced.filter(|replaced| replaced.is_closed()) {
+            if let Some(replaced) = replaced.filter(Process::is_closed) {
                 // The server ended when it had started this one again, and had not forgotten the one before.
                 self.forget_replaced(&replaced);
             }
@@ -225,12 +225,12 @@ impl Session {
         process.keep_open();
         if process.is_closed() {
             self.on_closed(&process);
-            let elapsed = process.ended_for().unwrap_or(Duration::ZERO);
-            process.forget_after(process.spec.closed_ttl.saturating_sub(elapsed));
+            let elapsed = restored.ended_for().unwrap_or(Duration::ZERO);
+            process.forget_after(process.spec().closed_ttl.saturating_sub(elapsed));
         } else {
             let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
-            let running = Arc::clone(&process).run_restored(Arc::clone(&owner));
-            self.host.spawn(broken::guard(process, owner, description.start_id.clone(), running));
+            let running = Arc::clone(&restored).run_restored(Arc::clone(&owner));
+            self.host.spawn(broken::guard(restored, owner, description.start_id.clone(), running));
         }
         Some(())
     }
@@ -243,7 +243,7 @@ pub(super) async fn begun(saving: Option<Saving>, process: &Process) -> Result<(
     let saved = match durable.files().saved_soon(saving).await {
         Ok(saved) => saved,
         // What ends with the server needs no disk, whether that is full or does not respond.
-        Err(_) if !process.spec.sync => return Ok(()),
+        Err(_) if !process.spec().sync => return Ok(()),
         Err(saving) => match tokio::time::timeout(SYNC_PATIENCE, saving).await {
             Ok(saved) => {
                 saved.unwrap_or_else(|_| Err(io::Error::other("the thread that saves it has ended")))
@@ -252,7 +252,7 @@ pub(super) async fn begun(saving: Option<Saving>, process: &Process) -> Result<(
         },
     };
     match saved {
-        Err(error) if process.spec.sync => Err(not_synced(&process.id, &error)),
+        Err(error) if process.spec().sync => Err(not_synced(&process.id, &error)),
         Ok(()) | Err(_) => Ok(()),
     }
 }

@@ -153,7 +153,7 @@ impl Turn {
     }
 
     /// Passes on to the new process what has waited for it.
-    pub(super) fn hand_to(&self, process: &Arc<Process>) {
+    pub(super) fn hand_to(&self, process: &Process) {
         let mut turns = self.session.turns();
         let Some(pending) = turns.0.get_mut(&self.process) else { return };
         pending.stage = Stage::Starting;
@@ -252,7 +252,7 @@ impl Session {
         }
     }
 
-    fn pass_to(&self, process: &Arc<Process>, (order, incarnation): Order) {
+    fn pass_to(&self, process: &Process, (order, incarnation): Order) {
         // Whoever means another process learns of that, whatever it is that is asked of it.
         if let Err(error) = process.check_incarnation(incarnation) {
             return order.into_caller().error(&error);
@@ -262,7 +262,7 @@ impl Session {
             if order.caller().is_cancelled() {
                 return;
             }
-            order.caller().set_input_of(Arc::downgrade(&(Arc::clone(process) as _)));
+            order.caller().set_input_of(Arc::downgrade(&process.source()));
             if self.host.audit().is_on() {
                 process.set_input_of(order.caller().outbox().id);
             }
