@@ -2,13 +2,16 @@
 
 use std::{path::Path, process::Command};
 
+/// How many seconds all checks may take.
+const SECONDS: &str = "1800";
+
 #[test]
 fn the_client_compiles_for_other_platforms_and_with_each_feature() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/targets/check");
     // A target directory of its own: the one of the tests may be locked.
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("targets");
-    // The other tests mostly wait; what they leave of the processors is enough for this.
-    let output = Command::new("nice").args(["-n", "10"]).arg(script).arg(directory).output().unwrap();
+    let output =
+        Command::new("timeout").args(["-k", "10", SECONDS]).arg(script).arg(directory).output().unwrap();
     assert!(
         output.status.success(),
         "`scripts/targets/check` failed; run it by hand with a directory for its build:\n{}{}",
