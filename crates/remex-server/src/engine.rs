@@ -267,10 +267,10 @@ impl<A: Audience, K: Kind<A>> Engine<A, K> {
     /// Cancels all pending input that `is_cancelled` selects; returns whether there was any.
     pub(crate) fn cancel_input(&self, is_cancelled: impl Fn(&A::Caller) -> bool) -> bool {
         let mut state = self.state();
-        let is_found = K::cancel_input(self, &mut state, &is_cancelled);
-        let cancelled = state.cancel_queued(is_cancelled);
+        let (is_asked, waiting) = K::cancel_input(self, &mut state, &is_cancelled);
+        let queued = state.cancel_queued(is_cancelled);
         drop(state);
-        is_found || !cancelled.is_empty()
+        is_asked || !waiting.is_empty() || !queued.is_empty()
     }
 
     /// Has what is left read into the log, whether or not there is room for it, as soon as nothing writes to it any more.

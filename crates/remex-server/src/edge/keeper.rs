@@ -1,8 +1,8 @@
 //! The keeper: runs the durable processes of a server and outlives it.
 //!
-//! A process of its own that runs the same [`Engine`] as a server, but knows no session, connection or JSON. One server
-//! at a time is linked to it; what that has not accepted is forgotten when the link ends, and everything else goes on.
-//! Start at [`keep`].
+//! A process of its own that runs the same [engine](crate::engine) as a server, but knows no session, connection or
+//! JSON. One server at a time is linked to it; what that has not accepted is forgotten when the link ends, and everything
+//! else goes on. Start at [`keep`].
 
 mod accept_errors;
 mod announce;

@@ -163,8 +163,8 @@ impl<A: KeeperAudience> Kind<A> for InKeeper {
         _process: &KeeperProcess<A>,
         state: &mut ProcessState<A, KeeperState<A>>,
         is_cancelled: &dyn Fn(&A::Caller) -> bool,
-    ) -> bool {
-        !state.kind.child.input.cancel(is_cancelled).is_empty()
+    ) -> (bool, Vec<A::Caller>) {
+        (false, state.kind.child.input.cancel(is_cancelled))
     }
 
     fn read_rest(process: &KeeperProcess<A>) {

@@ -44,12 +44,13 @@ pub(crate) trait Kind<A: Audience>: fmt::Debug + Send + Sync + Sized + 'static {
         request: Request<A::Caller>,
     );
 
-    /// Cancels input that left the queue of requests; returns whether there was any.
+    /// Cancels input that left the queue of requests; returns whether the keeper was asked to, and the callers of what is
+    /// cancelled without it, which are dropped after the lock is released.
     fn cancel_input(
         process: &Engine<A, Self>,
         state: &mut ProcessState<A, Self::State>,
         is_cancelled: &dyn Fn(&A::Caller) -> bool,
-    ) -> bool;
+    ) -> (bool, Vec<A::Caller>);
 
     /// Has what is left of the output read, wherever the child runs.
     fn read_rest(process: &Engine<A, Self>);
@@ -174,8 +175,8 @@ impl<A: ServerAudience> Kind<A> for Local {
         _process: &LocalProcess<A>,
         state: &mut ProcessState<A, Self::State>,
         is_cancelled: &dyn Fn(&A::Caller) -> bool,
-    ) -> bool {
-        !state.kind.child.input.cancel(is_cancelled).is_empty()
+    ) -> (bool, Vec<A::Caller>) {
+        (false, state.kind.child.input.cancel(is_cancelled))
     }
 
     fn read_rest(process: &LocalProcess<A>) {

@@ -1,7 +1,7 @@
 //! The task of one process: the owner of the child and the only writer of its log.
 //!
 //! It reads straight into the log while there is room, writes stdin, handles requests, and appends exit and
-//! close to the log after the output that precedes them. Start at [`run`].
+//! close to the log after the output that precedes them. Start at [`Runner::run`].
 
 use std::{
     sync::Arc,

@@ -76,9 +76,9 @@ impl<A: ServerAudience> Kind<A> for Remote {
         process: &RemoteProcess<A>,
         state: &mut ProcessState<A, Self::State>,
         is_cancelled: &dyn Fn(&A::Caller) -> bool,
-    ) -> bool {
+    ) -> (bool, Vec<A::Caller>) {
         let (is_asked, withdrawn) = process.cancel_forwarded(state, is_cancelled);
-        is_asked || !withdrawn.is_empty()
+        (is_asked, withdrawn.into_iter().map(Request::into_caller).collect())
     }
 
     fn read_rest(process: &RemoteProcess<A>) {
