@@ -150,13 +150,13 @@ impl Command {
         let Some(id) = &self.id else {
             return Err(usage("cannot attach to a process without an id", "set the `id` of the command"));
         };
-        if let Some(process) = Process::shared(client, id) {
+        if let Some(process) = Process::shared(client, id, None) {
             return Ok(process);
         }
         match self.start(client).await {
             Err(error) if is_taken(&error) => client.process(id.clone()).await,
             // Another task of this program is starting it.
-            Err(error) => Process::shared(client, id).ok_or(error),
+            Err(error) => Process::shared(client, id, None).ok_or(error),
             started => started,
         }
     }
