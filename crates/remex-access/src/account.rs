@@ -215,7 +215,7 @@ impl Account {
     }
 
     /// Waits until `bytes` fit, or as many as can ever fit, and charges them.
-    pub async fn taken(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
+    pub async fn reserve(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
         let bytes = bytes.min(self.most(kind));
         loop {
             match self.try_take(kind, bytes) {
@@ -225,8 +225,8 @@ impl Account {
         }
     }
 
-    /// Waits until `bytes` fit, or as many as fit once nothing else is on its way, and charges them.
-    pub(crate) async fn taken_in_turn(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
+    /// Waits until `bytes` fit, or as many as fit once nothing else is in transit, and charges them.
+    pub(crate) async fn reserve_in_turn(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
         loop {
             let bytes = bytes.min(self.attainable(kind));
             if bytes == 0 {
@@ -534,7 +534,7 @@ mod tests {
         let [one, other] = [(); 2].map(|()| Arc::new(Account::within(&server, 60, &[])));
         let taken = one.take(Kind::Input, 60);
         let mut unheard = Context::from_waker(Waker::noop());
-        let waiting = one.taken(Kind::Answers, 20);
+        let waiting = one.reserve(Kind::Answers, 20);
         tokio::pin!(waiting);
         assert!(waiting.as_mut().poll(&mut unheard).is_pending());
         assert!(one.has_waiters() && !other.has_waiters(), "nobody else is held up");

@@ -78,7 +78,7 @@ impl Budget {
         loop {
             // An account that is full concerns only its own identity, which must not wait here as if the budget were
             // used up.
-            let charge = account.taken(self.kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+            let charge = account.reserve(self.kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
             // Registered before the attempt, so that no share returned in between is missed.
             let returned = self.returned.notified();
             if let Some(share) = self.share(bytes, charge) {
@@ -93,7 +93,7 @@ impl Budget {
     pub async fn take_in_turn(self: &Arc<Self>, bytes: u64, account: &Arc<Account>) -> Share {
         let bytes = usize::try_from(bytes.min(self.total)).unwrap_or(usize::MAX);
         loop {
-            let charge = account.taken_in_turn(self.kind, bytes).await;
+            let charge = account.reserve_in_turn(self.kind, bytes).await;
             let returned = self.returned.notified();
             if let Some(share) = self.share(charge.bytes() as u64, charge) {
                 return share;
@@ -181,14 +181,14 @@ pub struct Share {
 impl Share {
     /// Waits until the account has room for `bytes` of a short answer or message.
     pub async fn short(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
-        let charge = account.taken(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+        let charge = account.reserve(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
         Share { budget: None, whole: u64::MAX, bytes, charge }
     }
 
     /// Waits until the account has room for `bytes` of a short message, or as many as it can have once nothing else of it is
     /// on its way.
     pub async fn short_in_turn(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
-        let charge = account.taken_in_turn(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+        let charge = account.reserve_in_turn(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
         Share { budget: None, whole: u64::MAX, bytes: charge.bytes() as u64, charge }
     }
 

@@ -310,13 +310,13 @@ impl ClientThreads {
 
 /// The threads for work of the server itself, which no client can occupy.
 #[derive(Debug)]
-pub struct OwnThreads {
-    threads: Threads<OwnWork>,
+pub struct ServerThreads {
+    threads: Threads<ServerWork>,
 }
 
 /// Work of the server itself. Whatever hangs of one kind, the others go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OwnWork {
+pub enum ServerWork {
     /// Reads token files and keys.
     Credentials,
     /// Reads certificates.
@@ -339,16 +339,16 @@ pub enum OwnWork {
     Peers,
 }
 
-impl OwnThreads {
+impl ServerThreads {
     /// Creates the threads.
     pub fn new() -> io::Result<Self> {
-        Ok(OwnThreads { threads: Threads::new("remex-own", FILE_THREADS, Share::AsManyAsLeft)? })
+        Ok(ServerThreads { threads: Threads::new("remex-own", FILE_THREADS, Share::AsManyAsLeft)? })
     }
 
     /// Runs `work` on its own thread; it continues if the future is dropped.
     pub fn run<T, W>(
         &self,
-        kind: OwnWork,
+        kind: ServerWork,
         work: W,
     ) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, W>
     where

@@ -102,19 +102,19 @@
 
 mod base;
 
+mod discard_output;
 mod reader;
-mod strip;
-mod survey;
+mod scan;
 mod writer;
 
 pub use base::event::{Cause, Cursor, End, Gap, GapCause, Hold, Item, Point, Produced, Seq, Stream};
 pub use base::format::{MAX_CHUNK, MAX_END_PAYLOAD, VERSION, VersionError};
 pub use base::scanner::is_lasting;
 pub use base::space::{Quota, Space, Unlimited};
+pub use discard_output::discard_output;
 pub use reader::{Bookmark, Reader};
-pub use strip::strip;
-pub use survey::{Summary, inspect};
-pub use writer::{Appended, Blank, Options, Position, Recovered, Room, Unsynced, Writer};
+pub use scan::{Summary, inspect};
+pub use writer::{Appended, EmptyLog, Options, Position, Recovered, Room, Unsynced, Writer};
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 //! It promises that nothing is read from a process before there is certainly a place for it: ask [`Writer::room`] first.
 //! It never waits for the disk, except in [`Writer::sync`].
 
-mod blank;
+mod empty;
 mod ledger;
 mod open;
 mod retention;
@@ -18,19 +18,20 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-pub use blank::Blank;
+pub use empty::EmptyLog;
 use ledger::Ledger;
 pub use open::Recovered;
-use retention::{Sealed, may_evict_before};
+use retention::{SealedSegment, may_evict_before};
 use tail::Tail;
-use unsynced::SyncLoss;
+use unsynced::SyncFailure;
 pub use unsynced::Unsynced;
 
 use crate::base::{
     disk::Disk,
     event::{Cause, End, Hold, Point, Produced, Seq, Stream},
     format::{
-        GAP_RECORD, Kind, Lost, MAX_CHUNK, MAX_END_PAYLOAD, MAX_RECORD, RECORD_LEN, RecordHeader, push_record,
+        DroppedOutput, GAP_RECORD, Kind, MAX_CHUNK, MAX_END_PAYLOAD, MAX_RECORD, RECORD_LEN, RecordHeader,
+        push_record,
     },
     names::SegmentName,
     scanner::{Opened, Scanner},
@@ -103,8 +104,8 @@ pub struct Position {
     pub retained: u64,
     /// Bytes evicted.
     pub evicted: u64,
-    /// Bytes lost.
-    pub lost: u64,
+    /// Bytes dropped.
+    pub dropped: u64,
     /// Bytes counted in the space of the log.
     pub disk_bytes: u64,
 }
@@ -120,14 +121,14 @@ pub struct Writer {
     segment_bytes: u64,
     /// How much to reserve next.
     step: u64,
-    sealed: VecDeque<Sealed>,
+    sealed: VecDeque<SealedSegment>,
     tail: Tail,
     ledger: Ledger,
-    /// Bytes lost before the first segment.
-    first_lost: u64,
+    /// Bytes dropped before the first segment.
+    first_dropped: u64,
     /// Whether the names of all segments are on the medium.
     is_dir_synced: bool,
-    sync_loss: SyncLoss,
+    sync_failure: SyncFailure,
 }
 
 impl std::fmt::Debug for Writer {
@@ -164,7 +165,7 @@ impl Writer {
             return Room::Full(Cause::Retention);
         }
         match self.make_room(within.min(MAX_CHUNK as u64), hold) {
-            Ok(bytes) => match self.write_loss() {
+            Ok(bytes) => match self.write_dropped_run() {
                 Ok(()) => Room::Bytes(bytes as usize),
                 Err(cause) => Room::Full(cause),
             },
@@ -192,7 +193,7 @@ impl Writer {
             return Ok(None);
         }
         let max = max.min(MAX_CHUNK).min(usize::try_from(self.free()).unwrap_or(usize::MAX));
-        if max == 0 || self.write_loss().is_err() {
+        if max == 0 || self.write_dropped_run().is_err() {
             return Ok(None);
         }
         let mut record = RECORD.take();
@@ -227,17 +228,18 @@ impl Writer {
 
     /// Records that `len` bytes of `stream` were dropped because there was no room for them.
     ///
-    /// Consecutive losses are one event, with the first cause. It is written as soon as there is room, before anything
-    /// that follows.
-    pub fn lose(&mut self, stream: Stream, len: u64, cause: Cause) {
+    /// Consecutive drops are one event, with the first cause. It is written as soon as there is room, before any later
+    /// record.
+    pub fn drop_output(&mut self, stream: Stream, len: u64, cause: Cause) {
         if len > 0 {
-            self.ledger.lose(stream, len, cause);
+            self.ledger.drop_output(stream, len, cause);
         }
     }
 
-    /// Returns the run of losses that is not in the file yet, for [`Writer::resume_loss`] of the next writer.
-    pub fn unwritten_loss(&self) -> Option<Vec<u8>> {
-        self.ledger.unwritten_loss()
+    /// Returns the run of dropped output that is not in the file yet, for [`Writer::resume_dropped_run`] of the next
+    /// writer.
+    pub fn unwritten_dropped_run(&self) -> Option<Vec<u8>> {
+        self.ledger.unwritten_dropped_run()
     }
 
     /// Goes on with a run of losses that the writer before could not write.
@@ -245,11 +247,11 @@ impl Writer {
     /// # Errors
     ///
     /// If these bytes are not such a run.
-    pub fn resume_loss(&mut self, loss: &[u8]) -> io::Result<()> {
-        let Lost { bytes, cause } = Lost::decode(loss).ok_or(io::ErrorKind::InvalidData)?;
-        self.lose(Stream::Stdout, bytes.stdout, cause);
-        self.lose(Stream::Stderr, bytes.stderr, cause);
-        self.lose(Stream::Pty, bytes.pty, cause);
+    pub fn resume_dropped_run(&mut self, run: &[u8]) -> io::Result<()> {
+        let DroppedOutput { bytes, cause } = DroppedOutput::decode(run).ok_or(io::ErrorKind::InvalidData)?;
+        self.drop_output(Stream::Stdout, bytes.stdout, cause);
+        self.drop_output(Stream::Stderr, bytes.stderr, cause);
+        self.drop_output(Stream::Pty, bytes.pty, cause);
         Ok(())
     }
 
@@ -288,7 +290,7 @@ impl Writer {
         check_len(payload, MAX_END_PAYLOAD)?;
         let mut records = Vec::new();
         let key = self.tail.header.key();
-        self.ledger.push_loss(&mut records, key);
+        self.ledger.push_dropped_run(&mut records, key);
         let seq = self.ledger.count(at_ms);
         let header = RecordHeader::new(kind, seq, self.ledger.offset, at_ms, payload);
         push_record(&mut records, key, &header, payload);
@@ -330,8 +332,8 @@ impl Writer {
             && self.ledger.offset.saturating_sub(next.first_offset) >= self.retain_bytes
         {
             // Only now, because it may read a header.
-            let lost = self.ledger.lost.saturating_sub(self.lost_before_second());
-            let retained = (self.ledger.offset - next.first_offset).saturating_sub(lost);
+            let dropped = self.ledger.dropped.saturating_sub(self.dropped_before_second());
+            let retained = (self.ledger.offset - next.first_offset).saturating_sub(dropped);
             if retained < self.retain_bytes || self.evict_first().is_err() {
                 break;
             }
@@ -370,8 +372,15 @@ impl Writer {
         let sealed =
             self.sealed.iter().filter(|sealed| !sealed.is_synced).map(|sealed| sealed.name).collect();
         let (tail, name) = (self.tail.clone_file(&self.dir)?, self.tail.header.name);
-        let loss = self.sync_loss.clone();
-        Ok(Unsynced { dir: self.dir.clone(), sealed, tail, name, is_dir_synced: self.is_dir_synced, loss })
+        let sync_failure = self.sync_failure.clone();
+        Ok(Unsynced {
+            dir: self.dir.clone(),
+            sealed,
+            tail,
+            name,
+            is_dir_synced: self.is_dir_synced,
+            sync_failure,
+        })
     }
 
     /// Notes that what [`Writer::unsynced`] returned is on the medium.
@@ -385,9 +394,9 @@ impl Writer {
 
     /// Returns where the log stands.
     pub fn position(&self) -> Position {
-        let Ledger { next_seq, offset, produced, lost, .. } = self.ledger;
+        let Ledger { next_seq, offset, produced, dropped, .. } = self.ledger;
         let first = self.sealed.front().map_or(self.tail.header.name, |sealed| sealed.name);
-        let evicted = first.first_offset.saturating_sub(self.first_lost);
+        let evicted = first.first_offset.saturating_sub(self.first_dropped);
         Position {
             first_seq: first.first_seq,
             first_offset: first.first_offset,
@@ -395,9 +404,9 @@ impl Writer {
             offset,
             written_seq: self.tail.written_seq,
             produced,
-            retained: offset.saturating_sub(lost).saturating_sub(evicted),
+            retained: offset.saturating_sub(dropped).saturating_sub(evicted),
             evicted,
-            lost,
+            dropped,
             disk_bytes: self.disk_bytes(),
         }
     }
@@ -420,7 +429,7 @@ impl Writer {
 
     /// Returns how much output fits into what is reserved.
     fn free(&self) -> u64 {
-        let gap = if self.ledger.has_loss() { GAP_RECORD } else { 0 };
+        let gap = if self.ledger.has_dropped_run() { GAP_RECORD } else { 0 };
         let taken = self.tail.end() + self.ledger.reserve() + gap + RECORD_LEN as u64;
         // Whole words, because of the padding.
         self.tail.reserved.saturating_sub(taken) & !7
@@ -510,10 +519,10 @@ impl Writer {
         } else {
             // Blocks that are not given back stay counted.
             old.trim(&*self.disk, &*self.space).ok();
-            self.sealed.push_back(Sealed {
+            self.sealed.push_back(SealedSegment {
                 name: old.header.name,
                 bytes: old.reserved,
-                lost_before: Some(old.header.lost),
+                dropped_before: Some(old.header.dropped),
                 is_synced: false,
             });
         }
@@ -521,10 +530,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the run of losses, if there is one.
-    fn write_loss(&mut self) -> Result<(), Cause> {
+    /// Writes the run of dropped output, if there is one.
+    fn write_dropped_run(&mut self) -> Result<(), Cause> {
         let mut record = Vec::new();
-        if self.ledger.push_loss(&mut record, self.tail.header.key()) {
+        if self.ledger.push_dropped_run(&mut record, self.tail.header.key()) {
             self.tail.append(&*self.disk, &*self.space, &record, self.ledger.next_seq - 1);
         }
         self.flush()
@@ -536,26 +545,26 @@ impl Writer {
         Some(self.sealed.get(1).map_or(self.tail.header.name, |sealed| sealed.name))
     }
 
-    /// Returns the bytes lost before the second segment.
-    fn lost_before_second(&mut self) -> u64 {
-        let Some(second) = self.sealed.get_mut(1) else { return self.tail.header.lost };
-        // A segment whose header is damaged counts as one before which nothing more was lost.
-        *second.lost_before.get_or_insert_with(|| match Scanner::default().open(&self.dir, second.name) {
-            Ok(Opened::Ready(header)) => header.lost,
-            Ok(Opened::Unreadable(_)) | Err(_) => self.first_lost,
+    /// Returns the bytes dropped before the second segment.
+    fn dropped_before_second(&mut self) -> u64 {
+        let Some(second) = self.sealed.get_mut(1) else { return self.tail.header.dropped };
+        // If its header is damaged, assume that nothing was dropped in the first segment.
+        *second.dropped_before.get_or_insert_with(|| match Scanner::default().open(&self.dir, second.name) {
+            Ok(Opened::Ready(header)) => header.dropped,
+            Ok(Opened::Unreadable(_)) | Err(_) => self.first_dropped,
         })
     }
 
     /// Deletes the oldest segment.
     fn evict_first(&mut self) -> io::Result<()> {
-        let lost_before_second = self.lost_before_second();
+        let dropped_before_second = self.dropped_before_second();
         let Some(first) = self.sealed.front() else { return Ok(()) };
         match self.disk.remove(&self.dir.join(first.name.file_name())) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
         self.space.release(first.bytes);
-        self.first_lost = lost_before_second;
+        self.first_dropped = dropped_before_second;
         self.sealed.pop_front();
         Ok(())
     }

@@ -19,8 +19,8 @@ use harness::{
 };
 use inmate::{jail, preset};
 use remex_process::{
-    Jail, JailError, JailSupport, Leader, Pid, Scope, Size, Start, StartErrorKind, Step, Tag, Wall, resize,
-    tree,
+    Jail, JailError, JailMechanism, JailSupport, Leader, Pid, Scope, Size, Start, StartErrorKind, Step, Tag,
+    resize, tree,
 };
 use remex_proto::sandbox::{Access, Entry, EntryPath};
 use remex_sandbox::{Network, Policy, Preset, Request, SystemHost, resolve, testing::context};
@@ -457,7 +457,7 @@ async fn what_cannot_be_hidden_keeps_a_process_from_starting() {
 #[test]
 fn this_host_can_confine_processes() {
     let support = JailSupport::probe();
-    assert_eq!((support.wall, support.obstacle), (Some(Wall::Namespaces), None));
+    assert_eq!((support.mechanism, support.obstacle), (Some(JailMechanism::Namespaces), None));
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::path::Path;
 use harness::{NULL, TAGS, eventually, pipes, shell, spawner, start, within};
 use inmate::{jail, preset};
 use remex_process::{
-    HiddenChildren, Look, Scope, Spawner, Start, Tag, adopt_orphans, reap_orphans, spawn_own, tree,
+    HiddenChildren, HiddenScan, Scope, Spawner, Start, Tag, adopt_orphans, reap_orphans, spawn_own, tree,
 };
 use remex_sandbox::Preset;
 
@@ -88,7 +88,7 @@ async fn nothing_is_left(spawner: &Spawner, tag: Tag, way: &str) {
     // From outside it is seen that something is left, however often it replaces itself.
     let mut children = HiddenChildren::new(std::process::id(), tag).unwrap();
     for _ in 0..200 {
-        assert_ne!(children.look().unwrap(), Look::Clear, "one that {way}");
+        assert_ne!(children.scan().unwrap(), HiddenScan::Clear, "one that {way}");
     }
     within(tree::kill(&Scope::Start(tag))).await.unwrap_or_else(|error| panic!("one that {way}: {error}"));
     // It holds the pipe as long as it lives.
@@ -144,12 +144,12 @@ async fn starts_hide_nothing(spawner: &Spawner) {
     let tag = TAGS.tag(4, 1);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let looking = std::thread::spawn(move || {
-        let mut looks = Vec::new();
+        let mut scans = Vec::new();
         let mut children = HiddenChildren::new(std::process::id(), tag).unwrap();
         while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            looks.push(children.look().unwrap());
+            scans.push(children.scan().unwrap());
         }
-        looks
+        scans
     });
     for number in 0..300 {
         // What is prepared for the next confined start is no secret either.
@@ -159,8 +159,8 @@ async fn starts_hide_nothing(spawner: &Spawner) {
         within(child.exit.wait()).await;
     }
     drop(stop);
-    let looks = looking.join().unwrap();
-    let hidden: Vec<_> = looks.iter().filter(|look| matches!(look, Look::Hidden(_))).collect();
-    assert_eq!(hidden, Vec::<&Look>::new(), "starts are no secret");
-    assert!(looks.contains(&Look::Clear), "starts leave no doubt behind: {} looks", looks.len());
+    let scans = looking.join().unwrap();
+    let hidden: Vec<_> = scans.iter().filter(|scan| matches!(scan, HiddenScan::Hidden(_))).collect();
+    assert_eq!(hidden, Vec::<&HiddenScan>::new(), "starts are no secret");
+    assert!(scans.contains(&HiddenScan::Clear), "starts leave no doubt behind: {} scans", scans.len());
 }

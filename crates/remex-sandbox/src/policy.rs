@@ -3,7 +3,7 @@
 //! Decisions are about canonical paths: absolute, without links, `.` and `..`. Start at [`Policy::access`].
 
 #[cfg(feature = "serde")]
-mod plain;
+mod serialized;
 
 use std::path::{Component, Path, PathBuf};
 
@@ -62,13 +62,13 @@ pub struct Link {
 
 /// A rule that mounts cannot enforce, because a process could put something else in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Obstacle<'a> {
+pub struct UnenforceableRule<'a> {
     /// The rule.
     pub rule: &'a Rule,
 }
 
-impl From<Obstacle<'_>> for PolicyError {
-    fn from(Obstacle { rule }: Obstacle<'_>) -> Self {
+impl From<UnenforceableRule<'_>> for PolicyError {
+    fn from(UnenforceableRule { rule }: UnenforceableRule<'_>) -> Self {
         let path = rule.path.clone();
         let why = match rule.kind {
             Kind::Link => Reason::ReplaceableLink { path },
@@ -250,13 +250,13 @@ impl Policy {
 
     /// Returns the rules that mounts cannot enforce. What is missing in a directory that exists can be covered there.
     ///
-    /// Whoever judges every path by [`Policy::access`] can ignore them.
-    pub fn obstacles(&self) -> impl Iterator<Item = Obstacle<'_>> {
+    /// A caller that checks every path with [`Policy::access`] can ignore them.
+    pub fn unenforceable_rules(&self) -> impl Iterator<Item = UnenforceableRule<'_>> {
         let is_obstacle = |rule: &&Rule| {
             let can_appear = matches!(rule.kind, Kind::Unreachable | Kind::Link);
             can_appear && self.has_writable_parent(rule)
         };
-        self.rules.iter().filter(is_obstacle).map(|rule| Obstacle { rule })
+        self.rules.iter().filter(is_obstacle).map(|rule| UnenforceableRule { rule })
     }
 
     /// Returns the directories that mounts must hold in place, parents first.

@@ -41,7 +41,7 @@ fn check(scenario: &Scenario, host: &impl Host) {
         let decided = case.decide(policy, host).unwrap_or_else(|error| panic!("{name}: {case:?}: {error}"));
         assert_eq!(decided, case.is_allowed, "{name}: {case:?} with {policy:#?}");
     }
-    let found: Vec<_> = policy.obstacles().map(|obstacle| obstacle.rule.path.clone()).collect();
+    let found: Vec<_> = policy.unenforceable_rules().map(|obstacle| obstacle.rule.path.clone()).collect();
     assert_eq!(&found, obstacles, "{name}");
 }
 
@@ -102,7 +102,7 @@ fn the_presets_are_what_a_recorded_client_asks_for() {
             assert_eq!(policy.access(Path::new("/tmp/file")), Access::Read);
             assert_eq!(policy.network(), Network::Restricted);
             assert_eq!(policy.temporary_directories(), [] as [PathBuf; 0]);
-            assert_eq!(policy.obstacles().count(), 0);
+            assert_eq!(policy.unenforceable_rules().count(), 0);
             assert!(!policy.is_open());
         }
         assert_eq!(Preset::from_name(preset.name()), Some(preset));
@@ -114,7 +114,7 @@ fn an_obstacle_says_what_it_is_and_what_to_do() {
     let scenarios = scenarios(Path::new("/base"));
     let errors = scenarios.iter().filter_map(|scenario| {
         let policy: Policy = scenario.resolve(&scenario.tree).ok()?;
-        let error: PolicyError = policy.obstacles().next()?.into();
+        let error: PolicyError = policy.unenforceable_rules().next()?.into();
         Some((error.to_string(), error.hint))
     });
     let link = "cannot apply `read` to `/base/w/.git`: `/base/w/.git` is a symbolic link in a writable directory, \

@@ -19,7 +19,7 @@ pub enum Refused {
     /// A failed TLS handshake, or TLS on a plain port.
     Tls,
     /// An authenticated client with too many connections.
-    Crowded,
+    LimitReached,
     /// A connection that cannot be accepted, because no descriptor is free.
     Unaccepted,
 }
@@ -29,7 +29,7 @@ impl Refused {
     const fn allowance(self) -> u32 {
         match self {
             Refused::HalfOpen => 1,
-            Refused::Login | Refused::Tls | Refused::Crowded | Refused::Unaccepted => 10,
+            Refused::Login | Refused::Tls | Refused::LimitReached | Refused::Unaccepted => 10,
         }
     }
 }
@@ -42,7 +42,8 @@ pub(super) struct Reports {
 
 impl Default for Reports {
     fn default() -> Self {
-        let kinds = [Refused::HalfOpen, Refused::Login, Refused::Tls, Refused::Crowded, Refused::Unaccepted];
+        let kinds =
+            [Refused::HalfOpen, Refused::Login, Refused::Tls, Refused::LimitReached, Refused::Unaccepted];
         Reports { kinds: kinds.map(|kind| LogLimit::new(kind.allowance(), INTERVAL)) }
     }
 }

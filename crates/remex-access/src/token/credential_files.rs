@@ -23,8 +23,8 @@ use super::{ClaimPolicy, FileError, Key, KeyError, TokenFile, TokenGrant, Verifi
 /// The longest file, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
 
-/// How often it is said that a file cannot be used.
-const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
+/// How often to report that a file cannot be used.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Opens a file for reading.
 type Open = fn(&Path) -> io::Result<File>;
@@ -59,14 +59,14 @@ struct State {
 /// Each file by itself: whatever is wrong with one, changes of the others count.
 #[derive(Clone, Debug, Default)]
 struct Files {
-    tokens: Known<Vec<TokenGrant>>,
-    shared_secret: Known<Vec<Key>>,
-    jwks: Known<Vec<Key>>,
+    tokens: KnownContent<Vec<TokenGrant>>,
+    shared_secret: KnownContent<Vec<Key>>,
+    jwks: KnownContent<Vec<Key>>,
 }
 
 /// The newest usable content of one file.
 #[derive(Clone, Debug, Default)]
-struct Known<T> {
+struct KnownContent<T> {
     bytes: Option<Vec<u8>>,
     meaning: T,
     /// Why the content of now cannot be used, and when that was said last.
@@ -262,8 +262,8 @@ impl CredentialPaths {
     }
 }
 
-impl<T: Default> Known<T> {
-    /// Forgets the content unless the same file is used again, and that it was rejected in any case.
+impl<T: Default> KnownContent<T> {
+    /// Forgets the content unless the same file is used again; forgets the rejection in any case.
     fn keep_if(&mut self, is_same: bool) {
         if is_same {
             self.rejected = None;
@@ -295,13 +295,13 @@ impl<T: Default> Known<T> {
         match changed {
             Ok(None) => self.rejected = None,
             Ok(Some((meaning, bytes))) => {
-                *self = Known { bytes: Some(bytes), meaning, rejected: None };
+                *self = KnownContent { bytes: Some(bytes), meaning, rejected: None };
                 reloaded.is_changed = true;
             }
             Err(error) => {
                 let reason = error.to_string();
                 let is_said = self.rejected.as_ref().is_some_and(|(said, at)| {
-                    *said == reason && now.saturating_duration_since(*at) < COMPLAINT_PERIOD
+                    *said == reason && now.saturating_duration_since(*at) < WARNING_INTERVAL
                 });
                 if !is_said {
                     self.rejected = Some((reason, now));
@@ -387,8 +387,8 @@ mod tests {
             fs::write(&path, broken).unwrap();
             let now = Instant::now();
             assert_eq!(files.reload_at(now).rejected.len(), 1);
-            assert_eq!(files.reload_at(now + COMPLAINT_PERIOD / 2).rejected.len(), 0, "said once a minute");
-            assert_eq!(files.reload_at(now + COMPLAINT_PERIOD).rejected.len(), 1);
+            assert_eq!(files.reload_at(now + WARNING_INTERVAL / 2).rejected.len(), 0, "said once a minute");
+            assert_eq!(files.reload_at(now + WARNING_INTERVAL).rejected.len(), 1);
             assert_eq!(names(&files), ["c", "d"]);
         }
         fs::remove_file(&path).unwrap();

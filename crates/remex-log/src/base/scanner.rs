@@ -19,7 +19,8 @@ use crate::base::{
     disk::SAFE_OPEN,
     event::{GapCause, Seq},
     format::{
-        HEAD_LEN, HeadError, Kind, Lost, MAX_RECORD, RECORD_LEN, RecordHeader, SegmentHeader, VersionError,
+        DroppedOutput, HEAD_LEN, HeadError, Kind, MAX_RECORD, RECORD_LEN, RecordHeader, SegmentHeader,
+        VersionError,
     },
     names::SegmentName,
 };
@@ -179,9 +180,14 @@ impl Scanner {
     }
 
     /// Returns what the gap record at `at` says, if it is whole.
-    pub(crate) fn lost(&mut self, at: u64, header: &RecordHeader, finished: Seq) -> io::Result<Option<Lost>> {
+    pub(crate) fn dropped(
+        &mut self,
+        at: u64,
+        header: &RecordHeader,
+        finished: Seq,
+    ) -> io::Result<Option<DroppedOutput>> {
         let is_whole = self.load_payload(at, header, finished)?;
-        Ok(is_whole.then(|| Lost::decode(self.payload(at, header))).flatten())
+        Ok(is_whole.then(|| DroppedOutput::decode(self.payload(at, header))).flatten())
     }
 
     /// Returns the position of the first record from `at` on whose number is in `seqs`.

@@ -67,7 +67,7 @@ fn everything_reported_as_written_survives_a_crash_at_any_operation() {
                 || summary.exited.as_ref().map(|end| end.seq) == exited.map(|exit| exit.extent().0)
         );
         let read = read_all(dir.path(), written.len() as Seq);
-        assert_true(&read, &written);
+        assert_faithful(&read, &written);
         // Only what was evicted is missing.
         for event in &read {
             assert!(
@@ -76,7 +76,7 @@ fn everything_reported_as_written_survives_a_crash_at_any_operation() {
             );
         }
         let position = writer.position();
-        assert_eq!(position.produced.total(), position.retained + position.evicted + position.lost);
+        assert_eq!(position.produced.total(), position.retained + position.evicted + position.dropped);
         assert!(matches!(writer.room(Hold::Nothing), Room::Bytes(_)));
         assert_eq!(
             append(&mut writer, Stream::Stderr, 7, b"on").map(|appended| appended.seq),

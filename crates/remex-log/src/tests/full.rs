@@ -38,15 +38,15 @@ fn a_full_disk_has_no_room_but_takes_the_end() {
         log.writer = Some(open_on(log.path(), &disk));
         assert_eq!(fill(&mut log, ACKED_NOTHING), Cause::DiskFull);
         let reserved = log.writer().position().disk_bytes;
-        log.lose(Stream::Stdout, 100);
-        log.lose(Stream::Stderr, 23);
+        log.drop_output(Stream::Stdout, 100);
+        log.drop_output(Stream::Stderr, 23);
         assert!(log.exited(&[1; crate::MAX_END_PAYLOAD]).is_written);
-        log.lose(Stream::Stdout, 5);
+        log.drop_output(Stream::Stdout, 5);
         assert!(log.closed(&[2; crate::MAX_END_PAYLOAD]).is_written);
         assert_eq!(log.read(), log.events);
         let position = log.writer().position();
-        assert_eq!(position.lost, 128);
-        assert_eq!(position.produced.total(), position.retained + position.lost);
+        assert_eq!(position.dropped, 128);
+        assert_eq!(position.produced.total(), position.retained + position.dropped);
         assert!(std_len(&log) <= reserved, "nothing is written past the reservation");
         assert_eq!(log.writer.take().unwrap().close().unwrap(), std_len(&log));
     }
@@ -64,9 +64,9 @@ fn output_goes_on_after_a_loss_when_there_is_space_again() {
     fs::remove_file(&log.segments()[0]).unwrap();
     log.writer = Some(open_on(log.path(), &disk));
     assert_eq!(fill(&mut log, ACKED_NOTHING), Cause::DiskFull);
-    log.lose(Stream::Stdout, 1_000_000);
+    log.drop_output(Stream::Stdout, 1_000_000);
     assert_eq!(log.writer().room(ACKED_NOTHING), Room::Full(Cause::DiskFull));
-    log.lose(Stream::Pty, 1);
+    log.drop_output(Stream::Pty, 1);
     assert_eq!(log.writer().position().written_seq, log.last() - 1);
     disk.set_left(u64::MAX);
     log.append(Stream::Stdout, b"there is space again");
@@ -74,7 +74,7 @@ fn output_goes_on_after_a_loss_when_there_is_space_again() {
     assert_eq!(log.read(), log.events);
     drop(log.writer.take());
     let (_, recovered) = Writer::open(log.path(), OPTIONS, Arc::new(Unlimited)).unwrap();
-    assert_eq!((recovered.summary.lost, recovered.summary.offset), (1_000_001, log.offset));
+    assert_eq!((recovered.summary.dropped, recovered.summary.offset), (1_000_001, log.offset));
     assert_eq!(recovered.summary.produced.pty, 1);
 }
 
@@ -126,7 +126,7 @@ fn a_full_disk_makes_a_log_evict_if_it_may() {
         }
         assert!(before >= log.segments().len() || disk.left.load(Ordering::Relaxed) < space);
     }
-    assert_true(&log.read(), &log.events);
+    assert_faithful(&log.read(), &log.events);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_quota_fills_a_held_log_and_evicts_from_another() {
         assert_eq!(server.used(), log.writer().position().disk_bytes);
     }
     let read = log.read();
-    assert!(!assert_true(&read, &log.events).is_empty());
+    assert!(!assert_faithful(&read, &log.events).is_empty());
     assert_eq!(log.writer.take().unwrap().close().unwrap(), process.used());
     assert_eq!(std_len(&log), process.used());
     // A log that is there counts, even if it is over the limit.
@@ -250,7 +250,7 @@ fn on_small_disk(dir: &Path) {
     while fs::write(dir.join(format!("rest{rest}")), [1; 4096]).is_ok() {
         rest += 1;
     }
-    writer.lose(Stream::Stdout, 77, cause);
+    writer.drop_output(Stream::Stdout, 77, cause);
     assert!(writer.exited(2, &[3; crate::MAX_END_PAYLOAD]).unwrap().is_written);
     // Readers who let go of the old output make room.
     assert!(matches!(writer.room(Hold::Nothing), Room::Bytes(_)));
@@ -258,7 +258,7 @@ fn on_small_disk(dir: &Path) {
     assert!(writer.closed(4, &[4; crate::MAX_END_PAYLOAD]).unwrap().is_written);
     let position = writer.position();
     assert_eq!(position.produced.total(), sum + 77 + 4);
-    assert_eq!(position.retained + position.evicted + position.lost, sum + 77 + 4);
+    assert_eq!(position.retained + position.evicted + position.dropped, sum + 77 + 4);
     let events = read_all(&path, position.written_seq);
     assert!(matches!(events[0], Event::Gap(Gap { cause: GapCause::Evicted, .. })));
     assert!(matches!(events.last(), Some(Event::Closed { .. })));
@@ -296,7 +296,7 @@ fn who_is_read_goes_on_beside_others_that_take_all_space() {
         assert!(server.used() <= server.limit(), "{} of {}", server.used(), server.limit());
     }
     assert!(first > 1, "it has replaced segments");
-    assert_true(&read.read(), &read.events);
+    assert_faithful(&read.read(), &read.events);
     read.exited(b"exit");
     read.closed(b"");
     greedy.exited(b"exit");

@@ -39,7 +39,7 @@ struct Model {
     options: Options,
     notes: BTreeMap<u8, Vec<u8>>,
     produced: [u64; 3],
-    lost: u64,
+    dropped: u64,
     has_exited: bool,
     readers: Vec<(Reader, Cursor)>,
 }
@@ -51,7 +51,7 @@ impl Model {
         let log = Log::new(options);
         let readers = (0..3).map(|_| (Reader::open(log.path()).unwrap(), Cursor::START)).collect();
         let notes = BTreeMap::new();
-        Model { log, options, notes, produced: [0; 3], lost: 0, has_exited: false, readers }
+        Model { log, options, notes, produced: [0; 3], dropped: 0, has_exited: false, readers }
     }
 
     /// Returns the bytes up to and including event `seq`.
@@ -74,9 +74,9 @@ impl Model {
         match operation {
             Operation::Append { stream, len, hold } => self.append(*stream, *len, self.hold(*hold)),
             Operation::Lose { stream, len } => {
-                self.log.lose(STREAMS[usize::from(*stream)], *len);
+                self.log.drop_output(STREAMS[usize::from(*stream)], *len);
                 self.produced[usize::from(*stream)] += len;
-                self.lost += len;
+                self.dropped += len;
             }
             Operation::Exited if self.has_exited => {}
             Operation::Exited => {
@@ -185,8 +185,8 @@ impl Model {
         let position = self.log.writer().position();
         let produced = position.produced;
         assert_eq!([produced.stdout, produced.stderr, produced.pty], self.produced);
-        assert_eq!((position.lost, position.offset), (self.lost, produced.total()));
-        assert_eq!(produced.total(), position.retained + position.evicted + position.lost);
+        assert_eq!((position.dropped, position.offset), (self.dropped, produced.total()));
+        assert_eq!(produced.total(), position.retained + position.evicted + position.dropped);
         assert_eq!(position.next_seq, self.log.last() + 1);
         let retained: u64 = self.log.events[position.first_seq as usize - 1..]
             .iter()

@@ -10,7 +10,7 @@ fn long_log() -> Log {
     for round in 0..300_usize {
         log.append(Stream::Stdout, &vec![round as u8; 1 + (round * 7919) % 3000]);
         if round % 50 == 20 {
-            log.lose(Stream::Stderr, 17);
+            log.drop_output(Stream::Stderr, 17);
         }
     }
     log.exited(b"status");

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
-use crate::{Blank, MAX_CHUNK, MAX_END_PAYLOAD, Produced, inspect, strip};
+use crate::{EmptyLog, MAX_CHUNK, MAX_END_PAYLOAD, Produced, discard_output, inspect};
 
 #[test]
 fn a_log_is_found_again_with_its_sums_ends_and_notes() {
@@ -13,7 +13,7 @@ fn a_log_is_found_again_with_its_sums_ends_and_notes() {
     let (writer, recovered) = Writer::open(log.path(), SMALL, Arc::new(Unlimited)).unwrap();
     let summary = recovered.summary;
     assert_eq!(summary, inspect(log.path()).unwrap());
-    assert_eq!((summary.next_seq, summary.offset, summary.lost), (log.last() + 1, log.offset, 1000));
+    assert_eq!((summary.next_seq, summary.offset, summary.dropped), (log.last() + 1, log.offset, 1000));
     let stderr = (0..12).map(|round| 7 * round + 1).sum();
     assert_eq!(summary.produced, Produced::from([12 * 33, stderr, 1000]));
     assert_eq!(summary.exited.unwrap().payload.unwrap(), b"status 3");
@@ -93,8 +93,8 @@ fn a_held_log_is_full_at_its_retention_and_goes_on_when_acknowledged() {
     }
     log.append(Stream::Stdout, &[9; 100]);
     assert_eq!(log.writer().room(hold), Room::Full(Cause::Retention));
-    // Lost output is not held.
-    log.lose(Stream::Stdout, 5000);
+    // Dropped output is not held.
+    log.drop_output(Stream::Stdout, 5000);
     assert_eq!(log.writer().room(Hold::After(Point { seq: 9, offset: 900 })), Room::Bytes(900));
     assert_eq!(log.writer().room(Hold::After(Point { seq: 3, offset: 300 })), Room::Bytes(300));
     assert_eq!(log.read(), log.events);
@@ -114,7 +114,7 @@ fn eviction_keeps_at_least_the_retention_and_at_most_two_segments_more() {
         assert_eq!(position.produced.total(), position.retained + position.evicted);
     }
     let read = log.read();
-    let missing = assert_true(&read, &log.events);
+    let missing = assert_faithful(&read, &log.events);
     assert_eq!(missing, (1..log.writer().position().first_seq).collect::<Vec<_>>());
     assert!(matches!(read[0], Event::Gap(Gap { cause: GapCause::Evicted, .. })));
 }
@@ -159,7 +159,7 @@ fn a_blank_log_may_be_moved_before_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let (here, there) = (dir.path().join("here"), dir.path().join("there"));
     fs::create_dir(&here).unwrap();
-    let blank = Blank::create(&here).unwrap();
+    let blank = EmptyLog::create(&here).unwrap();
     fs::rename(&here, &there).unwrap();
     let mut writer = blank.into_writer(&there, SMALL, Arc::new(Unlimited)).unwrap();
     assert!(append(&mut writer, Stream::Stdout, 1, b"output").unwrap().is_written);
@@ -233,11 +233,11 @@ fn a_closed_log_is_opened_without_keeping_a_descriptor() {
 fn a_stripped_log_has_its_notes_and_nothing_else() {
     let log = Log::sample();
     let before = inspect(log.path()).unwrap();
-    strip(log.path()).unwrap();
+    discard_output(log.path()).unwrap();
     let after = inspect(log.path()).unwrap();
     assert_eq!(after.notes, before.notes);
     assert_eq!(crate::base::names::list(log.path()).unwrap().len(), 1);
     assert!(after.disk_bytes < 600 && after.disk_bytes < before.disk_bytes / 4, "{after:?}");
-    strip(log.path()).unwrap();
+    discard_output(log.path()).unwrap();
     assert_eq!(inspect(log.path()).unwrap(), after);
 }

@@ -9,19 +9,19 @@ use crate::base::{
 
 /// A segment that no longer grows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sealed {
+pub(super) struct SealedSegment {
     pub(super) name: SegmentName,
     /// Bytes counted for it.
     pub(super) bytes: u64,
-    /// Bytes of output that were lost before it; `None` until its header is read.
-    pub(super) lost_before: Option<u64>,
+    /// Bytes of output that were dropped before it; `None` until its header is read.
+    pub(super) dropped_before: Option<u64>,
     pub(super) is_synced: bool,
 }
 
-impl Sealed {
-    /// Returns a segment that was there before.
-    pub(super) fn found(name: SegmentName, bytes: u64) -> Sealed {
-        Sealed { name, bytes, lost_before: None, is_synced: false }
+impl SealedSegment {
+    /// Returns a segment that existed before this writer.
+    pub(super) fn found(name: SegmentName, bytes: u64) -> SealedSegment {
+        SealedSegment { name, bytes, dropped_before: None, is_synced: false }
     }
 }
 
@@ -38,13 +38,13 @@ const MAX_RUNS: usize = 1024;
 
 /// Where output was lost: it does not count as held.
 #[derive(Debug, Default)]
-pub(super) struct LostRuns {
+pub(super) struct DroppedRuns {
     /// Start offset and length, oldest first.
     runs: VecDeque<(u64, u64)>,
 }
 
-impl LostRuns {
-    /// Adds `len` bytes lost at `offset`.
+impl DroppedRuns {
+    /// Adds `len` bytes dropped at `offset`.
     pub(super) fn push(&mut self, offset: u64, len: u64) {
         match self.runs.back_mut() {
             Some((start, run)) if *start + *run == offset => *run += len,
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn lost_output_after_an_offset_is_counted_once() {
-        let mut runs = LostRuns::default();
+        let mut runs = DroppedRuns::default();
         runs.push(10, 5);
         runs.push(15, 5);
         runs.push(100, 1);

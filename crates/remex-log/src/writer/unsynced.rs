@@ -22,19 +22,19 @@ pub struct Unsynced {
     pub(super) tail: File,
     pub(super) name: SegmentName,
     pub(super) is_dir_synced: bool,
-    pub(super) loss: SyncLoss,
+    pub(super) sync_failure: SyncFailure,
 }
 
 /// Whether a sync of a log has failed.
 ///
 /// The kernel reports an error once, and may take what it has lost for written afterwards, so no later sync covers it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SyncLoss {
+pub(super) struct SyncFailure {
     has_failed: Arc<AtomicBool>,
 }
 
-impl SyncLoss {
-    /// Notes the result of a sync.
+impl SyncFailure {
+    /// Records the result of a sync.
     pub(super) fn check(&self, synced: io::Result<()>) -> io::Result<()> {
         if synced.is_err() {
             self.has_failed.store(true, Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Unsynced {
     ///
     /// The error of the file system, now or in an earlier sync of this log: nothing brings back what that has lost.
     pub fn wait(&self, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
-        let sync = |file: &File| self.loss.check(sync(file));
+        let sync = |file: &File| self.sync_failure.check(sync(file));
         for name in &self.sealed {
             match File::open(self.dir.join(name.file_name())) {
                 Ok(file) => sync(&file)?,
@@ -72,6 +72,6 @@ impl Unsynced {
         if !self.is_dir_synced {
             sync(&File::open(&self.dir)?)?;
         }
-        self.loss.result()
+        self.sync_failure.result()
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn flag() -> c_int {
 ///
 /// # Safety
 /// Call it only in a child.
-pub(crate) unsafe fn own_table(end: RawFd) -> Result<(), i32> {
+pub(crate) unsafe fn unshare_table(end: RawFd) -> Result<(), i32> {
     let (first, last) = (end.cast_unsigned(), libc::c_uint::MAX);
     // SAFETY: closes nothing of ours, because a table that is shared is copied first. As the range reaches to the end, the
     // kernel copies only what is before it.
@@ -47,7 +47,7 @@ fn can_copy_the_beginning() -> io::Result<bool> {
     let null = null.as_fd();
     thread::scope(|scope| {
         let filling = thread::Builder::new().spawn_scoped(scope, || {
-            sys::own_descriptors(null)?;
+            sys::unshare_descriptors(null)?;
             fill(null, 2 * WORD)?;
             // Only a table that is shared is copied.
             let copying = thread::Builder::new().spawn_scoped(scope, next_after_copy)?;
@@ -71,7 +71,7 @@ fn fill(null: BorrowedFd<'_>, end: c_int) -> io::Result<()> {
 /// Copies the first word of the table, and returns the next number, which is the one after it.
 fn next_after_copy() -> c_int {
     // SAFETY: affects only the table of this thread, in which nothing owns a descriptor, and which ends with it.
-    unsafe { own_table(WORD).map_or(-1, |()| libc::dup(0)) }
+    unsafe { unshare_table(WORD).map_or(-1, |()| libc::dup(0)) }
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<
             0,
         )
     };
-    gone_is_fine(check(result))
+    ignore_gone(check(result))
 }
 
 /// Returns the pid of the process of a pidfd; `None` if it was reaped, or if no descriptor is left to find out.
@@ -129,7 +129,7 @@ pub(crate) fn pidfd_pid(pidfd: BorrowedFd<'_>) -> Option<Pid> {
 pub(crate) fn group_signal(leader: Pid, signal: Signal) -> io::Result<()> {
     // SAFETY: no memory is involved. A `Pid` is larger than 1, so this never addresses all processes or our own group.
     let result = unsafe { libc::kill(-leader.as_raw(), signal.number()) };
-    gone_is_fine(check(result.into()))
+    ignore_gone(check(result.into()))
 }
 
 /// Registers a non-blocking descriptor with the runtime, such as those of a [`ChildIo`](crate::ChildIo).
@@ -138,7 +138,10 @@ pub(crate) fn group_signal(leader: Pid, signal: Signal) -> io::Result<()> {
 ///
 /// # Errors
 /// If the host has no room for it; the error returns the descriptor.
-pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, AsyncFdRegisterError<OwnedFd>> {
+pub fn register_fd(
+    fd: OwnedFd,
+    interest: Interest,
+) -> Result<AsyncFd<OwnedFd>, AsyncFdRegisterError<OwnedFd>> {
     // SAFETY: an `OwnedFd` is open, and always the same descriptor, until it is dropped.
     unsafe { AsyncFd::register_with_interest(fd, interest) }
 }
@@ -151,7 +154,7 @@ pub(crate) fn above_stdio(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Raises a soft limit of a child to its hard limit.
-pub(crate) fn lift_limit(pid: Pid, resource: Resource) -> io::Result<()> {
+pub(crate) fn raise_limit(pid: Pid, resource: Resource) -> io::Result<()> {
     let now = limit(pid.as_raw(), resource)?;
     set_limit(pid.as_raw(), resource, &libc::rlimit { rlim_cur: now.rlim_max, ..now })
 }
@@ -248,7 +251,7 @@ pub(crate) fn with_all_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
 ///
 /// # Errors
 /// If the host does not support it; nothing changes then.
-pub(crate) fn own_descriptors(kept: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn unshare_descriptors(kept: BorrowedFd<'_>) -> io::Result<()> {
     let kept = kept.as_raw_fd().unsigned_abs();
     let close = |first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint| {
         // SAFETY: with the flag, and after it, this affects only the table of this thread, in which nothing owns a
@@ -320,7 +323,7 @@ fn check(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         other => other,

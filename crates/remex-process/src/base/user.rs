@@ -83,11 +83,11 @@ pub fn can_switch_user() -> Result<(), CannotSwitchUser> {
 
 /// Keeps this program open to what looks into it, such as `/proc/PID/exe` and core dumps, while a child changes its user.
 ///
-/// The kernel closes memory whose process has changed its user, and the memory of the child is ours. The child itself stays
-/// closed to its user, because root is its saved user.
-pub(crate) struct KeptDumpable(libc::c_int);
+/// The kernel makes memory non-dumpable when its process changes the user, and the child shares our memory. The user
+/// still cannot access the child, because root is its saved user.
+pub(crate) struct DumpableGuard(libc::c_int);
 
-impl KeptDumpable {
+impl DumpableGuard {
     pub(crate) fn new() -> Self {
         static BEFORE: OnceLock<libc::c_int> = OnceLock::new();
         // SAFETY: no memory is involved.
@@ -95,7 +95,7 @@ impl KeptDumpable {
     }
 }
 
-impl Drop for KeptDumpable {
+impl Drop for DumpableGuard {
     fn drop(&mut self) {
         const OPEN: libc::c_int = 1;
         if self.0 == OPEN {

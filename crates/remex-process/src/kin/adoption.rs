@@ -27,14 +27,14 @@ use crate::{
     },
 };
 
-/// How long, in seconds, a child that has executed its program may be unknown: its creator needs a moment to note it.
-const NOTING_SECS: u64 = 1;
+/// How long, in seconds, a child that has executed its program may be unrecorded: its creator needs a moment for that.
+const RECORDING_SECS: u64 = 1;
 
 /// How long, in seconds, the exit status of a child is left to its creator, who may not have noted it yet.
 const REAPING_SECS: u64 = 10;
 
-/// Held while orphans are looked at: a second look must not miss what the first one has reaped.
-static LOOKING: Mutex<()> = Mutex::new(());
+/// Held during a scan for orphans: a second scan must not miss processes that the first one has reaped.
+static SCANNING: Mutex<()> = Mutex::new(());
 
 /// Locked briefly, for lookups in memory. `None` if this program adopts no orphans.
 static ADOPTION: Mutex<Option<Adoption>> = Mutex::new(None);
@@ -62,8 +62,8 @@ struct Adoption {
     /// Starts of which something may be left, with their first process.
     starts: HashMap<Tag, Started>,
     /// Children that this program has created itself.
-    children: HashMap<Pid, Noted>,
-    /// Orphans that were looked at, so that nothing is read about them again; they are reaped here alone.
+    children: HashMap<Pid, OwnChild>,
+    /// Orphans that were scanned before, so that they are not read again; only [`reap_orphans`] reaps them.
     orphans: HashMap<Pid, Member>,
     /// When children began to be created that are not noted yet.
     creations: HashMap<u64, u64>,
@@ -77,12 +77,12 @@ struct Started {
     since: u64,
     /// When its first process was reaped.
     ended: Option<u64>,
-    /// Whether there were orphans when its first process was reaped. If not, later ones are none of its own.
-    has_left_something: bool,
+    /// Whether there were orphans when its first process was reaped. If not, later orphans do not belong to it.
+    has_orphans: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Noted {
+struct OwnChild {
     at: u64,
     /// Of which start it is the first process.
     tag: Option<Tag>,
@@ -132,7 +132,7 @@ pub fn spawn_own(command: &mut Command) -> io::Result<Child> {
 ///
 /// Returns whether it has to be called again soon, even if no other child ends.
 pub fn reap_orphans() -> bool {
-    let _looking = remex_base::lock(&LOOKING);
+    let _looking = remex_base::lock(&SCANNING);
     let Some(before) = lock().clone() else { return false };
     let Some(children) = children_of(before.own) else { return false };
     let now = now();
@@ -156,7 +156,7 @@ pub fn reap_orphans() -> bool {
         }
         let Some((member, has_ended)) = proc::any_member(*pid) else { continue };
         let may_be_own = lock().as_ref().is_some_and(|known| {
-            known.children.contains_key(pid) || known.is_noted_soon(&member, now, REAPING_SECS)
+            known.children.contains_key(pid) || known.may_be_unrecorded(&member, now, REAPING_SECS)
         });
         if has_ended && !may_be_own {
             reap(*pid);
@@ -196,7 +196,7 @@ impl Creation {
     /// Notes a child that is no start.
     pub(crate) fn created(&self, pid: Pid) {
         if let Some(known) = lock().as_mut() {
-            known.children.insert(pid, Noted { at: now(), tag: None });
+            known.children.insert(pid, OwnChild { at: now(), tag: None });
         }
     }
 
@@ -205,7 +205,7 @@ impl Creation {
         if let Some(known) = lock().as_mut()
             && let Some(since) = self.number.and_then(|number| known.creations.get(&number).copied())
         {
-            known.note_start(tag, leader, since);
+            known.record_start(tag, leader, since);
         }
     }
 }
@@ -221,7 +221,7 @@ impl Drop for Creation {
 /// Notes a start of the program that this one has replaced, of which something may be left.
 pub fn resume_start(tag: Tag) {
     if let Some(known) = lock().as_mut() {
-        let left = Started { leader: None, since: 0, ended: None, has_left_something: true };
+        let left = Started { leader: None, since: 0, ended: None, has_orphans: true };
         known.starts.insert(tag.of_start(), left);
     }
 }
@@ -229,14 +229,14 @@ pub fn resume_start(tag: Tag) {
 /// Notes the first process of a start of the program that this one has replaced.
 pub(crate) fn resume_leader(tag: Tag, leader: Pid) {
     if let Some(known) = lock().as_mut() {
-        known.note_start(tag, leader, 0);
+        known.record_start(tag, leader, 0);
     }
 }
 
 /// Notes that a child was reaped.
 pub(crate) fn reaped(pid: Pid) {
     if let Some(known) = lock().as_mut()
-        && let Some(tag) = known.children.remove(&pid).and_then(|noted| noted.tag)
+        && let Some(tag) = known.children.remove(&pid).and_then(|child| child.tag)
         && let Some(start) = known.starts.get_mut(&tag)
     {
         start.ended.get_or_insert_with(now);
@@ -268,7 +268,7 @@ pub(crate) fn claim(member: &Member, matches: impl Fn(Tag) -> bool) -> Claim {
 }
 
 impl Adoption {
-    fn note_start(&mut self, tag: Tag, leader: Pid, since: u64) {
+    fn record_start(&mut self, tag: Tag, leader: Pid, since: u64) {
         let tag = tag.of_start();
         // The numbers of tags wrap: something of an earlier start may be left, and must not look too old for this one.
         let earlier = self.starts.get(&tag).copied();
@@ -276,10 +276,10 @@ impl Adoption {
             leader: Some(leader),
             since: earlier.map_or(since, |earlier| earlier.since.min(since)),
             ended: None,
-            has_left_something: earlier.is_some(),
+            has_orphans: earlier.is_some(),
         };
         self.starts.insert(tag, start);
-        self.children.insert(leader, Noted { at: now(), tag: Some(tag) });
+        self.children.insert(leader, OwnChild { at: now(), tag: Some(tag) });
     }
 
     fn claim(&self, member: &Member, matches: impl Fn(Tag) -> bool, now: u64) -> Claim {
@@ -299,7 +299,7 @@ impl Adoption {
             (false, _) => Claim::No,
             _ if member.tag == Some(Tag::WATCHDOG) && is_left_by_earlier => Claim::No,
             _ if member.tag == Some(Tag::WATCHDOG) => Claim::Pending,
-            _ if self.is_noted_soon(member, now, NOTING_SECS) => Claim::Pending,
+            _ if self.may_be_unrecorded(member, now, RECORDING_SECS) => Claim::Pending,
             (true, false) => Claim::Sure,
             (true, true) => Claim::Doubtful,
         }
@@ -307,7 +307,7 @@ impl Adoption {
 
     /// Returns whether this program has created the process itself; its pid alone may be that of an earlier child.
     fn is_own(&self, member: &Member) -> bool {
-        self.children.get(&member.pid).is_some_and(|noted| member.started <= noted.at)
+        self.children.get(&member.pid).is_some_and(|child| member.started <= child.at)
     }
 
     /// Returns the tag if it says whose the process is: a start before it, or one of an earlier program.
@@ -320,8 +320,8 @@ impl Adoption {
         is_true.then_some(tag)
     }
 
-    /// Returns whether a process may be a child that its creator has not noted yet.
-    fn is_noted_soon(&self, member: &Member, now: u64, secs: u64) -> bool {
+    /// Returns whether a process may be a child that its creator has not recorded yet.
+    fn may_be_unrecorded(&self, member: &Member, now: u64, secs: u64) -> bool {
         let is_young = now.saturating_sub(member.started) < secs * sys::proc_units().0;
         is_young && self.is_creating_since(member)
     }
@@ -345,7 +345,7 @@ impl Adoption {
                 return true;
             }
             let until = match start.ended {
-                _ if start.has_left_something => u64::MAX,
+                _ if start.has_orphans => u64::MAX,
                 Some(ended) => ended,
                 None => {
                     // Whoever has reaped it is about to say when, unless its note is gone: then this is late enough.
@@ -361,7 +361,7 @@ impl Adoption {
             let left: Vec<bool> = left.map(|(_, _, may_be_own)| *may_be_own).collect();
             // Of a child that is just being created, the next look knows more.
             if left.is_empty() || left.contains(&false) {
-                start.has_left_something = !left.is_empty();
+                start.has_orphans = !left.is_empty();
             }
             !left.is_empty()
         });
@@ -439,8 +439,8 @@ mod tests {
             creations: HashMap::new(),
             next_creation: 0,
         };
-        known.note_start(tag, leader, 0);
-        // Its first process is gone, and a look was faster than whoever has reaped it.
+        known.record_start(tag, leader, 0);
+        // Its first process is gone, and the scan runs before the thread that reaped it has recorded that.
         for expected in [1, 1, 0] {
             let before = known.clone();
             known.forget(&before, &HashSet::new(), &[]);

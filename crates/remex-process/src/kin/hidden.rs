@@ -8,8 +8,8 @@ use std::{collections::HashSet, io};
 
 use crate::{Pid, Tag, base::proc, kin::adoption::children_of};
 
-/// How many looks in a row have to find nothing: while children end, the kernel may leave one out of its list.
-const CLEAR_LOOKS: u32 = 2;
+/// How many consecutive scans must find nothing: while children exit, the kernel may omit one from its list.
+const CLEAR_SCANS: u32 = 2;
 
 /// Looks for children of a program that hide which of its starts they come from.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub struct HiddenChildren {
 
 /// What a look has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// No child hides.
+pub enum HiddenScan {
+    /// No child hides its start.
     Clear,
     /// These hide.
     Hidden(Vec<Pid>),
@@ -58,7 +58,7 @@ impl HiddenChildren {
     ///
     /// # Errors
     /// If the host lacks descriptors or memory for it.
-    pub fn look(&mut self) -> io::Result<Look> {
+    pub fn scan(&mut self) -> io::Result<HiddenScan> {
         let (mut hidden, mut unsettled, mut ended) = (Vec::new(), Vec::new(), HashSet::new());
         for pid in children_of(self.program).unwrap_or_default() {
             match self.child(pid)? {
@@ -75,10 +75,10 @@ impl HiddenChildren {
         self.ended = ended;
         if !hidden.is_empty() {
             self.clear = 0;
-            return Ok(Look::Hidden(hidden));
+            return Ok(HiddenScan::Hidden(hidden));
         }
         self.clear = if unsettled.is_empty() { self.clear + 1 } else { 0 };
-        Ok(if self.clear < CLEAR_LOOKS { Look::Unsettled(unsettled) } else { Look::Clear })
+        Ok(if self.clear < CLEAR_SCANS { HiddenScan::Unsettled(unsettled) } else { HiddenScan::Clear })
     }
 
     fn child(&self, pid: Pid) -> io::Result<Child> {

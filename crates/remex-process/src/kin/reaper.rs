@@ -77,7 +77,7 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
 ///
 /// # Errors
 /// If `/proc` cannot be read.
-pub fn adopt_all_but(known: &[Pid]) -> io::Result<()> {
+pub fn reap_unknown_children(known: &[Pid]) -> io::Result<()> {
     start()?;
     let own = Pid::new(std::process::id().cast_signed());
     for pid in proc::pids()?.into_iter().filter(|pid| !known.contains(pid)) {

@@ -32,7 +32,7 @@ use crate::{
         sys::{self, WaitMode},
         user::become_user,
     },
-    launch::attempt::Birth,
+    launch::attempt::CloneSlot,
     request::jail::{Failed, PROXY_PORT, Plan, Ruleset, build, drop_privileges, install, restrict},
 };
 
@@ -112,21 +112,21 @@ pub(crate) struct ChildSetup<'a> {
     pub(crate) cgroup: Option<RawFd>,
     pub(crate) parent_death: Option<Signal>,
     /// The jail that the child enters.
-    pub(crate) entrance: Option<Entrance<'a>>,
-    /// What else confines the child.
-    pub(crate) walls: Option<Walls<'a>>,
+    pub(crate) entry: Option<JailEntry<'a>>,
+    /// How the child restricts itself further.
+    pub(crate) restrictions: Option<Restrictions<'a>>,
     /// The user that the child becomes.
     pub(crate) user: Option<&'a UserIds>,
 }
 
-/// What a child confines itself by.
-pub(crate) struct Walls<'a> {
+/// The restrictions that a child applies to itself.
+pub(crate) struct Restrictions<'a> {
     pub(crate) ruleset: Option<&'a Ruleset>,
     pub(crate) filter: &'a [libc::sock_filter],
 }
 
 /// A jail to enter.
-pub(crate) struct Entrance<'a> {
+pub(crate) struct JailEntry<'a> {
     /// The pidfd of its first process.
     pub(crate) init: RawFd,
     /// Its namespaces, except for the one of mounts, which the child makes itself.
@@ -187,7 +187,7 @@ impl Outcome {
 
 struct ChildContext<'a> {
     setup: &'a ChildSetup<'a>,
-    birth: &'a Birth,
+    slot: &'a CloneSlot,
     stack: *mut c_void,
     /// The flag to share our descriptors, if the child can.
     table: c_int,
@@ -207,9 +207,9 @@ struct ChildContext<'a> {
 pub(crate) fn start(
     stack: &mut Stack,
     setup: &mut ChildSetup<'_>,
-    birth: &Birth,
+    slot: &CloneSlot,
 ) -> Result<Spawned, Failure> {
-    let between = setup.entrance.as_mut().map(|entrance| entrance.stack.top());
+    let between = setup.entry.as_mut().map(|entry| entry.stack.top());
     let parent = match between {
         // Outside its pid namespace.
         Some(_) => 0,
@@ -217,7 +217,7 @@ pub(crate) fn start(
     };
     let (entered, proxy, outcome) = (AtomicI32::new(-1), AtomicI32::new(-1), Outcome::default());
     let (stack, table) = (stack.top(), shared_table::flag());
-    let mut context = ChildContext { setup, birth, stack, table, parent, entered, proxy, outcome };
+    let mut context = ChildContext { setup, slot, stack, table, parent, entered, proxy, outcome };
     let mut failed = 0;
     let pid = sys::with_all_signals_blocked(|| {
         // SAFETY: the stacks are large enough, and exclusively ours, because CLONE_VFORK holds this thread until the child
@@ -231,7 +231,7 @@ pub(crate) fn start(
         failed = errno();
         pid
     });
-    birth.on_created();
+    slot.on_created();
     let proxy = context.proxy.load(Relaxed);
     // SAFETY: the process in between has created this descriptor for us, and has ended. Whatever follows, it is closed.
     let proxy = (proxy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(proxy) });
@@ -249,7 +249,7 @@ pub(crate) fn start(
         );
     };
     // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(birth.pidfd.load(SeqCst)) };
+    let pidfd = unsafe { OwnedFd::from_raw_fd(slot.pidfd.load(SeqCst)) };
     if let Some(stage) = stage {
         // The child is already exiting, so this does not block for long. An error means that there is nothing to reap.
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
@@ -266,7 +266,7 @@ unsafe fn create(context: *mut ChildContext<'_>, flags: c_int) -> c_int {
     let flags = flags | SHARED_MEMORY | libc::CLONE_PIDFD | libc::SIGCHLD;
     // SAFETY: passed on to the caller. CLONE_PIDFD takes the address of an integer as the next argument.
     unsafe {
-        let (stack, pidfd) = ((*context).stack, (*context).birth.pidfd.as_ptr());
+        let (stack, pidfd) = ((*context).stack, (*context).slot.pidfd.as_ptr());
         libc::clone(child, stack, flags, context.cast(), pidfd)
     }
 }
@@ -295,9 +295,9 @@ extern "C" fn enter(context: *mut c_void) -> c_int {
     unsafe {
         let ChildContext { setup, entered, proxy, outcome, table, .. } = &*context;
         let (init, namespaces, has_proxy) = setup
-            .entrance
+            .entry
             .as_ref()
-            .map_or((-1, 0, false), |entrance| (entrance.init, entrance.namespaces, entrance.has_proxy));
+            .map_or((-1, 0, false), |entry| (entry.init, entry.namespaces, entry.has_proxy));
         if libc::setns(init, namespaces) < 0 {
             outcome.step.store(Step::Enter as i32, Relaxed);
             outcome.failed((Stage::Jail, errno()));
@@ -358,20 +358,20 @@ fn stage_of(number: i32) -> Option<Stage> {
 
 extern "C" fn child(context: *mut c_void) -> c_int {
     // SAFETY: `start` passes a context that outlives the child, and does not access it in the meantime.
-    let ChildContext { setup, birth, parent, outcome, .. } = unsafe { &*context.cast::<ChildContext<'_>>() };
-    birth.exists.store(true, SeqCst);
+    let ChildContext { setup, slot, parent, outcome, .. } = unsafe { &*context.cast::<ChildContext<'_>>() };
+    slot.exists.store(true, SeqCst);
     // SAFETY: we are the child of `start`.
     let failed = unsafe {
         let is_set_up = enter_cgroup(setup)
             .map_err(|errno| (Stage::Cgroup, errno))
             .and_then(|()| set_up(setup, *parent, outcome).map_err(|errno| (Stage::Setup, errno)))
-            .and_then(|()| move_in(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
+            .and_then(|()| enter_mounts(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| confine_files(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| set_limits(setup).map_err(|errno| (Stage::Limits, errno)))
             .and_then(|()| confine(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| switch_user(setup, *parent).map_err(|errno| (Stage::User, errno)));
         match is_set_up {
-            _ if birth.is_aborted() => (Stage::Setup, libc::ECANCELED),
+            _ if slot.is_aborted() => (Stage::Setup, libc::ECANCELED),
             Ok(()) => match libc::chdir(setup.cwd.as_ptr()) {
                 0 => (Stage::Exec, execute(setup)),
                 _ => (Stage::Cwd, errno()),
@@ -388,10 +388,10 @@ extern "C" fn child(context: *mut c_void) -> c_int {
 ///
 /// # Safety
 /// Call it only in the child, with all signals blocked, before it sets limits.
-unsafe fn move_in(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
-    let Some(entrance) = &setup.entrance else { return Ok(()) };
+unsafe fn enter_mounts(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
+    let Some(entry) = &setup.entry else { return Ok(()) };
     // SAFETY: we are the child, and have entered the namespaces.
-    unsafe { build(entrance.plan) }.map_err(|Failed { step, mount, errno }| {
+    unsafe { build(entry.plan) }.map_err(|Failed { step, mount, errno }| {
         outcome.step.store(step as i32, Relaxed);
         outcome.mount.store(mount.map_or(0, |index| index + 1), Relaxed);
         errno
@@ -403,7 +403,9 @@ unsafe fn move_in(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> 
 /// # Safety
 /// Call it only in the child, before the limits on descriptors are set.
 unsafe fn confine_files(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
-    let Some(ruleset) = setup.walls.as_ref().and_then(|walls| walls.ruleset) else { return Ok(()) };
+    let Some(ruleset) = setup.restrictions.as_ref().and_then(|restrictions| restrictions.ruleset) else {
+        return Ok(());
+    };
     let terminal = (setup.terminal == Terminal::Controlling).then_some(0);
     // SAFETY: we are the child, and descriptor 0 is its terminal.
     unsafe { restrict(ruleset, terminal) }.inspect_err(|_| outcome.step.store(Step::Landlock as i32, Relaxed))
@@ -414,7 +416,7 @@ unsafe fn confine_files(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(),
 /// # Safety
 /// Call it only in the child, after everything that needs a capability.
 unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
-    let Some(walls) = &setup.walls else { return Ok(()) };
+    let Some(restrictions) = &setup.restrictions else { return Ok(()) };
     let failed = |step: Step, errno| {
         outcome.step.store(step as i32, Relaxed);
         errno
@@ -422,7 +424,7 @@ unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> 
     // SAFETY: we are the child.
     unsafe {
         drop_privileges().map_err(|errno| failed(Step::Privileges, errno))?;
-        install(walls.filter).map_err(|errno| failed(Step::Filter, errno))
+        install(restrictions.filter).map_err(|errno| failed(Step::Filter, errno))
     }
 }
 
@@ -431,9 +433,9 @@ unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> 
 /// # Safety
 /// Call it only in the child, with all signals blocked, before it has its own descriptors.
 unsafe fn enter_cgroup(setup: &ChildSetup<'_>) -> Result<(), i32> {
-    let Some(entrance) = setup.cgroup else { return Ok(()) };
+    let Some(entry_file) = setup.cgroup else { return Ok(()) };
     // SAFETY: one byte is read; zero stands for the process that writes it.
-    match unsafe { libc::write(entrance, c"0".as_ptr().cast(), 1) } {
+    match unsafe { libc::write(entry_file, c"0".as_ptr().cast(), 1) } {
         1 => Ok(()),
         _ => Err(errno()),
     }
@@ -465,7 +467,7 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
 
         reset_dispositions();
         check(libc::setsid())?;
-        shared_table::own_table(setup.descriptors_end)?;
+        shared_table::unshare_table(setup.descriptors_end)?;
         let [stdin, stdout, stderr] = setup.targets;
         check(libc::dup2(stdin, 0))?;
         check(libc::dup2(stdout, 1))?;
@@ -541,7 +543,7 @@ unsafe fn execute(setup: &ChildSetup<'_>) -> i32 {
     unsafe {
         let old = ptr::null_mut::<c_void>();
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, old, size_of::<u64>());
-        execute_first(setup.candidates, setup.argv, setup.env)
+        execute_candidates(setup.candidates, setup.argv, setup.env)
     }
 }
 
@@ -549,7 +551,7 @@ unsafe fn execute(setup: &ChildSetup<'_>) -> i32 {
 ///
 /// # Safety
 /// All strings end with NUL, and all arrays with a null pointer.
-pub(crate) unsafe fn execute_first(
+pub(crate) unsafe fn execute_candidates(
     candidates: &[*const c_char],
     argv: &[*const c_char],
     env: &[*const c_char],

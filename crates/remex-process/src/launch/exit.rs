@@ -126,7 +126,10 @@ impl Exit {
                 adoption::resume_leader(tag, pid);
                 let number =
                     rustix::process::Pid::from_raw(pid.as_raw()).ok_or(io::ErrorKind::InvalidInput)?;
-                ExitState::Running(sys::watch(pidfd_open(number, PidfdFlags::empty())?, Interest::READABLE)?)
+                ExitState::Running(sys::register_fd(
+                    pidfd_open(number, PidfdFlags::empty())?,
+                    Interest::READABLE,
+                )?)
             }
         };
         Ok(Self {
@@ -242,13 +245,13 @@ impl Exit {
 impl Drop for Exit {
     fn drop(&mut self) {
         if let ExitState::Running(pidfd) = std::mem::replace(&mut self.state, ExitState::Ended(LOST)) {
-            end(&self.leader, pidfd.into_inner());
+            kill_and_reap(&self.leader, pidfd.into_inner());
         }
     }
 }
 
 /// Kills a child and has it reaped in the background.
-pub(crate) fn end(leader: &Leader, pidfd: OwnedFd) {
+pub(crate) fn kill_and_reap(leader: &Leader, pidfd: OwnedFd) {
     leader.abandon();
     if let Err(error) = sys::pidfd_signal(pidfd.as_fd(), Signal::KILL) {
         tracing::warn!(%error, "cannot kill an abandoned process");

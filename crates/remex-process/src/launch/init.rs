@@ -30,8 +30,8 @@ use crate::{
         tag_limit::TagLimit,
     },
     kin::{adoption::Creation, reaper},
-    launch::{attempt::Birth, clone::SHARED_MEMORY, resources::ChildResources},
-    request::jail::{FirstSetup, become_first, identity},
+    launch::{attempt::CloneSlot, clone::SHARED_MEMORY, resources::ChildResources},
+    request::jail::{InitSetup, become_init, identity},
 };
 
 /// The first process of a jail. Dropped, it ends, and the kernel kills everything else in the jail.
@@ -65,7 +65,7 @@ impl SpareInits {
         resources: &mut ChildResources,
         jail: &Jail,
         tag: Tag,
-        birth: &Birth,
+        slot: &CloneSlot,
     ) -> Result<NewInit, JailError> {
         let mut waiting = self.waiting();
         let index = waiting.iter().position(|(namespaces, _)| *namespaces == jail.namespaces());
@@ -73,7 +73,7 @@ impl SpareInits {
         drop(waiting);
         let init = match spare.filter(NewInit::is_alive) {
             Some(spare) => spare,
-            None => start(resources, jail, birth)?,
+            None => start(resources, jail, slot)?,
         };
         init.mark(tag)?;
         Ok(init)
@@ -164,9 +164,9 @@ impl Drop for NewInit {
 }
 
 struct InitContext<'a> {
-    setup: FirstSetup<'a>,
-    birth: &'a Birth,
-    /// Where its tag goes.
+    setup: InitSetup<'a>,
+    slot: &'a CloneSlot,
+    /// The limit that holds its tag.
     mark: Option<&'static TagLimit>,
     /// Written by the process if it fails; zero is no [`Step`].
     step: AtomicI32,
@@ -177,7 +177,7 @@ struct InitContext<'a> {
 pub(crate) fn start(
     resources: &mut ChildResources,
     jail: &Jail,
-    birth: &Birth,
+    slot: &CloneSlot,
 ) -> Result<NewInit, JailError> {
     let failed = |step, errno| JailError::Step { step, path: None, errno };
     let os_error = |error: io::Error| failed(Step::Init, error.raw_os_error().unwrap_or(libc::EIO));
@@ -188,8 +188,8 @@ pub(crate) fn start(
     let (users, groups) = (identity(geteuid().as_raw()), identity(getegid().as_raw()));
     let (namespaces, filter) = (jail.namespaces(), jail.filter());
     let mut context = InitContext {
-        setup: FirstSetup {
-            name: jail.first_process(),
+        setup: InitSetup {
+            name: jail.init_name(),
             filter: filter.program(),
             users: &users,
             groups: &groups,
@@ -197,7 +197,7 @@ pub(crate) fn start(
             descriptors_end: filled.end(),
             has_own_network: namespaces & libc::CLONE_NEWNET != 0,
         },
-        birth,
+        slot,
         mark: TagLimit::chosen(),
         step: AtomicI32::new(0),
         errno: AtomicI32::new(0),
@@ -209,16 +209,16 @@ pub(crate) fn start(
     // `context` outlives the use of it. CLONE_PIDFD takes the address of an integer as the next argument.
     let pid = sys::with_all_signals_blocked(|| unsafe {
         let context = ptr::from_mut(&mut context).cast();
-        let pid = libc::clone(first, stack.top(), flags | namespaces, context, birth.pidfd.as_ptr());
+        let pid = libc::clone(first, stack.top(), flags | namespaces, context, slot.pidfd.as_ptr());
         errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
         pid
     });
     drop(filled);
-    birth.on_created();
+    slot.on_created();
     let Some(pid) = Pid::new(pid) else { return Err(failed(Step::Namespaces, errno)) };
     noted.created(pid);
     // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(birth.pidfd.load(SeqCst)) };
+    let pidfd = unsafe { OwnedFd::from_raw_fd(slot.pidfd.load(SeqCst)) };
     if let Some(step) = Step::from_number(context.step.load(Relaxed)) {
         // It is already exiting, so this does not block for long. An error means that there is nothing to reap.
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
@@ -229,16 +229,16 @@ pub(crate) fn start(
 
 extern "C" fn first(context: *mut c_void) -> c_int {
     // SAFETY: `start` passes a context that outlives the process's use of it, and does not access it in the meantime.
-    let InitContext { setup, birth, mark, step, errno } = unsafe { &*context.cast::<InitContext<'_>>() };
-    birth.exists.store(true, SeqCst);
+    let InitContext { setup, slot, mark, step, errno } = unsafe { &*context.cast::<InitContext<'_>>() };
+    slot.exists.store(true, SeqCst);
     if let Some(limit) = mark {
         // Until it has the tag of a start it is of none, and whoever looks from outside must not take it for a fugitive.
         _ = limit.apply_to_self(Tag::WATCHDOG);
     }
     // SAFETY: we are in new namespaces, and all signals are blocked. The exit runs none of our code.
     unsafe {
-        if !birth.is_aborted() {
-            let failed = become_first(setup);
+        if !slot.is_aborted() {
+            let failed = become_init(setup);
             errno.store(failed.errno, Relaxed);
             step.store(failed.step as i32, Relaxed);
         }

@@ -84,7 +84,7 @@ pub(crate) fn start(
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
         return Err(failed(errno));
     }
-    placeholders.into_iter().for_each(Placeholder::leave);
+    placeholders.into_iter().for_each(Placeholder::hand_over);
     let ended = pidfd.try_clone().ok();
     reaper::adopt(pidfd);
     Ok(ended)

@@ -17,7 +17,7 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use crate::{
     Rlimits,
     launch::{
-        clone::{execute_first, reset_dispositions},
+        clone::{execute_candidates, reset_dispositions},
         image::{Strings, candidates},
     },
 };
@@ -69,7 +69,7 @@ impl Supervised<'_> {
                     }
                 }
                 reset_dispositions();
-                let errno = execute_first(&candidates.pointers(), &argv.pointers(), &env.pointers());
+                let errno = execute_candidates(&candidates.pointers(), &argv.pointers(), &env.pointers());
                 Err(io::Error::from_raw_os_error(errno))
             });
         }

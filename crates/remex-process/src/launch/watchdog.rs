@@ -125,14 +125,14 @@ extern "C" fn watch(context: *mut c_void) -> c_int {
         if number >= STOP_FROM {
             signal_all(*server, Signal::STOP);
         }
-        let look = signal_all(*server, Signal::KILL);
+        let sweep = signal_all(*server, Signal::KILL);
         // One scan can miss a process that is being forked while its parent ends.
-        empty_scans = if look == Sweep::Empty { empty_scans + 1 } else { 0 };
+        empty_scans = if sweep == Sweep::Empty { empty_scans + 1 } else { 0 };
         if empty_scans == 2 {
             break;
         }
-        let is_breeding = look == Sweep::Found && (STOP_FROM..PAUSE_FROM).contains(&number);
-        if look != Sweep::Empty && !is_breeding {
+        let is_forking = sweep == Sweep::Found && (STOP_FROM..PAUSE_FROM).contains(&number);
+        if sweep != Sweep::Empty && !is_forking {
             pause();
         }
     }
@@ -204,17 +204,17 @@ fn signal_all(server: Tag, signal: Signal) -> Sweep {
     let Ok(directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else { return Sweep::Failed };
     let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
     let mut entries = RawDir::new(&directory, &mut buffer);
-    let mut look = Sweep::Empty;
+    let mut sweep = Sweep::Empty;
     while let Some(entry) = entries.next() {
         let Ok(entry) = entry else { return Sweep::Failed };
         // `Pid` excludes init, and we have no tag of the server.
         if let Some(pid) =
             entry.file_name().to_str().ok().and_then(|name| name.parse().ok()).and_then(Pid::new)
         {
-            look = look.and(signal_one(pid, server, signal));
+            sweep = sweep.and(signal_one(pid, server, signal));
         }
     }
-    look
+    sweep
 }
 
 /// Sends a signal to one process if it is alive and has a tag of the server.
@@ -263,10 +263,10 @@ mod tests {
     #[test]
     fn a_look_without_a_free_descriptor_is_not_taken_for_an_empty_one() {
         let server = Tags::new().tag(0, 0);
-        let looks = || {
+        let scans = || {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
             // From now on this thread takes no descriptors from other tests.
-            sys::own_descriptors(null.as_fd()).unwrap();
+            sys::unshare_descriptors(null.as_fd()).unwrap();
             let before = signal_all(server, Signal::KILL);
             let taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
             if taken.len() == MOST {
@@ -275,8 +275,8 @@ mod tests {
             }
             (before, signal_all(server, Signal::KILL))
         };
-        let looks = thread::scope(|scope| scope.spawn(looks).join().unwrap());
-        assert_eq!(looks, (Sweep::Empty, Sweep::Failed));
+        let scans = thread::scope(|scope| scope.spawn(scans).join().unwrap());
+        assert_eq!(scans, (Sweep::Empty, Sweep::Failed));
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
         let start = || {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
             // From now on this thread takes no descriptors from other tests.
-            sys::own_descriptors(null.as_fd()).unwrap();
+            sys::unshare_descriptors(null.as_fd()).unwrap();
             let mut taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
             if taken.len() == MOST {
                 // The host has no limit to reach.

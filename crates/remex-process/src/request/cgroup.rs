@@ -292,7 +292,7 @@ impl Cgroup {
     }
 
     /// Opens the file through which a process enters by writing `0`.
-    pub(crate) fn entrance(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn entry_file(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::CLOEXEC.bits().cast_signed();
         let file = OpenOptions::new().write(true).custom_flags(flags).open(self.path.join("cgroup.procs"))?;
         Ok(above_stdio(file.into())?)

@@ -6,32 +6,32 @@
 //! command enters them and gives itself a file system (`jail/build.rs`) by a list of mounts (`jail/plan.rs`). Here is
 //! everything that needs no other process; `init.rs` starts the first one. Start at [`Jail`].
 
-mod alone;
 mod build;
 mod error;
 mod filter;
-mod first;
 mod git;
 mod hidden;
 mod image;
+mod init_setup;
 mod landlock;
+mod landlock_only;
 mod placeholder;
-#[cfg(feature = "serde")]
-mod plain;
 mod plan;
 mod search;
+#[cfg(feature = "serde")]
+mod serde_with;
 
 use std::{ffi::CStr, path::PathBuf, sync::Arc};
 
 use remex_sandbox::{Network, Policy};
 
-pub(crate) use alone::{Alone, is_possible as is_possible_alone};
 pub(crate) use build::{Failed, build, drop_privileges, install};
 pub use error::{JailError, Step};
 pub(crate) use filter::{Filter, Strictness};
-pub(crate) use first::{FirstSetup, become_first, identity};
 pub(crate) use image::JANITOR;
+pub(crate) use init_setup::{InitSetup, become_init, identity};
 pub(crate) use landlock::{Ruleset, restrict, version as landlock_version};
+pub(crate) use landlock_only::{LandlockOnly, is_possible as is_landlock_only_possible};
 pub(crate) use placeholder::Placeholder;
 pub(crate) use plan::{Mount, Plan};
 
@@ -50,9 +50,9 @@ pub struct Jail {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 enum Confinement {
     Policy {
-        #[cfg_attr(feature = "serde", serde(with = "plain::policy"))]
+        #[cfg_attr(feature = "serde", serde(with = "serde_with::policy"))]
         policy: Arc<Policy>,
-        #[cfg_attr(feature = "serde", serde(with = "plain::hidden"))]
+        #[cfg_attr(feature = "serde", serde(with = "serde_with::hidden"))]
         hidden: Arc<[PathBuf]>,
     },
     Pids,
@@ -90,9 +90,9 @@ impl Jail {
         }
     }
 
-    /// Returns what the first process is called. By this name servers recognise who comes from a jail with a policy, and
-    /// refuse it (`PeerProcess` of `remex-rpc`).
-    pub(crate) fn first_process(&self) -> &'static CStr {
+    /// Returns the name of the first process. By this name servers recognise and refuse peers from a jail with a policy
+    /// (`PeerProcess` of `remex-rpc`).
+    pub(crate) fn init_name(&self) -> &'static CStr {
         match &self.confinement {
             Confinement::Policy { .. } => c"remex-init",
             Confinement::Pids => c"remex-pids",
@@ -112,10 +112,10 @@ impl Jail {
         }
     }
 
-    /// Plans the confinement without namespaces, which failed for a reason; may block.
-    pub(crate) fn alone(&self, namespaces: JailError) -> Result<Alone, JailError> {
+    /// Plans the confinement by Landlock only, because creating namespaces failed with this error; may block.
+    pub(crate) fn landlock_only(&self, namespaces: JailError) -> Result<LandlockOnly, JailError> {
         match &self.confinement {
-            Confinement::Policy { policy, hidden } => Alone::new(policy, hidden, namespaces),
+            Confinement::Policy { policy, hidden } => LandlockOnly::new(policy, hidden, namespaces),
             Confinement::Pids => Err(namespaces),
         }
     }

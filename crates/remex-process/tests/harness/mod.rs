@@ -14,8 +14,8 @@ use std::{
 };
 
 use remex_process::{
-    Child, ChildIo, ExitStatus, Pid, Rlimits, Size, Spawner, Start, Stdin, Stdio, Tag, Tags, read, tree,
-    watch,
+    Child, ChildIo, ExitStatus, Pid, Rlimits, Size, Spawner, Start, Stdin, Stdio, Tag, Tags, read,
+    register_fd, tree,
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -110,7 +110,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd: watch(fd, Interest::READABLE).unwrap(), seen: Vec::new() }
+        Self { fd: register_fd(fd, Interest::READABLE).unwrap(), seen: Vec::new() }
     }
 
     /// Reads until the text so far contains `needle`, and returns that text.

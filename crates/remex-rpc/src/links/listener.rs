@@ -35,12 +35,12 @@ enum Socket {
 
 /// A listening socket for the next program: while this exists, it stays open and under its name.
 #[derive(Debug)]
-pub struct Kept {
+pub struct HandoverSocket {
     descriptor: OwnedFd,
     _file: Option<Arc<SocketFile>>,
 }
 
-impl AsFd for Kept {
+impl AsFd for HandoverSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
@@ -242,11 +242,13 @@ impl Listener {
     /// # Errors
     ///
     /// If this program has no descriptor left.
-    pub fn keep(&self) -> io::Result<Kept> {
+    pub fn for_handover(&self) -> io::Result<HandoverSocket> {
         Ok(match &self.socket {
-            Socket::Tcp(listener) => Kept { descriptor: listener.as_fd().try_clone_to_owned()?, _file: None },
+            Socket::Tcp(listener) => {
+                HandoverSocket { descriptor: listener.as_fd().try_clone_to_owned()?, _file: None }
+            }
             Socket::Unix { listener, file } => {
-                Kept { descriptor: listener.as_fd().try_clone_to_owned()?, _file: file.clone() }
+                HandoverSocket { descriptor: listener.as_fd().try_clone_to_owned()?, _file: file.clone() }
             }
         })
     }

@@ -7,7 +7,7 @@
 mod address;
 mod name;
 #[cfg(feature = "serde")]
-mod plain;
+mod serde_impls;
 
 use std::{fmt, net::IpAddr, str::FromStr};
 

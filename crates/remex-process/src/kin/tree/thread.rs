@@ -207,7 +207,7 @@ fn killer() -> io::Result<Arc<KillHandle>> {
     thread::Builder::new().name("remex-kill".into()).spawn(move || {
         sys::block_signals();
         sys::favour_latency();
-        if let Err(error) = sys::own_descriptors(shared.wakeup.as_fd()) {
+        if let Err(error) = sys::unshare_descriptors(shared.wakeup.as_fd()) {
             tracing::warn!(%error, "cannot reserve descriptors for kills: processes cannot be killed when the program runs out of descriptors");
         }
         KillThread { handle: shared, kills: Vec::new(), dying: Vec::new() }.run();
@@ -388,7 +388,7 @@ impl KillThread {
     fn send_signals(&mut self, members: &[&Member], signals: &[Signal]) -> io::Result<usize> {
         let (mut reached, mut refused) = (0, None);
         for member in members {
-            let Some(pidfd) = self.seize(member)? else { continue };
+            let Some(pidfd) = self.open_pidfd(member)? else { continue };
             match signals.iter().try_for_each(|&signal| sys::pidfd_signal(pidfd.as_fd(), signal)) {
                 Ok(()) => reached += 1,
                 Err(error) => refused = Some(error),
@@ -404,7 +404,7 @@ impl KillThread {
     }
 
     /// Opens the pidfd of a member, unless it has ended and its pid was reused.
-    fn seize(&mut self, member: &Member) -> io::Result<Option<OwnedFd>> {
+    fn open_pidfd(&mut self, member: &Member) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = rustix::process::Pid::from_raw(member.pid.as_raw()) else { return Ok(None) };
         let pidfd = loop {
             match pidfd_open(pid, PidfdFlags::empty()) {
@@ -433,12 +433,12 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(&mut self, pid: Pid) -> Option<Member> {
-        self.members.entry(pid).or_insert_with(|| look(pid)).clone()
+    fn member(&mut self, pid: Pid) -> Option<Member> {
+        self.members.entry(pid).or_insert_with(|| read_member(pid)).clone()
     }
 }
 
-fn look(pid: Pid) -> Option<Member> {
+fn read_member(pid: Pid) -> Option<Member> {
     proc::member(pid, proc::tag(pid).ok()?).ok()?
 }
 
@@ -474,7 +474,7 @@ fn chase(kill: &mut Kill, seen: &mut Seen) -> Chase {
 
 /// Kills a process if it belongs to the tree, by its tag or its parents; returns when it started.
 fn kill_one(pid: Pid, kill: &mut Kill, seen: &mut Seen) -> Option<u64> {
-    let before = seen.look(pid)?;
+    let before = seen.member(pid)?;
     match belongs(before.clone(), kill, seen) {
         Claim::Sure => {}
         claim => {
@@ -484,8 +484,8 @@ fn kill_one(pid: Pid, kill: &mut Kill, seen: &mut Seen) -> Option<u64> {
     }
     let number = rustix::process::Pid::from_raw(pid.as_raw())?;
     let pidfd = pidfd_open(number, PidfdFlags::empty()).ok()?;
-    // The descriptor refers to the process that has the pid now.
-    let now = look(pid).filter(|now| now.started == before.started)?;
+    // The pid may have been reused before the descriptor was opened, so verify the identity of the process.
+    let now = read_member(pid).filter(|now| now.started == before.started)?;
     sys::pidfd_signal(pidfd.as_fd(), Signal::KILL).ok()?;
     Some(now.started)
 }
@@ -505,7 +505,7 @@ fn belongs(mut member: Member, kill: &Kill, seen: &mut Seen) -> Claim {
             Claim::No => {}
             claim => return claim,
         }
-        let parent = member.parent.and_then(|pid| seen.look(pid));
+        let parent = member.parent.and_then(|pid| seen.member(pid));
         let Some(parent) = parent else { return Claim::No };
         member = parent;
     }

@@ -216,8 +216,8 @@ fn the_entrance_is_closed_in_the_program() {
     let cgroups = Arc::new(Cgroups::open(root.path().to_owned(), Path::new("")).unwrap());
     let cgroup = cgroups.create(CgroupLimits::default()).unwrap();
     fs::write(cgroup.path.join("cgroup.procs"), "").unwrap();
-    let entrance = cgroup.entrance().unwrap();
-    let flags = rustix::io::fcntl_getfd(entrance.as_fd()).unwrap();
+    let entry_file = cgroup.entry_file().unwrap();
+    let flags = rustix::io::fcntl_getfd(entry_file.as_fd()).unwrap();
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
 }
 

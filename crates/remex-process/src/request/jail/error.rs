@@ -45,7 +45,7 @@ pub enum JailError {
         /// The reason.
         why: Cow<'static, str>,
         /// Why there are no namespaces: the step that failed.
-        #[cfg_attr(feature = "serde", serde(with = "super::plain::failed_step"))]
+        #[cfg_attr(feature = "serde", serde(with = "super::serde_with::failed_step"))]
         namespaces: Box<JailError>,
     },
     /// A step failed.

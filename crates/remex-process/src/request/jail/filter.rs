@@ -4,7 +4,7 @@
 //! cover. Refused calls fail with `EPERM`; a call of another architecture kills a confined process, because its numbers
 //! mean something else. Start at [`Filter`].
 
-mod alone;
+mod landlock_only;
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ impl Filter {
             filter.on_socket(strictness);
         }
         filter.on_clone(NUMBERS, if strictness == Strictness::Pids { 0 } else { NEW_NAMESPACES });
-        filter.on_first_process(NUMBERS);
+        filter.on_init(NUMBERS);
         let mut program =
             if strictness == Strictness::Pids { admit_architectures() } else { check_architecture() };
         program.extend(filter.search());
@@ -182,7 +182,7 @@ fn check_architecture() -> Vec<sock_filter> {
 fn admit_architectures() -> Vec<sock_filter> {
     let mut small = Cases::default();
     small.on_clone(SMALL_NUMBERS, 0);
-    small.on_first_process(SMALL_NUMBERS);
+    small.on_init(SMALL_NUMBERS);
     let mut others = vec![jump(libc::BPF_JEQ, SMALL_ARCHITECTURE, 1, 0), KILL, load(0)];
     others.extend(small.search());
     let offset = u8::try_from(others.len()).expect("three cases are short");
@@ -225,8 +225,8 @@ impl Cases {
         self.on(numbers.clone3, &[errno(libc::ENOSYS)]);
     }
 
-    /// Keeps others from the first process, which bears the tag by which a kill finds it.
-    fn on_first_process(&mut self, numbers: Numbers) {
+    /// Refuses calls that change the first process, whose tag a kill relies on.
+    fn on_init(&mut self, numbers: Numbers) {
         self.on_argument(numbers.prlimit64, 0, &[1], Listed::Denied);
     }
 
@@ -470,7 +470,9 @@ mod tests {
     #[test]
     fn another_architecture_is_killed_in_a_sandbox() {
         let killed = libc::SECCOMP_RET_KILL_PROCESS;
-        for filter in [Filter::new(Strictness::Confined), Filter::new(Strictness::Offline), Filter::alone()] {
+        for filter in
+            [Filter::new(Strictness::Confined), Filter::new(Strictness::Offline), Filter::landlock_only()]
+        {
             assert_eq!(decide(&filter, SMALL_ARCHITECTURE, 3, [0; 3]), killed);
             #[cfg(target_arch = "x86_64")]
             assert_eq!(decide(&filter, ARCHITECTURE, c_long::from(X32) | libc::SYS_read, [0; 3]), killed);

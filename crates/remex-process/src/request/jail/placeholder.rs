@@ -63,12 +63,12 @@ impl Placeholder {
             parent => parent.map_err(failed)?,
         };
         for _ in 0..ATTEMPTS {
-            match look(parent.as_fd(), name).map_err(failed)? {
-                Look::Other(kind) => return Ok(Found::Other(kind)),
-                Look::Missing if is_closed(parent.as_fd()).map_err(failed)? => {
+            match inspect(parent.as_fd(), name).map_err(failed)? {
+                Occupant::Other(kind) => return Ok(Found::Other(kind)),
+                Occupant::Missing if is_closed(parent.as_fd()).map_err(failed)? => {
                     return Ok(Found::Other(Kind::Missing));
                 }
-                Look::Missing => match make(parent.as_fd(), name) {
+                Occupant::Missing => match make(parent.as_fd(), name) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(Errno::ROFS) => return Ok(Found::Other(Kind::Missing)),
                     // What we may not do here, a process of ours may not do either, unless it can change that.
@@ -77,7 +77,7 @@ impl Placeholder {
                     }
                     Err(errno) => return Err(failed(errno)),
                 },
-                Look::Placeholder => match lock(parent.as_fd(), name).map_err(failed)? {
+                Occupant::Placeholder => match lock(parent.as_fd(), name).map_err(failed)? {
                     Some(directory) => {
                         let name = CString::new(name.as_bytes()).map_err(|_| failed(Errno::INVAL))?;
                         return Ok(Found::Held(Self { parent, name, directory: Some(directory) }));
@@ -101,8 +101,8 @@ impl Placeholder {
         self.directory.as_ref().map(AsFd::as_fd)
     }
 
-    /// Leaves it to another process that has the same descriptors.
-    pub(crate) fn leave(mut self) {
+    /// Hands it over to another process that has the same descriptors.
+    pub(crate) fn hand_over(mut self) {
         self.directory = None;
     }
 }
@@ -120,23 +120,23 @@ impl Drop for Placeholder {
     }
 }
 
-/// What is at a name, as far as placeholders are concerned.
-enum Look {
+/// What exists at the name of a placeholder.
+enum Occupant {
     Missing,
     Placeholder,
     Other(Kind),
 }
 
-fn look(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Look, Errno> {
+fn inspect(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Occupant, Errno> {
     let found = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => return Ok(Look::Missing),
+        Err(Errno::NOENT) => return Ok(Occupant::Missing),
         found => found?,
     };
     Ok(match FileType::from_raw_mode(found.st_mode) {
-        FileType::Directory if is_marked(&found) && is_empty(parent, name)? => Look::Placeholder,
-        FileType::Directory => Look::Other(Kind::Directory),
-        FileType::Symlink => Look::Other(Kind::Link),
-        _ => Look::Other(Kind::File),
+        FileType::Directory if is_marked(&found) && is_empty(parent, name)? => Occupant::Placeholder,
+        FileType::Directory => Occupant::Other(Kind::Directory),
+        FileType::Symlink => Occupant::Other(Kind::Link),
+        _ => Occupant::Other(Kind::File),
     })
 }
 

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex_sandbox::{Access, Kind, Obstacle, Policy, Rule};
+use remex_sandbox::{Access, Kind, Policy, Rule, UnenforceableRule};
 use rustix::process::geteuid;
 
 use super::{
@@ -183,12 +183,12 @@ impl Plan {
     ///
     /// Looks for files that match the patterns of the policy, so it may block.
     pub(crate) fn new(policy: &Policy, hidden: &[PathBuf]) -> Result<Self, JailError> {
-        if let Some(obstacle) = policy.obstacles().next() {
+        if let Some(obstacle) = policy.unenforceable_rules().next() {
             return Err(JailError::Policy(obstacle.into()));
         }
         let mut entries = Entries::new(policy, hidden)?;
-        let placeholders = entries.hold_places(policy)?;
-        let mut mounts = Mounts { entries: &entries, policy, made: Vec::new(), skeletons: 0 };
+        let placeholders = entries.add_placeholders(policy)?;
+        let mut mounts = Mounts { entries: &entries, policy, list: Vec::new(), skeletons: 0 };
         mounts.root();
         mounts.own();
         let mut points: BTreeSet<&Path> = entries.0.keys().map(PathBuf::as_path).collect();
@@ -196,7 +196,7 @@ impl Plan {
         points.remove(Path::new("/"));
         points.into_iter().for_each(|path| mounts.point(path));
         mounts.hide_kernel_secrets();
-        Ok(Self { mounts: mounts.made, placeholders })
+        Ok(Self { mounts: mounts.list, placeholders })
     }
 
     /// Plans the mounts that a new pid namespace needs, and nothing else.
@@ -249,9 +249,8 @@ impl Entries {
         Ok(entries)
     }
 
-    /// Sees to it that there is something to cover at each protected path in a writable directory: what is missing could
-    /// be created.
-    fn hold_places(&mut self, policy: &Policy) -> Result<Vec<Placeholder>, JailError> {
+    /// Creates a placeholder for each missing protected path in a writable directory, where a process could create it.
+    fn add_placeholders(&mut self, policy: &Policy) -> Result<Vec<Placeholder>, JailError> {
         let mut placeholders = Vec::new();
         for rule in policy.rules().iter().filter(|rule| rule.access < Access::Write) {
             let parent = rule.path.parent().unwrap_or(&rule.path);
@@ -268,7 +267,7 @@ impl Entries {
                 }
                 Found::Other(Kind::Link) => {
                     let rule = Rule { kind: Kind::Link, ..rule.clone() };
-                    return Err(JailError::Policy(Obstacle { rule: &rule }.into()));
+                    return Err(JailError::Policy(UnenforceableRule { rule: &rule }.into()));
                 }
                 Found::Other(kind) => kind,
             };
@@ -320,7 +319,7 @@ impl Entries {
 struct Mounts<'a> {
     entries: &'a Entries,
     policy: &'a Policy,
-    made: Vec<Mount>,
+    list: Vec<Mount>,
     skeletons: usize,
 }
 
@@ -336,25 +335,25 @@ impl Mounts<'_> {
 
     /// Mounts what the jail has of its own.
     fn own(&mut self) {
-        self.made.push(Mount::Proc { path: below("/new", Path::new("/proc")), writes: Writes::Denied });
+        self.list.push(Mount::Proc { path: below("/new", Path::new("/proc")), writes: Writes::Denied });
         let made = |name: &str| below("/dev", Path::new(name));
         let new = |name: &str| below("/new/dev", Path::new(name));
-        self.made.push(Mount::Directory { path: made(""), mode: 0o755 });
+        self.list.push(Mount::Directory { path: made(""), mode: 0o755 });
         for name in DEVICES {
-            self.made.push(Mount::File { path: made(name) });
+            self.list.push(Mount::File { path: made(name) });
         }
         for name in ["pts", "shm"] {
-            self.made.push(Mount::Directory { path: made(name), mode: 0o755 });
+            self.list.push(Mount::Directory { path: made(name), mode: 0o755 });
         }
         for (name, target) in DEVICE_LINKS {
-            self.made.push(Mount::Link { path: made(name), target: c_string(Path::new(target)) });
+            self.list.push(Mount::Link { path: made(name), target: c_string(Path::new(target)) });
         }
-        self.made.push(Mount::Bind { from: made(""), to: new(""), writes: Writes::Denied });
+        self.list.push(Mount::Bind { from: made(""), to: new(""), writes: Writes::Denied });
         for name in DEVICES {
-            self.made.push(Mount::Device { from: below("/old/dev", Path::new(name)), to: new(name) });
+            self.list.push(Mount::Device { from: below("/old/dev", Path::new(name)), to: new(name) });
         }
-        self.made.push(Mount::Terminals { path: new("pts") });
-        self.made.push(Mount::Memory { path: new("shm") });
+        self.list.push(Mount::Terminals { path: new("pts") });
+        self.list.push(Mount::Memory { path: new("shm") });
     }
 
     /// Hides what is only for root, from a process that is root in name only. Others may not read it anyway.
@@ -364,7 +363,7 @@ impl Mounts<'_> {
             let seen = seen.filter(|path| is_own(path) || self.entries.access(path) > Access::Deny);
             let hide = |path| Mount::Hide { path: below("/new", path), presence: Presence::Possible };
             let hidden: Vec<_> = seen.map(hide).collect();
-            self.made.extend(hidden);
+            self.list.extend(hidden);
         }
     }
 
@@ -379,10 +378,10 @@ impl Mounts<'_> {
             Access::Deny if self.entries.grants_in(path).next().is_some() => self.skeleton(path),
             Access::Deny => {
                 let presence = entry.kind.into();
-                self.made.push(Mount::Hide { path: below("/new", path), presence });
+                self.list.push(Mount::Hide { path: below("/new", path), presence });
             }
             Access::Read if entry.origin == Origin::Placeholder => {
-                self.made.push(Mount::Cover { path: below("/new", path) });
+                self.list.push(Mount::Cover { path: below("/new", path) });
             }
             // What is missing or a link is where nothing can be created or replaced.
             access if is_there && !is_own(path) => self.bind(path, access),
@@ -392,7 +391,7 @@ impl Mounts<'_> {
 
     fn bind(&mut self, path: &Path, access: Access) {
         let writes = if access == Access::Write { Writes::Allowed } else { Writes::Denied };
-        self.made.push(Mount::Bind { from: below("/old", path), to: below("/new", path), writes });
+        self.list.push(Mount::Bind { from: below("/old", path), to: below("/new", path), writes });
     }
 
     /// Covers a denied directory by one in which there is only the way to what is granted below.
@@ -419,15 +418,15 @@ impl Mounts<'_> {
         }
         for (path, node) in nodes {
             let path = below(&name, path.strip_prefix(denied).unwrap_or(&path));
-            self.made.push(match node {
-                // The way can be gone, and nothing else on it be seen.
+            self.list.push(match node {
+                // Traversable but not listable.
                 Node::Directory => Mount::Directory { path, mode: 0o111 },
                 Node::File => Mount::File { path },
                 Node::Link(target) => Mount::Link { path, target: c_string(&target) },
             });
         }
         let (from, to) = (below(&name, Path::new("")), below("/new", denied));
-        self.made.push(Mount::Bind { from, to, writes: Writes::Denied });
+        self.list.push(Mount::Bind { from, to, writes: Writes::Denied });
     }
 }
 

@@ -12,8 +12,8 @@ use remex_sandbox::{Pattern, Policy};
 
 use super::error::JailError;
 
-/// How many files and directories are looked at.
-const MAX_LOOKED_AT: usize = 200_000;
+/// How many files and directories are inspected.
+const MAX_INSPECTED: usize = 200_000;
 /// How many matches are covered; each costs a mount.
 const MAX_MATCHES: usize = 2_000;
 /// The longest path that can still be found below the directory in which a jail is built.
@@ -23,7 +23,7 @@ const MAX_MOUNTED_LEN: usize = 4_000;
 pub(super) fn matches(policy: &Policy) -> Result<Vec<PathBuf>, JailError> {
     let mut search = Search { policy, looked_at: 0, found: Vec::new() };
     for pattern in policy.patterns() {
-        search.look(&pattern.base, depth(pattern))?;
+        search.search(&pattern.base, depth(pattern))?;
     }
     let mut found = search.found;
     found.sort();
@@ -48,15 +48,15 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Looks at a path, and up to so many levels below it.
-    fn look(&mut self, base: &Path, depth: usize) -> Result<(), JailError> {
+    /// Searches a path, and up to `depth` levels below it.
+    fn search(&mut self, base: &Path, depth: usize) -> Result<(), JailError> {
         let mut left = vec![(base.to_owned(), depth)];
         while let Some((path, depth)) = left.pop() {
             self.looked_at += 1;
-            if self.looked_at > MAX_LOOKED_AT {
+            if self.looked_at > MAX_INSPECTED {
                 return Err(JailError::TooMany {
                     what: "files and directories".into(),
-                    limit: MAX_LOOKED_AT,
+                    limit: MAX_INSPECTED,
                 });
             }
             let kind = match fs::symlink_metadata(&path) {

@@ -128,13 +128,13 @@ fn a_line_on_one_stream_survives_a_flood_on_the_other() {
 fn a_head_gives_up_more_than_half_only_for_another() {
     let mut log = OutputLog::new(SMALL);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 1_000]);
-    assert_eq!(log.kept.ends(Stream::Stdout)[0].len(), 50);
+    assert_eq!(log.head_tail.ends(Stream::Stdout)[0].len(), 50);
     append_all(&mut log, Hold::Nothing, Stream::Stderr, &[b'!'; 10]);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 1_000]);
-    assert_eq!(log.kept.ends(Stream::Stdout)[0].len(), 40);
+    assert_eq!(log.head_tail.ends(Stream::Stdout)[0].len(), 40);
     append_all(&mut log, Hold::Nothing, Stream::Stderr, &[b'!'; 1_000]);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 1_000]);
-    assert_eq!([Stream::Stdout, Stream::Stderr].map(|stream| log.kept.ends(stream)[0].len()), [25, 25]);
+    assert_eq!([Stream::Stdout, Stream::Stderr].map(|stream| log.head_tail.ends(stream)[0].len()), [25, 25]);
 }
 
 #[test]
@@ -286,7 +286,7 @@ proptest! {
             append_all(&mut log, Hold::Nothing, stream, &bytes);
             truth[usize::from(is_error)].extend(bytes);
             prop_assert!(log.held_bytes() <= SMALL.retain_bytes);
-            prop_assert!(log.kept.len() <= SMALL.head_bytes * 3 / 2);
+            prop_assert!(log.head_tail.len() <= SMALL.head_bytes * 3 / 2);
         }
         let snapshot = log.snapshot(usize::MAX).unwrap();
         prop_assert_eq!(

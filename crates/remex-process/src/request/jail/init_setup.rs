@@ -22,11 +22,11 @@ use super::{
     error::Step,
     image::INIT,
 };
-use crate::base::shared_table::own_table;
+use crate::base::shared_table::unshare_table;
 
 /// What the first process needs.
-pub(crate) struct FirstSetup<'a> {
-    /// What others see as its command line.
+pub(crate) struct InitSetup<'a> {
+    /// Its command line, as other processes see it.
     pub(crate) name: &'a CStr,
     pub(crate) filter: &'a [sock_filter],
     /// `UID UID 1`, for the map of users.
@@ -44,11 +44,11 @@ pub(crate) struct FirstSetup<'a> {
 ///
 /// # Safety
 /// Call it only in a process that was cloned into new user, mount and pid namespaces, with all signals blocked.
-pub(crate) unsafe fn become_first(setup: &FirstSetup<'_>) -> Failed {
+pub(crate) unsafe fn become_init(setup: &InitSetup<'_>) -> Failed {
     // SAFETY: passed on to the caller.
     let set_up = || unsafe {
         // Before it opens or closes anything, because it shares our descriptors.
-        own_table(setup.descriptors_end).map_err(Failed::at(Step::Init))?;
+        unshare_table(setup.descriptors_end).map_err(Failed::at(Step::Init))?;
         map_ids(setup).map_err(Failed::at(Step::Ids))?;
         try_proc()?;
         let program = empty_root().map_err(Failed::at(Step::Base))?;
@@ -68,7 +68,7 @@ pub(crate) unsafe fn become_first(setup: &FirstSetup<'_>) -> Failed {
 }
 
 /// Maps exactly the user and the group of the server.
-unsafe fn map_ids(setup: &FirstSetup<'_>) -> Result<(), i32> {
+unsafe fn map_ids(setup: &InitSetup<'_>) -> Result<(), i32> {
     // SAFETY: all strings end with NUL.
     unsafe {
         write_file(c"/proc/self/setgroups", b"deny")?;
@@ -130,7 +130,7 @@ unsafe fn loopback() -> Result<(), i32> {
 }
 
 /// Gives the first process its control pipe as descriptor 0, and lets the kernel reap its children.
-unsafe fn settle(setup: &FirstSetup<'_>) -> Result<(), i32> {
+unsafe fn settle(setup: &InitSetup<'_>) -> Result<(), i32> {
     // SAFETY: all pointers are to local values, and the rest changes only what belongs to the process.
     unsafe {
         check(libc::setsid().into())?;

@@ -24,10 +24,9 @@ const MAX_OUTPUT: u64 = 4096;
 ///
 /// # Errors
 ///
-/// If it cannot be executed; [`io::ErrorKind::TimedOut`] if it takes longer. Then it is killed, with what it started in its
-/// process group.
-pub fn run_briefly(mut command: Command, patience: Duration) -> io::Result<(ExitStatus, String)> {
-    // A file, because something that it started may hold a pipe open.
+/// If it cannot be executed; [`io::ErrorKind::TimedOut`] if it takes longer, after killing its process group.
+pub fn run_with_timeout(mut command: Command, patience: Duration) -> io::Result<(ExitStatus, String)> {
+    // A file instead of a pipe, which a descendant could hold open.
     let mut output = File::from(memfd_create("output", MemfdFlags::CLOEXEC)?);
     let stdout = output.try_clone()?;
     command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).process_group(0);
@@ -63,7 +62,7 @@ mod tests {
     #[test]
     fn a_program_answers_even_if_what_it_started_keeps_its_output_open() {
         let (status, text) =
-            run_briefly(shell("sleep 1000 & echo $!; exit 3"), Duration::from_secs(60)).unwrap();
+            run_with_timeout(shell("sleep 1000 & echo $!; exit 3"), Duration::from_secs(60)).unwrap();
         assert_eq!(status.code(), Some(3));
         let started = text.trim().parse().ok().and_then(Pid::from_raw).expect("it says what it started");
         kill_process(started, Signal::KILL).expect("that goes on");
@@ -71,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_end_is_killed_with_what_it_started() {
-        let error = run_briefly(shell("sleep 1000; sleep 1000"), Duration::from_millis(50)).unwrap_err();
+        let error = run_with_timeout(shell("sleep 1000; sleep 1000"), Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -10,13 +10,13 @@ use crate::base::sys;
 
 /// The modes of the terminal that controls this program.
 #[derive(Clone, Debug)]
-pub struct Foreground {
+pub struct TerminalState {
     modes: Termios,
 }
 
-impl Foreground {
-    /// Notes the modes of standard input; `None` if that is no terminal.
-    pub fn note() -> Option<Self> {
+impl TerminalState {
+    /// Saves the modes of standard input; `None` if it is not a terminal.
+    pub fn save() -> Option<Self> {
         tcgetattr(stdin()).ok().map(|modes| Self { modes })
     }
 

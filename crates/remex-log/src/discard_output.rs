@@ -21,7 +21,7 @@ use crate::base::{
 /// # Errors
 ///
 /// If the last segment is damaged, or the file system reports an error; then nothing is deleted, or not everything.
-pub fn strip(dir: &Path) -> io::Result<()> {
+pub fn discard_output(dir: &Path) -> io::Result<()> {
     let names = names::list(dir)?;
     let Some((last, older)) = names.split_last() else { return Ok(()) };
     let mut scanner = Scanner::default();

@@ -35,7 +35,7 @@ const MAX_RULES: usize = 16 * 1024;
 
 /// The walls of a process without namespaces.
 #[derive(Debug)]
-pub(crate) struct Alone {
+pub(crate) struct LandlockOnly {
     pub(crate) ruleset: Ruleset,
     pub(crate) filter: Filter,
 }
@@ -52,8 +52,8 @@ pub(crate) fn is_possible() -> bool {
     version().is_some_and(|version| version >= LEAST_VERSION)
 }
 
-impl Alone {
-    /// Plans the confinement for a policy, where namespaces failed for this reason; may block.
+impl LandlockOnly {
+    /// Plans the confinement for a policy; `namespaces` is the error with which creating namespaces failed. May block.
     pub(crate) fn new(policy: &Policy, hidden: &[PathBuf], namespaces: JailError) -> Result<Self, JailError> {
         let version = version().filter(|version| *version >= LEAST_VERSION);
         let ruleset = version.and_then(|version| Ruleset::new(version.try_into().ok()?, Tcp::Denied));
@@ -73,7 +73,7 @@ impl Alone {
         for device in DEVICES {
             ruleset.grant(&Path::new("/dev").join(device), DEVICE);
         }
-        Ok(Self { ruleset, filter: Filter::alone() })
+        Ok(Self { ruleset, filter: Filter::landlock_only() })
     }
 }
 

@@ -25,8 +25,8 @@ pub struct Summary {
     pub offset: u64,
     /// Bytes produced, by stream.
     pub produced: Produced,
-    /// Bytes that were lost before they were written.
-    pub lost: u64,
+    /// Bytes that were dropped before they were written.
+    pub dropped: u64,
     /// Whether all of these numbers are exact; not if parts of the log are damaged.
     pub is_exact: bool,
     /// Bytes of the files.
@@ -47,20 +47,20 @@ pub struct Summary {
 ///
 /// If the directory or its last segment cannot be read now, or has a newer format.
 pub fn inspect(dir: impl AsRef<Path>) -> io::Result<Summary> {
-    let mut survey = Survey::new(dir.as_ref())?;
+    let mut scan = LogScan::new(dir.as_ref())?;
     for _ in 0..MAX_ATTEMPTS {
         // The last segment of the listing may be evicted by now.
-        if survey.tail.is_some() || survey.segments.is_empty() {
+        if scan.tail.is_some() || scan.segments.is_empty() {
             break;
         }
-        survey = Survey::new(dir.as_ref())?;
+        scan = LogScan::new(dir.as_ref())?;
     }
-    Ok(survey.summary)
+    Ok(scan.summary)
 }
 
 /// A summary, and what a writer needs to go on.
 #[derive(Debug)]
-pub(crate) struct Survey {
+pub(crate) struct LogScan {
     pub(crate) summary: Summary,
     /// The segments and their lengths.
     pub(crate) segments: Vec<(SegmentName, u64)>,
@@ -81,22 +81,20 @@ pub(crate) struct TailState {
     pub(crate) at_ms: u64,
 }
 
-impl Survey {
-    pub(crate) fn new(dir: &Path) -> io::Result<Survey> {
+impl LogScan {
+    pub(crate) fn new(dir: &Path) -> io::Result<LogScan> {
         let names = names::list(dir)?.into_iter();
         let segments = names.map(|name| (name, file_len(&dir.join(name.file_name())))).collect();
-        let mut survey = Survey::of(segments);
+        let mut scan = LogScan::of(segments);
         let mut scanner = Scanner::default();
-        survey.read(&mut scanner, dir)?;
-        survey.summary.exited =
-            survey.restored(&mut scanner, dir, Kind::Exited, survey.summary.exited.clone())?;
-        survey.summary.closed =
-            survey.restored(&mut scanner, dir, Kind::Closed, survey.summary.closed.clone())?;
-        Ok(survey)
+        scan.read(&mut scanner, dir)?;
+        scan.summary.exited = scan.restored(&mut scanner, dir, Kind::Exited, scan.summary.exited.clone())?;
+        scan.summary.closed = scan.restored(&mut scanner, dir, Kind::Closed, scan.summary.closed.clone())?;
+        Ok(scan)
     }
 
-    /// Returns what is known of these segments without reading any.
-    pub(crate) fn of(segments: Vec<(SegmentName, u64)>) -> Survey {
+    /// Returns what the names and lengths of these segments tell, without reading any.
+    pub(crate) fn of(segments: Vec<(SegmentName, u64)>) -> LogScan {
         let first = segments.first().map_or(SegmentName::FIRST, |(name, _)| *name);
         let summary = Summary {
             first_seq: first.first_seq,
@@ -106,7 +104,7 @@ impl Survey {
             disk_bytes: segments.iter().map(|(_, len)| len).sum(),
             ..Summary::default()
         };
-        Survey { summary, segments, tail: None, damaged: 0 }
+        LogScan { summary, segments, tail: None, damaged: 0 }
     }
 
     /// Reads the last segment with a usable head.
@@ -136,7 +134,7 @@ impl Survey {
         summary.next_seq = header.name.first_seq;
         summary.offset = header.name.first_offset;
         summary.produced = header.produced;
-        summary.lost = header.lost;
+        summary.dropped = header.dropped;
         let end = |seq| (seq > 0).then_some(End { seq, at_ms: 0, payload: None });
         summary.exited = end(header.exited);
         summary.closed = end(header.closed);
@@ -190,12 +188,12 @@ impl Survey {
                 self.summary.produced.add(stream, u64::from(record.len));
                 self.summary.offset = self.summary.offset.saturating_add(u64::from(record.len));
             }
-            Kind::Gap => match scanner.lost(at, record, 0)? {
-                Some(lost) => {
-                    let bytes = lost.bytes.total();
-                    self.summary.produced += lost.bytes;
+            Kind::Gap => match scanner.dropped(at, record, 0)? {
+                Some(dropped) => {
+                    let bytes = dropped.bytes.total();
+                    self.summary.produced += dropped.bytes;
                     self.summary.offset = self.summary.offset.saturating_add(bytes);
-                    self.summary.lost = self.summary.lost.saturating_add(bytes);
+                    self.summary.dropped = self.summary.dropped.saturating_add(bytes);
                 }
                 None => self.summary.is_exact = false,
             },
