@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_leaves_nothing_behind() {
+    fn a_refused_charge_leaves_nothing_behind() {
         let server = Arc::new(Account::new(10, &[]));
         let identity = Arc::new(Account::within(&server, 100, &[(Kind::Answers, 50)]));
         for bytes in [11, 51, 101] {

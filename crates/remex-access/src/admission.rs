@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_with_too_many_half_open_connections_keeps_nobody_else_out() {
+    fn an_address_with_too_many_half_open_connections_does_not_lock_out_others() {
         let (admission, limits) = (Arc::new(AdmissionControl::default()), limits());
         let begin = |origin| admission.begin(origin, &limits);
         let (bad, good, other) = (address("192.0.2.1"), address("192.0.2.2"), address("192.0.2.3"));

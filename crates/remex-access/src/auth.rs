@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_a_jail_is_refused_whatever_it_presents() {
+    fn a_peer_in_a_jail_is_refused_whatever_it_presents() {
         let open = Authenticator::new(Auth::default(), ME);
         let closed = Authenticator::new(Auth { tokens: vec![token("right", None)], ..Auth::default() }, ME);
         let held = |bearer, holder| TcpPeer { holder, ..peer(bearer, SocketOwner::User(ME)) };
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_is_no_other_name_and_counts_only_where_that_is_configured() {
+    fn a_common_name_counts_only_where_that_is_configured() {
         let common = certificate("cn:ann", 1);
         let present = TcpPeer { certificate: Some(&common), ..peer(None, SocketOwner::Remote) };
         let auth = |common_names, names: &[&str]| {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_one_word_that_no_other_has() {
+    fn an_identity_is_one_unique_word() {
         let subject = |subject: &str, issuer: &str| {
             Identity::Subject { issuer: issuer.into(), subject: subject.into() }.to_string()
         };

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_of_a_cgroup_and_those_above_counts() {
+    fn the_lowest_limit_of_a_cgroup_and_its_ancestors_counts() {
         let root = tempfile::tempdir().unwrap();
         let service = root.path().join("system.slice/remex.service");
         fs::create_dir_all(&service).unwrap();

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_the_server_cannot_work_with_are_refused() {
+    fn unusable_values_are_refused() {
         let mut limits = Limits::default();
         let mut set = |name, value| limits.set(name, value).unwrap_err();
         assert_eq!(set("session", LimitValue::Count(7)), InvalidLimit::Unknown);

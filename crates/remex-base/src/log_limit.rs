@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_messages_are_logged_in_an_interval_and_the_rest_is_counted() {
+    fn messages_beyond_the_allowance_of_an_interval_are_only_counted() {
         let (limit, start) = (LogLimit::new(2, Duration::from_secs(1)), Instant::now());
         let later = |ms| start + Duration::from_millis(ms);
         let counted = [0, 0, 10, 999, 1000, 1001, 1002].map(|ms| limit.count(later(ms)));

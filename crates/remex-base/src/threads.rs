@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_hangs_for_some_keys_a_thread_is_left_for_the_next() {
+    async fn work_that_hangs_leaves_a_thread_for_the_next_key() {
         let threads = Threads::new("test", 16, Share::AsManyAsLeft).unwrap();
         let mut hung = Vec::new();
         for (key, share) in [("a", 8), ("b", 4), ("c", 2), ("d", 1)] {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_done_leaves_nothing_behind() {
+    async fn finished_work_leaves_nothing_behind() {
         let threads = Threads::new("test", 2, Share::AsManyAsLeft).unwrap();
         let works: Vec<_> = (0..50).map(|number| threads.run(number, || ())).collect();
         for work in works {
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_without_a_waiter_is_skipped_if_it_may_be() {
+    async fn optional_work_without_a_waiter_is_skipped() {
         let threads = Threads::new("test", 1, Share::All).unwrap();
         let (go, gate) = mpsc::channel::<()>();
         let first = threads.run((), move || _ = gate.recv());

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_refused_if_others_can_change_it_or_put_another_in_its_place() {
+    fn a_file_is_refused_if_others_can_change_or_replace_it() {
         let root = tempfile::tempdir().unwrap();
         let [outer, inner] = ["outer", "outer/in ner"].map(|name| root.path().join(name));
         fs::create_dir_all(&inner).unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_user_is_refused() {
+    fn a_file_that_belongs_to_another_user_is_refused() {
         // Only root can give files away.
         if own_uid() != 0 {
             assert!(is_foreign(own_uid() + 1) && !is_foreign(own_uid()) && !is_foreign(0));

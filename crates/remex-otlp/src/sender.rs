@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collector_that_fails_is_reported_once_in_a_while() {
+    fn a_failing_collector_is_reported_at_intervals() {
         let (mut reports, begin) = (Reports::default(), Instant::now());
         let minutes = |minutes: u64| begin + Duration::from_secs(60 * minutes);
         assert_eq!(reports.on_result(true, minutes(0)), Report::Nothing);

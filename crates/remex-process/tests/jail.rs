@@ -73,7 +73,7 @@ async fn a_confined_process_runs_and_exits_like_any_other() {
 }
 
 #[tokio::test]
-async fn it_has_a_terminal_that_can_be_resized() {
+async fn a_confined_process_has_a_resizable_terminal() {
     let script = "stty size; trap 'stty size; exit 3' WINCH; echo ready; while :; do sleep 0.01; done";
     let mut child = spawner().start(confined(shell(PTY, TAGS.tag(2, 1), script))).await.unwrap();
     let (mut reader, master) = terminal(child.io);
@@ -84,7 +84,7 @@ async fn it_has_a_terminal_that_can_be_resized() {
 }
 
 #[tokio::test]
-async fn its_terminal_can_be_opened_again_by_every_name() {
+async fn its_terminal_can_be_reopened_by_every_name() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     let script =
@@ -97,7 +97,7 @@ async fn its_terminal_can_be_opened_again_by_every_name() {
 }
 
 #[tokio::test]
-async fn in_a_writable_directory_everything_works_as_outside() {
+async fn a_writable_directory_behaves_as_outside_a_jail() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     let script = "set -e; mkdir a b; echo x > a/f; mv a/f b/g; ln b/g a/h; ln -s h a/l; mv a b/; mkfifo p; \
@@ -204,7 +204,7 @@ const CREATE_GIT: &str = "mkdir real; echo x > file; \
     chmod 777 $name && echo changed it; echo x > $name/config && echo wrote; done; rm -r real file; ls -A .git";
 
 #[tokio::test]
-async fn a_missing_protected_name_cannot_be_created_and_nothing_is_left() {
+async fn a_missing_protected_name_cannot_be_created_and_no_placeholder_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     let policy = preset(Preset::WorkspaceWrite, &root);
@@ -365,7 +365,7 @@ async fn repositories_below_the_workspace_and_what_their_files_name_are_protecte
 }
 
 #[tokio::test]
-async fn what_cannot_be_mounted_is_refused_with_its_path() {
+async fn a_path_that_cannot_be_mounted_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap().join("w");
     fs::create_dir(&root).unwrap();
@@ -389,7 +389,7 @@ async fn what_cannot_be_mounted_is_refused_with_its_path() {
 }
 
 #[tokio::test]
-async fn files_that_come_and_go_beside_it_do_not_keep_it_from_starting() {
+async fn files_that_come_and_go_do_not_prevent_a_start() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     let secret = root.join("credentials/of/a/server/token");
@@ -416,7 +416,7 @@ async fn files_that_come_and_go_beside_it_do_not_keep_it_from_starting() {
 }
 
 #[tokio::test]
-async fn its_own_pids_are_all_it_gets_without_a_policy() {
+async fn without_a_policy_a_jail_has_only_a_pid_namespace() {
     let directory = tempfile::tempdir().unwrap();
     let path = fs::canonicalize(directory.path()).unwrap().join("new");
     let script =
@@ -443,7 +443,7 @@ async fn an_aborted_start_leaves_no_jail() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_hidden_keeps_a_process_from_starting() {
+async fn a_path_that_cannot_be_hidden_prevents_a_start() {
     let directory = tempfile::tempdir().unwrap();
     let (path, policy) = (directory.path().join("loop"), preset(Preset::ReadOnly, Path::new("/")));
     std::os::unix::fs::symlink("loop", &path).unwrap();
@@ -461,7 +461,7 @@ fn this_host_can_confine_processes() {
 }
 
 #[tokio::test]
-async fn a_network_of_its_own_or_that_of_the_host() {
+async fn a_jail_has_its_own_network_or_that_of_the_host() {
     let own = fs::read_link("/proc/self/ns/net").unwrap();
     for (network, is_own) in [(Network::Restricted, true), (Network::Enabled, false)] {
         let jail = Jail::new(Arc::new(Policy::open(network)), Arc::new([]));

@@ -9,7 +9,7 @@ use harness::{NULL, PTY, TAGS, eventually, finish, own_children, pids, pipes, sh
 use remex_process::{Scope, tree};
 
 #[tokio::test]
-async fn no_process_descriptor_or_thread_is_left_over() {
+async fn no_process_descriptor_or_thread_leaks() {
     // The threads of the runtime and the one that reaps are there before the count.
     let spawner = spawner();
     finish(spawner.start(start(NULL, TAGS.tag(1, 0), "true", &[])).await.unwrap()).await;

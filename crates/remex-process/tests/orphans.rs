@@ -62,7 +62,7 @@ async fn alone() {
 }
 
 #[tokio::test]
-async fn what_hides_whose_it_is_is_killed_or_reported() {
+async fn processes_that_hide_their_start_are_killed_or_reported() {
     if std::env::var_os("REMEX_TEST_FUGITIVE").is_some() {
         return;
     }
@@ -74,7 +74,7 @@ async fn what_hides_whose_it_is_is_killed_or_reported() {
     }
     others_are_left_alone(&spawner).await;
     alone().await;
-    own_children_are_no_orphans(&spawner).await;
+    own_children_are_not_orphans(&spawner).await;
     alone().await;
     starts_hide_nothing(&spawner).await;
 }
@@ -117,8 +117,8 @@ async fn others_are_left_alone(spawner: &Spawner) {
     hidden_output.rest().await;
 }
 
-/// What this program starts for itself survives every kill, and nobody takes its exit status.
-async fn own_children_are_no_orphans(spawner: &Spawner) {
+/// Programs that this one starts for itself survive every kill, and no scan takes their exit status.
+async fn own_children_are_not_orphans(spawner: &Spawner) {
     let tag = TAGS.tag(3, 1);
     let mut child = spawner.start(shell(NULL, tag, "exec sleep 1000")).await.unwrap();
     let mut own = spawn_own(

@@ -29,7 +29,7 @@ async fn settled(scope: &Scope, count: usize) {
 }
 
 #[tokio::test]
-async fn kill_ends_daemons_and_those_in_sessions_of_their_own() {
+async fn kill_ends_daemons_and_processes_in_other_sessions() {
     let tag = TAGS.tag(3, 1);
     let mut child = spawner().start(family(tag, "wait")).await.unwrap();
     let scope = whole(tag, &child);
@@ -44,7 +44,7 @@ async fn kill_ends_daemons_and_those_in_sessions_of_their_own() {
 }
 
 #[tokio::test]
-async fn of_an_exited_leader_the_group_goes_and_the_services_it_left_stay_until_the_session_ends() {
+async fn after_its_leader_exits_a_group_is_killed_and_services_live_until_the_session_ends() {
     let (tag, other) = (TAGS.tag(4, 1), TAGS.tag(4, 2));
     let spawner = spawner();
     let mut child = spawner.start(family(tag, "exit 0")).await.unwrap();
@@ -66,7 +66,7 @@ async fn of_an_exited_leader_the_group_goes_and_the_services_it_left_stay_until_
 }
 
 #[tokio::test]
-async fn one_that_lost_the_tag_is_found_by_its_parent() {
+async fn a_process_that_lost_its_tag_is_found_by_its_parent() {
     let tag = TAGS.tag(6, 1);
     let script = "setsid prlimit --locks=5 sh -c 'echo untagged; sleep 1000 & wait' & wait";
     let child = spawner().start(shell(NULL, tag, script)).await.unwrap();
@@ -104,7 +104,7 @@ fn fugitive() {
 }
 
 #[tokio::test]
-async fn one_that_forks_all_the_time_and_leaves_its_session_does_not_get_away() {
+async fn a_process_that_keeps_forking_into_new_sessions_is_killed() {
     let spawner = spawner();
     let exe = std::env::current_exe().unwrap();
     for number in 0..8 {
@@ -157,7 +157,7 @@ async fn a_group_signal_stays_in_the_group() {
 }
 
 #[tokio::test]
-async fn once_its_leader_is_reaped_a_group_gets_no_signals() {
+async fn a_group_gets_no_signals_once_its_leader_is_reaped() {
     let tag = TAGS.tag(11, 1);
     let mut child = spawner().start(shell(NULL, tag, "sleep 1000 & echo $!")).await.unwrap();
     let group = Scope::Group(tag, child.pid);
@@ -171,7 +171,7 @@ async fn once_its_leader_is_reaped_a_group_gets_no_signals() {
 }
 
 #[tokio::test]
-async fn many_kills_at_once_all_end_and_wait_for_nobody() {
+async fn concurrent_kills_finish_without_waiting_for_each_other() {
     let spawner = spawner();
     let mut children = Vec::new();
     for number in 0..50 {
@@ -186,7 +186,7 @@ async fn many_kills_at_once_all_end_and_wait_for_nobody() {
 }
 
 #[tokio::test]
-async fn what_a_server_has_forgotten_is_ended_by_its_number() {
+async fn processes_that_a_server_has_forgotten_are_ended_by_its_number() {
     let (tags, spawner) = (Tags::new(), spawner());
     let mut outputs = Vec::new();
     for (session, rest) in [(1, "wait"), (1, "exit 0"), (2, "wait")] {
@@ -220,7 +220,7 @@ async fn what_a_server_has_forgotten_is_ended_by_its_number() {
 }
 
 #[tokio::test]
-async fn members_know_their_place_and_what_they_use() {
+async fn members_report_their_relations_and_usage() {
     let tag = TAGS.tag(9, 3);
     let mut child = spawner().start(shell(NULL, tag, "while :; do :; done")).await.unwrap();
     let look = || tree::members(&whole(tag, &child)).wait().unwrap();
@@ -236,7 +236,7 @@ async fn members_know_their_place_and_what_they_use() {
 }
 
 #[tokio::test]
-async fn a_zombie_is_no_member() {
+async fn a_zombie_is_not_a_member() {
     let tag = TAGS.tag(10, 1);
     let child = spawner().start(start(NULL, tag, "true", &[])).await.unwrap();
     let scope = whole(tag, &child);

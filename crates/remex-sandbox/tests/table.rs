@@ -46,7 +46,7 @@ fn check(scenario: &Scenario, host: &impl Host) {
 }
 
 #[test]
-fn the_table_is_decided_as_it_says() {
+fn every_decision_is_that_of_the_table() {
     let scenarios = scenarios(Path::new("/base"));
     scenarios.iter().for_each(|scenario| check(scenario, &scenario.tree));
     let names: BTreeSet<_> = scenarios.iter().map(|scenario| &scenario.name).collect();
@@ -54,7 +54,7 @@ fn the_table_is_decided_as_it_says() {
 }
 
 #[test]
-fn the_table_is_decided_on_disk_as_in_memory() {
+fn decisions_on_disk_are_those_of_the_table() {
     let parent = fs::canonicalize(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let directory = tempfile::tempdir_in(parent).unwrap();
     for (number, _) in scenarios(directory.path()).iter().enumerate() {
@@ -76,7 +76,7 @@ fn recorded(name: &str) -> Vec<Sandbox> {
 }
 
 #[test]
-fn the_presets_are_what_a_recorded_client_asks_for() {
+fn the_presets_match_a_recorded_client() {
     for preset in Preset::ALL {
         let contexts = recorded(&format!("sandbox-{}.jsonl", preset.name()));
         let confined: Vec<_> = contexts
@@ -110,7 +110,7 @@ fn the_presets_are_what_a_recorded_client_asks_for() {
 }
 
 #[test]
-fn an_obstacle_says_what_it_is_and_what_to_do() {
+fn an_unenforceable_rule_is_explained_with_a_hint() {
     let scenarios = scenarios(Path::new("/base"));
     let errors = scenarios.iter().filter_map(|scenario| {
         let policy: Policy = scenario.resolve(&scenario.tree).ok()?;

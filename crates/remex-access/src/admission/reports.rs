@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_refusals_of_a_kind_are_logged_a_minute_and_the_rest_is_counted() {
+    fn ten_refusals_of_a_kind_are_logged_per_minute_and_the_rest_is_counted() {
         let (reports, start) = (Reports::default(), Instant::now());
         for _ in 0..10 {
             assert_eq!(reports.count(Refused::Login, start), Some(0));

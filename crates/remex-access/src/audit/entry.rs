@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_issued_a_token_and_about_whom_apart() {
+    fn a_line_names_the_issuer_and_the_subject_of_a_token_separately() {
         let claims = Claims { issuer: "https://id.example".into(), subject: "ann@\u{202e}x".into() };
         let login =
             Login { peer: "unix:0", identity: Some("subject:…"), claims: Some(&claims), outcome: "ok" };

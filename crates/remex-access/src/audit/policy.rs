@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_deletes_nothing_is_recorded_only_of_others() {
+    fn calls_that_delete_nothing_are_recorded_only_for_other_identities() {
         let collect =
             |dry_run: bool| call("process/collect", &format!(r#"{{"scope":"all","dryRun":{dry_run}}}"#));
         assert_eq!(audited(&collect(true)), Audited::WhenForeign("list"));

@@ -362,7 +362,7 @@ mod tests {
     const OTHER: &str = "0f2a61c9d84be35770ac19e2f4d6b8a3";
 
     #[test]
-    fn a_rewrite_counts_if_it_can_be_used() {
+    fn a_usable_rewrite_takes_effect() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens");
         let names = |files: &CredentialFiles| -> Vec<_> {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_keeps_no_change_of_another_from_counting() {
+    fn an_unusable_file_does_not_block_changes_of_another_one() {
         let directory = tempfile::tempdir().unwrap();
         let [tokens, secret] = ["tokens", "secret"].map(|name| directory.path().join(name));
         fs::write(&tokens, format!("{TOKEN} name=a\n{OTHER} name=b")).unwrap();

@@ -21,7 +21,7 @@ fn copy(log: &Log) -> TempDir {
 }
 
 #[test]
-fn a_log_cut_anywhere_in_its_last_segment_goes_on_after_a_prefix() {
+fn a_log_truncated_anywhere_in_its_last_segment_continues_after_a_prefix() {
     let mut log = Log::new(SMALL);
     for round in 0..9_u8 {
         log.append(Stream::Stdout, &vec![round; 5 + 31 * usize::from(round)]);
@@ -60,7 +60,7 @@ fn a_log_cut_anywhere_in_its_last_segment_goes_on_after_a_prefix() {
 }
 
 #[test]
-fn a_last_segment_without_a_whole_head_was_never_used() {
+fn a_last_segment_without_a_complete_head_was_never_used() {
     let mut log = Log::new(SMALL);
     while log.segments().len() < 3 {
         log.append(Stream::Stdout, &[7; 200]);
@@ -113,7 +113,7 @@ fn a_flipped_byte_costs_at_most_the_record_it_is_in() {
 }
 
 #[test]
-fn a_writer_never_uses_a_number_of_a_damaged_record_again() {
+fn a_writer_never_reuses_the_number_of_a_damaged_record() {
     let mut log = Log::new(SMALL);
     for round in 0..4_u8 {
         log.append(Stream::Stdout, &[round; 50]);
@@ -162,7 +162,7 @@ fn overwritten_and_missing_ranges_are_gaps() {
 }
 
 #[test]
-fn a_segment_that_is_something_else_is_a_gap_with_its_cause() {
+fn a_foreign_file_in_place_of_a_segment_is_a_gap_with_its_cause() {
     let log = Log::sample();
     let paths = log.segments();
     let starts: Vec<_> =

@@ -29,7 +29,7 @@ fn fill(log: &mut Log, hold: Hold) -> Cause {
 const ACKED_NOTHING: Hold = Hold::After(Point { seq: 0, offset: 0 });
 
 #[test]
-fn a_full_disk_has_no_room_but_takes_the_end() {
+fn a_full_disk_has_no_room_but_records_the_exit_and_the_close() {
     for after in 3..12 {
         let disk = FailingDisk::new(Failure::Full, after);
         let mut log = Log::new(OPTIONS);
@@ -57,7 +57,7 @@ fn std_len(log: &Log) -> u64 {
 }
 
 #[test]
-fn output_goes_on_after_a_loss_when_there_is_space_again() {
+fn output_continues_after_a_drop_when_there_is_space_again() {
     let disk = FailingDisk::new(Failure::Full, 6);
     let mut log = Log::new(OPTIONS);
     log.writer = None;
@@ -79,7 +79,7 @@ fn output_goes_on_after_a_loss_when_there_is_space_again() {
 }
 
 #[test]
-fn without_allocation_what_cannot_be_written_is_kept_and_written_first() {
+fn without_allocation_refused_records_are_kept_and_written_first() {
     for after in 2..8 {
         let disk = FailingDisk::new(Failure::FullWithoutAllocation, after);
         let mut log = Log::new(OPTIONS);
@@ -130,7 +130,7 @@ fn a_full_disk_makes_a_log_evict_if_it_may() {
 }
 
 #[test]
-fn an_io_error_is_no_reason_to_evict() {
+fn an_io_error_does_not_evict() {
     let disk = FailingDisk::new(Failure::Broken, u64::MAX);
     let mut log = Log::new(OPTIONS);
     log.writer = Some(open_on(log.path(), &disk));
@@ -272,7 +272,7 @@ fn take_everything(log: &mut Log) {
 }
 
 #[test]
-fn who_is_read_goes_on_beside_others_that_take_all_space() {
+fn a_log_that_is_read_continues_beside_logs_that_take_all_space() {
     let server = Quota::server(1 << 20);
     let session = Quota::session(&server, 1 << 30);
     let options = Options { retain_bytes: 1 << 30, segment_bytes: None };

@@ -201,7 +201,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_log_is_what_was_appended(
+    fn a_log_returns_what_was_appended(
         retain_bytes in prop_oneof![100..5000_u64, 5000..200_000_u64],
         segment_bytes in prop_oneof![Just(None), (300..3000_u64).prop_map(Some), (3000..50_000_u64).prop_map(Some)],
         operations in vec(operation(), 0..120),

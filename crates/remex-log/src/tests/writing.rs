@@ -6,7 +6,7 @@ use super::*;
 use crate::{EmptyLog, MAX_CHUNK, MAX_END_PAYLOAD, Produced, discard_output, inspect};
 
 #[test]
-fn a_log_is_found_again_with_its_sums_ends_and_notes() {
+fn a_reopened_log_has_its_totals_ends_and_notes() {
     let mut log = Log::sample();
     let position = log.writer().position();
     drop(log.writer.take());
@@ -84,7 +84,7 @@ fn notes_alone_do_not_grow_a_log_and_readers_follow() {
 }
 
 #[test]
-fn a_held_log_is_full_at_its_retention_and_goes_on_when_acknowledged() {
+fn a_held_log_is_full_at_its_retention_and_continues_when_acknowledged() {
     let mut log = Log::new(Options { retain_bytes: 1000, segment_bytes: Some(300) });
     let hold = Hold::After(Point { seq: 0, offset: 0 });
     for round in 0..9_u8 {
@@ -120,7 +120,7 @@ fn eviction_keeps_at_least_the_retention_and_at_most_two_segments_more() {
 }
 
 #[test]
-fn reserved_blocks_are_given_back_at_the_end() {
+fn reserved_blocks_are_freed_at_the_end() {
     const OPTIONS: Options = Options { retain_bytes: 1 << 30, segment_bytes: None };
     let mut log = Log::new(OPTIONS);
     log.writer = None;
@@ -155,7 +155,7 @@ fn on_a_disk_with_ample_space_no_blocks_are_allocated_in_advance() {
 }
 
 #[test]
-fn a_blank_log_may_be_moved_before_it_is_used() {
+fn an_empty_log_may_be_moved_before_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let (here, there) = (dir.path().join("here"), dir.path().join("there"));
     fs::create_dir(&here).unwrap();
@@ -169,7 +169,7 @@ fn a_blank_log_may_be_moved_before_it_is_used() {
 }
 
 #[test]
-fn what_is_too_long_or_too_late_is_refused() {
+fn records_that_are_too_long_or_too_late_are_refused() {
     let mut log = Log::new(SMALL);
     let kind = |result: io::Result<Appended>| result.unwrap_err().kind();
     assert_eq!(kind(log.writer().exited(0, &[0; MAX_END_PAYLOAD + 1])), ErrorKind::InvalidInput);
@@ -201,7 +201,7 @@ fn a_log_can_be_synced() {
 }
 
 #[test]
-fn a_log_is_synced_beside_its_writer_while_it_grows_and_evicts() {
+fn a_log_can_be_synced_while_its_writer_appends_and_evicts() {
     let mut log = Log::new(Options { retain_bytes: 1000, segment_bytes: Some(2000) });
     for round in 0..50_u8 {
         log.append(Stream::Stdout, &[round; 100]);
@@ -230,7 +230,7 @@ fn a_closed_log_is_opened_without_keeping_a_descriptor() {
 }
 
 #[test]
-fn a_stripped_log_has_its_notes_and_nothing_else() {
+fn a_log_with_discarded_output_has_only_its_notes() {
     let log = Log::sample();
     let before = inspect(log.path()).unwrap();
     discard_output(log.path()).unwrap();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_output_after_an_offset_is_counted_once() {
+    fn dropped_output_after_an_offset_is_counted_once() {
         let mut runs = DroppedRuns::default();
         runs.push(10, 5);
         runs.push(15, 5);

@@ -185,7 +185,7 @@ mod tests {
         "7 8 9 0 -1 4194560 100 0 0 0 150 50 25 25 20 0 3 0 4711 8192000 25 18446744073709551615 1 1";
 
     #[test]
-    fn a_name_full_of_tricks_does_not_shift_the_numbers() {
+    fn a_hostile_process_name_does_not_shift_the_fields() {
         let (ticks_per_second, page_len) = sys::proc_units();
         let pid = Pid::new(42).unwrap();
         for name in ["cat", "a b", ") R 1 1 1", "x\n) Z 1", "((("] {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_no_member_but_a_process_without_its_first_thread_is() {
+    fn a_zombie_is_not_a_member_but_a_process_without_its_main_thread_is() {
         let pid = Pid::new(42).unwrap();
         let line = |rest: &str| format!("42 (x) Z {rest}");
         let has_ended = |rest: &str| parse(pid, None, line(rest).as_bytes()).map(|(_, has_ended)| has_ended);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_short_is_no_member() {
+    fn a_truncated_line_is_not_a_member() {
         let line = format!("42 (x) S {REST}");
         for len in 0..70 {
             assert_eq!(parse(Pid::new(42).unwrap(), None, &line.as_bytes()[..len]), None, "{len}");

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn every_signal_survives_and_no_other_number_is_one() {
+    fn every_signal_round_trips_and_other_numbers_are_refused() {
         for signal in (1..=libc::SIGRTMAX()).filter_map(Signal::from_number) {
             assert_eq!(travelled(&signal), signal);
         }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tags_of_a_server_survive_and_those_of_watchdogs_are_refused() {
+    fn server_tags_round_trip_and_watchdog_tags_are_refused() {
         let tags = Tags::new();
         for tag in [tags.tag(0, 0), tags.tag(u32::MAX, 7), tags.tag(1, 2).of_init()] {
             assert_eq!(travelled(&tag), tag);

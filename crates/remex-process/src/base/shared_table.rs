@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_out_changes_no_descriptor_of_ours() {
+    fn probing_changes_no_descriptor() {
         let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let kept = std::fs::File::open("/dev/zero").unwrap();
         let before = open();

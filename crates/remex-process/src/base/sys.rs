@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn really_every_signal_is_blocked_and_afterwards_what_was_blocked_before() {
+    fn all_signals_are_blocked_and_the_previous_mask_is_restored() {
         let before = blocked();
         let cannot_be_blocked = 1_u64 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         assert_eq!(with_all_signals_blocked(blocked), !cannot_be_blocked);

@@ -426,7 +426,7 @@ mod tests {
     use crate::Tags;
 
     #[test]
-    fn a_start_whose_end_nobody_has_noted_is_forgotten_by_the_second_look() {
+    fn a_start_whose_exit_was_not_recorded_is_forgotten_by_the_second_scan() {
         let (own, leader) = (Pid::new(1000).unwrap(), Pid::new(1001).unwrap());
         let tag = Tags::new().tag(1, 1);
         let mut known = Adoption {

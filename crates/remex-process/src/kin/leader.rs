@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::zombie_processes, reason = "it is reaped by its leader")]
-    fn a_process_is_not_reaped_while_its_number_is_in_use() {
+    fn a_process_is_not_reaped_while_its_pid_is_in_use() {
         let child = Command::new("true").spawn().unwrap();
         let number = rustix::process::Pid::from_child(&child);
         let pidfd = pidfd_open(number, PidfdFlags::empty()).unwrap();

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_cannot_be_watched_is_reaped_too_and_nobody_waits_for_it() {
+    fn a_child_that_cannot_be_watched_is_reaped_without_blocking() {
         start().unwrap();
         let orphans = ORPHANS.lock().unwrap().clone().unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();

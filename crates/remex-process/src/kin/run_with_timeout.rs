@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_answers_even_if_what_it_started_keeps_its_output_open() {
+    fn output_is_returned_even_if_a_descendant_keeps_it_open() {
         let (status, text) =
             run_with_timeout(shell("sleep 1000 & echo $!; exit 3"), Duration::from_secs(60)).unwrap();
         assert_eq!(status.code(), Some(3));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_end_is_killed_with_what_it_started() {
+    fn a_program_that_exceeds_its_timeout_is_killed_with_its_process_group() {
         let error = run_with_timeout(shell("sleep 1000; sleep 1000"), Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

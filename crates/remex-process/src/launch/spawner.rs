@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_threads_than_the_most() {
+    fn the_thread_limit_is_never_exceeded() {
         let spawner = Spawner::without_threads(BOUNDS).unwrap();
         let pool = &spawner.lease.pool;
         pool.jobs().threads = BOUNDS.most_threads;
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_all_threads_hang_and_there_may_be_no_more_a_start_is_refused_after_a_while() {
+    async fn when_the_maximum_of_threads_hangs_a_start_is_refused_after_a_timeout() {
         let spawner = Spawner::without_threads(BOUNDS).unwrap();
         let pool = &spawner.lease.pool;
         // Threads that never take a job behave like threads that hang.

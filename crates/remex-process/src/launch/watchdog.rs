@@ -261,7 +261,7 @@ mod tests {
     const MOST: usize = 1 << 20;
 
     #[test]
-    fn a_look_without_a_free_descriptor_is_not_taken_for_an_empty_one() {
+    fn a_scan_without_a_free_descriptor_is_not_reported_as_empty() {
         let server = Tags::new().tag(0, 0);
         let scans = || {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watchdog_that_cannot_be_made_is_an_error() {
+    fn failing_to_create_a_watchdog_is_an_error() {
         let start = || {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
             // From now on this thread takes no descriptors from other tests.

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sentence_says_what_failed_why_and_what_to_do() {
+    fn the_message_says_what_failed_why_and_what_to_do() {
         let mut error = StartError {
             stage: Stage::Exec,
             errno: libc::ENOENT,

@@ -156,7 +156,7 @@ fn shell_without(pattern: &str, workspace: &Path, script: &str) -> Start {
 }
 
 #[tokio::test]
-async fn a_tree_too_deep_to_search_hides_nothing_and_stops_nobody() {
+async fn a_tree_too_deep_to_search_hides_nothing_and_prevents_no_start() {
     if mechanism() == JailMechanism::Landlock {
         // Refused.
         return;
@@ -180,7 +180,7 @@ async fn a_tree_too_deep_to_search_hides_nothing_and_stops_nobody() {
 }
 
 #[tokio::test]
-async fn the_directory_of_what_a_pattern_denies_stays_in_place() {
+async fn the_directory_of_a_denied_match_cannot_be_moved() {
     if mechanism() == JailMechanism::Landlock {
         // Refused.
         return;
@@ -196,7 +196,7 @@ async fn the_directory_of_what_a_pattern_denies_stays_in_place() {
 }
 
 #[tokio::test]
-async fn the_kernel_gives_nothing_away() {
+async fn kernel_secrets_are_hidden() {
     holds(Yard::new().start("kernel", ""), 50).await;
 }
 
@@ -208,7 +208,7 @@ async fn other_processes_are_out_of_reach() {
 }
 
 #[tokio::test]
-async fn with_pids_of_its_own_only_a_process_stays_below_the_first_one() {
+async fn with_only_a_pid_namespace_a_process_stays_below_the_first_one() {
     if mechanism() == JailMechanism::Landlock {
         // Refused.
         return;
@@ -226,7 +226,7 @@ async fn with_pids_of_its_own_only_a_process_stays_below_the_first_one() {
 }
 
 #[tokio::test]
-async fn there_is_no_network_but_the_own() {
+async fn only_its_own_network_is_reachable() {
     let yard = Yard::new();
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let _socket = UnixListener::bind(yard.base().join("socket")).unwrap();
@@ -256,7 +256,7 @@ async fn with_a_network_abstract_sockets_of_others_are_out_of_reach() {
 
 /// Namespaces are forbidden by a filter of system calls, as in most containers.
 #[test]
-fn all_this_holds_without_namespaces() {
+fn the_same_holds_without_namespaces() {
     if mechanism() == JailMechanism::Landlock || orders().is_some() || !inmate::has_landlock() {
         return;
     }
@@ -270,7 +270,7 @@ fn all_this_holds_without_namespaces() {
 
 /// Runs a shell confined by Landlock alone, in a test program that cannot create namespaces.
 #[tokio::test]
-async fn without_namespaces_only_what_can_be_enforced_is_started() {
+async fn without_namespaces_only_enforceable_policies_start() {
     if mechanism() == JailMechanism::Namespaces {
         return;
     }
@@ -310,7 +310,7 @@ async fn without_namespaces_only_what_can_be_enforced_is_started() {
 }
 
 #[test]
-fn the_wall_is_the_expected_one() {
+fn the_jail_mechanism_is_the_expected_one() {
     let support = JailSupport::probe();
     assert_eq!(support.mechanism, Some(mechanism()), "{support:?}");
     assert_eq!(support.obstacle.is_some(), mechanism() == JailMechanism::Landlock, "{support:?}");
@@ -318,7 +318,7 @@ fn the_wall_is_the_expected_one() {
 
 /// Root is a user like any other in a jail, so both must be tried.
 #[test]
-fn all_this_holds_for_an_ordinary_user_too() {
+fn the_same_holds_for_an_unprivileged_user() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() || mechanism() == JailMechanism::Landlock {
         // So it has been tried already.
@@ -341,7 +341,7 @@ fn all_this_holds_for_an_ordinary_user_too() {
 
 #[cfg(target_arch = "x86_64")]
 #[tokio::test]
-async fn a_call_of_another_architecture_is_fatal() {
+async fn a_system_call_of_another_architecture_is_fatal() {
     let (output, status) = harness::run(Yard::new().start("foreign", "")).await;
     // A kernel without that architecture kills the process as well.
     assert!(status.signal.is_some(), "{output} {status:?}");

@@ -208,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn every_context_survives_the_wire(trace_id in 1u128.., parent_id in 1u64.., flags: u8) {
+        fn every_context_round_trips(trace_id in 1u128.., parent_id in 1u64.., flags: u8) {
             let trace = TraceContext { trace_id, parent_id, flags, state: None };
             prop_assert_eq!(trace.carrier().context(), Ok(Some(trace)));
         }

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_call_comes_back() {
+    fn a_refused_call_is_returned() {
         let mut pending = Pending::new(Limits { calls: 1, bytes: 10 });
         let first = pending.register("first", 1_000, AfterDisconnect::Fail).unwrap();
         assert_eq!(pending.register("second", 0, AfterDisconnect::Fail), Err(Refused::Full("second")));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_made_without_a_connection_is_sent_and_only_then_at_risk() {
+    fn a_call_made_while_disconnected_fails_only_after_it_was_sent() {
         let mut pending = Pending::new(LIMITS);
         let id = pending.register("resize", 1, AfterDisconnect::Fail).unwrap();
         assert_eq!(pending.disconnect(), []);

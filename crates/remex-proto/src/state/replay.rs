@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_a_read_has_brought_is_never_taken_for_an_exit() {
+    fn output_from_a_read_is_never_mistaken_for_an_exit() {
         let mut replay = Replay::new(LIMITS);
         let events = [(1, 150, "one"), (3, 150, "three")];
         replay.feed_read(ReadBatch { gap: None, events, next_seq: 4, reach: Reach::Newest });

@@ -532,13 +532,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_session_has_one_controller_and_is_given_up_exactly_once(steps in vec(step(), 0..150)) {
+        fn a_session_has_one_controller_and_is_removed_exactly_once(steps in vec(step(), 0..150)) {
             play(steps);
         }
     }
 
     #[test]
-    fn a_session_whose_time_has_run_out_is_unknown_before_it_is_given_up() {
+    fn an_expired_session_is_unknown_before_it_is_removed() {
         let mut table = Table::new();
         table.create(NewSession { name: Some("mine".into()), ..new_session(1, 0) }, 0).unwrap();
         assert_eq!(table.detach("1", 1, 10), Detached::Waiting { expires_at_ms: Some(110) });

@@ -31,7 +31,7 @@ const ROUNDS: usize = 2_000;
 const RIVAL: Connection = Connection::MAX;
 
 #[test]
-fn nothing_is_lost_or_doubled_whatever_the_link_does() {
+fn nothing_is_lost_or_duplicated_on_a_faulty_link() {
     for seed in 0..SEEDS {
         let outcome = panic::catch_unwind(|| World::new(seed).run());
         assert!(outcome.is_ok(), "seed {seed} fails; run it alone to see why");

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_of_zero_becomes_a_real_one() {
+    async fn port_zero_picks_a_free_port() {
         let listener = Listener::bind(&"ws://127.0.0.1:0".parse().unwrap()).await.unwrap();
         let ListenAddress::WebSocket(address) = *listener.address() else { panic!("not a port") };
         assert_ne!(address.port(), 0);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_nobody_listens_on_is_replaced() {
+    async fn a_stale_socket_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let (path, address) = unix_address(&directory);
         drop(StdUnixListener::bind(&path).unwrap());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_was_passed_on_accepts_and_keeps_its_file() {
+    async fn an_inherited_socket_accepts_and_keeps_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let (path, address) = unix_address(&directory);
         let listener = Listener::adopt(Inherited::Unix(StdUnixListener::bind(&path).unwrap())).unwrap();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_took_the_place_of_ours_stays_when_we_go() {
+    async fn a_socket_that_replaced_ours_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
         let (path, address) = unix_address(&directory);
         let listener = Listener::bind(&address).await.unwrap();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_without_a_directory_or_with_too_many_letters_is_an_error() {
+    async fn a_path_without_a_directory_or_too_long_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let address = ListenAddress::Unix(directory.path().join("missing/socket"));
         let error = Listener::bind(&address).await.unwrap_err();

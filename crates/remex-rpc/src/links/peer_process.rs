@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_how_deep_a_process_is() {
+    fn the_nesting_of_a_process_is_read_from_its_status() {
         let status = |text: &str| Status::parse(text.as_bytes());
         let user = || "1000".to_owned();
         let inside = status("Name:\tx NSpid:\t5\nNoNewPrivs:\t1\nUid:\t1000\t0\t0\t0\nNSpid:\t4711\t1\n");

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_takes_the_logs_too_is_left_to_a_thread() {
+    async fn a_socket_shared_with_stderr_is_left_to_a_thread() {
         let (one, _other) = StdUnixStream::pair().unwrap();
         let stderr = one.try_clone().unwrap();
         assert!(writer(one.as_fd(), stderr.as_fd()).is_err());

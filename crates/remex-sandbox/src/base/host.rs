@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_leads_where_the_kernel_says() {
+    fn a_path_resolves_as_in_the_kernel() {
         let tree = Tree::new(["/a/b/", "/a/file", "/up -> a/b", "/abs -> /a", "/a/b/chain -> ../../up"]);
         for (path, leads_to, kind, links) in [
             ("/", "/", Kind::Directory, 0),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_a_program_may_have_made_is_none_of_the_system() {
+    fn a_link_that_a_program_may_have_made_is_not_a_system_link() {
         let directory = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc", directory.path().join("link")).unwrap();
         assert!(!SystemHost.is_system_link(&directory.path().join("link")));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_system_says_what_is_there() {
+    fn nodes_are_read_from_the_file_system() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("file"), "").unwrap();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_becomes_the_policy_and_the_same_part_again() {
+    fn each_part_round_trips() {
         let policy = Policy::try_from(serialized()).unwrap();
         assert_eq!(SerializedPolicy::from(&policy), serialized());
         assert_eq!(policy.access(Path::new("/usr/a/.env")), Access::Deny);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_policy_consists_of_is_an_error() {
+    fn invalid_parts_are_an_error() {
         let changed = |change: &dyn Fn(&mut SerializedPolicy<'static>)| {
             let mut serialized = serialized();
             change(&mut serialized);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_are_too_large_to_be_built_are_an_error() {
+    fn patterns_that_are_too_large_are_an_error() {
         let mut serialized = serialized();
         serialized.patterns[0].1 = "?".repeat(12_000).into();
         let error = Policy::try_from(serialized).unwrap_err();

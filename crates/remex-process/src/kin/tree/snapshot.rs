@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_takes_its_own_and_their_descendants_and_nobody_else() {
+    fn a_scope_covers_its_processes_and_their_descendants_only() {
         let (tags, others) = (Tags::new(), Tags::new());
         let (first, second, third) = (tags.tag(1, 1), tags.tag(1, 2), tags.tag(2, 1));
         let snapshot = Snapshot::new(vec![
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_reaped_leader_means_nothing() {
+    fn the_pid_of_a_reaped_leader_is_ignored() {
         let tag = Tags::new().tag(1, 1);
         let snapshot = Snapshot::new(vec![member(10, 1, 10, None), member(11, 1, 11, Some(tag))]);
         let leader = Leader::new(pid(10));

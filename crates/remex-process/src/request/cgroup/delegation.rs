@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_a_part_shows_only_that_part() {
+    fn a_partial_mount_shows_only_its_part() {
         let mounts: &[u8] = b"30 24 0:26 /a /mnt/my\\040groups rw - cgroup2 none rw\n";
         assert_eq!(locate("0::/a/b\n", mounts), Some("/mnt/my groups/b".into()));
         assert_eq!(locate("0::/other\n", mounts), None);

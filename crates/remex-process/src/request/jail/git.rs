@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_says_whether_it_has_seen_everything() {
+    fn a_search_reports_whether_it_was_complete() {
         let directory = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(directory.path()).unwrap();
         for name in ["a/.git", "b/c/.git", "d/e/f/.git", "g/h/i/too/deep/.git"] {

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_missing_is_not_hidden() {
+    fn only_missing_paths_are_not_hidden() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         fs::write(base.join("file"), "").unwrap();

@@ -267,8 +267,8 @@ mod tests {
     }
 
     #[test]
-    fn without_any_mount_the_second_wall_keeps_writes_inside() {
-        // Not in a directory for temporary files, which the profile lets everybody write.
+    fn without_mounts_landlock_confines_writes() {
+        // Not in a directory for temporary files, which are writable in this profile.
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         for name in ["w", "out"] {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_does_not_know_is_left_out() {
+    fn rights_unknown_to_the_kernel_are_left_out() {
         assert!(Ruleset::new(1, Tcp::Denied).is_none(), "files could not be moved between directories");
         let sizes = (2..=9).map(|version| Ruleset::new(version, Tcp::Denied).unwrap());
         let of = |ruleset: &Ruleset| {

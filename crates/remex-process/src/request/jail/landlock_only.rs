@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_beside_what_is_closed_can_be_read() {
+    fn everything_except_hidden_paths_is_readable() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         for name in ["a/b/closed", "a/b/open", "a/b-c", "d"] {

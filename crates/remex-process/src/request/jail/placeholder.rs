@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_who_needs_it_removes_it() {
+    fn the_last_holder_removes_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = fs::canonicalize(directory.path()).unwrap().join(".git");
         let (first, second) = (held(&path), held(&path));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_made_stays() {
+    fn a_directory_of_another_program_stays() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         let other = |path: &Path| match Placeholder::hold(path) {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_somebody_else_is_waited_for_and_then_refused() {
+    fn a_lock_of_another_program_is_awaited_and_then_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = fs::canonicalize(directory.path()).unwrap().join(".git");
         let _first = held(&path);

@@ -58,7 +58,7 @@ fn a_chunk_has_bytes_of_one_moment_only() {
 }
 
 #[test]
-fn a_log_with_as_many_events_as_may_be_joins_what_it_could_not_take_otherwise() {
+fn a_log_at_its_limit_of_events_merges_chunks() {
     let mut log = OutputLog::new(SMALL);
     let say = |log: &mut OutputLog, hold: Hold, second: u64| {
         assert!(log.room(hold, usize::MAX) > 0, "a process with little to say does not wait");
@@ -159,7 +159,7 @@ fn an_index_of_tiny_events_counts_and_shrinks_with_them() {
 }
 
 #[test]
-fn a_late_reader_is_told_the_exact_gap() {
+fn a_late_reader_gets_the_exact_gap() {
     let mut log = OutputLog::new(SMALL);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'a'; 64]);
     let mut seen = Cursor::START;

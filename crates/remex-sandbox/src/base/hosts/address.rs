@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_reach_as_far_as_packets_to_them() {
+    fn addresses_are_classified_by_their_reach() {
         for (reach, addresses) in [
             (
                 Reach::Public,

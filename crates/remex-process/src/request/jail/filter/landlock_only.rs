@@ -172,7 +172,7 @@ mod tests {
     };
 
     #[test]
-    fn alone_the_filter_refuses_what_changes_files_and_reaches_others() {
+    fn without_namespaces_the_filter_refuses_changing_files_and_reaching_other_processes() {
         let filter = Filter::landlock_only();
         let of = |number, arguments| decide(&filter, ARCHITECTURE, number, arguments);
         for number in [libc::SYS_read, libc::SYS_openat, libc::SYS_execve, libc::SYS_fcntl, libc::SYS_kill] {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_the_filter_allows_commands_of_terminals_and_those_that_only_tell() {
+    fn without_namespaces_the_filter_allows_terminal_and_read_only_commands() {
         // TCGETS, TIOCGWINSZ, FIONREAD and FIOCLEX, then TIOCSTI and TIOCLINUX.
         const TERMINAL: [u64; 4] = [0x5401, 0x5413, 0x541b, 0x5451];
         const TYPING: [u64; 2] = [0x5412, 0x541c];
