@@ -216,7 +216,7 @@ impl Audit {
     pub async fn flush(&self) {
         let Some(log) = &self.log else { return };
         let (done, flushed) = oneshot::channel();
-        // An error means that the thread has ended; what waits says what that cost.
+        // An error means that the thread has ended; the waiting lines are counted below.
         let _ = log.jobs.send(Job::Flush(done));
         let _ = tokio::time::timeout(CLOSE_LIMIT, flushed).await;
         let lost = log.waiting.lines.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! How much memory the host lets the server have, and limits that fit into it.
+//! How much memory the host allows the server, and limits that fit into it.
 //!
 //! Start at [`fit`].
 

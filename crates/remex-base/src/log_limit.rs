@@ -1,4 +1,4 @@
-//! How often the same message is logged: what happens a thousand times a second must not fill the log.
+//! Limits how often the same message is logged, so that frequent events do not fill the log.
 //!
 //! Start at [`LogLimit`].
 
@@ -9,7 +9,7 @@ use std::{
 
 use crate::lock;
 
-/// The messages of one kind: so many in an interval are logged, and the others are counted.
+/// The messages of one kind: up to an allowance per interval are logged, and the others are counted.
 #[derive(Debug)]
 pub struct LogLimit {
     allowance: u32,

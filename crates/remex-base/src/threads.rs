@@ -1,7 +1,7 @@
 //! Threads for work that may hang: one for each piece of work, up to a limit that several parties share.
 //!
 //! Work has a key, for example the identity that it is done for. A key may occupy as many threads as it leaves free,
-//! and keys whose work waits take turns. So whatever hangs for one key, a thread is left for the next one.
+//! and keys whose work waits take turns. So even if all work of some keys hangs, a thread is left for the next key.
 //!
 //! One thread exists from the start and stays. If the host cannot create another, work waits for the existing
 //! ones; after its creation, a pool never fails or panics. Start at [`Threads`].
@@ -34,7 +34,7 @@ pub struct Threads<K: Key> {
     pool: Arc<Pool<K>>,
 }
 
-/// Whom work is done for.
+/// The key of the party that work is done for.
 pub trait Key: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
@@ -61,11 +61,11 @@ struct Pool<K> {
 }
 
 struct PoolState<K> {
-    /// The keys that have work.
+    /// The keys with work.
     keys: HashMap<K, KeyWork>,
     /// Keys whose work waits for their share, in the order of their turns.
     turns: VecDeque<K>,
-    /// Work that may run, and for which there is a thread or may be another one.
+    /// Work that may run, and for which a thread exists or may be created.
     ready: VecDeque<(K, Job)>,
     /// How much work runs or is ready; `busy <= max`.
     busy: usize,
@@ -78,7 +78,7 @@ struct PoolState<K> {
 struct KeyWork {
     /// How much of it runs or is ready.
     busy: usize,
-    /// What exceeds its share.
+    /// Work that exceeds its share.
     waiting: VecDeque<Job>,
 }
 
@@ -292,7 +292,7 @@ impl FileThreads {
 }
 
 impl ClientThreads {
-    /// Returns whose threads these are.
+    /// Returns the identity that these threads work for.
     pub fn identity(&self) -> &Arc<str> {
         &self.identity
     }
@@ -314,7 +314,7 @@ pub struct ServerThreads {
     threads: Threads<ServerWork>,
 }
 
-/// Work of the server itself. Whatever hangs of one kind, the others go on.
+/// A kind of work of the server itself. If one kind hangs, the others continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerWork {
     /// Reads token files and keys.
@@ -331,7 +331,7 @@ pub enum ServerWork {
     Deletions,
     /// Creates directories for the next processes of a keeper.
     Spares,
-    /// Checks the next program of a keeper, and does what the program around the server asks for, such as reloads.
+    /// Checks the next program of a keeper, and runs work for the embedding program, such as reloads.
     Program,
     /// Finds out what the host can enforce.
     Probe,

@@ -1,4 +1,4 @@
-//! Frees the space of a log that is only kept for its notes. Start at [`strip`].
+//! Frees the space of a log that is only kept for its notes. Start at [`discard_output`].
 
 use std::{
     fs::{self, OpenOptions},
@@ -14,7 +14,8 @@ use crate::base::{
     scanner::{Found, Opened, Scanner},
 };
 
-/// Deletes everything of a log but its newest notes, which [`inspect`](crate::inspect) still finds. Nobody may write it.
+/// Deletes everything in a log except its newest notes, which [`inspect`](crate::inspect) still finds. The log must
+/// have no writer.
 ///
 /// Works on a full disk, because it only shortens and deletes files. Notes are not lost if it is interrupted.
 ///

@@ -1,6 +1,6 @@
 //! Reads a log while it is written, from this or another process. Start at [`Reader`].
 //!
-//! Only through `pread`, never through a mapping: a file that somebody truncates must not kill the reader.
+//! It uses `pread` and never a mapping: truncating a mapped file would kill the reader.
 
 mod seek;
 
@@ -16,10 +16,10 @@ use crate::base::{
     scanner::{Found, Opened, Scanner, lasting},
 };
 
-/// How often one call looks at the directory again because it has changed.
+/// How often one call lists the directory again because it has changed.
 const MAX_ATTEMPTS: usize = 16;
 
-/// A cursor, and where the record after it is, which saves looking for that again.
+/// A cursor and the position of the record after it, which saves a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Bookmark {
     cursor: Cursor,
@@ -50,7 +50,8 @@ impl Bookmark {
 
 /// Reads the log in one directory; any number of cursors can share it.
 ///
-/// It goes on where it was: a cursor at another event has its record looked for, unless there is a [`Bookmark`] of it.
+/// It continues at its last position. For a cursor at another event, it searches for the record, unless it gets a
+/// [`Bookmark`].
 /// It has one buffer of 192 KiB, allocated with the first read, and at most one open file.
 #[derive(Debug)]
 pub struct Reader {
@@ -58,16 +59,16 @@ pub struct Reader {
     /// The segments when the directory was last listed.
     names: Vec<SegmentName>,
     scanner: Scanner,
-    /// Where it was last.
+    /// Its last position.
     last: Option<Bookmark>,
 }
 
-/// What is next for a cursor.
+/// The next step for a cursor.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The record of the event and its position in the open segment.
     Record { header: RecordHeader, at: u64 },
-    /// Missing events, the offset after them, and the position in the open segment to go on at.
+    /// Missing events, the offset after them, and the position in the open segment to continue at.
     Gap { gap: Gap, offset: Option<u64>, at: Option<u64> },
 }
 
@@ -101,21 +102,21 @@ impl Reader {
         &self.dir
     }
 
-    /// Returns where it was last.
+    /// Returns its last position.
     pub fn bookmark(&self) -> Option<Bookmark> {
         self.last
     }
 
-    /// Goes on where another reader was.
+    /// Continues at the position of another reader.
     pub fn resume(&mut self, bookmark: Option<Bookmark>) {
         self.last = bookmark;
     }
 
     /// Returns the next item and advances `cursor`, or `None` if it has seen event `up_to`.
     ///
-    /// `up_to` is the newest event that is known to be written; nothing after it is read or reported, except that a gap of
-    /// evicted events may end after it. What cannot be read is a gap: with exact numbers, and with exact bytes unless the
-    /// damage reaches `up_to`.
+    /// `up_to` is the newest event that is known to be written; nothing after it is read or reported, except that a gap
+    /// of evicted events may end after it. What cannot be read is a gap: with exact numbers, and with exact bytes
+    /// unless the damage reaches `up_to`.
     ///
     /// # Errors
     ///
@@ -343,7 +344,7 @@ fn gap_until(cursor: &Cursor, next: SegmentName, up_to: Seq, cause: GapCause) ->
     Step::Gap { gap, offset: Some(next.first_offset), at: None }
 }
 
-/// Returns the gap from `cursor` to `up_to`, whose bytes nobody knows.
+/// Returns the gap from `cursor` to `up_to`, of an unknown number of bytes.
 fn gap_to(cursor: &Cursor, up_to: Seq, cause: GapCause) -> Step {
     let gap = Gap { from_seq: cursor.seq + 1, to_seq: up_to, bytes: None, cause };
     Step::Gap { gap, offset: None, at: None }

@@ -1,4 +1,4 @@
-//! Finds out what a log holds from the names of its segments and its last segment. Start at [`inspect`].
+//! Summarizes a log from the names of its segments and the contents of its last one. Start at [`inspect`].
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
@@ -12,7 +12,7 @@ use crate::base::{
 /// How often a listing that was outdated before it was used is repeated.
 const MAX_ATTEMPTS: usize = 4;
 
-/// What a log holds.
+/// The contents of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The first event that is not evicted, or the next one.
@@ -21,7 +21,7 @@ pub struct Summary {
     pub first_offset: u64,
     /// The next event.
     pub next_seq: Seq,
-    /// Bytes of output before it, including lost ones.
+    /// Bytes of output before it, including dropped ones.
     pub offset: u64,
     /// Bytes produced, by stream.
     pub produced: Produced,
@@ -58,7 +58,7 @@ pub fn inspect(dir: impl AsRef<Path>) -> io::Result<Summary> {
     Ok(scan.summary)
 }
 
-/// A summary, and what a writer needs to go on.
+/// A summary, and the state that a writer needs to continue.
 #[derive(Debug)]
 pub(crate) struct LogScan {
     pub(crate) summary: Summary,
@@ -66,7 +66,7 @@ pub(crate) struct LogScan {
     pub(crate) segments: Vec<(SegmentName, u64)>,
     /// The last segment; `None` if there is none, or if its head is unusable.
     pub(crate) tail: Option<TailState>,
-    /// Bytes after the last whole record that are no torn write: they held events that nobody can count.
+    /// Bytes after the last complete record that are not a torn write: they held an unknown number of events.
     pub(crate) damaged: u64,
 }
 
@@ -248,7 +248,7 @@ impl LogScan {
         Ok(end)
     }
 
-    /// Goes on at a later event, when those between cannot be read.
+    /// Continues at a later event, if those before it cannot be read.
     pub(crate) fn jump(&mut self, seq: Seq, offset: u64) {
         let summary = &mut self.summary;
         if seq <= summary.next_seq && offset <= summary.offset {
@@ -256,14 +256,14 @@ impl LogScan {
         }
         summary.is_exact = false;
         summary.next_seq = summary.next_seq.max(seq);
-        // Nobody knows the stream, but the sum must be right.
+        // The stream is unknown, but the total must be right.
         summary.produced.add(Stream::Stdout, offset.saturating_sub(summary.offset));
         summary.offset = summary.offset.max(offset);
     }
 }
 
 fn file_len(path: &Path) -> u64 {
-    // Something else with the name of a segment counts as a damaged one.
+    // Anything else with the name of a segment counts as a damaged segment.
     fs::symlink_metadata(path)
         .map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { HEAD_LEN as u64 })
 }

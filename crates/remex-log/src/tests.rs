@@ -60,7 +60,7 @@ impl Event {
     }
 }
 
-/// A log in a directory that vanishes, and what was appended to it.
+/// A log in a temporary directory, and the events that were appended to it.
 struct Log {
     dir: TempDir,
     writer: Option<Writer>,
@@ -241,11 +241,11 @@ struct FailingDisk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Failure {
-    /// Nothing works any more, and a write is torn, as if the process were gone.
+    /// Every operation fails, and a write is torn, as if the process had been killed.
     Crash,
-    /// Whatever needs space fails.
+    /// Operations that need space fail.
     Full,
-    /// Whatever needs space reports an I/O error.
+    /// Operations that need space report an I/O error.
     Broken,
     /// As `Full`, and space cannot be allocated ahead on this file system.
     FullWithoutAllocation,

@@ -1,7 +1,7 @@
 //! Writes the log of one process. Start at [`Writer`].
 //!
-//! It promises that nothing is read from a process before there is certainly a place for it: ask [`Writer::room`] first.
-//! It never waits for the disk, except in [`Writer::sync`].
+//! It promises that nothing is read from a process before there is certainly a place for it: ask [`Writer::room`]
+//! first. It never waits for the disk, except in [`Writer::sync`].
 
 mod empty;
 mod ledger;
@@ -43,10 +43,10 @@ const FIRST_STEP: u64 = 64 << 10;
 const MAX_STEP: u64 = 1 << 20;
 /// Reservations are multiples of this, the usual block size.
 const BLOCK: u64 = 4 << 10;
-/// With less room than this more space is reserved.
+/// With less room than this, more space is reserved.
 const MIN_ROOM: u64 = 16 << 10;
 
-/// Whoever makes room in a log has what it gives back to itself, until it has taken what it needs.
+/// Held while a log evicts to make room, so that other logs cannot take the freed space first.
 static MAKING_ROOM: Mutex<()> = Mutex::new(());
 
 /// How much a log keeps.
@@ -54,7 +54,7 @@ static MAKING_ROOM: Mutex<()> = Mutex::new(());
 pub struct Options {
     /// Bytes of output to keep at least, and to hold at most.
     pub retain_bytes: u64,
-    /// The length from which on a segment is full; `None` for an eighth of `retain_bytes` within 64 KiB and 8 MiB.
+    /// The length at which a segment is full; `None` for an eighth of `retain_bytes`, between 64 KiB and 8 MiB.
     pub segment_bytes: Option<u64>,
 }
 
@@ -80,12 +80,12 @@ pub struct Appended {
     pub seq: Seq,
     /// Bytes of output in it.
     pub len: usize,
-    /// Whether it is in the file. If not, it is kept in memory and written as soon as the file system allows; it must not
-    /// be announced to readers before [`Position::written_seq`] has reached it.
+    /// Whether it is in the file. If not, it is kept in memory and written as soon as the file system allows; it must
+    /// not be announced to readers before [`Position::written_seq`] has reached it.
     pub is_written: bool,
 }
 
-/// Where a log stands. Produced bytes are always the sum of retained, evicted and lost bytes.
+/// The state of a log in numbers. Produced bytes are always the sum of retained, evicted and dropped bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The first event that is not evicted, or the next one.
@@ -94,7 +94,7 @@ pub struct Position {
     pub first_offset: u64,
     /// The next event.
     pub next_seq: Seq,
-    /// Bytes of output before it, including lost ones.
+    /// Bytes of output before it, including dropped ones.
     pub offset: u64,
     /// The newest event that readers can read.
     pub written_seq: Seq,
@@ -112,7 +112,7 @@ pub struct Position {
 
 /// The writer of one log; there must be only one.
 ///
-/// Dropping it gives back what is reserved but unused; the bytes of its files stay counted, see [`Writer::close`].
+/// Dropping it releases unused reservations; the bytes of its files stay counted, see [`Writer::close`].
 pub struct Writer {
     dir: PathBuf,
     disk: Box<dyn Disk>,
@@ -175,8 +175,8 @@ impl Writer {
 
     /// Appends up to `max` bytes of `stream` that `fill` writes into the slice it is given, as one event.
     ///
-    /// `max` is what [`Writer::room`] has returned, or less. `fill` returns how many bytes it wrote. Returns `None`, and
-    /// appends nothing, if that is 0; without room, `fill` is not called.
+    /// `max` is what [`Writer::room`] has returned, or less. `fill` returns how many bytes it wrote. Returns `None`,
+    /// and appends nothing, if that is 0; without room, `fill` is not called.
     ///
     /// # Errors
     ///
@@ -242,7 +242,7 @@ impl Writer {
         self.ledger.unwritten_dropped_run()
     }
 
-    /// Goes on with a run of losses that the writer before could not write.
+    /// Continues a run of dropped output that the previous writer could not write.
     ///
     /// # Errors
     ///
@@ -353,7 +353,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The error of the file system, now or in an earlier sync: nothing brings back what that has lost.
+    /// The error of the file system, now or in an earlier sync: data lost by a failed sync stays lost.
     pub fn sync(&mut self) -> io::Result<()> {
         let unsynced = self.unsynced()?;
         unsynced.wait(|file| self.disk.sync(file))?;
@@ -361,8 +361,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns what to wait for until everything written so far is on the medium; another thread can do that while this
-    /// one goes on writing. Pass it to [`Writer::synced`] afterwards.
+    /// Returns the files to sync until everything written so far is on the medium; another thread can do that while
+    /// this one continues to write. Pass the result to [`Writer::synced`] afterwards.
     ///
     /// # Errors
     ///
@@ -383,7 +383,7 @@ impl Writer {
         })
     }
 
-    /// Notes that what [`Writer::unsynced`] returned is on the medium.
+    /// Records that the files that [`Writer::unsynced`] returned are on the medium.
     pub fn synced(&mut self, done: &Unsynced) {
         for sealed in &mut self.sealed {
             sealed.is_synced |= done.sealed.contains(&sealed.name);
@@ -392,7 +392,7 @@ impl Writer {
         self.is_dir_synced |= self.tail.header.name == done.name;
     }
 
-    /// Returns where the log stands.
+    /// Returns the state of the log in numbers.
     pub fn position(&self) -> Position {
         let Ledger { next_seq, offset, produced, dropped, .. } = self.ledger;
         let first = self.sealed.front().map_or(self.tail.header.name, |sealed| sealed.name);
@@ -411,8 +411,8 @@ impl Writer {
         }
     }
 
-    /// Gives back what is reserved but unused, and returns the bytes that stay counted in the space of the log; whoever
-    /// deletes the directory releases them.
+    /// Releases unused reservations, and returns the bytes that stay counted in the space of the log. The caller
+    /// releases them when it deletes the directory.
     ///
     /// # Errors
     ///
@@ -453,7 +453,7 @@ impl Writer {
         }
     }
 
-    /// Gives back the oldest segment that `hold` lets go of; returns whether there was one.
+    /// Releases the oldest segment if `hold` allows it; returns whether there was one.
     fn shrink(&mut self, hold: Hold) -> bool {
         if let Some(next) = self.second_segment() {
             return may_evict_before(next.first_seq, hold) && self.evict_first().is_ok();
@@ -462,7 +462,7 @@ impl Writer {
         is_read && self.tail.has_events && self.replace_only_segment().is_ok()
     }
 
-    /// Starts a new segment in the space of the only one, which others would take if it were just deleted.
+    /// Starts a new segment in the space of the only one: if that were deleted first, other logs could take its space.
     fn replace_only_segment(&mut self) -> Result<(), Cause> {
         let reserved = self.tail.reserved;
         self.tail.trim(&*self.disk, &*self.space).map_err(|error| Cause::of(&error))?;
@@ -517,7 +517,7 @@ impl Writer {
         if old.header.name == header.name {
             self.space.release(old.reserved);
         } else {
-            // Blocks that are not given back stay counted.
+            // Blocks that are not released stay counted.
             old.trim(&*self.disk, &*self.space).ok();
             self.sealed.push_back(SealedSegment {
                 name: old.header.name,
@@ -572,7 +572,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Nobody is there to be told; blocks that are not given back now are when the log is opened and closed again.
+        // `Drop` cannot report errors; blocks that are not released now are when the log is opened and closed again.
         self.tail.trim(&*self.disk, &*self.space).ok();
     }
 }

@@ -28,7 +28,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 /// Gives spans their final form and sends them.
 pub(super) struct Sender<E> {
     exporter: E,
-    /// Of the exporter alone, so that neither waits for the tasks of the other.
+    /// A runtime of its own, so that the exporter and the server do not wait for each other's tasks.
     runtime: Runtime,
     timeout: Duration,
     /// Used by one thread at a time.

@@ -25,7 +25,7 @@ use remex_process::{
 use remex_proto::sandbox::{Access, Entry, EntryPath};
 use remex_sandbox::{Network, Policy, Preset, Request, SystemHost, resolve, testing::context};
 
-/// What ignores every polite request: no tag, no parent, a session of its own.
+/// A process that is hard to find and to end: no tag, no parent, its own session.
 const FUGITIVE: &str =
     "(setsid prlimit --locks=5 sh -c 'trap \"\" TERM; echo ready; sleep 1000; sleep 1000' &)";
 
@@ -370,7 +370,7 @@ async fn a_path_that_cannot_be_mounted_is_refused_by_name() {
     let root = fs::canonicalize(directory.path()).unwrap().join("w");
     fs::create_dir(&root).unwrap();
     let policy = preset(Preset::WorkspaceWrite, &root);
-    // Between the decision and the start, somebody puts a link in the place of the workspace.
+    // Between the decision and the start, another process replaces the workspace with a link.
     fs::remove_dir(&root).unwrap();
     std::os::unix::fs::symlink("/", &root).unwrap();
     let start = Start { jail: Some(jail(policy)), ..shell(NULL, TAGS.tag(8, 1), "echo no") };

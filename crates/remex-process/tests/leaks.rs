@@ -1,4 +1,4 @@
-//! Nothing is left over. One test, because it counts what the whole program has.
+//! Nothing leaks. A single test, because it counts the resources of the whole program.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod harness;
@@ -51,7 +51,7 @@ async fn no_process_descriptor_or_thread_leaks() {
     })
     .await;
 
-    // So do the threads of a spawner when nobody can need them any more, and not before.
+    // The threads of a spawner also end once nothing can need them any more, and not before.
     let second = harness::spawner();
     let child = second.start(start(harness::PIPED, TAGS.tag(4, 0), "cat", &[])).await.unwrap();
     drop(second);

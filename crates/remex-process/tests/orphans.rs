@@ -56,7 +56,7 @@ fn flee(tag: Tag, way: &str) -> Start {
     }
 }
 
-/// Ends everything of earlier steps, so that nothing else can have left orphans behind.
+/// Ends all processes of earlier steps, so that no other start can have left orphans behind.
 async fn alone() {
     eventually("nothing is left of earlier starts", || !reap_orphans()).await;
 }
@@ -85,7 +85,7 @@ async fn nothing_is_left(spawner: &Spawner, tag: Tag, way: &str) {
     output.until("fleeing").await;
     // The first process has ended, and with it everything that shows whose the others are.
     within(child.exit.wait()).await;
-    // From outside it is seen that something is left, however often it replaces itself.
+    // From outside, it is visible that a process is left, however often it replaces itself.
     let mut children = HiddenChildren::new(std::process::id(), tag).unwrap();
     for _ in 0..200 {
         assert_ne!(children.scan().unwrap(), HiddenScan::Clear, "one that {way}");
@@ -139,7 +139,7 @@ async fn own_children_are_not_orphans(spawner: &Spawner) {
     assert_eq!(own.wait().unwrap().code(), Some(7));
 }
 
-/// Starts and ends keep nobody who looks from outside from seeing that no process hides.
+/// Starts and exits do not prevent another program from seeing that no process hides.
 async fn starts_hide_nothing(spawner: &Spawner) {
     let tag = TAGS.tag(4, 1);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();

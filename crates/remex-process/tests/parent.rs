@@ -1,4 +1,4 @@
-//! What depends on the program that starts children: how it was born, and when it dies.
+//! What depends on the program that starts children: how it was started, and when it dies.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod harness;

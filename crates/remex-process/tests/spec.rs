@@ -1,4 +1,4 @@
-//! Starts, and what comes of them, are the same in another process.
+//! Starts, and their errors and exit statuses, survive serialization.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
@@ -25,7 +25,7 @@ use remex_process::{
 use remex_sandbox::{HostList, Network, Policy, PolicyError, Preset, Reason, testing::scenarios};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Returns a value as another process receives it.
+/// Returns a value after serializing and deserializing it, as another process receives it.
 fn travelled<T: Serialize + DeserializeOwned>(value: &T) -> T {
     postcard::from_bytes(&postcard::to_stdvec(value).unwrap()).unwrap()
 }

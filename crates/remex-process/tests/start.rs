@@ -1,4 +1,4 @@
-//! What a program finds when it begins, and what is said of its end.
+//! The environment in which a program starts, and how its exit is reported.
 
 mod harness;
 

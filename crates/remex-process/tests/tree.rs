@@ -1,4 +1,4 @@
-//! Kill means gone: what a start has led to is found and ended, wherever it went.
+//! A kill ends all processes that descend from a start, wherever they moved.
 #![allow(unsafe_code, reason = "a program that forks without a library")]
 
 mod harness;
@@ -6,7 +6,7 @@ mod harness;
 use harness::{NULL, TAGS, eventually, finish, pids, pipes, shell, spawner, start, within};
 use remex_process::{Child, Jail, Scope, Signal, Start, Tag, Tags, tree};
 
-/// A process that waits, one that left for a session of its own, and one that no living parent knows; then `rest`.
+/// A process that waits, one that moved to its own session, and one without a living parent; then `rest`.
 fn family(tag: Tag, rest: &str) -> Start {
     let script = format!(
         "sleep 1000 & setsid sleep 1000 & \
@@ -81,7 +81,7 @@ async fn a_process_that_lost_its_tag_is_found_by_its_parent() {
     output.rest().await;
 }
 
-/// What the program that flees runs as: each of its processes lives for a millisecond, in a session of its own.
+/// A program that flees: each of its processes lives for a millisecond, in its own session.
 #[test]
 fn fugitive() {
     if std::env::var_os("REMEX_TEST_FUGITIVE").is_none() {
@@ -193,7 +193,7 @@ async fn processes_that_a_server_has_forgotten_are_ended_by_its_number() {
         let child = spawner.start(family(tags.tag(session, session), rest)).await.unwrap();
         let (_, output) = pipes(child.io);
         outputs.push(output);
-        // Nobody waits for it, signals it or knows its pid any more.
+        // Nothing waits for it, signals it or knows its pid any more.
         std::mem::forget((child.exit, child.cgroup));
     }
     let jailed = shell(NULL, tags.tag(3, 1), "setsid sleep 1000 & echo daemon; wait");

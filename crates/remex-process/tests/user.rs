@@ -1,4 +1,4 @@
-//! Processes that run as another user. Without root there is nothing to test.
+//! Processes that run as another user. Without root, these tests are skipped.
 
 mod harness;
 

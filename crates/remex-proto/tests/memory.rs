@@ -1,6 +1,6 @@
-//! The account of an output log against what the kernel says.
+//! Compares the memory that an output log accounts for with the figures of the kernel.
 //!
-//! A program of its own, so that nothing else allocates meanwhile.
+//! In its own test program, so that nothing else allocates meanwhile.
 
 use std::{convert::Infallible, fs};
 

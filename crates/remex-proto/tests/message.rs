@@ -1,4 +1,4 @@
-//! The scanner agrees with a parser that somebody else wrote, apart from the wire's own rules.
+//! The scanner agrees with a third-party parser, apart from the wire's own rules.
 
 use std::collections::BTreeSet;
 
@@ -83,7 +83,7 @@ fn bytes_that_are_not_utf_8_are_malformed() {
     assert_eq!(Message::parse(bytes, MessageLimits::WIRE), Err(Malformed::NotUtf8 { at: 11 }));
 }
 
-/// A JSON value that is checked for duplicate keys by other means than the scanner's.
+/// A JSON value that is checked for duplicate keys independently of the scanner.
 struct WithoutDuplicates;
 
 impl<'de> Deserialize<'de> for WithoutDuplicates {

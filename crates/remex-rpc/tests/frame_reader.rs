@@ -1,4 +1,4 @@
-//! What a frame reader makes of a connection, in both framings.
+//! How a frame reader splits a connection into messages, in both framings.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 

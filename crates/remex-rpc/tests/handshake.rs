@@ -16,7 +16,7 @@ use tokio::{
 const UPGRADE: &str = "Host: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-/// Lets everybody in who brings no token, and the one who knows the secret.
+/// Admits peers without a token, and those with the right one.
 fn policy(token: Option<&str>) -> Option<&'static str> {
     match token {
         None => Some("anybody"),
@@ -52,7 +52,7 @@ async fn serve(listener: &Listener, config: &HandshakeConfig) -> Result<Upgraded
     }
 }
 
-/// Sends `request`; returns all that comes back, and who was let in.
+/// Sends `request`; returns the whole response, and who was admitted.
 async fn exchange(request: &str, config: &HandshakeConfig) -> (String, Result<&'static str, NotUpgraded>) {
     let (listener, address) = listen().await;
     let client = async {

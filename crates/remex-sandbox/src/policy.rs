@@ -20,13 +20,14 @@ use crate::base::{
 /// Where git keeps what it runs.
 pub(crate) const GIT: &str = ".git";
 
-/// What is allowed, whoever enforces it.
+/// What is allowed, independent of how it is enforced.
 ///
 /// The deepest rule at or above a path decides, and a path without a rule is denied. What a pattern denies is denied
 /// whatever the rules say. Equal policies allow the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Sorted by path, parents first; each differs in access from the rule above it, except for granted git directories.
+    /// Sorted by path, parents first; each differs in access from the rule above it, except for granted git
+    /// directories.
     rules: Vec<Rule>,
     patterns: Patterns,
     network: Network,
@@ -291,7 +292,7 @@ impl Policy {
         Self { hosts: self.hosts.clone(), ..policy }
     }
 
-    /// Returns what both policies allow: at every path the lesser access, and the lesser network.
+    /// Returns a policy that allows what both allow: at every path the lesser access, and the lesser network.
     ///
     /// Fails only if the patterns of both together are too large.
     pub fn narrow(&self, floor: &Self) -> Result<Self, PolicyError> {
@@ -362,7 +363,7 @@ impl RuleMap {
         deepest(&self.0, path)
     }
 
-    /// Removes every rule that says what the one above it says.
+    /// Removes every rule with the same access as the rule above it.
     fn minimal(self) -> Vec<Rule> {
         let mut kept: Vec<Rule> = Vec::with_capacity(self.0.len());
         // The kept rules from the root to the one that applies.

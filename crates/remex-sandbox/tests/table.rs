@@ -15,7 +15,7 @@ use remex_sandbox::{
 };
 use serde_json::Value;
 
-/// Returns a policy as another process receives it.
+/// Returns a policy after serializing and deserializing it, as another process receives it.
 fn travelled(policy: &Policy) -> Policy {
     postcard::from_bytes(&postcard::to_stdvec(policy).unwrap()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! How often refusals are logged: strangers cause them, and must not fill the log.
+//! Limits how often refusals are logged: unauthenticated peers cause them and must not be able to fill the log.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use remex_base::log_limit::LogLimit;
 /// How long the counts of a kind last.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// A kind of refusal that is logged only so often; metrics count each one.
+/// A kind of refusal whose log lines are rate-limited; metrics count each one.
 ///
 /// The audit file has a line for each of [`Refused::Login`] and [`Refused::Tls`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -151,7 +151,7 @@ fn check_access(config: &AuditConfig, file: &File) -> Result<(), NotOpened> {
 }
 
 fn append_to(config: &AuditConfig) -> Result<File, NotOpened> {
-    // Opening a pipe that nobody reads must not block.
+    // Opening a FIFO without a reader must not block.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let opened =
         OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(&config.path);

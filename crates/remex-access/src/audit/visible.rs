@@ -1,4 +1,4 @@
-//! JSON in which every character can be seen: what reorders, hides or ends lines is escaped.
+//! JSON in which every character is visible: characters that reorder, hide or end lines are escaped.
 
 use std::io;
 
@@ -33,7 +33,7 @@ impl Formatter for Visible {
     }
 }
 
-/// Returns whether a character has no shape of its own: controls, format and bidi characters, separators, unassigned.
+/// Returns whether a character is invisible: controls, format and bidi characters, separators, unassigned code points.
 fn is_hidden(letter: char) -> bool {
     letter == '\u{7f}' || (!letter.is_ascii() && letter.escape_debug().len() > 1)
 }

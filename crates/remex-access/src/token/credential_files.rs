@@ -56,7 +56,7 @@ struct State {
     loaded: Arc<Loaded>,
 }
 
-/// Each file by itself: whatever is wrong with one, changes of the others count.
+/// Each file by itself: an error in one does not block changes of the others.
 #[derive(Clone, Debug, Default)]
 struct Files {
     tokens: KnownContent<Vec<TokenGrant>>,
@@ -69,11 +69,11 @@ struct Files {
 struct KnownContent<T> {
     bytes: Option<Vec<u8>>,
     meaning: T,
-    /// Why the content of now cannot be used, and when that was said last.
+    /// Why the current content cannot be used, and when that was last reported.
     rejected: Option<(String, Instant)>,
 }
 
-/// What a reload has found.
+/// The result of a reload.
 #[derive(Debug, Default)]
 pub struct Reloaded {
     /// Whether a file had changed.
@@ -158,14 +158,15 @@ impl CredentialFiles {
         Self::load_with(paths, open_given)
     }
 
-    /// Loads the files for a server that runs already and has used `known` so far.
+    /// Loads the files for a running server that has used `known` so far.
     ///
     /// A file that was there before and cannot be used now keeps its known contents, so that the others count; the log
     /// says so.
     ///
     /// # Errors
     ///
-    /// If a file that was not used before cannot be read or used, or is no regular file: a FIFO would make the server wait.
+    /// If a file that was not used before cannot be read or used, or is no regular file: a FIFO would make the server
+    /// wait.
     pub fn load_again(paths: CredentialPaths, known: Option<&Self>) -> Result<Self, CredentialError> {
         let mut files = known.map(|known| known.files_at(&paths)).unwrap_or_default();
         let reloaded = paths.update(&mut files, open_regular, Instant::now());
@@ -192,7 +193,7 @@ impl CredentialFiles {
         CredentialFiles { paths, state: Mutex::new(State { files, loaded }) }
     }
 
-    /// Returns the contents of those files that also have these paths; what is wrong with them will be said again.
+    /// Returns the contents of those files that also have these paths; their errors will be reported again.
     fn files_at(&self, paths: &CredentialPaths) -> Files {
         let mut files = self.state().files.clone();
         files.tokens.keep_if(self.paths.tokens == paths.tokens);
@@ -207,7 +208,7 @@ impl CredentialFiles {
     }
 
     fn reload_at(&self, now: Instant) -> Reloaded {
-        // Reading may hang, and nobody else reloads.
+        // Not locked while reading, which may hang; only one thread reloads.
         let mut files = self.state().files.clone();
         let reloaded = self.paths.update(&mut files, open_regular, now);
         let mut state = self.state();
@@ -238,7 +239,7 @@ impl PartialEq for CredentialFiles {
 impl Eq for CredentialFiles {}
 
 impl CredentialPaths {
-    /// Reads all files, and takes over what can be used.
+    /// Reads all files, and replaces the contents of those that can be used.
     fn update(&self, files: &mut Files, open: Open, now: Instant) -> Reloaded {
         let mut reloaded = Reloaded::default();
         files.tokens.update(self.tokens.as_deref(), open, now, &mut reloaded, |path, bytes| {
@@ -272,7 +273,7 @@ impl<T: Default> KnownContent<T> {
         }
     }
 
-    /// Reads the file, if there is one, and takes its content over if it is another one and can be used.
+    /// Reads the file, if there is one, and replaces the content if it has changed and can be used.
     fn update(
         &mut self,
         path: Option<&Path>,

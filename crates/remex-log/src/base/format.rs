@@ -260,7 +260,7 @@ pub(crate) fn push_record(out: &mut Vec<u8>, key: [u64; 2], header: &RecordHeade
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
-/// The payload of a gap record: what was lost, and why.
+/// The payload of a gap record: the bytes dropped, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DroppedOutput {
     pub(crate) bytes: Produced,

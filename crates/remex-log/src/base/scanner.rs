@@ -39,7 +39,8 @@ pub(crate) struct Scanner {
     start: u64,
     /// Events up to this one were finished when the buffer was read; later ones may be half written in it.
     finished: Seq,
-    /// The position of the last payload that was found right, if the buffer still has it: readers look before they take.
+    /// The position of the last payload that was found right, if the buffer still has it: readers look before they
+    /// take.
     checked: Option<u64>,
 }
 
@@ -151,8 +152,8 @@ impl Scanner {
         })
     }
 
-    /// Reads the payload of the record at `at`, and returns whether it is whole and right; then [`Scanner::payload`] has
-    /// it.
+    /// Reads the payload of the record at `at`, and returns whether it is whole and right; then [`Scanner::payload`]
+    /// has it.
     pub(crate) fn load_payload(&mut self, at: u64, header: &RecordHeader, finished: Seq) -> io::Result<bool> {
         debug_assert!(header.kind != Kind::Unknown, "only known records have a limited length");
         let len = RECORD_LEN + header.len as usize;

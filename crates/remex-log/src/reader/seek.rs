@@ -106,13 +106,13 @@ impl Reader {
         Ok(self.at(found))
     }
 
-    /// Returns the cursor of what was found, and remembers where that is.
+    /// Returns the cursor of a bookmark, and makes that the reader's position.
     fn at(&mut self, found: Bookmark) -> Cursor {
         self.last = Some(found);
         found.cursor
     }
 
-    /// Forgets what may be outdated.
+    /// Discards buffered data that may be outdated.
     fn refresh(&mut self) -> io::Result<()> {
         // The end of the buffer may have been read in the middle of a write.
         self.scanner.forget();

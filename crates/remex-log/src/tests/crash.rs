@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Does a bit of everything until the disk is gone. Returns what was reported as written.
+/// Performs every kind of operation until the disk fails. Returns the events that were reported as written.
 fn work(dir: &Path, disk: &FailingDisk) -> Vec<Event> {
     let options = Options { retain_bytes: 1500, segment_bytes: Some(700) };
     let mut written = Vec::new();

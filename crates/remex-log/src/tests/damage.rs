@@ -222,7 +222,7 @@ fn a_newer_format_is_refused() {
     );
 }
 
-/// Output as the most knowledgeable program would write it that does not know the salt.
+/// Output that imitates a record as well as possible without knowing the salt.
 fn imitation(seq: Seq, offset: u64) -> Vec<u8> {
     let name = SegmentName { first_seq: seq, first_offset: offset };
     let header = SegmentHeader {
@@ -287,7 +287,7 @@ fn records_of_unknown_kinds_are_skipped() {
     let head = SegmentHeader::decode(&bytes).unwrap();
     let unknown = RecordHeader { events: 0, ..RecordHeader::new(Kind::Unknown, 2, 3, 0, b"later") };
     push_record(&mut bytes, head.key(), &unknown, b"later");
-    // One that is an event: nobody can say what, but how many bytes.
+    // An event of an unknown kind, but with a known number of bytes.
     push_record(&mut bytes, head.key(), &RecordHeader::new(Kind::Unknown, 2, 3, 0, b"new"), b"new");
     let last = RecordHeader::new(Kind::Output(Stream::Stdout), 3, 10, 0, b"three");
     push_record(&mut bytes, head.key(), &last, b"three");

@@ -172,7 +172,7 @@ fn a_quota_fills_a_held_log_and_evicts_from_another() {
     assert_eq!(fill(&mut log, ACKED_NOTHING), Cause::ProcessQuota);
     assert!(process.used() > 340_000 && log.offset > 300_000, "{} of {}", log.offset, process.used());
     assert_eq!(log.read(), log.events);
-    // What is acknowledged may go.
+    // Acknowledged events may be evicted.
     let Event::Output { seq, offset, .. } = log.events[30] else { panic!("all is output") };
     let hold = Hold::After(Point { seq: seq - 1, offset });
     assert!(matches!(log.writer().room(hold), Room::Bytes(_)));
@@ -245,14 +245,14 @@ fn on_small_disk(dir: &Path) {
     };
     assert_eq!(cause, Cause::DiskFull);
     assert!(sum > 900_000, "{sum}");
-    // Somebody else takes what is left.
+    // Another log takes the remaining space.
     let mut rest = 0;
     while fs::write(dir.join(format!("rest{rest}")), [1; 4096]).is_ok() {
         rest += 1;
     }
     writer.drop_output(Stream::Stdout, 77, cause);
     assert!(writer.exited(2, &[3; crate::MAX_END_PAYLOAD]).unwrap().is_written);
-    // Readers who let go of the old output make room.
+    // Room is made once readers no longer need the old output.
     assert!(matches!(writer.room(Hold::Nothing), Room::Bytes(_)));
     assert!(append(&mut writer, Stream::Stdout, 3, b"more").unwrap().is_written);
     assert!(writer.closed(4, &[4; crate::MAX_END_PAYLOAD]).unwrap().is_written);
@@ -266,7 +266,7 @@ fn on_small_disk(dir: &Path) {
     assert_eq!(gaps, 2, "evicted, and lost");
 }
 
-/// Takes all space that there is, for output that nobody reads.
+/// Fills all available space with output that is never read.
 fn take_everything(log: &mut Log) {
     assert_eq!(fill(log, ACKED_NOTHING), Cause::ServerQuota);
 }

@@ -63,7 +63,7 @@ impl Model {
         match hold {
             None => Hold::Nothing,
             Some(index) => {
-                // Lost output is acknowledged only once it is written.
+                // Dropped output is acknowledged only once its record is written.
                 let seq = index.index(self.log.last() as usize + 1) as Seq;
                 Hold::After(Point { seq, offset: self.offset_after(seq) })
             }
@@ -143,7 +143,7 @@ impl Model {
     }
 
     fn reopen(&mut self) {
-        // A loss that is not written is not found again.
+        // A run of dropped output that is not written does not survive reopening.
         if !matches!(self.log.writer().room(Hold::Nothing), Room::Bytes(_)) {
             return;
         }

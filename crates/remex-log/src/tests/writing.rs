@@ -125,7 +125,7 @@ fn reserved_blocks_are_freed_at_the_end() {
     let mut log = Log::new(OPTIONS);
     log.writer = None;
     fs::remove_file(&log.segments()[0]).unwrap();
-    // It has no space to spare, and never refuses any.
+    // A disk without ample space that never refuses an operation.
     let disk = Box::new(FailingDisk::new(Failure::Full, u64::MAX));
     let opened = Writer::open_on(disk, log.path().to_path_buf(), OPTIONS, Arc::new(Unlimited));
     log.writer = Some(opened.unwrap().0);

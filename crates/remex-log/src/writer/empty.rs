@@ -1,4 +1,4 @@
-//! A log that is created before anyone knows whose it will be. Start at [`Blank`].
+//! A log that is created before its process is known. Start at [`EmptyLog`].
 
 use std::{
     fmt, io,

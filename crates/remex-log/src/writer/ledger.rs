@@ -1,4 +1,4 @@
-//! What a writer knows about its log, whatever file that is in. Start at [`Ledger`].
+//! The state of a log that does not depend on its current file. Start at [`Ledger`].
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +21,11 @@ use crate::{
     scan::Summary,
 };
 
-/// Numbers, sums, and what every new segment repeats.
+/// Numbers, totals, and the records that every new segment repeats.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) next_seq: Seq,
-    /// Bytes of output before the next event, including lost ones.
+    /// Bytes of output before the next event, including dropped ones.
     pub(super) offset: u64,
     pub(super) produced: Produced,
     pub(super) dropped: u64,
@@ -62,7 +62,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the place of the next record.
+    /// Returns the number and offset of the next record.
     pub(super) fn next_record(&self) -> SegmentName {
         match &self.dropped_run {
             Some(run) => SegmentName { first_seq: self.next_seq - 1, first_offset: run.offset },
@@ -115,13 +115,13 @@ impl Ledger {
         true
     }
 
-    /// Returns the bytes of output after `offset` that were not lost.
+    /// Returns the bytes of output after `offset` that were not dropped.
     pub(super) fn held_after(&mut self, offset: u64) -> u64 {
         let dropped = self.dropped_runs.after(offset);
         self.offset.saturating_sub(offset).saturating_sub(dropped)
     }
 
-    /// Returns the space to keep for the exit and the close, and for losses before them.
+    /// Returns the space to keep for the exit and the close, and for runs of dropped output before them.
     pub(super) fn end_reserve(&self) -> u64 {
         const END: u64 = GAP_RECORD + (RECORD_LEN + MAX_END_PAYLOAD) as u64;
         match (&self.exited, &self.closed) {

@@ -1,4 +1,4 @@
-//! Creates a log, or goes on with one. Start at [`Writer::open`].
+//! Creates a log, or opens an existing one. Start at [`Writer::open`].
 
 use std::{
     collections::VecDeque,
@@ -24,12 +24,12 @@ use crate::{
     scan::{LogScan, Summary, TailState},
 };
 
-/// What a writer found in a log that it goes on with.
+/// What a writer has found in a log that it continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// What the log holds.
     pub summary: Summary,
-    /// Bytes of a torn record that were cut off.
+    /// Bytes of a torn record that were truncated.
     pub cut_bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl Writer {
         EmptyLog::create(&dir)?.into_writer(dir, options, space)
     }
 
-    /// Goes on with the log in `dir`, or creates one if there is none. A torn record at the end is cut off.
+    /// Opens the log in `dir`, or creates one if there is none. A torn record at the end is truncated.
     ///
     /// A log that is closed stays so, and costs no descriptor.
     ///
@@ -68,7 +68,7 @@ impl Writer {
         Writer::open_on(Box::new(FileSystem), dir.into(), options, space)
     }
 
-    /// Goes on with a log through these file operations.
+    /// Opens a log with these file operations.
     pub(crate) fn open_on(
         disk: Box<dyn Disk>,
         dir: PathBuf,
@@ -118,7 +118,8 @@ impl Writer {
             space.charge(tail.written);
             tail.reserved = tail.written;
             if ledger.closed.is_none() {
-                // Without it, the exit has no place on a full disk; opening the log matters more.
+                // Without this reservation, a full disk has no space for the exit; but opening the log is more
+                // important.
                 let end = (tail.written + ledger.reserve()).next_multiple_of(BLOCK);
                 tail.reserve(&*disk, &*space, end).ok();
             }
@@ -174,7 +175,7 @@ pub(super) fn first_reserve(ledger: &Ledger, options: Options, head_len: u64) ->
     FIRST_STEP.min(options.segment_len()).max(least).next_multiple_of(BLOCK)
 }
 
-/// Opens the last segment and cuts what is after its last whole record.
+/// Opens the last segment and truncates it after its last complete record.
 fn reopen(disk: &dyn Disk, path: &Path, state: &TailState, len: u64) -> io::Result<Tail> {
     let file = disk.open(path)?;
     if len > state.end {

@@ -1,4 +1,4 @@
-//! What a log keeps: the segments before the newest one, and the bytes after a hold. Start at [`Sealed`].
+//! What a log keeps: the segments before the newest one, and the bytes after a hold. Start at [`SealedSegment`].
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ impl SealedSegment {
     }
 }
 
-/// Returns whether `hold` lets go of events before `next_seq`.
+/// Returns whether `hold` allows evicting the events before `next_seq`.
 pub(super) fn may_evict_before(next_seq: Seq, hold: Hold) -> bool {
     match hold {
         Hold::Nothing => true,
@@ -33,10 +33,10 @@ pub(super) fn may_evict_before(next_seq: Seq, hold: Hold) -> bool {
     }
 }
 
-/// How many runs of lost output are remembered; older ones count as held, which only makes a log full earlier.
+/// How many runs of dropped output are remembered; older ones count as held, which only makes a log full earlier.
 const MAX_RUNS: usize = 1024;
 
-/// Where output was lost: it does not count as held.
+/// Where output was dropped, which does not count as held.
 #[derive(Debug, Default)]
 pub(super) struct DroppedRuns {
     /// Start offset and length, oldest first.
@@ -57,7 +57,7 @@ impl DroppedRuns {
         }
     }
 
-    /// Returns the bytes lost after `offset`, and forgets runs before it.
+    /// Returns the bytes dropped after `offset`, and forgets runs before it.
     pub(super) fn after(&mut self, offset: u64) -> u64 {
         while self.runs.front().is_some_and(|(start, len)| start + len <= offset) {
             self.runs.pop_front();

@@ -1,4 +1,4 @@
-//! What a log has written that may not be on the medium. Start at [`Unsynced`].
+//! The parts of a log that may not be on the medium yet. Start at [`Unsynced`].
 
 use std::{
     fs::File,
@@ -27,7 +27,7 @@ pub struct Unsynced {
 
 /// Whether a sync of a log has failed.
 ///
-/// The kernel reports an error once, and may take what it has lost for written afterwards, so no later sync covers it.
+/// The kernel reports an error once, and may afterwards treat the lost data as written, so no later sync covers it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SyncFailure {
     has_failed: Arc<AtomicBool>,
@@ -52,12 +52,12 @@ impl SyncFailure {
 }
 
 impl Unsynced {
-    /// Waits until the files, and their names, are on the medium, as `sync` does for one file or directory; usually that
-    /// is [`File::sync_data`].
+    /// Waits until the files, and their names, are on the medium, as `sync` does for one file or directory; usually
+    /// that is [`File::sync_data`].
     ///
     /// # Errors
     ///
-    /// The error of the file system, now or in an earlier sync of this log: nothing brings back what that has lost.
+    /// The error of the file system, now or in an earlier sync of this log: data lost by a failed sync stays lost.
     pub fn wait(&self, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
         let sync = |file: &File| self.sync_failure.check(sync(file));
         for name in &self.sealed {

@@ -93,7 +93,7 @@ impl Signal {
         self.0
     }
 
-    /// Returns whether the default action of the signal is to end the process.
+    /// Returns whether the default action of the signal is to terminate the process.
     #[must_use]
     pub fn ends_by_default(self) -> bool {
         use libc::{SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};

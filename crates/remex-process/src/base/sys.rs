@@ -33,7 +33,7 @@ pub(crate) enum WaitMode {
     Return,
 }
 
-/// Returns a descriptor of the process that made the other end of a unix socket, from Linux 6.5 on.
+/// Returns a pidfd of the process that created the other end of a unix socket. Needs Linux 6.5.
 ///
 /// # Errors
 /// `ENOPROTOOPT` from an older kernel; `ESRCH` or `EINVAL` if the process has ended and was reaped.
@@ -169,7 +169,8 @@ pub(crate) fn set_limit(pid: libc::pid_t, resource: Resource, limit: &libc::rlim
 /// The limit on descriptors before it was raised.
 static ORIGINAL_FILE_LIMIT: OnceLock<libc::rlimit> = OnceLock::new();
 
-/// Raises the soft limit on descriptors of this program to the hard limit: every child takes up to four, and a jail two more.
+/// Raises the soft limit on descriptors of this program to the hard limit: every child takes up to four, and a jail two
+/// more.
 ///
 /// Processes started by a [`Spawner`](crate::Spawner) get the original limit, even if the spawner was created before.
 /// Other children of the program inherit the higher limit, which some programs cannot handle; so this is for dedicated
@@ -205,8 +206,8 @@ pub(crate) fn limit(pid: i32, resource: Resource) -> io::Result<libc::rlimit> {
 
 /// Blocks all signals in the calling thread, so that other threads handle them.
 ///
-/// The C library excludes its own signals 32 to 34: every thread must receive them, for example when the program changes
-/// its user.
+/// The C library excludes its own signals 32 to 34: every thread must receive them, for example when the program
+/// changes its user.
 pub(crate) fn block_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigfillset` initializes the set before it is read. Neither call can fail with these arguments.
@@ -244,7 +245,7 @@ pub(crate) fn with_all_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Gives the calling thread its own descriptor table, in which only `kept` is open.
+/// Gives the calling thread its own descriptor table in which only `kept` is open.
 ///
 /// From then on, no other descriptor of the program may be used or dropped on this thread: its number may refer to
 /// another file here. Descriptors that the thread opens do not count against the limit of the program.

@@ -1,8 +1,8 @@
 //! Orphans: processes that descend from a start, and whose parents have all ended.
 //!
 //! A program that [adopts orphans](adopt_orphans) becomes the parent of all of them, whatever they did to their tag and
-//! their session: the kernel knows no way out. So a child that this program did not create itself is an orphan, and what
-//! it may belong to are the starts that began before it. Nothing here kills; start at [`Claim`].
+//! their session; no system call evades that. So a child that this program did not create itself is an orphan, and it
+//! belongs to one of the starts that began before it. Nothing here kills; start at [`Claim`].
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,7 +30,7 @@ use crate::{
 /// How long, in seconds, a child that has executed its program may be unrecorded: its creator needs a moment for that.
 const RECORDING_SECS: u64 = 1;
 
-/// How long, in seconds, the exit status of a child is left to its creator, who may not have noted it yet.
+/// How long, in seconds, an unrecorded child that has exited is left to its creator to reap.
 const REAPING_SECS: u64 = 10;
 
 /// Held during a scan for orphans: a second scan must not miss processes that the first one has reaped.
@@ -39,33 +39,33 @@ static SCANNING: Mutex<()> = Mutex::new(());
 /// Locked briefly, for lookups in memory. `None` if this program adopts no orphans.
 static ADOPTION: Mutex<Option<Adoption>> = Mutex::new(None);
 
-/// Whether a process belongs to a set of starts that left it behind.
+/// Whether a process was left behind by one of a set of starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// It is no orphan, or its tag says whose it is, or it is older than these starts.
+    /// No: it is not an orphan, or its tag names another start, or it is older than these starts.
     No,
-    /// Nothing else can have left it behind.
+    /// Yes: no other start can have left it behind.
     Sure,
-    /// Others can have left it behind, too.
+    /// Other starts can have left it behind, too.
     Doubtful,
     /// It may be a child that is just being created, or a watchdog that is about to end.
     Pending,
 }
 
-/// What this program has to know to tell orphans from its own children. All times are ticks since the boot.
+/// What this program records to distinguish orphans from its own children. All times are ticks since boot.
 #[derive(Clone, Debug)]
 struct Adoption {
     own: Pid,
     program: Option<PathBuf>,
-    /// When this program began. What is older was left behind by starts of the program that it has replaced.
+    /// When this program began. Older orphans were left behind by starts of the program that it has replaced.
     since: u64,
-    /// Starts of which something may be left, with their first process.
+    /// Starts that may still have live processes, with their first process.
     starts: HashMap<Tag, Started>,
     /// Children that this program has created itself.
     children: HashMap<Pid, OwnChild>,
     /// Orphans that were scanned before, so that they are not read again; only [`reap_orphans`] reaps them.
     orphans: HashMap<Pid, Member>,
-    /// When children began to be created that are not noted yet.
+    /// When each creation of a child began that is not recorded yet.
     creations: HashMap<u64, u64>,
     next_creation: u64,
 }
@@ -84,17 +84,17 @@ struct Started {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OwnChild {
     at: u64,
-    /// Of which start it is the first process.
+    /// The start whose first process it is; `None` for other children.
     tag: Option<Tag>,
 }
 
-/// Makes this program the parent of everything that is orphaned below it. Call it before the first start.
+/// Makes this program the parent of all orphans among its descendants. Call it before the first start.
 ///
-/// From then on [`reap_orphans`] has to be called after every SIGCHLD, and children that are not started by this crate must
-/// be created with [`spawn_own`].
+/// Afterwards, call [`reap_orphans`] after every SIGCHLD, and create children that this crate does not start with
+/// [`spawn_own`].
 ///
 /// # Errors
-/// If the host refuses that, or its kernel does not list children.
+/// If the host refuses it, or its kernel does not list children.
 pub fn adopt_orphans() -> io::Result<()> {
     let own = Pid::new(std::process::id().cast_signed()).ok_or(io::ErrorKind::Unsupported)?;
     children_of(own).ok_or(io::ErrorKind::Unsupported)?;
@@ -115,7 +115,7 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a program for this one itself, so that it is not taken for an orphan.
+/// Starts a program for this program's own use, so that it is not mistaken for an orphan.
 ///
 /// # Errors
 /// Those of [`Command::spawn`].
@@ -128,9 +128,9 @@ pub fn spawn_own(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Reaps orphans that have ended, and forgets starts of which nothing is left.
+/// Reaps orphans that have ended, and forgets starts without live processes.
 ///
-/// Returns whether it has to be called again soon, even if no other child ends.
+/// Returns whether it must be called again soon, even if no other child ends.
 pub fn reap_orphans() -> bool {
     let _looking = remex_base::lock(&SCANNING);
     let Some(before) = lock().clone() else { return false };
@@ -140,12 +140,12 @@ pub fn reap_orphans() -> bool {
     let mut is_unsettled = false;
     let mut orphans = HashMap::new();
     for pid in &children {
-        // Only its creator may reap a child, and whoever has noted it is its creator.
+        // Only the creator of a child may reap it, and only the creator records it.
         if lock().as_ref().is_none_or(|known| known.children.contains_key(pid)) {
             continue;
         }
         if let Some(member) = before.orphans.get(pid) {
-            // It keeps its pid until it is reaped here.
+            // The pid cannot be reused before it is reaped here.
             let has_ended = reap(*pid);
             is_unsettled |= has_ended;
             if !has_ended {
@@ -161,7 +161,7 @@ pub fn reap_orphans() -> bool {
         if has_ended && !may_be_own {
             reap(*pid);
         }
-        // What has just ended keeps its start from being forgotten this time.
+        // A start with a process that has just ended is not forgotten in this scan.
         is_unsettled |= may_be_own || has_ended;
         if !may_be_own && !has_ended {
             orphans.insert(*pid, member.clone());
@@ -193,14 +193,14 @@ impl Creation {
         Self { number }
     }
 
-    /// Notes a child that is no start.
+    /// Records a child that is not the first process of a start.
     pub(crate) fn created(&self, pid: Pid) {
         if let Some(known) = lock().as_mut() {
             known.children.insert(pid, OwnChild { at: now(), tag: None });
         }
     }
 
-    /// Notes the first process of a start.
+    /// Records the first process of a start.
     pub(crate) fn started(&self, tag: Tag, leader: Pid) {
         if let Some(known) = lock().as_mut()
             && let Some(since) = self.number.and_then(|number| known.creations.get(&number).copied())
@@ -218,7 +218,7 @@ impl Drop for Creation {
     }
 }
 
-/// Notes a start of the program that this one has replaced, of which something may be left.
+/// Records a start of the program that this one has replaced and that may still have live processes.
 pub fn resume_start(tag: Tag) {
     if let Some(known) = lock().as_mut() {
         let left = Started { leader: None, since: 0, ended: None, has_orphans: true };
@@ -226,14 +226,14 @@ pub fn resume_start(tag: Tag) {
     }
 }
 
-/// Notes the first process of a start of the program that this one has replaced.
+/// Records the first process of a start of the program that this one has replaced.
 pub(crate) fn resume_leader(tag: Tag, leader: Pid) {
     if let Some(known) = lock().as_mut() {
         known.record_start(tag, leader, 0);
     }
 }
 
-/// Notes that a child was reaped.
+/// Records that a child was reaped.
 pub(crate) fn reaped(pid: Pid) {
     if let Some(known) = lock().as_mut()
         && let Some(tag) = known.children.remove(&pid).and_then(|child| child.tag)
@@ -243,14 +243,14 @@ pub(crate) fn reaped(pid: Pid) {
     }
 }
 
-/// Notes that nothing is left of the starts whose tag `matches`.
+/// Records that the starts whose tag `matches` have no processes left.
 pub(crate) fn forget_starts(matches: impl Fn(Tag) -> bool) {
     if let Some(known) = lock().as_mut() {
         known.starts.retain(|tag, _| !matches(*tag));
     }
 }
 
-/// Returns whether a start with this tag is known, so that a process with the tag can belong to it.
+/// Returns whether a start with this tag is recorded, so that a process with the tag can belong to it.
 pub(crate) fn is_start(tag: Tag) -> bool {
     lock().as_ref().is_none_or(|known| known.starts.contains_key(&tag.of_start()))
 }
@@ -260,7 +260,7 @@ pub(crate) fn claim(member: &Member, matches: impl Fn(Tag) -> bool) -> Claim {
     let (claim, may_be_unborn) = lock().as_ref().map_or((Claim::No, false), |known| {
         (known.claim(member, matches, now()), !member.has_executed && known.is_creating_since(member))
     });
-    // A child that has not executed its program yet, perhaps because a file system does not respond, is a copy of this one.
+    // A child that has not executed its program yet, perhaps because a file system hangs, still runs this program.
     if claim != Claim::No && may_be_unborn && runs_this_program(member.pid) {
         return Claim::No;
     }
@@ -270,7 +270,7 @@ pub(crate) fn claim(member: &Member, matches: impl Fn(Tag) -> bool) -> Claim {
 impl Adoption {
     fn record_start(&mut self, tag: Tag, leader: Pid, since: u64) {
         let tag = tag.of_start();
-        // The numbers of tags wrap: something of an earlier start may be left, and must not look too old for this one.
+        // Tag numbers wrap: processes of an earlier start with this tag may be left, and must not seem too old for it.
         let earlier = self.starts.get(&tag).copied();
         let start = Started {
             leader: Some(leader),
@@ -305,12 +305,13 @@ impl Adoption {
         }
     }
 
-    /// Returns whether this program has created the process itself; its pid alone may be that of an earlier child.
+    /// Returns whether this program has created the process itself. The pid alone is not enough, because it may be
+    /// reused.
     fn is_own(&self, member: &Member) -> bool {
         self.children.get(&member.pid).is_some_and(|child| member.started <= child.at)
     }
 
-    /// Returns the tag if it says whose the process is: a start before it, or one of an earlier program.
+    /// Returns the tag if it is credible: that of a start before the process, or of an earlier program.
     fn true_tag(&self, member: &Member) -> Option<Tag> {
         let tag = member.tag?.of_start();
         let is_true = match self.starts.get(&tag) {
@@ -330,8 +331,8 @@ impl Adoption {
         self.creations.values().any(|begun| *begun <= member.started)
     }
 
-    /// Forgets children that are gone, and starts that have ended and of which nothing is left; `before` is what was known
-    /// before the children were listed, and those that are `unknown` may be own ones.
+    /// Forgets children that no longer exist, and ended starts without live processes. `before` is the state before the
+    /// children were listed; `unknown` processes may be our own children.
     fn forget(&mut self, before: &Self, children: &HashSet<Pid>, unknown: &[(Member, bool)]) {
         let orphans: Vec<_> = unknown
             .iter()
@@ -348,18 +349,19 @@ impl Adoption {
                 _ if start.has_orphans => u64::MAX,
                 Some(ended) => ended,
                 None => {
-                    // Whoever has reaped it is about to say when, unless its note is gone: then this is late enough.
+                    // The thread that reaped it is about to record when, unless the record is gone: then now is late
+                    // enough.
                     let is_noted = start.leader.is_some_and(|leader| noted.contains_key(&leader));
                     start.ended = (!is_noted).then_some(now);
                     return true;
                 }
             };
-            // What it left before its end, or what that has left since.
+            // Orphans from before the exit of its first process, or descendants of those.
             let left = orphans.iter().filter(|(started, whose, _)| {
                 (start.since..=until).contains(started) && whose.is_none_or(|whose| whose == *tag)
             });
             let left: Vec<bool> = left.map(|(_, _, may_be_own)| *may_be_own).collect();
-            // Of a child that is just being created, the next look knows more.
+            // Whether a child that is just being created is an orphan is decided by the next scan.
             if left.is_empty() || left.contains(&false) {
                 start.has_orphans = !left.is_empty();
             }
@@ -369,9 +371,10 @@ impl Adoption {
     }
 }
 
-/// Lists the children of a program, also those that have ended; `None` if the kernel does not say.
+/// Lists the children of a program, including zombies; `None` if the kernel does not list them.
 ///
-/// Orphans come to the first thread. It is read last, so that the orphans of a child that is gone by then are seen.
+/// Orphans are reparented to the main thread. It is read last, so that the orphans of a child that ends meanwhile are
+/// seen.
 pub(crate) fn children_of(program: Pid) -> Option<Vec<Pid>> {
     let first_thread = program.to_string();
     let list = |thread: &str| fs::read_to_string(format!("/proc/{program}/task/{thread}/children"));
@@ -382,7 +385,7 @@ pub(crate) fn children_of(program: Pid) -> Option<Vec<Pid>> {
         else {
             continue;
         };
-        // One that has ended meanwhile has left its children to the first one.
+        // The children of a thread that has ended meanwhile were moved to the main thread.
         children.extend(list(&thread).ok().iter().flat_map(|text| parse(text)));
     }
     children.extend(parse(&list(&first_thread).ok()?));
@@ -408,7 +411,7 @@ fn runs_this_program(pid: Pid) -> bool {
     own.is_some() && fs::read_link(format!("/proc/{pid}/exe")).ok() == own
 }
 
-/// Returns the time in ticks since the boot, as the kernel notes it for new processes.
+/// Returns the time in ticks since boot, as in the start time of processes.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let ticks_per_second = sys::proc_units().0;

@@ -16,13 +16,13 @@ use crate::{
 
 /// A started process that leads its session and its group; clones are the same process.
 ///
-/// Once a process has been reaped, the kernel may reuse its pid. Everything that acts on the pid goes through this type,
-/// which does nothing after the reap.
+/// Once a process has been reaped, the kernel may reuse its pid. Everything that acts on the pid goes through this
+/// type, which does nothing after the reap.
 #[derive(Clone, Debug)]
 pub struct Leader {
     pid: Pid,
-    /// Whether it has been reaped. A mutex instead of an atomic, because no reap may happen between a check and the action
-    /// that follows; held for one system call that does not block.
+    /// Whether it has been reaped. A mutex instead of an atomic, because no reap may happen between a check and the
+    /// action that follows; held for one system call that does not block.
     reaped: Arc<Mutex<bool>>,
 }
 
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than an unblocked reap takes.
+    /// Longer than a reap takes that nothing blocks.
     const A_WHILE: Duration = Duration::from_millis(100);
 
     #[test]

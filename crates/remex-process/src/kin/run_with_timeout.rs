@@ -1,4 +1,4 @@
-//! Runs a program that answers a question, for a short time.
+//! Runs a helper program for a limited time and captures its output.
 
 use std::{
     fs::File,
@@ -17,10 +17,10 @@ use rustix::{
 
 use crate::kin::adoption::spawn_own;
 
-/// How much of what it prints is returned.
+/// The most output that is returned, in bytes.
 const MAX_OUTPUT: u64 = 4096;
 
-/// Runs a command without input, and returns how it ended and the beginning of what it printed. Blocks.
+/// Runs a command without input, and returns its exit status and the beginning of its output. Blocks.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! A start in progress that can be aborted.
 //!
-//! An unresponsive file system can block a child in its first steps forever, and with it the thread that spawns it. The
-//! caller need not wait for that: any thread can abort the attempt at any time.
+//! An unresponsive file system can block a child before it executes its program, and with it the thread that spawns it,
+//! forever. The caller need not wait for that: any thread can abort the attempt at any time.
 #![allow(unsafe_code)]
 
 use std::{
@@ -83,7 +83,7 @@ impl Default for Progress {
     }
 }
 
-/// A process that is being created.
+/// Where a process that is being created records that it exists, and its pidfd.
 #[derive(Debug)]
 pub(crate) struct CloneSlot {
     /// Set before `exists` is read, while the child sets `exists` before it reads this: one of the two sees the other.
@@ -125,14 +125,14 @@ impl CloneSlot {
         if *is_owned || !self.exists.load(SeqCst) {
             return;
         }
-        // SAFETY: the child exists, so the kernel has opened this descriptor for us, and it is not closed before `made`
-        // is true, which our lock prevents.
+        // SAFETY: the child exists, so the kernel has opened this descriptor for us, and it is not closed before
+        // `is_owned` is true, which our lock prevents.
         let pidfd = unsafe { BorrowedFd::borrow_raw(self.pidfd.load(SeqCst)) };
         if let Err(error) = sys::pidfd_signal(pidfd, Signal::KILL) {
             tracing::warn!(%error, "cannot kill a child whose start was aborted");
         }
-        // It will never run a program or have children, so no kill has to find it or wait for it. Its own view of its pid
-        // would be that of its namespace.
+        // It will never run a program or have children, so no kill has to find it or wait for it. Its own view of its
+        // pid would be that of its namespace.
         if let (Some(limit), Some(pid)) = (TagLimit::chosen(), sys::pidfd_pid(pidfd)) {
             limit.clear(pid);
         }

@@ -1,17 +1,19 @@
 //! Creates a child and sets it up until it executes its program.
 //!
-//! The child shares our memory until it executes the program, while the thread that created it is suspended. This avoids
-//! copying page tables, but restricts the child: it allocates nothing, takes no lock, cannot panic, and changes no memory
-//! except its own stack, the fields of [`Outcome`] and `exists` of its [`Birth`]. An unresponsive file system may block
-//! it when it enters its directory or looks for its program; then only aborting its [`Attempt`](crate::Attempt) unblocks
-//! the thread.
+//! The child shares our memory until it executes the program, while the thread that created it is suspended. This
+//! avoids copying page tables, but restricts the child: it allocates nothing, takes no lock, cannot panic, and changes
+//! no memory except its own stack, the fields of [`Outcome`] and `exists` of its [`CloneSlot`]. An unresponsive file
+//! system may block it when it enters its directory or looks for its program; then only aborting its
+//! [`Attempt`](crate::Attempt) unblocks the thread.
 //!
-//! The child also shares our descriptors at first (`shared_table.rs`): to copy all of them, and to close those copies, would
-//! take the longer the more are open. It must not change the table before it has its own ([`own_table`](shared_table::own_table)), which has only
-//! those below the number that [`StdioSlots`](crate::base::slots::StdioSlots) keeps low.
+//! The child also shares our descriptors at first (`shared_table.rs`): to copy all of them, and to close those copies,
+//! would take the longer the more are open. It must not change the table before it has its own
+//! ([`unshare_table`](shared_table::unshare_table)), which has only those below the number that
+//! [`StdioSlots`](crate::base::slots::StdioSlots) keeps low.
 //!
-//! A child that enters a jail is created by a process in between, which enters the namespaces first: a process cannot move
-//! itself into a pid namespace, but its children are created there. With `CLONE_PARENT` the child is still ours.
+//! A child that enters a jail is created by an intermediate process, which enters the namespaces first: a process
+//! cannot move itself into a pid namespace, but its children are created there. With `CLONE_PARENT` the child is still
+//! ours.
 #![allow(unsafe_code)]
 
 use std::{
@@ -99,7 +101,7 @@ pub(crate) struct ChildSetup<'a> {
     pub(crate) cwd: &'a CStr,
     /// The descriptors that become 0, 1 and 2; none is below 3.
     pub(crate) targets: [RawFd; 3],
-    /// The first number that the child can do without; above those of the targets.
+    /// The first descriptor number that the child does not need; above those of the targets.
     pub(crate) descriptors_end: RawFd,
     pub(crate) terminal: Terminal,
     /// The limit that holds the tag.
@@ -108,7 +110,7 @@ pub(crate) struct ChildSetup<'a> {
     pub(crate) file_limit: Option<libc::rlimit>,
     /// The limits that the request asks for.
     pub(crate) limits: &'a [Option<(sys::Resource, libc::rlimit)>],
-    /// The file that takes the child into its cgroup; not below 3.
+    /// The file through which the child enters its cgroup; not below 3.
     pub(crate) cgroup: Option<RawFd>,
     pub(crate) parent_death: Option<Signal>,
     /// The jail that the child enters.
@@ -129,22 +131,22 @@ pub(crate) struct Restrictions<'a> {
 pub(crate) struct JailEntry<'a> {
     /// The pidfd of its first process.
     pub(crate) init: RawFd,
-    /// Its namespaces, except for the one of mounts, which the child makes itself.
+    /// Its namespaces, except for the mount namespace, which the child creates itself.
     pub(crate) namespaces: c_int,
     pub(crate) plan: &'a Plan,
     /// Whether to listen for connections of the jail on [`PROXY_PORT`].
     pub(crate) has_proxy: bool,
-    /// The stack of the process in between.
+    /// The stack of the intermediate process.
     pub(crate) stack: &'a mut Stack,
 }
 
-/// Why no child runs.
+/// Why a child could not be created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     pub(crate) stage: Stage,
-    /// The step of confining it, if that failed.
+    /// The step of the confinement that failed, if one did.
     pub(crate) step: Option<Step>,
-    /// The index of the mount, if that failed.
+    /// The index of the mount that failed, if one did.
     pub(crate) mount: Option<usize>,
     pub(crate) errno: i32,
 }
@@ -162,7 +164,7 @@ pub(crate) struct Spawned {
     pub(crate) pidfd: OwnedFd,
     /// Our own peak memory, which the kernel also counts for the child.
     pub(crate) inherited_rss_bytes: u64,
-    /// Listens in its jail, if that has a proxy.
+    /// The socket that listens in its jail, if the jail has a proxy.
     pub(crate) proxy: Option<OwnedFd>,
 }
 
@@ -170,9 +172,9 @@ pub(crate) struct Spawned {
 #[derive(Default)]
 struct Outcome {
     stage: AtomicI32,
-    /// The step of confining it, if that failed.
+    /// The step of the confinement that failed, if one did.
     step: AtomicI32,
-    /// One more than the index of the mount, if that failed.
+    /// One more than the index of the mount that failed, if one did.
     mount: AtomicUsize,
     errno: AtomicI32,
     peak_rss_bytes: AtomicU64,
@@ -191,11 +193,11 @@ struct ChildContext<'a> {
     stack: *mut c_void,
     /// The flag to share our descriptors, if the child can.
     table: c_int,
-    /// The parent as the child sees it.
+    /// The pid of the parent in the pid namespace of the child.
     parent: i32,
-    /// The child of the process in between.
+    /// The pid of the child that the intermediate process has created.
     entered: AtomicI32,
-    /// The socket that listens in the jail, made by the process in between.
+    /// The socket that listens in the jail, created by the intermediate process.
     proxy: AtomicI32,
     outcome: Outcome,
 }
@@ -211,7 +213,7 @@ pub(crate) fn start(
 ) -> Result<Spawned, Failure> {
     let between = setup.entry.as_mut().map(|entry| entry.stack.top());
     let parent = match between {
-        // Outside its pid namespace.
+        // The parent is outside the child's pid namespace.
         Some(_) => 0,
         None => i32::try_from(process::id()).unwrap_or(0),
     };
@@ -220,8 +222,8 @@ pub(crate) fn start(
     let mut context = ChildContext { setup, slot, stack, table, parent, entered, proxy, outcome };
     let mut failed = 0;
     let pid = sys::with_all_signals_blocked(|| {
-        // SAFETY: the stacks are large enough, and exclusively ours, because CLONE_VFORK holds this thread until the child
-        // has left our memory. So all that `context` points to outlives the child's use of it.
+        // SAFETY: the stacks are large enough, and exclusively ours, because CLONE_VFORK holds this thread until the
+        // child has left our memory. So all that `context` points to outlives the child's use of it.
         let pid = unsafe {
             match between {
                 Some(between) => create_between(between, &mut context),
@@ -233,7 +235,7 @@ pub(crate) fn start(
     });
     slot.on_created();
     let proxy = context.proxy.load(Relaxed);
-    // SAFETY: the process in between has created this descriptor for us, and has ended. Whatever follows, it is closed.
+    // SAFETY: the intermediate process has created this descriptor for us, and has ended.
     let proxy = (proxy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(proxy) });
     let stage = stage_of(context.outcome.stage.load(Relaxed));
     let failure = |stage| Failure {
@@ -243,7 +245,7 @@ pub(crate) fn start(
         errno: context.outcome.errno.load(Relaxed),
     };
     let Some(pid) = Pid::new(pid) else {
-        // The process in between reports its own failure.
+        // The intermediate process reports its own failure.
         return Err(
             stage.map_or(Failure { stage: Stage::Fork, step: None, mount: None, errno: failed }, failure)
         );
@@ -271,12 +273,12 @@ unsafe fn create(context: *mut ChildContext<'_>, flags: c_int) -> c_int {
     }
 }
 
-/// Creates the process in between, and returns the pid of its child.
+/// Creates the intermediate process, and returns the pid of its child.
 ///
 /// # Safety
 /// As [`create`], for both stacks.
 unsafe fn create_between(stack: *mut c_void, context: &mut ChildContext<'_>) -> c_int {
-    // It never has descriptors of its own, so that the pidfd of its child is ours.
+    // It always shares our descriptors, so that the pidfd of its child is ours.
     let flags = SHARED_MEMORY | libc::CLONE_FILES | libc::SIGCHLD;
     // SAFETY: passed on to the caller. The process is ours to reap, and is already exiting.
     unsafe {
@@ -288,10 +290,11 @@ unsafe fn create_between(stack: *mut c_void, context: &mut ChildContext<'_>) -> 
     context.entered.load(Relaxed)
 }
 
-/// The process in between: enters the namespaces of the jail and creates the child there.
+/// The intermediate process: enters the namespaces of the jail and creates the child there.
 extern "C" fn enter(context: *mut c_void) -> c_int {
     let context = context.cast::<ChildContext<'_>>();
-    // SAFETY: `start` passes a context that outlives this process and the child, and does not access it in the meantime.
+    // SAFETY: `start` passes a context that outlives this process and the child, and does not access it in the
+    // meantime.
     unsafe {
         let ChildContext { setup, entered, proxy, outcome, table, .. } = &*context;
         let (init, namespaces, has_proxy) = setup
@@ -318,7 +321,7 @@ extern "C" fn enter(context: *mut c_void) -> c_int {
 /// Listens on the loopback device of the jail, and leaves the socket to the server.
 ///
 /// # Safety
-/// Call it only in the process in between, in the network namespace of the jail.
+/// Call it only in the intermediate process, in the network namespace of the jail.
 unsafe fn listen(proxy: &AtomicI32) -> Result<(), i32> {
     /// How many connections may wait to be accepted.
     const BACKLOG: c_int = 64;
@@ -384,7 +387,7 @@ extern "C" fn child(context: *mut c_void) -> c_int {
     unsafe { libc::_exit(127) }
 }
 
-/// Gives a confined process its own file system.
+/// Gives a confined process its own mounts.
 ///
 /// # Safety
 /// Call it only in the child, with all signals blocked, before it sets limits.
@@ -411,7 +414,7 @@ unsafe fn confine_files(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(),
     unsafe { restrict(ruleset, terminal) }.inspect_err(|_| outcome.step.store(Step::Landlock as i32, Relaxed))
 }
 
-/// Gives up what a confined process must not have.
+/// Drops privileges that a confined process must not have, and installs the filter of system calls.
 ///
 /// # Safety
 /// Call it only in the child, after everything that needs a capability.

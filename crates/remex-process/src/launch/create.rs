@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// How often a jail is planned while files come and go that its plan concerns.
+/// How often a jail is planned again because files in its plan were created or removed.
 const MAX_PLANS: u32 = 8;
 
 /// The descriptors that a child gets from its parent.
@@ -39,7 +39,7 @@ pub(crate) enum CreateError {
     Unconfined(JailError),
 }
 
-/// Creates a child, with a new plan of its jail if files have come or gone between the plan and the mounts.
+/// Creates a child; plans its jail again if files were created or removed between the plan and the mounts.
 pub(crate) fn create(
     spares: &SpareInits,
     resources: &mut ChildResources,
@@ -68,7 +68,7 @@ fn create_once(
 ) -> Result<CreatedChild, CreateError> {
     let Start { stdio, tag, parent_death, rlimits, .. } = image.start;
     if let Some(user) = &image.start.user {
-        // A jail knows the user of the server only, and ids that change nothing would leave the process to root.
+        // A jail maps only the user of the server, and ids that change nothing would let the process run as root.
         if image.start.jail.is_some() || !user.are_valid() {
             return Err(CreateError::Failed(Stage::User, libc::EINVAL));
         }

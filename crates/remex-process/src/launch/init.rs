@@ -34,7 +34,7 @@ use crate::{
     request::jail::{InitSetup, become_init, identity},
 };
 
-/// The first process of a jail. Dropped, it ends, and the kernel kills everything else in the jail.
+/// The first process of a jail. Dropping it ends it, and the kernel then kills every other process in the jail.
 #[derive(Debug)]
 pub(crate) struct Init {
     /// The end of the pipe that it waits for.
@@ -51,15 +51,15 @@ pub(crate) struct NewInit {
 
 /// First processes that wait for a command, at most one for each set of namespaces.
 ///
-/// A network namespace takes the kernel longer than all the rest of a jail. So when one has been used, the next one is
-/// made at once, while nobody waits for it.
+/// Creating a network namespace takes longer than the rest of a jail. So when one has been used, the next one is
+/// created at once, while no start waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct SpareInits {
     waiting: Mutex<Vec<(c_int, NewInit)>>,
 }
 
 impl SpareInits {
-    /// Takes one for a jail, or starts one if there is none, and gives it the tag of its start.
+    /// Takes a waiting process for a jail, or starts one if there is none, and gives it the tag of its start.
     pub(crate) fn take(
         &self,
         resources: &mut ChildResources,
@@ -79,7 +79,7 @@ impl SpareInits {
         Ok(init)
     }
 
-    /// Starts another one for jails like this one, if none is left.
+    /// Starts another process for jails with the same namespaces, if none is left.
     pub(crate) fn restock(&self, resources: &mut ChildResources, jail: &Jail) {
         let is_in = |waiting: &[(c_int, NewInit)]| waiting.iter().any(|(own, _)| *own == jail.namespaces());
         if is_in(&self.waiting()) {
@@ -104,7 +104,7 @@ impl SpareInits {
 }
 
 impl Init {
-    /// Holds the first process that waits for the other end of this pipe.
+    /// Returns the owner of the first process that reads the other end of this pipe.
     pub(crate) fn new(control: OwnedFd) -> Self {
         Self { control }
     }
@@ -113,7 +113,7 @@ impl Init {
         self.control.as_fd()
     }
 
-    /// Lets it end by itself when nothing else is left in the jail, now that the command has ended.
+    /// Lets it exit by itself once the jail has no other process, after the command has ended.
     pub(crate) fn release(self) {
         // A failure means that it has ended.
         if let Err(error) = rustix::io::write(&self.control, &[1]) {
@@ -142,12 +142,12 @@ impl NewInit {
         })
     }
 
-    /// Returns what tells when the jail has ended with everything in it.
+    /// Returns a pidfd that becomes readable when the jail has ended with all its processes.
     pub(crate) fn watch(&self) -> io::Result<OwnedFd> {
         self.pidfd().try_clone_to_owned()
     }
 
-    /// Returns the process, to be kept until the command ends.
+    /// Returns the process, to be kept until the command ends. Call it once the command has entered the namespaces.
     pub(crate) fn entered(mut self) -> Init {
         self.init.take().expect("taken once, because this consumes the value")
     }
@@ -173,7 +173,7 @@ struct InitContext<'a> {
     errno: AtomicI32,
 }
 
-/// Starts the first process of a jail that may then be used for any command with these namespaces.
+/// Starts the first process of a jail, which can then be used for any command with the same namespaces.
 pub(crate) fn start(
     resources: &mut ChildResources,
     jail: &Jail,
@@ -232,7 +232,8 @@ extern "C" fn first(context: *mut c_void) -> c_int {
     let InitContext { setup, slot, mark, step, errno } = unsafe { &*context.cast::<InitContext<'_>>() };
     slot.exists.store(true, SeqCst);
     if let Some(limit) = mark {
-        // Until it has the tag of a start it is of none, and whoever looks from outside must not take it for a fugitive.
+        // Until it gets the tag of a start it belongs to none, and a scan from outside must not mistake it for a
+        // hidden child.
         _ = limit.apply_to_self(Tag::WATCHDOG);
     }
     // SAFETY: we are in new namespaces, and all signals are blocked. The exit runs none of our code.

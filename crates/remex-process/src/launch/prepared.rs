@@ -1,4 +1,4 @@
-//! What confines a child, ready before the child is created.
+//! The confinement of a child, prepared before the child is created.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use crate::{
     request::jail::{Filter, LandlockOnly, Mount, Plan, Ruleset},
 };
 
-/// What confines a child.
+/// The confinement of a child.
 pub(crate) struct PreparedJail {
     /// `None` where no namespaces may be created.
     pub(crate) namespaces: Option<JailNamespaces>,
@@ -89,7 +89,7 @@ impl PreparedJail {
         Restrictions { ruleset: self.ruleset.as_ref(), filter: self.filter.program() }
     }
 
-    /// Returns why a child could not confine itself, if that was why it failed.
+    /// Returns why a child could not confine itself, if that was the failure.
     pub(crate) fn error(&self, failure: &Failure) -> Option<JailError> {
         let mounts = self.namespaces.as_ref().map(|namespaces| &namespaces.plan.mounts);
         let mount = mounts.zip(failure.mount).and_then(|(mounts, index)| mounts.get(index));

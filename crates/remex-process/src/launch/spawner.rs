@@ -55,8 +55,8 @@ const SPARE_TTL: Duration = Duration::from_secs(10);
 
 /// Starts programs on a few dedicated threads, and on more while starts hang.
 ///
-/// The threads live until the last clone of the spawner and the last [`Exit`] of its children are dropped. They must not
-/// end earlier: the kernel sends the parent-death signal when the thread that created a child ends.
+/// The threads live until the last clone of the spawner and the last [`Exit`] of its children are dropped. They must
+/// not end earlier: the kernel sends the parent-death signal when the thread that created a child ends.
 #[derive(Clone, Debug)]
 pub struct Spawner {
     lease: Arc<Lease>,
@@ -73,7 +73,7 @@ pub struct Child {
     pub exit: Exit,
     /// The cgroup that was created for it, if any.
     pub cgroup: Option<Cgroup>,
-    /// Where its jail looks for the proxy of the server, if its policy lists hosts.
+    /// The socket through which its jail reaches the proxy of the server, if its policy lists hosts.
     pub proxy: Option<ProxySocket>,
 }
 
@@ -89,7 +89,7 @@ impl Spawner {
         sys::keep_exit_statuses();
         // Warns now instead of at the first start if no limit can hold the tag.
         TagLimit::choose();
-        // Found out now, so that no start takes the time for it.
+        // Probed now, so that no start is delayed by it.
         shared_table::flag();
         reaper::start()?;
         tree::start()?;
@@ -289,7 +289,7 @@ impl ThreadPool {
         queue.waiting.pop_front()
     }
 
-    /// Returns whether no start waits, and more may come.
+    /// Returns whether no start waits, and the pool still accepts starts.
     fn is_idle(&self) -> bool {
         let queue = self.jobs();
         queue.waiting.is_empty() && !queue.closed
@@ -446,7 +446,7 @@ fn own_cgroup(wanted: &OwnCgroup) -> io::Result<(Cgroup, OwnedFd)> {
 fn kill_unclaimed(tag: Tag, pid: Pid, pidfd: OwnedFd, init: Option<Init>) {
     let leader = Leader::new(pid);
     if init.is_some() {
-        // With the first process of its jail, everything ends that it has started.
+        // When the first process of its jail ends, the kernel kills all others in the jail.
         drop(init);
         return exit::kill_and_reap(&leader, pidfd);
     }

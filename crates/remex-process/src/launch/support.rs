@@ -1,4 +1,4 @@
-//! What this host lets the server confine processes by.
+//! Finds out how the server can confine processes on this host.
 
 use std::{io, os::fd::AsFd as _, ptr, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     request::jail::{is_landlock_only_possible, landlock_version},
 };
 
-/// What confines processes with a policy.
+/// The mechanism that confines processes with a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JailMechanism {
     /// Namespaces and mounts; every policy can be enforced. Landlock is a second layer if the kernel has it.
@@ -39,7 +39,7 @@ pub struct JailSupport {
 }
 
 impl JailSupport {
-    /// Finds out by building a jail and leaving it empty. Blocks for some milliseconds.
+    /// Probes the host by building an empty jail. Blocks for some milliseconds.
     #[must_use]
     pub fn probe() -> Self {
         let obstacle = probe_jail().err();
@@ -94,7 +94,7 @@ fn probe_jail() -> Result<(), JailError> {
     let _creation = Creation::begin();
     match clone::start(stack, &mut setup, &attempt.progress.command) {
         Ok(_) => Ok(()),
-        // It got as far as executing its program, of which there is none.
+        // Everything succeeded up to the execution of the program, which does not exist.
         Err(failure) if failure.stage == Stage::Exec => Ok(()),
         Err(failure) => {
             let unknown = JailError::Step { step: Step::Enter, path: None, errno: failure.errno };

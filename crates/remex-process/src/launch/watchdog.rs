@@ -1,8 +1,8 @@
 //! A process that kills everything a server has started when the server itself is killed.
 //!
-//! It is a fork of the server that waits for the end of a pipe whose other end only the server holds: SIGKILL, an abort,
-//! the OOM killer and a plain exit all close it. Then it kills every process with a tag of the server. The fork happens
-//! in a program with threads, so the child allocates nothing, takes no lock and cannot panic.
+//! It is a fork of the server that waits for the end of a pipe whose other end only the server holds: SIGKILL, an
+//! abort, the OOM killer and a plain exit all close it. Then it kills every process with a tag of the server. The fork
+//! happens in a program with threads, so the child allocates nothing, takes no lock and cannot panic.
 #![allow(unsafe_code)]
 
 use std::{
@@ -34,7 +34,8 @@ use crate::{
 
 /// The delay between two scans.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The maximum number of scans, about a minute; processes left then are stuck in the kernel, or fork faster than we kill.
+/// The maximum number of scans, about a minute; processes left then are stuck in the kernel or fork faster than they
+/// are killed.
 const MAX_SCANS: usize = 6_000;
 /// From this scan on, processes are stopped first: a stopped process cannot fork.
 const STOP_FROM: usize = 3;
@@ -100,7 +101,7 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         let Some(pidfd) = self.pidfd.take() else { return };
-        // Before the pipe is closed, so that it never starts killing.
+        // Killed before the pipe is closed, so that it never starts killing.
         if let Err(error) = sys::pidfd_signal(pidfd.as_fd(), Signal::KILL) {
             return tracing::warn!(%error, "cannot kill the watchdog");
         }

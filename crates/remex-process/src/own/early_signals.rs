@@ -1,4 +1,4 @@
-//! Signals that come before the program can handle them: remembered, and delivered again.
+//! Defers signals that arrive before the program has installed its handlers, and replays them afterwards.
 #![allow(unsafe_code)]
 
 use std::{
@@ -14,10 +14,11 @@ extern "C" fn defer(signal: libc::c_int) {
     DEFERRED.fetch_or(1 << signal, Ordering::Relaxed);
 }
 
-/// Those that ask for a replacement or a reload. They must not end a program that replaces another before it handles them.
+/// The signals that request a replacement or a reload. They must not end a program that has just replaced another one
+/// and does not handle them yet.
 const PENDING: [libc::c_int; 2] = [libc::SIGUSR2, libc::SIGHUP];
 
-/// Remembers these signals from now on, even if the program that this one replaces has blocked them.
+/// Defers these signals from now on, even if the program that this one replaces has blocked them.
 ///
 /// [`replay_deferred_signals`] delivers them once the real handlers are installed.
 pub fn defer_signals(signals: &[i32]) {

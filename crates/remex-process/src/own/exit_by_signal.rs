@@ -1,4 +1,4 @@
-//! The end of this program, as that of a program that it stands for.
+//! Ends this program by the signal that ended the program it stands for.
 #![allow(unsafe_code)]
 
 use std::process;

@@ -1,4 +1,4 @@
-//! Replaces this program by another one that goes on with its descriptors.
+//! Replaces this program with another one, which inherits its descriptors.
 #![allow(unsafe_code)]
 
 use std::{
@@ -58,12 +58,12 @@ fn inheriting(kept: &[BorrowedFd<'_>], exec: impl FnOnce() -> io::Error) -> io::
         Ok(()) => exec(),
         Err(error) => error.into(),
     };
-    // One that cannot be changed was not changed before.
+    // A descriptor whose flag cannot be restored was not changed before either.
     let _ = set(FdFlags::CLOEXEC);
     failed
 }
 
-/// Takes a descriptor that [`exec_keeping`] or [`exec_command_keeping`] has passed on.
+/// Takes ownership of a descriptor that [`exec_with_fds`] or [`exec_command_with_fds`] has passed on.
 ///
 /// # Errors
 /// If it is not open, or was taken already.

@@ -1,4 +1,4 @@
-//! The terminal of this program, as it was before another program changed it.
+//! Saves the state of the terminal, and restores it after another program has changed it.
 
 use rustix::{
     process::getpgrp,
@@ -8,7 +8,7 @@ use rustix::{
 
 use crate::base::sys;
 
-/// The modes of the terminal that controls this program.
+/// The saved modes of the controlling terminal of this program.
 #[derive(Clone, Debug)]
 pub struct TerminalState {
     modes: Termios,
@@ -20,10 +20,10 @@ impl TerminalState {
         tcgetattr(stdin()).ok().map(|modes| Self { modes })
     }
 
-    /// Puts the process group of this program into the foreground, and restores the modes, after a program that may have
-    /// changed both has ended.
+    /// Puts the process group of this program into the foreground, and restores the modes, after a program that may
+    /// have changed both has ended.
     pub fn restore(&self) {
-        // A background process that does this would otherwise be stopped by SIGTTOU.
+        // Otherwise, SIGTTOU would stop this program while it is in the background.
         sys::with_all_signals_blocked(|| {
             let _ = tcsetpgrp(stdin(), getpgrp());
             let _ = tcsetattr(stdin(), OptionalActions::Now, &self.modes);

@@ -2,9 +2,9 @@
 //! system calls.
 //!
 //! Each confined process has a jail of its own. The first process of the jail is a tiny program of ours
-//! (`jail/first.rs`, `jail/image.rs`), which holds the namespaces; its end is the end of every process in the jail. The
-//! command enters them and gives itself a file system (`jail/build.rs`) by a list of mounts (`jail/plan.rs`). Here is
-//! everything that needs no other process; `init.rs` starts the first one. Start at [`Jail`].
+//! (`jail/init_setup.rs`, `jail/image.rs`), which holds the namespaces; its end is the end of every process in the
+//! jail. The command enters them and gives itself a file system (`jail/build.rs`) by a list of mounts (`jail/plan.rs`).
+//! Here is everything that needs no other process; `init.rs` starts the first one. Start at [`Jail`].
 
 mod build;
 mod error;
@@ -35,8 +35,8 @@ pub(crate) use landlock_only::{LandlockOnly, is_possible as is_landlock_only_pos
 pub(crate) use placeholder::Placeholder;
 pub(crate) use plan::{Mount, Plan};
 
-/// The port on the loopback device of a jail where its processes find the proxy of the server. Nobody else listens in a
-/// new network namespace; ports above it are handed out to programs that ask for any.
+/// The port on the loopback device of a jail where its processes reach the proxy of the server. It is free in a new
+/// network namespace, and below the ports that the kernel assigns to programs that ask for any port.
 pub const PROXY_PORT: u16 = 28_282;
 
 /// How a process is confined.
@@ -65,7 +65,7 @@ impl Jail {
         Self { confinement: Confinement::Policy { policy, hidden } }
     }
 
-    /// Gives a process a pid namespace of its own and nothing else, so that killing it leaves no process behind.
+    /// Gives a process its own pid namespace and confines nothing else, so that killing it leaves no process behind.
     #[must_use]
     pub fn pids_only() -> Self {
         Self { confinement: Confinement::Pids }
@@ -104,7 +104,7 @@ impl Jail {
         Filter::new(self.strictness())
     }
 
-    /// Returns the second wall around the files, if this kernel has one and files are confined.
+    /// Returns the Landlock rules behind the mounts, if the kernel supports them and files are confined.
     pub(crate) fn ruleset(&self) -> Option<Ruleset> {
         match &self.confinement {
             Confinement::Policy { policy, .. } => Ruleset::behind_mounts(policy),

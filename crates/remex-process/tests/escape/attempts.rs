@@ -156,7 +156,7 @@ pub(crate) fn kernel() -> Attempts {
         attempts.push((format!("read {path}"), read));
     }
     if rustix::process::geteuid().is_root() {
-        // Names can be seen where Landlock is the only wall.
+        // Names can be seen where Landlock is the only mechanism.
         attempts.push(("read in /sys/firmware".to_owned(), read_something(Path::new("/sys/firmware"))));
     }
     let mut call = |name: &str, number: c_long, arguments: [*const c_void; 5]| {

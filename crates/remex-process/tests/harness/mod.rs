@@ -1,4 +1,4 @@
-//! What the tests of real children share.
+//! Helpers shared by the tests with real children.
 #![allow(dead_code, clippy::unwrap_used, reason = "a part of every test program, which uses a part of it")]
 
 mod skip;
@@ -71,12 +71,12 @@ pub(crate) async fn finish(mut child: Child) -> (String, ExitStatus) {
     (String::from_utf8(bytes).unwrap(), within(child.exit.wait()).await)
 }
 
-/// Fails the test when something takes for ever.
+/// Waits for a future, and fails the test if it takes too long.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("takes too long")
 }
 
-/// Waits for what happens behind our back, on a thread of the spawner or in the kernel.
+/// Waits until a condition holds that a thread of the spawner or the kernel brings about.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

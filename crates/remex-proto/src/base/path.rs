@@ -121,7 +121,8 @@ impl<'de> Deserialize<'de> for HostPath {
     }
 }
 
-/// Returns the path with these bytes; `None` if this platform has no such path, as Windows for bytes that are not UTF-8.
+/// Returns the path with these bytes; `None` if this platform has no such path, as Windows for bytes that are not
+/// UTF-8.
 pub fn from_bytes(bytes: &[u8]) -> Option<&Path> {
     native::os_str(bytes).map(Path::new)
 }

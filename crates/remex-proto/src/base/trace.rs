@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Longer states of other tracing systems are not passed on, in bytes.
+/// The longest `tracestate` that is passed on, in bytes.
 const MAX_STATE: usize = 512;
 
 /// The length of a `traceparent` of version 00.

@@ -101,8 +101,8 @@ pub struct OutputLog {
     head_tail: HeadTail,
     /// Events up to this one were taken by a reader and no longer grow.
     sealed: Seq,
-    /// Whether the last eviction left the maximum number of events, all of them held: a chunk with a coarse timestamp is
-    /// better than a blocked process.
+    /// Whether the last eviction left the maximum number of events, all of them held: a chunk with a coarse timestamp
+    /// is better than a blocked process.
     is_crowded: bool,
     exited: Option<Seq>,
     closed: bool,
@@ -204,7 +204,7 @@ impl OutputLog {
     }
 
     /// Evicts the oldest events that `hold` does not protect until the log is within its limits, but never the newest
-    /// one: a reader or a search that waits for it must be able to see it.
+    /// event: a reader or a search that waits for it must be able to see it.
     pub fn evict(&mut self, hold: Hold, budget: usize) {
         self.evict_all_but(1, hold, budget);
     }

@@ -130,7 +130,7 @@ impl<T> Pending<T> {
         Ok(id)
     }
 
-    /// Removes a call that was answered, or that its caller has given up.
+    /// Removes a call that was answered, or abandoned by its caller.
     ///
     /// Returns `None` for an unknown id: a duplicate or late answer.
     pub fn complete(&mut self, id: u64) -> Option<T> {

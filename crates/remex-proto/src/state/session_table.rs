@@ -283,8 +283,8 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
         Detached::Waiting { expires_at_ms: session.expires_at_ms() }
     }
 
-    /// Lets a session without a connection live at least as long from now on as this rule says, which is the next one
-    /// for it as well. Has no effect while a connection controls it, or if it would end sooner.
+    /// Extends the life of a session without a connection to that of this rule, counted from now, and keeps the rule
+    /// for its next detach. Has no effect while a connection controls the session, or if it would end sooner.
     pub fn prolong(&mut self, id: &str, on_detach: OnDetach, now_ms: u64) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(ends_at) = session.expires_at_ms().filter(|at| now_ms < *at) else { return };

@@ -33,7 +33,8 @@ enum Socket {
     },
 }
 
-/// A listening socket for the next program: while this exists, it stays open and under its name.
+/// A listening socket to hand over to the program that replaces this one; while it exists, the file of a unix socket
+/// stays.
 #[derive(Debug)]
 pub struct HandoverSocket {
     descriptor: OwnedFd,
@@ -237,7 +238,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Returns the socket for a program that goes on with it, even if this listener is dropped before.
+    /// Returns the socket for a program that takes it over, even after this listener was dropped.
     ///
     /// # Errors
     ///

@@ -63,7 +63,7 @@ fn reopen(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Duplicates a socket, which cannot be reopened; it must not also be standard error, which stays blocking.
+/// Duplicates a socket, which cannot be reopened; fails if it is also standard error, which must stay blocking.
 ///
 /// Stream sockets of every family read, write and shut down alike, so a `UnixStream` works for all of them.
 fn socket(fd: BorrowedFd<'_>, stderr: BorrowedFd<'_>) -> io::Result<UnixStream> {

@@ -66,7 +66,7 @@ pub trait Host {
     fn head(&self, path: &Path) -> Option<Vec<u8>>;
 }
 
-/// Where the system has links, and nobody a workspace.
+/// Directories in which the system has links and users have no workspaces.
 const SYSTEM_DIRECTORIES: [&str; 5] = ["/", "/home", "/run", "/usr", "/var"];
 
 /// Returns whether this process runs as root.
@@ -101,13 +101,13 @@ impl Host for SystemHost {
             return false;
         };
         let is_of_root = found.uid() == 0 && above.uid() == 0 && above.mode() & 0o022 == 0;
-        // What root has made, a confined program of root may have made: it knows only few places.
+        // If this process is root, a confined program of root may have made the link; trust only system directories.
         is_of_root
             && (!is_root() || SYSTEM_DIRECTORIES.iter().any(|directory| parent == Path::new(directory)))
     }
 
     fn head(&self, path: &Path) -> Option<Vec<u8>> {
-        // A FIFO would hold us up.
+        // Opening a FIFO would block.
         fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
         let mut head = Vec::new();
         fs::File::open(path).ok()?.take(MAX_HEAD_LEN).read_to_end(&mut head).ok()?;

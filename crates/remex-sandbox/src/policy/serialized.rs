@@ -1,7 +1,7 @@
-//! A policy as plain data, for its way to another process of this program.
+//! The serialized form of a policy, to be sent to another process of this program.
 //!
-//! Patterns travel as they were parsed, and the receiver builds the same expression from them. Whatever does not make
-//! exactly the policy that was sent is an error: a policy that is silently repaired could allow more.
+//! Patterns are sent as they were parsed, and the receiver compiles the same expression from them. Data that does not
+//! result in exactly the policy that was sent is an error: a silently repaired policy could allow more.
 
 use std::{
     borrow::Cow,
@@ -35,7 +35,7 @@ struct SerializedPolicy<'a> {
     temporary: Vec<OsBytes<'a>>,
 }
 
-/// Why plain data is not a policy.
+/// Why serialized data is not a policy.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum InvalidPolicy {
     #[error("a policy has the path `{}`, which is not canonical", .0.display())]

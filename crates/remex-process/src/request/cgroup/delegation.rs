@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What systemd sets on a cgroup that it leaves to the program in it. Only root can read the first one.
+/// The attributes that systemd sets on a cgroup that it delegates. Only root can read the first one.
 const MARKS: [&str; 2] = ["trusted.delegate", "user.delegate"];
 
 /// Returns the directory of the cgroup of version 2 that this program is in.

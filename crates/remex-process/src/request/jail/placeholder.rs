@@ -1,9 +1,9 @@
 //! Directories that stand for protected paths that do not exist.
 //!
-//! A mount needs something to be mounted on. So an empty directory is made on the host, and covered in the jail. Its
-//! sticky bit tells it from what people make. Everyone who relies on it holds a shared lock on it, and it is removed by
-//! the last one: by the janitor of a jail (`janitor.rs`), which outlives the server, or here if no jail was built.
-//! Start at [`Placeholder::hold`].
+//! A mount needs a mount point, so an empty directory is created on the host and covered in the jail. Its sticky bit
+//! distinguishes it from directories of users. Every jail that relies on it holds a shared lock on it, and the last
+//! holder removes it: the janitor of a jail (`janitor.rs`), which outlives the server, or this module if no jail was
+//! built. Start at [`Placeholder::hold`].
 
 use std::{
     ffi::{CString, OsStr},
@@ -28,11 +28,11 @@ use rustix::{
 
 use super::error::JailError;
 
-/// How often a lock is tried for that another program holds for a moment.
+/// How often to try a lock that another program may hold for a moment.
 const ATTEMPTS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// An empty directory on the host that is removed when nobody needs it.
+/// An empty directory on the host that is removed when no jail needs it.
 #[derive(Debug)]
 pub(crate) struct Placeholder {
     parent: OwnedFd,
@@ -44,12 +44,12 @@ pub(crate) struct Placeholder {
 /// What is at a protected path.
 pub(super) enum Found {
     Held(Placeholder),
-    /// Something that we have not made, or nothing that a confined process could create either.
+    /// Something other than a placeholder; or nothing, and a confined process could not create anything there either.
     Other(Kind),
 }
 
 impl Placeholder {
-    /// Makes a placeholder, unless there is something else at the path.
+    /// Creates a placeholder, unless something else exists at the path.
     pub(super) fn hold(path: &Path) -> Result<Found, JailError> {
         let failed =
             |errno: Errno| JailError::Unprotected { path: path.to_owned(), errno: errno.raw_os_error() };
@@ -58,7 +58,7 @@ impl Placeholder {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = match openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-            // It has changed. The jail mounts every directory above a protected path, and so is refused.
+            // The parent has changed. The jail mounts every directory above a protected path, and so will be refused.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Found::Other(Kind::Missing)),
             parent => parent.map_err(failed)?,
         };
@@ -71,7 +71,8 @@ impl Placeholder {
                 Occupant::Missing => match make(parent.as_fd(), name) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(Errno::ROFS) => return Ok(Found::Other(Kind::Missing)),
-                    // What we may not do here, a process of ours may not do either, unless it can change that.
+                    // If we may not create it, a process of our user may not either, unless it can change the mode of
+                    // the parent.
                     Err(Errno::ACCESS) if !is_ours(parent.as_fd()).map_err(failed)? => {
                         return Ok(Found::Other(Kind::Missing));
                     }
@@ -110,7 +111,7 @@ impl Placeholder {
 impl Drop for Placeholder {
     fn drop(&mut self) {
         let Some(directory) = self.directory.take() else { return };
-        // Otherwise somebody else needs it, and removes it later.
+        // Otherwise another holder needs it, and removes it later.
         if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok()
             && is_named(self.parent.as_fd(), OsStr::from_bytes(self.name.to_bytes()), &directory)
             && let Err(error) = unlinkat(&self.parent, &*self.name, AtFlags::REMOVEDIR)
@@ -146,7 +147,7 @@ fn is_marked(found: &Stat) -> bool {
 
 fn is_empty(parent: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
     let directory = match openat(parent, name, DIRECTORY, Mode::empty()) {
-        // It is removed at this moment.
+        // Another holder is removing it.
         Err(Errno::NOENT) => return Ok(true),
         directory => directory?,
     };
@@ -163,7 +164,7 @@ fn make(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
     mkdirat(parent, name, Mode::from_raw_mode(0o1755))
 }
 
-/// Returns whether a process of our user without privileges can create nothing in a directory, nor change that.
+/// Returns whether an unprivileged process of our user can neither create anything in a directory nor change its mode.
 fn is_closed(parent: BorrowedFd<'_>) -> Result<bool, Errno> {
     let found = fstat(parent)?;
     let is_shared = Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH);
@@ -175,7 +176,7 @@ fn is_ours(directory: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(fstat(directory)?.st_uid == geteuid().as_raw())
 }
 
-/// Opens a placeholder with a shared lock, or returns `None` if it is being removed, or somebody else locks it.
+/// Opens a placeholder with a shared lock, or returns `None` if it is being removed or another process locks it.
 fn lock(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Option<OwnedFd>, Errno> {
     let directory = match openat(parent, name, DIRECTORY, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
@@ -218,7 +219,7 @@ mod tests {
         assert!(path.is_dir());
         drop(second);
         assert!(!path.exists());
-        // One that a crash left behind.
+        // A placeholder that a crash has left behind.
         fs::create_dir(&path).unwrap();
         rustix::fs::chmod(&path, Mode::from_raw_mode(0o1755)).unwrap();
         drop(held(&path));
@@ -259,7 +260,7 @@ mod tests {
         let path = fs::canonicalize(directory.path()).unwrap().join(".git");
         let _first = held(&path);
         let other = fs::File::open(&path).unwrap();
-        // It cannot be had exclusively while it is in use.
+        // It cannot be locked exclusively while it is in use.
         assert_eq!(flock(&other, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
     }
 }

@@ -21,11 +21,11 @@ use super::{
     search,
 };
 
-/// Everything that builds the file system of a jail.
+/// The mounts that make up the file system of a jail.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) mounts: Vec<Mount>,
-    /// What was made on the host to be covered; to be removed when the jail has ended.
+    /// Placeholders created on the host to be covered; to be removed when the jail has ended.
     pub(crate) placeholders: Vec<Placeholder>,
 }
 
@@ -38,13 +38,13 @@ pub(crate) enum Mount {
     File { path: CString },
     /// A new symbolic link.
     Link { path: CString, target: CString },
-    /// A directory or a file with all that is mounted in it.
+    /// A directory or a file with all mounts below it.
     Bind { from: CString, to: CString, writes: Writes },
-    /// A device of the host, if it has it.
+    /// A device of the host, if it exists there.
     Device { from: CString, to: CString },
     /// Covers a directory by an empty one that cannot be written.
     Cover { path: CString },
-    /// Hides what is there.
+    /// Hides the file or directory at a path.
     Hide { path: CString, presence: Presence },
     /// Its own `/proc`.
     Proc { path: CString, writes: Writes },
@@ -55,7 +55,7 @@ pub(crate) enum Mount {
 }
 
 impl Mount {
-    /// Returns the path of the host that it is about, if any.
+    /// Returns the path on the host that it concerns, if any.
     pub(crate) fn subject(&self) -> Option<PathBuf> {
         let (Self::Directory { path, .. }
         | Self::File { path }
@@ -75,7 +75,7 @@ impl Mount {
 /// Whether something is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It was found; if it has vanished, it may be elsewhere, so the jail must not be used.
+    /// It existed when the plan was made; if it has vanished, it may have moved, so the jail must not be used.
     Certain,
     Possible,
 }
@@ -95,10 +95,10 @@ pub(crate) enum Writes {
     Denied,
 }
 
-/// What the jail has of its own, whatever the policy says; entries below grant nothing.
+/// The paths that belong to the jail itself, whatever the policy says; entries below them grant nothing.
 const OWN: [&str; 2] = ["/proc", "/dev"];
 
-/// Devices that harm nobody.
+/// Harmless devices.
 pub(super) const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 
 /// The usual links in `/dev`.
@@ -110,7 +110,7 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stdout", "/proc/self/fd/1"),
 ];
 
-/// What the kernel lets root read without any capability: about memory and processes of the whole host.
+/// Files about memory and processes of the whole host that the kernel lets root read without any capability.
 pub(super) const KERNEL_SECRETS: [&str; 22] = [
     "/proc/acpi",
     "/proc/kallsyms",
@@ -136,7 +136,7 @@ pub(super) const KERNEL_SECRETS: [&str; 22] = [
     "/sys/kernel/tracing",
 ];
 
-/// File systems whose files are switches of the kernel: who is root writes them without any capability.
+/// File systems whose files control the kernel: root can write them without any capability.
 const KERNEL_FILE_SYSTEMS: [&str; 16] = [
     "binder",
     "binfmt_misc",
@@ -164,11 +164,11 @@ struct Entry {
     origin: Origin,
 }
 
-/// Who has made what is at a path.
+/// Who created the file or directory at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Host,
-    /// We have, to have something to cover.
+    /// This server, as a mount point.
     Placeholder,
 }
 
@@ -210,7 +210,7 @@ impl Plan {
     }
 }
 
-/// The rules of the policy, what the server hides, and what nobody may write.
+/// The rules of the policy, the paths that the server hides, and the paths that no jail may write.
 struct Entries(BTreeMap<PathBuf, Entry>);
 
 impl Entries {
@@ -220,7 +220,7 @@ impl Entries {
             Self(rules.map(|rule| (rule.path.clone(), Entry::new(rule.access, rule.kind))).collect());
         if entries.0.values().any(|entry| entry.access == Access::Write) {
             for path in mounts_of(&KERNEL_FILE_SYSTEMS)? {
-                // One that is covered by another mount cannot be seen, and perhaps not be found.
+                // A mount that another mount covers is not accessible, and perhaps does not exist as a path.
                 if entries.access(&path) == Access::Write && !is_own(&path) && path.exists() {
                     entries.0.insert(path, Entry::new(Access::Read, Kind::Directory));
                 }
@@ -292,8 +292,8 @@ impl Entries {
 
     /// Returns the directories that must stay where they are: they are writable and above an entry.
     ///
-    /// A process could rename one, and create another file or directory at the path of the entry. A mount point cannot be
-    /// renamed or removed.
+    /// A process could rename one, and create another file or directory at the path of the entry. A mount point cannot
+    /// be renamed or removed.
     fn pinned(&self) -> impl Iterator<Item = &Path> {
         let writable_above =
             |path: &&PathBuf| path.parent().is_some_and(|parent| self.access(parent) == Access::Write);
@@ -356,7 +356,7 @@ impl Mounts<'_> {
         self.list.push(Mount::Memory { path: new("shm") });
     }
 
-    /// Hides what is only for root, from a process that is root in name only. Others may not read it anyway.
+    /// Hides files of the kernel that only root may read, because a confined process may have the user id of root.
     fn hide_kernel_secrets(&mut self) {
         if geteuid().is_root() {
             let seen = KERNEL_SECRETS.map(Path::new).into_iter();
@@ -367,10 +367,10 @@ impl Mounts<'_> {
         }
     }
 
-    /// Mounts what an entry or a pinned directory asks for.
+    /// Adds the mounts for an entry or a pinned directory.
     fn point(&mut self, path: &Path) {
         let Some(entry) = self.entries.0.get(path) else {
-            // A directory to be held in place.
+            // A pinned directory.
             return self.bind(path, Access::Write);
         };
         let is_there = matches!(entry.kind, Kind::File | Kind::Directory);
@@ -383,7 +383,7 @@ impl Mounts<'_> {
             Access::Read if entry.origin == Origin::Placeholder => {
                 self.list.push(Mount::Cover { path: below("/new", path) });
             }
-            // What is missing or a link is where nothing can be created or replaced.
+            // A missing path or a link needs no mount: it is where nothing can be created or replaced.
             access if is_there && !is_own(path) => self.bind(path, access),
             _ => {}
         }
@@ -394,7 +394,7 @@ impl Mounts<'_> {
         self.list.push(Mount::Bind { from: below("/old", path), to: below("/new", path), writes });
     }
 
-    /// Covers a denied directory by one in which there is only the way to what is granted below.
+    /// Covers a denied directory with one that contains only the path to what is granted below.
     fn skeleton(&mut self, denied: &Path) {
         let name = format!("/skeleton-{}", self.skeletons);
         self.skeletons += 1;
@@ -430,7 +430,7 @@ impl Mounts<'_> {
     }
 }
 
-/// What is in a directory that covers another.
+/// An entry of a directory that covers another one.
 enum Node {
     Directory,
     File,

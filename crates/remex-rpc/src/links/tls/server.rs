@@ -33,10 +33,10 @@ use super::{
 };
 use crate::Stream;
 
-/// How long a refused peer may take to read why.
+/// How long a refused peer may take to read the reason.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much of a refused peer's bytes is read, so that it is not reset before it has read why.
+/// How many bytes of a refused peer are read, so that it is not reset before it has read the reason.
 const UNREAD_BYTES: usize = 64 << 10;
 
 /// The answer to plain HTTP on a TLS port, with the status of RFC 2817.
@@ -60,11 +60,11 @@ pub struct ServerTls {
     files: ServerFiles,
     /// Replaced as a whole on a reload; connections keep the one they started with.
     loaded: Mutex<Arc<Loaded>>,
-    /// The files that were last tried, good or bad.
+    /// The versions of the files that were last tried, usable or not.
     tried: Mutex<Versions>,
 }
 
-/// Why a connection was not encrypted; a peer that listens has been told.
+/// Why a connection was not encrypted; the peer has been sent the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotEncrypted {
     /// The peer closed the connection before it sent anything.
@@ -73,15 +73,15 @@ pub enum NotEncrypted {
     /// The peer speaks plain HTTP or something else.
     #[error("the client does not speak TLS, which this port requires; it has to use `wss://` or `https://`")]
     NotTls,
-    /// The peer and the server did not agree.
+    /// The handshake failed.
     #[error("the TLS handshake failed: {0}")]
     Failed(String),
-    /// The certificate of the peer has no name to know it by.
+    /// The certificate of the peer has no name that can identify it.
     #[error("the client certificate contains neither a SPIFFE URI nor a DNS name nor a common name")]
     Nameless,
 }
 
-/// What a reload has found.
+/// The result of a reload.
 #[derive(Debug, Default)]
 pub struct Reloaded {
     /// Whether new contents are in use.
@@ -105,7 +105,7 @@ struct OwnCertificate {
     names: Arc<[String]>,
 }
 
-/// What some of the files contain. A mistake in one part keeps no change of another from counting.
+/// The contents of some of the files. An error in one part does not block changes of another.
 #[derive(Debug, Clone)]
 struct Reloadable<T> {
     contents: T,
@@ -120,7 +120,7 @@ struct FileVersion {
     inode: u64,
     len: u64,
     modified_ns: (i64, i64),
-    /// Also tells of permissions, and of writes within one tick of the clock.
+    /// Changes with the permissions, too, and with writes within one tick of the clock.
     changed_ns: (i64, i64),
 }
 
@@ -308,7 +308,7 @@ async fn say_goodbye(mut stream: TcpStream, bytes: &[u8]) {
         let mut unread = (&mut stream).take(UNREAD_BYTES as u64);
         tokio::io::copy(&mut unread, &mut tokio::io::sink()).await
     };
-    // A peer that does not read is not told.
+    // A peer that does not read misses them.
     let _ = timeout(GOODBYE_TIMEOUT, goodbye).await;
 }
 

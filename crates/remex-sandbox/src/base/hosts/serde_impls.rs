@@ -1,4 +1,4 @@
-//! Lists of hosts as plain data: entries travel as their text, which is parsed again.
+//! Serializes lists of hosts: each entry as its text, which is parsed again.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 

@@ -1,7 +1,7 @@
 //! The filter for a process that no namespace confines.
 //!
-//! It is a wall of its own here: it takes away everything by which a process could change files that it may only read,
-//! reach other processes of the same user, or communicate with anything, as far as Landlock does not.
+//! Here it does not back up namespaces but confines by itself: it refuses every call by which a process could change
+//! files that it may only read, reach other processes of the same user, or communicate, unless Landlock prevents that.
 
 use libc::c_long;
 
@@ -90,7 +90,7 @@ const OWN_PROCESS_ONLY: [c_long; 5] = [
 const TERMINAL_COMMANDS: u32 = 0x5400;
 const COMMAND_TYPE: u32 = 0xff00;
 
-/// Commands that tell something about a file. Others may change it although it is open for reading only.
+/// Commands that only query a file. Others may change it although it is open for reading only.
 const FILE_COMMANDS: [u32; 4] = [
     // FIGETBSZ, FS_IOC_FIEMAP, FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR
     0x0000_0002,
